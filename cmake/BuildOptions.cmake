@@ -1,0 +1,50 @@
+# Compiler, warnings, sanitizers, output folders: what holds for every target.
+include_guard(GLOBAL)
+
+# Warnings are errors in CI. tests/run sets the option; $CI sets its default.
+set(werror_default OFF)
+if(DEFINED ENV{CI} AND NOT "$ENV{CI}" MATCHES "^(|0|false|no|off)$")
+  set(werror_default ON)
+endif()
+option(UCX_MP_WERROR "Treat warnings as errors" ${werror_default})
+set(UCX_MP_SANITIZE "" CACHE STRING "Value for -fsanitize=, e.g. address,undefined or thread; empty: none")
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS ON) # gnu++20: UCX's headers use typeof
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+
+# Release keeps assertions' cost out, but symbols in: most questions are asked of a release build.
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g")
+
+add_compile_options(-Wall -Wextra)
+if(UCX_MP_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(UCX_MP_SANITIZE)
+  add_compile_options(-fsanitize=${UCX_MP_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -O1)
+  add_link_options(-fsanitize=${UCX_MP_SANITIZE})
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# Every helper program and script of the project runs under the distribution's interpreter: its modules (pyverbs,
+# mpi4py, numpy) belong to that one, not to whatever `python3` is first in PATH.
+set(UCX_MP_PYTHON /usr/bin/python3 CACHE FILEPATH "Debian's own Python 3")
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
