@@ -1,0 +1,352 @@
+#include "fabric/network_real.h"
+
+#include <algorithm>
+
+namespace softhca {
+
+namespace {
+
+constexpr uint32_t kBlockSize = 64;                // chunk objects are made in blocks of this many
+constexpr uint32_t kWays = 8;                      // of the context cache
+constexpr uint64_t kUncabledRate = 1'000'000'000;  // what a port without a wire is thought to lose data at
+
+template <class T> T* pointer(uint64_t arg) { return reinterpret_cast<T*>(arg); }
+RealNetwork& net(void* self) { return *static_cast<RealNetwork*>(self); }
+
+} // namespace
+
+RealNetwork::RealNetwork(Segment& seg, Scheduler& scheduler)
+    : NetworkBase(seg, scheduler, g_self_slot + 1, true), port_state_(image_.ports) {}
+
+RealNetwork::~RealNetwork() {
+    for (Port& p : port_state_)
+        if (p.turns) p.turns->leave_all();
+}
+
+RealNetwork::Transit* RealNetwork::new_transit() {
+    if (!free_transits_) {
+        transit_blocks_.push_back(std::make_unique<Transit[]>(kBlockSize));
+        for (uint32_t i = 0; i < kBlockSize; ++i) {
+            Transit& t = transit_blocks_.back()[i];
+            t.next = free_transits_;
+            free_transits_ = &t;
+        }
+    }
+    Transit* t = free_transits_;
+    free_transits_ = t->next;
+    static_cast<Chunk&>(*t) = Chunk{};
+    return t;
+}
+
+// ---- the adapter -----------------------------------------------------------------------------------------------------
+
+RealNetwork::Engine& RealNetwork::engine_of(Source& s) {
+    if (s.net_state) return *static_cast<Engine*>(s.net_state);
+    Port& p = port_state_[s.source_port];
+    if (!p.turns) p.turns = std::make_unique<Turns>(seg_, s.source_port);
+    const uint32_t engines = image_.device(image_.port(s.source_port).device).limits.engines_per_port;
+    if (p.engines.empty()) p.engines.resize(engines);
+    Engine** const cell = engines != 0 ? &p.engines[s.source_qpn % engines] : nullptr;
+    Engine* e = cell ? *cell : nullptr;
+    if (!e) {
+        e = free_engines_;
+        if (e) free_engines_ = e->next;
+        else e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
+        *e = {.first = nullptr, .last = nullptr, .next = nullptr, .port = s.source_port, .busy = false,
+              .own = engines == 0, .free_at = 0};
+        if (cell) *cell = e;
+    }
+    s.net_state = e;
+    return *e;
+}
+
+void RealNetwork::append(Engine& e, Source& s) {
+    s.net_next = nullptr;
+    (e.last ? e.last->net_next : e.first) = &s;
+    e.last = &s;
+}
+
+void RealNetwork::schedule_pull(Engine& e, Nanos when) {
+    e.busy = true;
+    at(when, on_pull, &e);
+}
+
+void RealNetwork::activate(Source& s, Nanos now) {
+    if (s.net_ready) return;
+    s.net_ready = true;
+    Engine& e = engine_of(s);
+    ++port_state_[e.port].ready_sources;
+    append(e, s);
+    if (!e.busy) schedule_pull(e, std::max(now, e.free_at));
+}
+
+void RealNetwork::on_pull(void* self, uint64_t engine, Nanos when) {
+    RealNetwork& n = net(self);
+    n.refresh();
+    n.pull(*pointer<Engine>(engine), when);
+}
+
+void RealNetwork::on_paced(void* self, uint64_t source, Nanos when) {
+    Source& s = *pointer<Source>(source);
+    Engine& e = net(self).engine_of(s);
+    net(self).append(e, s);
+    if (!e.busy) net(self).schedule_pull(e, std::max(when, e.free_at));
+}
+
+// Real-time approximation of an LRU: sets of kWays, most recent first.
+bool RealNetwork::touch_context(uint32_t device, uint32_t qpn, uint32_t entries) {
+    DeviceState& d = seg_.device(device);
+    if (entries == 0 || d.qp_cache == 0) return true;
+    const uint32_t ways = std::min(kWays, entries), sets = entries / ways;
+    (void)d.lock.acquire(); // any content is a valid content
+    uint32_t* const set = seg_.at<uint32_t>(d.qp_cache) + (qpn * 0x9e3779b1u >> 8) % sets * ways;
+    uint32_t i = 0;
+    while (i < ways - 1 && set[i] != qpn) ++i;
+    const bool hit = set[i] == qpn;
+    for (; i > 0; --i) set[i] = set[i - 1];
+    set[0] = qpn;
+    d.lock.release();
+    return hit;
+}
+
+void RealNetwork::pull(Engine& e, Nanos when) {
+    Port& port = port_state_[e.port];
+    const Nanos now = not_too_late(when, *port.turns);
+    e.busy = false;
+    while (Source* s = e.first) {
+        e.first = s->net_next;
+        if (!e.first) e.last = nullptr;
+        if (s->net_between && s->net_not_before > now) {
+            at(s->net_not_before, on_paced, s);
+            continue;
+        }
+        Transit& t = *new_transit();
+        if (!s->next_chunk(t, now)) {
+            t.next = free_transits_;
+            free_transits_ = &t;
+            s->net_ready = false;
+            s->net_state = nullptr;
+            if (--port.ready_sources == 0) port.turns->leave_all();
+            if (!e.own) continue;
+            e.next = free_engines_;
+            free_engines_ = &e;
+            return;
+        }
+        e.busy = true;
+        ++s->in_flight;
+        t.source = s;
+        if (t.src_port == kNone) t.src_port = s->source_port;
+        t.engine = &e;
+        t.wire = wire_bytes(t);
+        t.kept = false;
+        s->net_between = t.last_of_message;
+        const uint32_t device = image_.port(t.src_port).device;
+        const AdapterLimits& limits = image_.device(device).limits;
+        DeviceState& d = seg_.device(device);
+        t.ready = now;
+        if (t.first_of_message) {
+            s->net_not_before = now + limits.qp_message_ns;
+            uint64_t cost = limits.message_ns;
+            d.messages.fetch_add(1, std::memory_order_relaxed);
+            if (!touch_context(device, s->source_qpn, limits.qp_cache_entries)) {
+                d.cache_misses.fetch_add(1, std::memory_order_relaxed);
+                cost += limits.qp_cache_miss_ns;
+            }
+            if (cost != 0) t.ready = reserve(d.tx_busy_until, now, cost) + cost;
+        }
+        t.fetched = t.ready + transfer_ns(t.wire, limits.engine_rate);
+        if (limits.bus_rate != 0) {
+            const uint64_t needed = transfer_ns(t.wire, limits.bus_rate);
+            t.fetched = std::max(t.fetched, reserve(d.bus_tx_until, t.ready, needed) + needed);
+        }
+        if (const uint32_t link = image_.port(t.src_port).link; link != kNone)
+            t.ready = std::max(t.ready, t.fetched - std::min(t.fetched, transfer_ns(t.wire, links_[link].rate)));
+        t.lead = t.ready - now;
+        if (t.lead != 0) at(t.ready, on_retry, &t); // must not reserve the link before
+        else send(t, now);
+        return;
+    }
+}
+
+// ---- the way through the fabric --------------------------------------------------------------------------------------
+
+// The model time for something that should have happened at `when`.
+Nanos RealNetwork::not_too_late(Nanos when, Turns& turns) const {
+    const Nanos real = scaled_now(seg_.tsc);
+    if (real <= when + kMaxLag) [[likely]] return when;
+    // Link time that others have kept for us may be older.
+    const Nanos oldest = std::max(std::min(real - kMaxLag, turns.oldest_bank()), real - 2 * Turns::kMaxBank);
+    return std::max(when, oldest);
+}
+
+void RealNetwork::on_retry(void* self, uint64_t transit, Nanos when) {
+    RealNetwork& n = net(self);
+    n.refresh();
+    Transit& t = *pointer<Transit>(transit);
+    n.send(t, n.not_too_late(when, *n.port_state_[t.engine->port].turns));
+}
+
+void RealNetwork::send(Transit& t, Nanos now) {
+    const Route& r = route(t.src_port, t.dlid);
+    t.generation = seg_.fabric.generation.load(std::memory_order_relaxed);
+    if (!r.ok || r.links.empty()) {
+        send_direct(t, r, now);
+        return;
+    }
+    Nanos again = 0;
+    t.ready = std::max(t.ready, now);
+    if (obstructed(t, r, now, again)) {
+        if (!t.kept && !t.engine->own) { // the engine goes on with other sources
+            Engine& e = *t.engine;
+            e.busy = false;
+            if (e.first) schedule_pull(e, std::max(now, e.free_at));
+        }
+        t.kept = true;
+        at(again, on_retry, &t);
+        return;
+    }
+    reserve_route(t, r, now);
+}
+
+// Is a link of the route reserved further ahead than the buffer before it holds? Then `again` says when to ask again.
+bool RealNetwork::obstructed(Transit& t, const Route& r, Nanos now, Nanos& again) {
+    Turns& turns = *port_state_[t.engine->port].turns;
+    Nanos head = t.ready, tail = t.fetched;
+    for (size_t i = 0; i < r.links.size(); ++i) {
+        const uint32_t link = r.links[i];
+        const LinkView& v = links_[link];
+        const uint64_t length = transfer_ns(t.wire, v.rate);
+        const Nanos ready = std::max(head, tail > length ? tail - length : 0);
+        const Nanos start = turns.available(link, ready);
+        if (const uint32_t buffer = i > 0 ? image_.link(r.links[i - 1]).buffer : 0; buffer != 0) {
+            const uint64_t limit = std::max<uint64_t>(transfer_ns(buffer, v.rate), 2 * length);
+            if (start > ready + limit) {
+                again = now + (start - ready - limit);
+                t.ready = std::max(t.ready, again);
+                turns.postpone(again);
+                turns.wait(link, again, length);
+                return true;
+            }
+        }
+        head = start + v.latency;
+        tail = std::max(start + length, tail) + v.latency;
+    }
+    return false;
+}
+
+void RealNetwork::reserve_route(Transit& t, const Route& r, Nanos now) {
+    Port& port = port_state_[t.engine->port];
+    Turns& turns = *port.turns;
+    const Nanos wanted = t.ready;
+    Nanos head = t.ready, tail = t.fetched, next_pull = now;
+    leave_port(t, t.wire);
+    for (size_t i = 0; i < r.links.size(); ++i) {
+        const uint32_t link = r.links[i];
+        const LinkView v = links_[link];
+        const uint64_t length = transfer_ns(t.wire, v.rate);
+        const Nanos ready = std::max(head, tail > length ? tail - length : 0);
+        const Nanos start = turns.take(link, ready, length, i == 0 ? std::max(1u, port.ready_sources) : 1);
+        cross_link(link, t, t.wire, start - ready);
+        tail = std::max(start + length, tail);
+        if (i == 0) {
+            t.injected = tail;
+            next_pull = std::max({now, t.fetched, tail > t.lead ? tail - t.lead : 0});
+            head = ports_[t.src_port].delay;
+            tail += ports_[t.src_port].delay;
+        } else head = 0;
+        head += start + v.latency;
+        tail += v.latency;
+    }
+    if (turns.any()) {
+        for (const uint32_t link : r.links) turns.next(link, wanted, next_pull);
+        turns.sweep(now - std::min(now, kMaxLag));
+    }
+    t.dst_port = r.dst_port;
+    if (const uint32_t device = image_.port(r.dst_port).device; image_.device(device).limits.bus_rate != 0) {
+        const uint64_t needed = transfer_ns(t.wire, image_.device(device).limits.bus_rate);
+        tail = std::max(tail, reserve(seg_.device(device).bus_rx_until, tail - std::min(tail, needed), needed) + needed);
+    }
+    Nanos& last = port_state_[r.dst_port].last_arrival;
+    last = t.arrived = std::max(tail + ports_[r.dst_port].delay, last);
+    launched(t, next_pull);
+}
+
+// Loop-back, crossbar, and what goes nowhere (at the pace of the first link, if there is one).
+void RealNetwork::send_direct(Transit& t, const Route& r, Nanos now) {
+    const PortImage& port = image_.port(t.src_port);
+    const bool crossbar = port.subnet != kNone && image_.subnet(port.subnet).crossbar != 0;
+    uint64_t pace = ports_[t.src_port].rate;
+    if (!r.ok && !crossbar) pace = port.link == kNone ? kUncabledRate : links_[port.link].rate;
+    t.injected = std::max(t.fetched, t.ready + transfer_ns(t.wire, pace));
+    t.arrived = t.injected + ports_[t.src_port].delay;
+    leave_port(t, t.wire);
+    if (r.ok) {
+        t.dst_port = r.dst_port;
+        t.arrived += ports_[r.dst_port].delay;
+        if (const uint32_t device = image_.port(r.dst_port).device; image_.device(device).limits.bus_rate != 0) {
+            const uint64_t needed = transfer_ns(t.wire, image_.device(device).limits.bus_rate);
+            t.arrived = std::max(t.arrived, reserve(seg_.device(device).bus_rx_until,
+                                                    t.arrived - std::min(t.arrived, needed), needed) + needed);
+        }
+    } else {
+        for (const uint32_t link : r.links)
+            if (!links_[link].up) {
+                lose_all_on_link(link, t);
+                break;
+            }
+        t.lost = all_packets(t.packets);
+    }
+    launched(t, std::max(now, t.injected));
+}
+
+// The chunk's times are known. Its engine (or, if it was kept back, its source) may go on at `next_pull`.
+void RealNetwork::launched(Transit& t, Nanos next_pull) {
+    Engine& e = *t.engine;
+    Source& s = *t.source;
+    append(e, s);
+    at(t.injected, on_injected, &t);
+    at(t.arrived, on_arrived, &t);
+    e.free_at = next_pull;
+    if (t.kept && !e.own) {
+        if (!e.busy) schedule_pull(e, next_pull);
+        t.engine = nullptr;
+    } else if (next_pull != t.injected) {
+        schedule_pull(e, next_pull);
+        t.engine = nullptr;
+    }
+}
+
+void RealNetwork::on_injected(void* self, uint64_t transit, Nanos when) {
+    RealNetwork& n = net(self);
+    n.refresh();
+    Transit& t = *pointer<Transit>(transit);
+    Engine* const engine = t.engine;
+    t.source->chunk_injected(t);
+    if (engine) n.pull(*engine, when);
+}
+
+void RealNetwork::on_arrived(void* self, uint64_t transit, Nanos) {
+    RealNetwork& n = net(self);
+    n.refresh();
+    Transit& t = *pointer<Transit>(transit);
+    if (t.generation != n.seg_.fabric.generation.load(std::memory_order_relaxed) && t.dst_port != kNone)
+        if (const Route& r = n.route(t.src_port, t.dlid); !r.ok) { // the fabric changed while it was on its way
+            for (const uint32_t link : r.links)
+                if (!n.links_[link].up) {
+                    n.lose_all_on_link(link, t);
+                    break;
+                }
+            t.lost = all_packets(t.packets);
+        }
+    if (t.dst_port != kNone) n.enter_port(t, t.wire);
+    --t.source->in_flight;
+    t.source->chunk_arrived(t);
+    t.next = n.free_transits_;
+    n.free_transits_ = &t;
+}
+
+std::unique_ptr<Network> make_real_network(Segment& seg, Scheduler& scheduler) {
+    return std::make_unique<RealNetwork>(seg, scheduler);
+}
+
+} // namespace softhca

@@ -1,0 +1,84 @@
+// The approximate model (fabric/network.h) for several processes in real time.
+//
+// A chunk is pulled when the send engine's previous chunk leaves the adapter (in model time), and reserves time on every
+// link of its route at once: on each link it starts when its head is there and the link is free (same cut-through rule as
+// network_virtual.h). So a sender is never ahead of the clock by more than the one chunk that waits for its first link.
+// Model time is the nominal time of events: a thread that fires them late reserves link time in the past, if nobody else
+// took it, at most kMaxLag back; so lateness costs no throughput, but after a long pause there is no burst longer than
+// kMaxLag. On a contended link, what is a late process's by right is kept for it (network_turns.h).
+// Back-pressure: a chunk whose route has a link that is reserved further ahead than the buffer before that link holds is
+// kept back, and its source with it, until the link's queue is short enough. (Exact credits would need the cooperation of
+// processes that may be stopped. So a hot spot does not spread to other traffic of the same inputs; virtual time has that.)
+// Not shared by processes: send engines and per-QP message distance; shared (DeviceState): message unit, QP contexts
+// (8-way sets instead of exact LRU), host bus.
+#pragma once
+#include <memory>
+
+#include "fabric/network_route.h"
+#include "fabric/network_turns.h"
+
+namespace softhca {
+
+class RealNetwork final : public NetworkBase {
+  public:
+    static constexpr Nanos kMaxLag = 1'000'000;
+
+    RealNetwork(Segment&, Scheduler&);
+    ~RealNetwork() override;
+    void activate(Source& source, Nanos now) override;
+
+  private:
+    struct Engine;
+    struct Transit : Chunk {
+        Transit* next;         // free list
+        Engine* engine;
+        uint32_t wire;
+        uint32_t generation;   // of the fabric, when it was sent
+        Nanos ready;           // model time from which it may be on the first link
+        Nanos fetched;         // its last byte is in the adapter
+        uint64_t lead;         // ns of engine work that the next pull may overlap
+        bool kept;             // could not go when it was pulled
+    };
+    struct Engine {            // a send engine of a port
+        Source *first, *last;  // ready sources
+        Engine* next;          // free list
+        uint32_t port;
+        bool busy;             // a pull event is on its way, or the only source's chunk is kept back
+        bool own;              // belongs to one source (engines_per_port == 0)
+        Nanos free_at;         // no pull before
+    };
+    struct Port {
+        std::vector<Engine*> engines;
+        std::unique_ptr<Turns> turns;
+        uint32_t ready_sources = 0;
+        Nanos last_arrival = 0;
+    };
+
+    static void on_pull(void* self, uint64_t engine, Nanos when);
+    static void on_paced(void* self, uint64_t source, Nanos when);
+    static void on_retry(void* self, uint64_t transit, Nanos when);
+    static void on_injected(void* self, uint64_t transit, Nanos when);
+    static void on_arrived(void* self, uint64_t transit, Nanos when);
+
+    [[nodiscard]] Nanos not_too_late(Nanos when, Turns& turns) const;
+    Engine& engine_of(Source& source);
+    void append(Engine& e, Source& s);
+    void schedule_pull(Engine& e, Nanos when);
+    void pull(Engine& e, Nanos now);
+    bool touch_context(uint32_t device, uint32_t qpn, uint32_t entries);
+    void send(Transit& t, Nanos now);
+    bool obstructed(Transit& t, const Route& r, Nanos now, Nanos& again);
+    void reserve_route(Transit& t, const Route& r, Nanos now);
+    void send_direct(Transit& t, const Route& r, Nanos now);
+    void launched(Transit& t, Nanos next_pull);
+    Transit* new_transit();
+    void at(Nanos when, Scheduler::Fn fn, void* what) { scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what)); }
+
+    std::vector<Port> port_state_;
+    Transit* free_transits_ = nullptr;
+    Engine* free_engines_ = nullptr;
+    std::vector<std::unique_ptr<Transit[]>> transit_blocks_;
+    std::vector<std::unique_ptr<Engine>> all_engines_;
+};
+
+} // namespace softhca

@@ -1,0 +1,65 @@
+// Whose turn it is on a contended link, in real time.
+//
+// A reservation (LinkState::busy_until) belongs to whoever makes it first, so processes whose threads run late would lose
+// their share to those that are on time. Therefore a port whose chunks have to wait for a link registers there: with the
+// link time it has been served so far (tag, as in start-time fair queueing) and the model time of its next reservation
+// (due). Whoever reserves the link first reserves for registered competitors that are due before and have been served no
+// more: they find that time in their bank when their threads run, and use it although it is in the past by then. So
+// nobody waits for anybody, and the shares are exact as long as no thread is late by more than kMaxBank; a port that is
+// (a stopped process) gets no more, and the others go on without it.
+// At most kLinkTurns competitors of a link are ordered; more just compete.
+// One per process and port; under Engine::mutex.
+#pragma once
+#include <vector>
+
+#include "core/segment.h"
+
+namespace softhca {
+
+class Turns {
+  public:
+    static constexpr Nanos kMaxBank = 5'000'000; // ns of link history
+
+    Turns(Segment& seg, uint32_t port) : seg_(seg), self_(uint64_t{g_self_slot + 1} << 32 | port) {}
+
+    // Reserves `length` ns of the link at or after `ready` and returns the start. `weight`: number of sources that the
+    // port's turn stands for.
+    Nanos take(uint32_t link, Nanos ready, Nanos length, uint32_t weight);
+    // The earliest time that a reservation could have now, apart from other competitors.
+    [[nodiscard]] Nanos available(uint32_t link, Nanos ready);
+
+    // The port can't reserve this link before `due`; it keeps or takes its place there.
+    void wait(uint32_t link, Nanos due, Nanos length);
+    // The port will want the link again at `due`; its last reservation was wanted at `wanted`.
+    void next(uint32_t link, Nanos wanted, Nanos due);
+    // The port does nothing at all before `due` (it waits for another link).
+    void postpone(Nanos due);
+    void leave_all();
+    // Leaves links that have not been used since `before` (model time).
+    void sweep(Nanos before);
+    [[nodiscard]] bool any() const { return !entries_.empty(); }
+    // The oldest link time that others keep for this port; kNever if there is none.
+    [[nodiscard]] Nanos oldest_bank();
+
+  private:
+    struct Entry {
+        uint32_t link, index;
+        Nanos used; // model time
+    };
+    using Turn = LinkTurns::Turn;
+    Turn* find(uint32_t link);
+    Turn* join(uint32_t link, Nanos due, Nanos length);
+    void leave(uint32_t link);
+    static bool lock(LinkTurns& t);
+    static void trim(Turn& t, Nanos ready, Nanos length);
+    void serve_others(LinkTurns& turns, std::atomic<uint64_t>& busy_until, Nanos ready, Nanos length, uint64_t tag);
+
+    Segment& seg_;
+    const uint64_t self_;
+    std::vector<Entry> entries_; // links where this port is registered, as far as it knows
+};
+
+// Reserves `length` ns at or after `from`, for whoever comes first: returns the start.
+Nanos reserve(std::atomic<uint64_t>& busy_until, Nanos from, Nanos length);
+
+} // namespace softhca

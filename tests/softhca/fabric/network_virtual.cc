@@ -1,0 +1,388 @@
+#include "fabric/network_virtual.h"
+
+#include <algorithm>
+
+namespace softhca {
+
+namespace {
+
+constexpr uint32_t kBlockSize = 256;               // chunk objects are made in blocks of this many
+constexpr uint64_t kUncabledRate = 1'000'000'000;  // what a port without a wire is thought to lose data at
+
+template <class T> T* pointer(uint64_t arg) { return reinterpret_cast<T*>(arg); }
+VirtualNetwork& net(void* self) { return *static_cast<VirtualNetwork*>(self); }
+
+} // namespace
+
+VirtualNetwork::VirtualNetwork(Segment& seg, Scheduler& scheduler)
+    : NetworkBase(seg, scheduler, 0, false), state_(image_.links), port_state_(image_.ports) {
+    devices_.reserve(image_.devices);
+    for (uint32_t i = 0; i < image_.devices; ++i)
+        devices_.push_back({.cache = QpCache(image_.device(i).limits.qp_cache_entries)});
+    for (uint32_t i = 0; i < image_.ports; ++i) {
+        const PortImage& p = image_.port(i);
+        const uint64_t packet = (128u << p.mtu) + image_.device(p.device).limits.wire_header;
+        largest_chunk_ = std::max(largest_chunk_, packet * std::max(1u, image_.chunk_mtus));
+    }
+    size_buffers();
+}
+
+VirtualNetwork::~VirtualNetwork() = default;
+
+void VirtualNetwork::size_buffers() {
+    for (uint32_t i = 0; i < image_.links; ++i) {
+        const uint64_t buffer = image_.link(i).buffer;
+        const uint64_t on_the_wire = links_[i].rate * links_[i].latency / 1000000000u;
+        state_[i].buffer = buffer == 0 ? 0 : std::max(buffer, 2 * largest_chunk_) + on_the_wire;
+    }
+}
+
+void VirtualNetwork::check_fabric(Nanos now) {
+    refresh();
+    if (!changed_) [[likely]] return;
+    changed_ = false;
+    size_buffers();
+    for (uint32_t i = 0; i < image_.links; ++i) {
+        Link& l = state_[i];
+        if (!links_[i].up && image_.link(i).from_kind == EndKind::sw) {
+            while (Transit* t = l.first) {
+                l.first = t->next;
+                lose_all_on_link(i, *t);
+                discard(*t, now);
+            }
+            l.last = nullptr;
+        }
+        try_start(i, now);
+    }
+}
+
+VirtualNetwork::Transit* VirtualNetwork::new_transit() {
+    if (!free_transits_) {
+        transit_blocks_.push_back(std::make_unique<Transit[]>(kBlockSize));
+        for (uint32_t i = 0; i < kBlockSize; ++i) {
+            Transit& t = transit_blocks_.back()[i];
+            t.next = free_transits_;
+            free_transits_ = &t;
+        }
+    }
+    Transit* t = free_transits_;
+    free_transits_ = t->next;
+    static_cast<Chunk&>(*t) = Chunk{};
+    return t;
+}
+
+// ---- the adapter -----------------------------------------------------------------------------------------------------
+
+VirtualNetwork::Engine& VirtualNetwork::engine_of(Source& s) {
+    if (s.net_state) return *static_cast<Engine*>(s.net_state);
+    const uint32_t engines = image_.device(image_.port(s.source_port).device).limits.engines_per_port;
+    Engine** cell = nullptr;
+    if (engines != 0) {
+        std::vector<Engine*>& all = port_state_[s.source_port].engines;
+        if (all.empty()) all.resize(engines);
+        cell = &all[s.source_qpn % engines];
+    }
+    Engine* e = cell ? *cell : nullptr;
+    if (!e) {
+        e = free_engines_;
+        if (e) free_engines_ = e->next;
+        else e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
+        *e = {.first = nullptr, .last = nullptr, .next = nullptr, .port = s.source_port, .busy = false,
+              .own = engines == 0, .free_at = 0, .fetched_at = 0};
+        if (cell) *cell = e;
+    }
+    s.net_state = e;
+    return *e;
+}
+
+void VirtualNetwork::append(Engine& e, Source& s) {
+    s.net_next = nullptr;
+    (e.last ? e.last->net_next : e.first) = &s;
+    e.last = &s;
+}
+
+void VirtualNetwork::schedule_pull(Engine& e, Nanos when) {
+    e.busy = true;
+    at(when, on_pull, &e);
+}
+
+void VirtualNetwork::activate(Source& s, Nanos now) {
+    if (s.net_ready) return;
+    s.net_ready = true;
+    Engine& e = engine_of(s);
+    append(e, s);
+    // Not at once: the caller may be in the middle of its own work.
+    if (!e.busy) schedule_pull(e, std::max(now, e.free_at));
+}
+
+void VirtualNetwork::on_pull(void* self, uint64_t engine, Nanos when) {
+    net(self).check_fabric(when);
+    net(self).pull(*pointer<Engine>(engine), when);
+}
+
+void VirtualNetwork::on_paced(void* self, uint64_t source, Nanos when) {
+    Source& s = *pointer<Source>(source);
+    Engine& e = net(self).engine_of(s);
+    net(self).append(e, s);
+    if (!e.busy) net(self).schedule_pull(e, std::max(when, e.free_at));
+}
+
+void VirtualNetwork::pull(Engine& e, Nanos now) {
+    e.busy = false;
+    while (Source* s = e.first) {
+        e.first = s->net_next;
+        if (!e.first) e.last = nullptr;
+        if (s->net_between && s->net_not_before > now) {
+            at(s->net_not_before, on_paced, s);
+            continue;
+        }
+        Transit& t = *new_transit();
+        if (!s->next_chunk(t, now)) {
+            t.next = free_transits_;
+            free_transits_ = &t;
+            s->net_ready = false;
+            s->net_state = nullptr;
+            if (e.own) {
+                e.next = free_engines_;
+                free_engines_ = &e;
+                return;
+            }
+            continue;
+        }
+        append(e, *s);
+        e.busy = true;
+        ++s->in_flight;
+        t.source = s;
+        if (t.src_port == kNone) t.src_port = s->source_port;
+        t.engine = &e;
+        t.wire = wire_bytes(t);
+        t.from = kNone;
+        t.hops = 0;
+        t.lead = 0;
+        s->net_between = t.last_of_message;
+        Nanos ready = now;
+        if (t.first_of_message) {
+            const uint32_t device = image_.port(t.src_port).device;
+            const AdapterLimits& limits = image_.device(device).limits;
+            Device& d = devices_[device];
+            DeviceState& counters = seg_.device(device);
+            s->net_not_before = now + limits.qp_message_ns;
+            uint64_t cost = limits.message_ns;
+            add(counters.messages, 1);
+            if (!d.cache.touch(s->source_qpn)) {
+                add(counters.cache_misses, 1);
+                cost += limits.qp_cache_miss_ns;
+            }
+            if (cost != 0) {
+                t.lead = cost;
+                ready = d.unit_until = std::max(now, d.unit_until) + cost;
+            }
+        }
+        if (ready > now) at(ready, on_fetch, &t);
+        else fetch(t, now);
+        return;
+    }
+}
+
+void VirtualNetwork::on_fetch(void* self, uint64_t transit, Nanos when) {
+    net(self).check_fabric(when);
+    net(self).fetch(*pointer<Transit>(transit), when);
+}
+
+void VirtualNetwork::fetch(Transit& t, Nanos now) {
+    const PortImage& port = image_.port(t.src_port);
+    const AdapterLimits& limits = image_.device(port.device).limits;
+    Nanos fetched = now + transfer_ns(t.wire, limits.engine_rate);
+    if (limits.bus_rate != 0) {
+        Device& d = devices_[port.device];
+        d.tx_until = std::max(now, d.tx_until) + transfer_ns(t.wire, limits.bus_rate);
+        fetched = std::max(fetched, d.tx_until);
+    }
+    const bool crossbar = port.subnet != kNone && image_.subnet(port.subnet).crossbar != 0;
+    if (crossbar || port.link == kNone || owns_lid(t.src_port, t.dlid)) {
+        t.engine->fetched_at = std::max(fetched, now + transfer_ns(t.wire, ports_[t.src_port].rate));
+        if (!crossbar && port.link == kNone) t.engine->fetched_at = now + transfer_ns(t.wire, kUncabledRate);
+        if (t.engine->fetched_at > now) at(t.engine->fetched_at, on_direct, &t);
+        else on_direct(this, reinterpret_cast<uint64_t>(&t), now);
+        return;
+    }
+    t.engine->fetched_at = fetched;
+    t.tail_at = fetched;
+    t.link = port.link;
+    const uint64_t serialisation = transfer_ns(t.wire, links_[port.link].rate);
+    t.head_at = fetched > now + serialisation ? fetched - serialisation : now;
+    t.lead += t.head_at - now;
+    if (t.head_at > now) at(t.head_at, on_head, &t);
+    else queue(t, now);
+}
+
+void VirtualNetwork::on_direct(void* self, uint64_t transit, Nanos now) {
+    VirtualNetwork& n = net(self);
+    Transit& t = *pointer<Transit>(transit);
+    Engine& e = *t.engine;
+    n.leave_port(t, t.wire);
+    const Route& r = n.route(t.src_port, t.dlid);
+    t.dst_port = r.ok && r.links.empty() ? r.dst_port : kNone;
+    t.injected = t.tail_at = now;
+    n.at(now + n.ports_[t.src_port].delay, on_port, &t);
+    n.schedule_pull(e, now);
+    t.source->chunk_injected(t);
+}
+
+// ---- links -----------------------------------------------------------------------------------------------------------
+
+void VirtualNetwork::on_head(void* self, uint64_t transit, Nanos when) {
+    VirtualNetwork& n = net(self);
+    n.check_fabric(when);
+    Transit& t = *pointer<Transit>(transit);
+    if (!n.links_[t.link].up && t.from != kNone) {
+        n.lose_all_on_link(t.link, t);
+        n.discard(t, when);
+    } else n.queue(t, when);
+}
+
+void VirtualNetwork::queue(Transit& t, Nanos now) {
+    Link& l = state_[t.link];
+    t.next = nullptr;
+    (l.first ? l.last->next : l.first) = &t;
+    l.last = &t;
+    try_start(t.link, now);
+}
+
+void VirtualNetwork::try_start(uint32_t link, Nanos now) {
+    Link& l = state_[link];
+    if (l.on_wire || !l.first) return;
+    const bool room = l.buffer == 0 || l.held + l.first->wire <= l.buffer;
+    // An adapter keeps sending into a dead cable, at its usual pace.
+    if (room || !links_[link].up) start(link, now);
+}
+
+void VirtualNetwork::start(uint32_t link, Nanos now) {
+    Link& l = state_[link];
+    const LinkView& v = links_[link];
+    Transit& t = *l.first;
+    l.first = t.next;
+    if (!l.first) l.last = nullptr;
+    Nanos end = now;
+    if (v.rate != 0) {
+        const uint64_t work = uint64_t{t.wire} * 1000000000u + l.remainder;
+        end += work / v.rate;
+        l.remainder = work % v.rate;
+    }
+    end = std::max(end, t.tail_at);
+    uint64_t latency = v.latency;
+    l.on_wire = &t;
+    l.wire_bytes = t.wire;
+    l.credit_link = t.from;
+    l.held += t.wire;
+    l.engine = nullptr;
+    l.from_adapter = t.from == kNone;
+    at(end, on_tail, reinterpret_cast<void*>(uint64_t{link}));
+    if (l.from_adapter) {
+        Engine& e = *t.engine;
+        const Nanos next = std::max({now, e.fetched_at, end > t.lead ? end - t.lead : 0});
+        if (next == end) l.engine = &e;
+        else schedule_pull(e, next);
+        t.injected = end;
+        latency += ports_[t.src_port].delay;
+        leave_port(t, t.wire);
+    }
+    t.from = link;
+    cross_link(link, t, t.wire, now - t.head_at);
+    if (!v.up) lose_all_on_link(link, t);
+    l.cut = (v.faulty || (l.from_adapter && ports_[t.src_port].faulty)) &&
+            seg_.link(link).up.load(std::memory_order_relaxed) == 0;
+    l.last_head = std::max(now + latency, l.last_head);
+    forward(t, l.last_head, std::max(end + latency, l.last_head));
+}
+
+// The head of the chunk will be at the far end of its link at `head`, the tail at `tail`.
+void VirtualNetwork::forward(Transit& t, Nanos head, Nanos tail) {
+    const LinkImage& link = image_.link(t.from);
+    t.tail_at = tail;
+    if (link.to_kind == EndKind::port) {
+        t.dst_port = owns_lid(link.to, t.dlid) ? link.to : kNone;
+        at(tail, on_port, &t);
+        return;
+    }
+    t.link = image_.next_link(link.to, t.dlid);
+    if (t.link == kNone || ++t.hops >= kMaxHops || t.lost == all_packets(t.packets)) {
+        discard(t, tail);
+        return;
+    }
+    const uint64_t serialisation = transfer_ns(t.wire, links_[t.link].rate);
+    t.head_at = tail > head + serialisation ? tail - serialisation : head;
+    at(t.head_at, on_head, &t);
+}
+
+void VirtualNetwork::on_tail(void* self, uint64_t link, Nanos when) {
+    VirtualNetwork& n = net(self);
+    n.check_fabric(when);
+    Link& l = n.state_[link];
+    Transit& t = *l.on_wire;
+    if (!n.links_[link].up && !l.cut) n.lose_all_on_link(static_cast<uint32_t>(link), t);
+    Engine* const engine = l.engine;
+    const bool injected = l.from_adapter;
+    l.on_wire = nullptr;
+    if (l.credit_link != kNone) n.give_credit(l.credit_link, l.wire_bytes, when);
+    n.try_start(static_cast<uint32_t>(link), when);
+    if (injected) t.source->chunk_injected(t);
+    if (engine) n.pull(*engine, when);
+}
+
+void VirtualNetwork::give_credit(uint32_t link, uint32_t bytes, Nanos now) {
+    state_[link].held -= bytes;
+    try_start(link, now);
+}
+
+// ---- the end ---------------------------------------------------------------------------------------------------------
+
+// All that is left of the chunk is lost; it stays in the buffer until its tail has come.
+void VirtualNetwork::discard(Transit& t, Nanos now) {
+    t.lost = all_packets(t.packets);
+    t.dst_port = kNone;
+    at(std::max(now, t.tail_at), on_deliver, &t);
+}
+
+void VirtualNetwork::on_port(void* self, uint64_t transit, Nanos now) {
+    VirtualNetwork& n = net(self);
+    n.check_fabric(now);
+    Transit& t = *pointer<Transit>(transit);
+    if (t.dst_port == kNone) {
+        n.discard(t, now);
+        return;
+    }
+    Nanos done = now;
+    const uint32_t device = n.image_.port(t.dst_port).device;
+    if (const uint64_t rate = n.image_.device(device).limits.bus_rate; rate != 0) {
+        Device& d = n.devices_[device];
+        const uint64_t needed = transfer_ns(t.wire, rate);
+        d.rx_until = std::max(now > needed ? now - needed : 0, d.rx_until) + needed;
+        done = std::max(now, d.rx_until);
+    }
+    Nanos& last = n.port_state_[t.dst_port].last_arrival;
+    last = done = std::max(done + n.ports_[t.dst_port].delay, last);
+    if (done > now) n.at(done, on_deliver, &t);
+    else n.deliver(t, now);
+}
+
+void VirtualNetwork::on_deliver(void* self, uint64_t transit, Nanos when) {
+    net(self).check_fabric(when);
+    net(self).deliver(*pointer<Transit>(transit), when);
+}
+
+void VirtualNetwork::deliver(Transit& t, Nanos now) {
+    if (t.from != kNone) give_credit(t.from, t.wire, now);
+    if (t.dst_port != kNone) enter_port(t, t.wire);
+    t.arrived = now;
+    --t.source->in_flight;
+    t.source->chunk_arrived(t);
+    t.next = free_transits_;
+    free_transits_ = &t;
+}
+
+std::unique_ptr<Network> make_virtual_network(Segment& seg, Scheduler& scheduler) {
+    return std::make_unique<VirtualNetwork>(seg, scheduler);
+}
+
+} // namespace softhca
