@@ -1,0 +1,183 @@
+// Completion queues: pushing (any process), polling and arming (owner).
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/engine.h"
+#include "engine/placement.h"
+
+namespace softhca {
+
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
+    Cqe* ring = seg.at<Cqe>(cq.entries);
+    if (cq.lock.acquire() == Taken::from_dead) {
+        // The dead producer may have published its entry without counting it.
+        if (ring[cq.tail & cq.mask].seq.load() == static_cast<uint32_t>(cq.tail + 1)) ++cq.tail;
+    }
+    if (cq.tail - cq.seen_head >= cq.capacity) {
+        cq.seen_head = cq.head.load(std::memory_order_acquire);
+        if (cq.tail - cq.seen_head >= cq.capacity) [[unlikely]] {
+            cq.lock.release();
+            if (cq.overrun.exchange(1) == 0) raise_object_event(seg, cq.async_channel, IBV_EVENT_CQ_ERR, cq.user);
+            return;
+        }
+    }
+    Cqe& e = ring[cq.tail & cq.mask];
+    // Field by field up to the payload: the sequence number comes last, it is what the poller waits for.
+    constexpr size_t kHead = offsetof(Cqe, payload);
+    std::memcpy(reinterpret_cast<char*>(&e) + sizeof(e.seq), reinterpret_cast<const char*>(&entry) + sizeof(e.seq),
+                kHead - sizeof(e.seq));
+    if (entry.in_payload) std::memcpy(e.payload, entry.payload, entry.in_payload);
+    if (cq.wants_time) e.time = entry.time;
+    if (entry.kind == CqeKind::recv) {
+        e.src_qp = entry.src_qp;
+        e.slid = entry.slid;
+        e.pkey_index = 0;
+        e.sl = entry.sl;
+        e.path_bits = entry.path_bits;
+    }
+    e.seq.store(static_cast<uint32_t>(cq.tail + 1), std::memory_order_release);
+    ++cq.tail;
+    cq.lock.release();
+    if (cq.has_channel) {
+        std::atomic_thread_fence(std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
+        const uint32_t armed = cq.armed.load(std::memory_order_relaxed);
+        if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS) && cq.armed.exchange(0))
+            notify(cq.channel, &cq.user, sizeof cq.user);
+    }
+}
+
+namespace {
+
+unsigned cores() {
+    static const unsigned n = static_cast<unsigned>(sysconf(_SC_NPROCESSORS_ONLN));
+    return n;
+}
+
+// Copies data that travelled in the entry to where the receive wants it and frees the receive's pool entry.
+void finish_receive(Cqe& e, ibv_wc_status& status) {
+    RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
+    RecvWqe* w = q.at_position(e.wr);
+    if (e.in_payload) {
+        uint64_t at = e.wc_flags & kCqeDatagram ? 40 : 0;
+        const char* from = e.payload;
+        uint64_t left = e.in_payload;
+        for (uint32_t i = 0; i < w->sges && left; ++i) {
+            const RecvSge& s = w->sge()[i];
+            if (at >= s.length) {
+                at -= s.length;
+                continue;
+            }
+            const uint64_t take = std::min<uint64_t>(left, s.length - at);
+            std::memcpy(reinterpret_cast<void*>(s.addr + at), from, take);
+            from += take;
+            left -= take;
+            at = 0;
+        }
+        e.in_payload = 0;
+    }
+    e.wc_flags &= static_cast<uint8_t>(~kCqeDatagram);
+    (void)status;
+}
+
+void retire_receive(Cqe& e) {
+    RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
+    const uint32_t index = q.ring[e.wr & q.rec->mask];
+    std::lock_guard guard(q.lock);
+    q.free.push_back(index);
+}
+
+} // namespace
+
+// More pollers than cores: give way early, or every message waits for a time slice.
+void Engine::empty_poll(Cq& cq) {
+    if (process_.virtual_time()) return;
+    const uint32_t limit = seg().live_procs.load(std::memory_order_relaxed) > cores() ? 16 : 2048;
+    if (++cq.empty_polls < limit) return;
+    cq.empty_polls = 0;
+    sched_yield();
+}
+
+uint64_t Engine::cqe_wr_id(const Cqe& e) {
+    return e.queue ? reinterpret_cast<RecvQ*>(e.queue)->at_position(e.wr)->wr_id : e.wr;
+}
+
+Cqe* Engine::next_cqe(Cq& cq) {
+    for (;;) {
+        Cqe& e = cq.entries[cq.head & cq.mask];
+        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(cq.head + 1)) return nullptr;
+        if (e.kind == CqeKind::dead) [[unlikely]] { // its QP is destroyed
+            ++cq.head;
+            continue;
+        }
+        if (e.queue) {
+            ibv_wc_status status{};
+            finish_receive(e, status);
+        }
+        return &e;
+    }
+}
+
+void Engine::consume_cqe(Cq& cq) {
+    Cqe& e = cq.entries[cq.head & cq.mask];
+    if (e.queue) retire_receive(e);
+    ++cq.head;
+    cq.rec->head.store(cq.head, std::memory_order_release);
+}
+
+int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
+    poll();
+    if (!cq.single_threaded) cq.poll_lock.lock();
+    int n = 0;
+    while (n < entries) {
+        Cqe* e = next_cqe(cq);
+        if (!e) break;
+        ibv_wc& w = wc[n++];
+        w.wr_id = cqe_wr_id(*e);
+        w.status = static_cast<ibv_wc_status>(e->status);
+        w.opcode = static_cast<ibv_wc_opcode>(e->opcode);
+        w.vendor_err = e->vendor_err;
+        w.byte_len = e->byte_len;
+        w.imm_data = e->imm;
+        w.qp_num = e->qpn;
+        w.wc_flags = e->wc_flags;
+        if (e->kind == CqeKind::recv) {
+            w.src_qp = e->src_qp;
+            w.pkey_index = 0;
+            w.slid = e->slid;
+            w.sl = e->sl;
+            w.dlid_path_bits = e->path_bits;
+        }
+        if (e->queue) retire_receive(*e);
+        ++cq.head;
+    }
+    if (n) {
+        cq.rec->head.store(cq.head, std::memory_order_release);
+        cq.empty_polls = 0;
+    }
+    if (!cq.single_threaded) cq.poll_lock.unlock();
+    if (n == 0) empty_poll(cq);
+    else if (cq.rec->overrun.load(std::memory_order_relaxed)) [[unlikely]] return n; // what is there is still valid
+    return n;
+}
+
+int Engine::arm_cq(Cq& cq, bool solicited_only) {
+    poll();
+    std::lock_guard guard(cq.poll_lock);
+    cq.rec->armed.store(solicited_only ? 2 : 1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Entries that came before the call and are not polled yet fire at once (11.4.2.2), or a sleeper would miss them.
+    for (uint64_t at = cq.head;; ++at) {
+        const Cqe& e = cq.entries[at & cq.mask];
+        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) break;
+        if (e.kind == CqeKind::dead) continue;
+        if (solicited_only && !e.solicited && e.status == IBV_WC_SUCCESS) continue;
+        if (cq.rec->armed.exchange(0) && cq.rec->has_channel) notify(cq.rec->channel, &cq.rec->user, sizeof cq.rec->user);
+        break;
+    }
+    return 0;
+}
+
+} // namespace softhca

@@ -1,0 +1,113 @@
+// Dynamically connected transport, initiator side: one target at a time. Going to another target waits for the last
+// acknowledgment, disconnects, and connects (a request packet that takes a context at the DCT or is refused as busy).
+// The responder context that a DCT would keep for this initiator lives in the DCI's own record (Responder).
+#include "engine/requester.h"
+
+namespace softhca {
+
+bool Requester::dc_ready(SendWqe& w, Nanos now) {
+    const bool same = dc_qpn_ == w.remote_qpn && dc_dlid_ == w.dlid && dc_key_ == w.dc_key;
+    if (dc_ == Dc::connected && same) return true;
+    if (dc_ == Dc::connecting || head_ != next_) return false;
+    const AdapterLimits& limits = engine_.seg().img().device(rec_.device).limits;
+    const Nanos leave = dc_ == Dc::connected ? limits.dc_disconnect_ns : 0;
+    dc_release();
+    dc_ = Dc::connecting;
+    dc_qpn_ = w.remote_qpn;
+    dc_dlid_ = w.dlid;
+    dc_key_ = w.dc_key;
+    const Nanos cost = engine_.modelled() ? leave + limits.dc_connect_ns : 0;
+    if (cost == 0) {
+        dc_attempt(now);
+        return dc_ == Dc::connected;
+    }
+    ++refs_;
+    engine_.scheduler().at(
+        now + cost,
+        [](void* self, uint64_t era, Nanos t) {
+            Requester& r = *static_cast<Requester*>(self);
+            --r.refs_;
+            if (!r.dead_ && r.era_ == era && r.dc_ == Dc::connecting) r.dc_attempt(t);
+        },
+        this, era_);
+    return false;
+}
+
+// The connect request. Lost or unanswered: again after the retry period, until retries are used up.
+void Requester::dc_attempt(Nanos when) {
+    Segment& seg = engine_.seg();
+    if (!sending()) return;
+    auto again = [&](Nanos at) {
+        ++refs_;
+        engine_.scheduler().at(
+            at,
+            [](void* self, uint64_t era, Nanos t) {
+                Requester& r = *static_cast<Requester*>(self);
+                --r.refs_;
+                if (!r.dead_ && r.era_ == era && r.dc_ == Dc::connecting) r.dc_attempt(t);
+            },
+            this, era_);
+    };
+    constexpr uint32_t kConnectBytes = 28;
+    QpRec* dct = nullptr;
+    if (engine_.network().control(rec_.port, dc_dlid_, kConnectBytes, when, false) != kNever)
+        dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
+    if (dct && (dct->kind != QpKind::dct || dct->state.load() != IBV_QPS_RTR)) dct = nullptr;
+    if (!dct) {
+        if (retries_left_ == 0) {
+            dc_ = Dc::idle;
+            return fail(IBV_WC_RETRY_EXC_ERR, when);
+        }
+        --retries_left_;
+        if (retry_period_) again(when + retry_period_);
+        return;
+    }
+    if (dct->dc_key != dc_key_) { // access key violation: the target's owner is told, the initiator refused
+        raise_object_event(seg, dct->async_channel, IBV_EVENT_QP_ACCESS_ERR, dct->user);
+        dc_ = Dc::idle;
+        return fail(IBV_WC_REM_ACCESS_ERR, when);
+    }
+    if (!dc_join(*dct)) { // all contexts busy: NAK, back off, try again; no retry is used up
+        const uint32_t wait = seg.img().device(rec_.device).limits.dc_busy_backoff_ns;
+        again(when + (wait ? wait : 1000));
+        return;
+    }
+    dc_ = Dc::connected;
+    retries_left_ = qp_.attr.retry_cnt;
+    rec_.responder = {};
+    rec_.responder.expected_psn = next_psn;
+    wake(when);
+}
+
+bool Requester::dc_join(QpRec& dct) {
+    Segment& seg = engine_.seg();
+    const uint32_t limit = seg.img().device(dct.device).limits.dct_contexts;
+    if (limit == 0 || dct.dct_slots == 0 || !engine_.modelled()) return true;
+    auto* slot = seg.at<std::atomic<uint32_t>>(dct.dct_slots);
+    for (uint32_t i = 0; i < limit; ++i) {
+        uint32_t holder = slot[i].load();
+        // A context whose initiator has vanished is free again.
+        if (holder && seg.qp(holder & (kMaxQps - 1)).qpn.load() == holder) continue;
+        if (slot[i].compare_exchange_strong(holder, source_qpn)) return true;
+    }
+    return false;
+}
+
+void Requester::dc_release() {
+    if (dc_ != Dc::connected) {
+        dc_ = Dc::idle;
+        return;
+    }
+    dc_ = Dc::idle;
+    Segment& seg = engine_.seg();
+    QpRec& dct = seg.qp(dc_qpn_ & (kMaxQps - 1));
+    if (dct.qpn.load() != dc_qpn_ || dct.dct_slots == 0) return;
+    auto* slot = seg.at<std::atomic<uint32_t>>(dct.dct_slots);
+    const uint32_t limit = seg.img().device(dct.device).limits.dct_contexts;
+    for (uint32_t i = 0; i < limit; ++i) {
+        uint32_t mine = source_qpn;
+        if (slot[i].compare_exchange_strong(mine, 0)) return;
+    }
+}
+
+} // namespace softhca

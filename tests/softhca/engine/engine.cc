@@ -1,0 +1,159 @@
+#include "engine/engine.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/requester.h"
+
+namespace softhca {
+
+namespace {
+constexpr Nanos kSpin = 30000; // the helper wakes this long before an event and spins: timers of the kernel are late
+Engine* g_engine = nullptr;
+} // namespace
+
+Engine* Engine::current() { return g_engine; }
+
+Engine::Engine(Process& process, bool virtual_time) : process_(process), virtual_time_(virtual_time) {
+    Segment& seg = process.seg();
+    modelled_ = seg.fabric.modelled.load() != 0 || virtual_time;
+    chunk_packets_ = modelled_ ? std::clamp<uint32_t>(seg.img().chunk_mtus, 1, 64) : 64;
+    network_ = virtual_time ? make_virtual_network(seg, scheduler_) : make_real_network(seg, scheduler_);
+    generation_ = seg.fabric.generation.load();
+    g_engine = this;
+}
+
+Engine::~Engine() {
+    if (thread_started_) {
+        {
+            std::lock_guard guard(sleep_mutex_);
+            stopping_ = true;
+        }
+        sleep_.notify_all();
+        thread_.join();
+    }
+    if (g_engine == this) g_engine = nullptr;
+}
+
+void Engine::run_due(Nanos now_) {
+    if (!virtual_time_)
+        while (scheduler_.next_due() <= now_) scheduler_.fire_next();
+    if (!graveyard_.empty()) sweep();
+}
+
+void Engine::sweep() {
+    std::erase_if(graveyard_, [](Requester* r) {
+        if (!r->unused()) return false;
+        delete r;
+        return true;
+    });
+}
+
+void Engine::note_fabric_change() {
+    generation_.store(seg().fabric.generation.load(std::memory_order_acquire));
+    const Nanos t = now();
+    for (size_t i = 0; i < qps.size(); ++i)
+        if (qps[i]->requester) qps[i]->requester->note_fabric_change(t);
+}
+
+void Engine::poll_slow() {
+    if (virtual_time_) return;
+    if (!mutex.try_lock()) return;
+    poll_count_.fetch_add(1, std::memory_order_relaxed);
+    if (seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
+        note_fabric_change();
+    if (scheduler_.next_due() != kNever) {
+        run_due(now());
+        next_due_.store(scheduler_.next_due(), std::memory_order_relaxed);
+    }
+    mutex.unlock();
+}
+
+void Engine::kick() {
+    if (virtual_time_) return;
+    const Nanos due = scheduler_.next_due();
+    next_due_.store(due, std::memory_order_relaxed);
+    if (due == kNever) return;
+    if (!thread_started_) {
+        thread_started_ = true;
+        sigset_t all, old;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &old); // signals are the application's
+        thread_ = std::thread([this] { helper(); });
+        pthread_sigmask(SIG_SETMASK, &old, nullptr);
+        pthread_setname_np(thread_.native_handle(), "softhca");
+        return;
+    }
+    std::lock_guard guard(sleep_mutex_);
+    if (due + kSpin < sleeping_until_) sleep_.notify_one();
+}
+
+// Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the application
+// polls by itself (poll_count_ moves) the helper only looks after it from time to time.
+void Engine::helper() {
+    uint64_t seen_polls = 0;
+    for (;;) {
+        const Nanos due = next_due_.load(std::memory_order_relaxed);
+        const uint64_t polls = poll_count_.load(std::memory_order_relaxed);
+        const bool application_polls = polls != seen_polls;
+        seen_polls = polls;
+        {
+            std::unique_lock lock(sleep_mutex_);
+            if (stopping_) return;
+            Nanos until = due == kNever ? kNever : due > kSpin ? due - kSpin : 0;
+            const Nanos t = now();
+            if (application_polls) until = std::max(until, t + 200000);
+            if (until == kNever) {
+                sleeping_until_ = kNever;
+                // Bounded, so that a lost wake-up (the flag is read without the lock) costs 10 ms at most.
+                sleep_.wait_for(lock, std::chrono::milliseconds(10));
+            } else if (until > t) {
+                sleeping_until_ = until;
+                sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(until - t, 10000000)));
+            }
+            sleeping_until_ = 0;
+            if (stopping_) return;
+        }
+        const bool changed =
+            seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed);
+        const Nanos soon = next_due_.load(std::memory_order_relaxed);
+        if (!changed && (soon == kNever || soon > now() + kSpin)) continue;
+        for (int i = 0; i < 100000 && next_due_.load(std::memory_order_relaxed) > now() && !changed; ++i) cpu_relax();
+        std::lock_guard guard(mutex);
+        if (changed) note_fabric_change();
+        run_due(now());
+        next_due_.store(scheduler_.next_due(), std::memory_order_relaxed);
+    }
+}
+
+bool Engine::step(Nanos& clock) {
+    std::lock_guard guard(mutex);
+    if (seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
+        note_fabric_change();
+    if (scheduler_.empty()) return false;
+    clock = std::max(clock, scheduler_.next_due());
+    scheduler_.fire_next();
+    if (!graveyard_.empty()) sweep();
+    return true;
+}
+
+void Engine::charge_command(uint32_t device, int which) {
+    if (virtual_time_) return; // commands are set-up; the virtual clock moves with events only
+    const uint32_t override_ns = seg().device(device).command_ns[which].load(std::memory_order_relaxed);
+    const AdapterLimits& l = seg().img().device(device).limits;
+    const uint32_t costs[] = {l.command_create_ns, l.command_modify_ns, l.command_query_ns, l.command_reg_ns};
+    const uint32_t cost = override_ns != kNone ? override_ns : modelled_ ? costs[which] : 0;
+    if (cost == 0) return;
+    const Nanos end = now() + cost;
+    if (cost > 60000) {
+        const timespec t{0, static_cast<long>(cost - 50000)};
+        nanosleep(&t, nullptr);
+    }
+    while (now() < end) cpu_relax();
+}
+
+} // namespace softhca

@@ -1,0 +1,103 @@
+// The adapter's work of one process (or of one virtual-time world): send queues, timers, responders executed on behalf of
+// peers, completion queues. Who drives it in real time: every post and poll (try-lock), and one helper thread that sleeps
+// until shortly before the next event. In virtual time: World::step() only.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "engine/objects.h"
+#include "engine/scheduler.h"
+
+namespace softhca {
+
+class Engine {
+  public:
+    Engine(Process& process, bool virtual_time);
+    ~Engine();
+    static Engine* current();                    // created with the first device context
+
+    Process& process() { return process_; }
+    Segment& seg() { return process_.seg(); }
+    Network& network() { return *network_; }
+    Scheduler& scheduler() { return scheduler_; }
+    Nanos now() const { return process_.now(); }
+    std::recursive_mutex mutex;                  // see objects.h for the order
+
+    // Runs events that are due. poll(): cheap check first, try-lock. Virtual time: no-ops.
+    void poll() {
+        if (next_due_.load(std::memory_order_relaxed) != kNever ||
+            process_.seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
+            [[unlikely]] poll_slow();
+    }
+    // After scheduling under `mutex`: publishes the next due time and wakes or starts the helper thread.
+    void kick();
+    // Virtual time: fires the earliest event at its time and returns true; false if there is none.
+    bool step(Nanos& clock);
+
+    // ---- data path (data_path.cc, recv_path.cc) ----
+    // 0 or an errno, nothing of `desc` is kept beyond the call except SGE target memory.
+    int post_send(Qp& qp, const SendDesc& desc);
+    int post_recv(RecvQ& queue, const ibv_recv_wr& wr, uint32_t device, uint32_t pd);
+    int poll_cq(Cq& cq, int entries, ibv_wc* wc);
+    // ibv_cq_ex: next valid entry placed for reading (receive data already copied), nullptr if empty.
+    Cqe* next_cqe(Cq& cq);
+    void consume_cqe(Cq& cq);                    // done with the entry next_cqe returned
+    int arm_cq(Cq& cq, bool solicited_only);
+    void empty_poll(Cq& cq);                     // after a poll that found nothing: gives way if cores are scarce
+    uint32_t send_room(Qp& qp);                  // requests that the send queue takes now
+    // wr_id of a completion entry (receive entries name a ring position).
+    static uint64_t cqe_wr_id(const Cqe& e);
+
+    // ---- set-up (qp_state.cc) ----
+    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc).
+    int apply_modify(Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state from, ibv_qp_state to);
+    void fill_query(Qp& qp, ibv_qp_attr& attr);  // live parts: state, sq_psn, rq_psn, path_mig_state, cur path
+    void init_qp(Qp& qp);                        // after rec is filled: creates the requester
+    void destroy_qp(Qp& qp);                     // vanishes from the fabric, cleans its CQEs, waits for nobody
+    // The QP goes to ERR: flushes both queues (and raises LAST_WQE_REACHED with an SRQ). mutex held.
+    void enter_error(Qp& qp);
+    void flush_posted(Qp& qp);                   // receives posted to a QP in ERR complete at once
+    void clean_cq(Cq& cq, uint32_t qpn);
+
+    uint32_t chunk_packets() const { return chunk_packets_; }
+    bool modelled() const { return modelled_; }
+    void bury(Requester* r) { graveyard_.push_back(r); } // deleted when nothing refers to it any more
+    std::vector<Qp*> qps;                        // all of this process; mutex
+    std::vector<struct Placement*> placements;   // delayed data, oldest first (placement.cc); mutex
+
+    void charge_command(uint32_t device, int which); // costs of verbs commands (0 create, 1 modify, 2 query, 3 reg)
+
+  private:
+    friend class Requester;
+    void poll_slow();
+    void run_due(Nanos now);
+    void helper();
+    void sweep();
+    int post_slow(Qp& qp, const SendDesc& desc, uint64_t total);
+    bool post_fast(Qp& qp, Requester& rq, const SendDesc& desc, uint64_t total);
+    uint8_t check_local(const Qp& qp, const SendDesc& desc) const;
+    void note_fabric_change();
+    Process& process_;
+    Scheduler scheduler_;
+    std::unique_ptr<Network> network_;
+    std::atomic<Nanos> next_due_{kNever};
+    std::atomic<uint64_t> poll_count_{0};
+    bool virtual_time_;
+    bool modelled_ = false;
+    uint32_t chunk_packets_ = 4;
+    std::atomic<uint32_t> generation_{0};
+    std::vector<Requester*> graveyard_;
+    std::thread thread_;
+    bool thread_started_ = false, stopping_ = false;
+    std::mutex sleep_mutex_;
+    std::condition_variable sleep_;
+    Nanos sleeping_until_ = 0;
+};
+
+// Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR event.
+// Any process; takes CqRec::lock. `seg`: the session.
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry);
+
+} // namespace softhca

@@ -1,0 +1,195 @@
+// Posting. Ideal, healthy and nothing outstanding: the request is executed at once, in the caller, without queueing.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "engine/engine.h"
+#include "engine/placement.h"
+#include "engine/requester.h"
+
+namespace softhca {
+
+// ibv_wc_status that a request with these local buffers ends with; 0 = fine.
+uint8_t Engine::check_local(const Qp& qp, const SendDesc& d) const {
+    Segment& seg = process_.seg();
+    const bool stores = Requester::reads(static_cast<uint8_t>(d.opcode));
+    if ((d.flags & IBV_SEND_INLINE) && !stores) return 0;
+    for (uint32_t i = 0; i < d.sges; ++i) {
+        const ibv_sge& s = d.sge[i];
+        if (s.length == 0) continue;
+        const MrRec& mr = seg.mr(s.lkey >> 8 & (kMaxMrs - 1));
+        if (mr.key.load(std::memory_order_relaxed) != s.lkey || s.lkey == 0 || mr.pd != qp.pd->number ||
+            s.addr < mr.iova || s.length > mr.length || s.addr - mr.iova > mr.length - s.length ||
+            (stores && !(mr.access & IBV_ACCESS_LOCAL_WRITE)))
+            return IBV_WC_LOC_PROT_ERR;
+    }
+    return 0;
+}
+
+int Engine::post_send(Qp& qp, const SendDesc& d) {
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < d.sges; ++i) total += d.sge[i].length;
+    Requester& rq = *qp.requester;
+    qp.sq_lock.lock();
+    if (!rq.slow && rq.fast_ok && rq.generation == seg().fabric.generation.load(std::memory_order_relaxed)) [[likely]] {
+        const bool done = post_fast(qp, rq, d, total);
+        qp.sq_lock.unlock();
+        if (done) [[likely]] return 0;
+    } else {
+        qp.sq_lock.unlock();
+    }
+    return post_slow(qp, d, total);
+}
+
+// True: executed and completed. False: nothing has happened that the slow path would not do again in the same way.
+bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total) {
+    QpRec& peer = *rq.peer;
+    QpRec& rec = *qp.rec;
+    const bool datagram = qp.kind == QpKind::ud;
+    if (datagram || qp.kind == QpKind::dci) {
+        // The last address used is cached; DC also needs its connection, which the slow path makes.
+        if (qp.kind == QpKind::dci || d.remote_qpn != rq.peer_qpn || d.ah->attr.dlid != rq.peer_dlid || total > rq.mtu)
+            return false;
+    }
+    if (peer.qpn.load(std::memory_order_acquire) != rq.peer_qpn || rec.state.load(std::memory_order_relaxed) != IBV_QPS_RTS)
+        return false;
+    if (check_local(qp, d)) return false;
+    Request r;
+    r.opcode = d.opcode;
+    r.first = r.last = r.ack_request = true;
+    r.reliable = qp.kind == QpKind::rc;
+    r.psn = rq.next_psn;
+    r.mtu = rq.mtu;
+    const bool atomic = d.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || d.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    r.packets = atomic || total <= rq.mtu ? 1 : packets_of(total, rq.mtu);
+    r.flags = d.flags;
+    r.offset = 0;
+    r.bytes = r.total = total;
+    r.remote_addr = d.remote_addr;
+    r.compare_add = d.compare_add;
+    r.swap = d.swap;
+    r.rkey = d.rkey;
+    r.imm = d.imm;
+    r.src_qpn = rq.source_qpn;
+    r.when = qp.send_cq->rec->wants_time || seg().cq(peer.recv_cq).wants_time ? now() : 0;
+    r.data.sge = d.sge;
+    r.data.sges = d.sges;
+    const bool is_read = d.opcode == IBV_WR_RDMA_READ;
+    if (datagram) {
+        r.qkey = d.remote_qkey & 0x80000000u ? rec.qkey : d.remote_qkey;
+        r.with_grh = d.ah->attr.is_global;
+        r.slid = static_cast<uint16_t>(seg().port(rec.port).lid.load(std::memory_order_relaxed) + d.ah->attr.src_path_bits);
+        r.sl = d.ah->attr.sl;
+        r.path_bits = static_cast<uint8_t>(d.ah->attr.dlid & ((1u << seg().img().port(rec.port).lmc) - 1));
+        deliver_datagram(*this, peer, r);
+        rq.next_psn = psn_add(rq.next_psn, 1);
+    } else {
+        if (is_read) r.packets = 1; // one request; its responses take the sequence numbers
+        const Reply reply = respond(*this, peer, peer.responder, r);
+        switch (reply.kind) {
+        case ReplyKind::ack: break;
+        case ReplyKind::atomic: {
+            iovec v[kMaxSge];
+            const unsigned n = r.data.pieces(0, 8, v);
+            const char* from = reinterpret_cast<const char*>(&reply.value);
+            for (unsigned i = 0; i < n; ++i) {
+                std::memcpy(v[i].iov_base, from, v[i].iov_len);
+                from += v[i].iov_len;
+            }
+            break;
+        }
+        case ReplyKind::read: {
+            if (total == 0) break;
+            std::atomic<uint32_t>* cell;
+            MrRec* mr =
+                check_remote(process_, d.rkey, d.remote_addr, total, IBV_ACCESS_REMOTE_READ, peer.pd, peer.device, cell);
+            if (!mr) return false; // gone since the check: asked again as a duplicate, and refused there
+            iovec v[kMaxSge];
+            const unsigned n = r.data.pieces(0, total, v);
+            const CopyResult result =
+                process_.read_from(mr->owner, mr->addr + (d.remote_addr - mr->iova), {v, n}, total);
+            Process::clear_mr(cell);
+            if (result != CopyResult::ok) return false;
+            break;
+        }
+        case ReplyKind::none:
+            if (qp.kind == QpKind::uc) break; // nobody says anything
+            return false;
+        case ReplyKind::rnr: return false;
+        default: rq.refused = reply; return false;
+        }
+        rq.next_psn = psn_add(rq.next_psn, is_read ? packets_of(total, rq.mtu) : r.packets);
+    }
+    rec.sq_psn.store(rq.next_psn, std::memory_order_relaxed);
+    if ((d.flags & IBV_SEND_SIGNALED) || qp.sq_sig_all)
+        rq.push_completion(d.wr_id, static_cast<uint8_t>(d.opcode), total, IBV_WC_SUCCESS, r.when);
+    return true;
+}
+
+int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
+    std::lock_guard guard(mutex);
+    Requester& rq = *qp.requester;
+    {
+        std::lock_guard sq(qp.sq_lock);
+        rq.slow = true; // from here on the send queue is ours
+    }
+    const Nanos t = now();
+    const uint32_t state = qp.rec->state.load();
+    if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
+        if (rq.outstanding() == 0) {
+            rq.push_completion(d.wr_id, static_cast<uint8_t>(d.opcode), 0, IBV_WC_WR_FLUSH_ERR, t);
+            return 0;
+        }
+    }
+    uint8_t bad = check_local(qp, d);
+    if (total > (1u << 31) || (qp.kind == QpKind::ud && total > rq.mtu)) bad = IBV_WC_LOC_LEN_ERR;
+    if (rq.idle() && !bad) {
+        const bool addressed = qp.kind == QpKind::ud || qp.kind == QpKind::dci;
+        if (!addressed || d.ah)
+            rq.refresh_path(addressed ? d.ah->attr.dlid : qp.rec->path.dlid, addressed ? d.remote_qpn : qp.rec->dest_qpn);
+    }
+    const int result = rq.enqueue(d, total, bad, t);
+    run_due(t);
+    kick();
+    return result;
+}
+
+uint32_t Engine::send_room(Qp& qp) {
+    std::lock_guard guard(mutex);
+    const uint32_t used = qp.requester->outstanding();
+    return used < qp.caps.max_send_wr ? qp.caps.max_send_wr - used : 0;
+}
+
+int Engine::post_recv(RecvQ& q, const ibv_recv_wr& wr, uint32_t device, uint32_t pd) {
+    if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > q.max_sge) return EINVAL;
+    Segment& seg = process_.seg();
+    std::lock_guard guard(q.lock);
+    if (q.free.empty()) return ENOMEM;
+    const uint32_t index = q.free.back();
+    q.free.pop_back();
+    RecvWqe& w = *q.wqe(index);
+    w.wr_id = wr.wr_id;
+    w.sges = static_cast<uint16_t>(wr.num_sge);
+    w.bad_key = 0;
+    uint32_t total = 0;
+    for (int i = 0; i < wr.num_sge; ++i) {
+        const ibv_sge& s = wr.sg_list[i];
+        w.sge()[i] = {s.addr, s.length, s.lkey};
+        total += s.length;
+        if (s.length == 0) continue;
+        const MrRec& mr = seg.mr(s.lkey >> 8 & (kMaxMrs - 1));
+        if (mr.key.load(std::memory_order_relaxed) != s.lkey || s.lkey == 0 || mr.pd != pd || mr.device != device ||
+            !(mr.access & IBV_ACCESS_LOCAL_WRITE) || s.addr < mr.iova || s.length > mr.length ||
+            s.addr - mr.iova > mr.length - s.length)
+            w.bad_key = 1;
+    }
+    w.total = total;
+    const uint32_t least = q.rec->min_length.load(std::memory_order_relaxed);
+    if (w.bad_key) q.rec->min_length.store(0, std::memory_order_relaxed);
+    else if (total < least) q.rec->min_length.store(total, std::memory_order_relaxed);
+    q.ring[q.tail & q.rec->mask] = index;
+    q.rec->tail.store(++q.tail, std::memory_order_release);
+    return 0;
+}
+
+} // namespace softhca

@@ -1,0 +1,18 @@
+// Where a responder puts data and receive completions: at once, or - the nasty knob DeviceState::place_delay_ns - some time
+// after the acknowledgment has gone, in order per device, as adapters with posted writes do. All: target.lock held.
+#pragma once
+#include "engine/responder.h"
+
+namespace softhca {
+
+inline constexpr uint8_t kCqeDatagram = 0x80; // internal bit of Cqe::wc_flags: payload goes behind the 40 GRH bytes
+
+CopyResult place_write(Engine&, QpRec& target, uint32_t owner, uint64_t to, const LocalData&, uint64_t from,
+                       uint64_t length, Nanos when);
+CopyResult place_receive(Engine&, QpRec& target, RecvQueue&, uint64_t position, uint64_t at, const LocalData&,
+                         uint64_t from, uint64_t length, Nanos when);
+void place_completion(Engine&, QpRec& target, const Cqe&, Nanos when);
+// Performs what is still delayed on `device` (by this process), for reads and atomics that must see it.
+void drain_placements(Engine&, uint32_t device);
+
+} // namespace softhca

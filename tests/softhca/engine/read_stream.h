@@ -1,0 +1,32 @@
+// Read responses: chunks that flow from the responder's adapter to the requester's (IB 9.7.5.1.4). The initiator's process
+// runs the stream on behalf of the target; the data is copied when a chunk arrives.
+#pragma once
+#include <deque>
+
+#include "engine/requester.h"
+
+namespace softhca {
+
+class ReadStream final : public Source {
+  public:
+    explicit ReadStream(Requester& owner) : owner_(owner) {}
+    // A read request (or the rest of one) has been accepted at `target`, reached through port `from_port`: responses for
+    // the WQE at `pos` from message offset `offset` on begin to flow at `when`.
+    void start(uint64_t pos, uint32_t psn, uint64_t offset, uint32_t from_port, QpRec* target, Nanos when);
+    void cancel() { jobs_.clear(); } // after a rewind: what has not left will be asked for again
+    [[nodiscard]] bool unused() const { return in_flight == 0 && !net_ready; }
+
+    bool next_chunk(Chunk& chunk, Nanos now) override;
+    void chunk_arrived(Chunk& chunk) override;
+
+  private:
+    struct Job {
+        uint64_t pos, offset, total;
+        uint32_t psn;
+        uint32_t target_qpn, from_port;
+    };
+    Requester& owner_;
+    std::deque<Job> jobs_;
+};
+
+} // namespace softhca

@@ -1,0 +1,464 @@
+#include "engine/responder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/engine.h"
+#include "engine/placement.h"
+
+namespace softhca {
+
+unsigned LocalData::pieces(uint64_t offset, uint64_t length, iovec* out) const {
+    if (flat) {
+        out[0] = {const_cast<char*>(flat) + offset, length};
+        return length ? 1 : 0;
+    }
+    unsigned n = 0;
+    for (uint32_t i = 0; i < sges && length; ++i) {
+        if (offset >= sge[i].length) {
+            offset -= sge[i].length;
+            continue;
+        }
+        const uint64_t take = std::min<uint64_t>(length, sge[i].length - offset);
+        out[n++] = {reinterpret_cast<void*>(sge[i].addr + offset), take};
+        length -= take;
+        offset = 0;
+    }
+    return n;
+}
+
+void LocalData::gather(uint64_t offset, uint64_t length, char* to) const {
+    iovec v[kMaxSge];
+    const unsigned n = pieces(offset, length, v);
+    for (unsigned i = 0; i < n; ++i) {
+        std::memcpy(to, v[i].iov_base, v[i].iov_len);
+        to += v[i].iov_len;
+    }
+}
+
+Nanos rnr_delay(uint32_t code) {
+    static constexpr uint32_t us10[32] = {65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,
+                                          48,    64,  96,  128, 192, 256,  384,  512,  768,  1024, 1536,
+                                          2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+    return static_cast<Nanos>(us10[code & 31]) * 10000;
+}
+
+QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn) {
+    if (dst_port == kNone) return nullptr;
+    QpRec& t = seg.qp(qpn & (kMaxQps - 1));
+    if (t.qpn.load(std::memory_order_acquire) != qpn || qpn == 0) return nullptr;
+    return t.device == seg.img().port(dst_port).device ? &t : nullptr;
+}
+
+bool take_receive(Segment& seg, RecvQueue& q, uint64_t& position) {
+    if (q.is_srq) (void)q.lock.acquire();
+    const uint64_t head = q.head.load(std::memory_order_relaxed);
+    if (head == q.seen_tail) q.seen_tail = q.tail.load(std::memory_order_acquire);
+    const bool ok = head != q.seen_tail;
+    bool limit_event = false;
+    if (ok) {
+        position = head;
+        q.head.store(head + 1, std::memory_order_release);
+        if (const uint32_t limit = q.limit.load(std::memory_order_relaxed); limit) [[unlikely]]
+            limit_event = q.tail.load(std::memory_order_relaxed) - head - 1 < limit && q.limit.exchange(0) != 0;
+    }
+    if (q.is_srq) q.lock.release();
+    if (limit_event) raise_object_event(seg, q.async_channel, IBV_EVENT_SRQ_LIMIT_REACHED, q.user);
+    return ok;
+}
+
+MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int access, uint32_t pd, uint32_t device,
+                    std::atomic<uint32_t>*& cell) {
+    MrRec* mr = p.mark_mr(rkey, cell);
+    if (!mr) return nullptr;
+    const bool ok = mr->pd == pd && mr->device == device && (static_cast<int>(mr->access) & access) == access &&
+                    va >= mr->iova && length <= mr->length && va - mr->iova <= mr->length - length;
+    if (ok) return mr;
+    Process::clear_mr(cell);
+    return nullptr;
+}
+
+bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t position, uint64_t at, const LocalData& data, uint64_t from,
+                        uint64_t length) {
+    Segment& seg = p.seg();
+    const uint32_t index = seg.at<uint32_t>(q.ring)[position & q.mask];
+    RecvWqe* w = reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + static_cast<size_t>(index) * q.stride);
+    for (uint32_t i = 0; i < w->sges && length; ++i) {
+        const RecvSge& s = w->sge()[i];
+        if (at >= s.length) {
+            at -= s.length;
+            continue;
+        }
+        const uint64_t take = std::min<uint64_t>(length, s.length - at);
+        iovec v[kMaxSge];
+        const unsigned n = data.pieces(from, take, v);
+        if (p.write_to(q.owner, s.addr + at, {v, n}, take) != CopyResult::ok) return false;
+        from += take;
+        length -= take;
+        at = 0;
+    }
+    return length == 0;
+}
+
+void flush_receives(Segment& seg, QpRec& rec) {
+    RecvQueue& q = recv_queue_of(seg, rec);
+    Responder& ctx = rec.responder;
+    auto flush = [&](uint64_t position) {
+        Cqe e{};
+        e.qpn = rec.qpn;
+        e.status = IBV_WC_WR_FLUSH_ERR;
+        e.opcode = IBV_WC_RECV;
+        e.kind = CqeKind::recv;
+        e.wr = position;
+        e.queue = q.owner_cookie;
+        push_cqe(seg, seg.cq(rec.recv_cq), e);
+    };
+    // The message in progress holds a receive of its own: its packets may have been acknowledged already.
+    if (ctx.in_recv) flush(ctx.recv_position);
+    ctx.in_recv = ctx.in_message = 0;
+    if (rec.is_srq) raise_object_event(seg, rec.async_channel, IBV_EVENT_QP_LAST_WQE_REACHED, rec.user);
+    else
+        for (uint64_t position; take_receive(seg, q, position);) flush(position);
+}
+
+void fail_target(Segment& seg, QpRec& target, ibv_event_type event) {
+    if (target.state.load() == IBV_QPS_ERR) return;
+    if (target.kind != QpKind::dct) { // a DCT serves others: it stays
+        target.state.store(IBV_QPS_ERR);
+        flush_receives(seg, target);
+    }
+    raise_object_event(seg, target.async_channel, event, target.user);
+    seg.fabric.generation.fetch_add(1); // the owner looks at its QPs' states when this moves
+}
+
+namespace {
+
+bool is_send(ibv_wr_opcode op) {
+    return op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_SEND_WITH_INV;
+}
+bool is_write(ibv_wr_opcode op) { return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM; }
+
+// One call of respond(): the state that its steps share.
+class Execution {
+  public:
+    Execution(Engine& engine, QpRec& target, Responder& ctx, const Request& r)
+        : engine_(engine), p_(engine.process()), seg_(engine.seg()), t_(target), ctx_(ctx), r_(r) {}
+
+    Reply run() {
+        Reply reply;
+        uint32_t i = 0;
+        while (i < r_.packets) { // runs of packets that arrived
+            if (i < 64 && (r_.lost >> i & 1)) {
+                ++i;
+                continue;
+            }
+            uint32_t n = 1;
+            while (i + n < r_.packets && !(i + n < 64 && (r_.lost >> (i + n) & 1))) ++n;
+            const Reply step = packets(i, n);
+            if (step.kind != ReplyKind::none) reply = step;
+            if (step.kind > ReplyKind::ack && step.kind != ReplyKind::atomic && step.kind != ReplyKind::read) break;
+            i += n;
+        }
+        return reply;
+    }
+
+  private:
+    Reply ack() const { return {ReplyKind::ack, psn_add(ctx_.expected_psn, 0xffffff), 0, 0}; }
+
+    // Packets [i, i + n) of the request.
+    Reply packets(uint32_t i, uint32_t n) {
+        uint32_t psn = psn_add(r_.psn, i);
+        if (!r_.reliable) return unreliable(i, n, psn);
+        const int32_t ahead = psn_diff(psn, ctx_.expected_psn);
+        if (ahead > 0) { // something before it is missing
+            if (ctx_.nak_sent) return {};
+            ctx_.nak_sent = 1;
+            return {ReplyKind::nak_sequence, ctx_.expected_psn, 0, 0};
+        }
+        if (ahead < 0) {
+            if (r_.opcode == IBV_WR_RDMA_READ) return read(true);
+            if (r_.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || r_.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+                return saved_atomic(psn);
+            const uint32_t seen = static_cast<uint32_t>(-ahead);
+            if (seen >= n) return ack(); // executed already: only the acknowledgment again
+            i += seen;
+            n -= seen;
+        }
+        ctx_.nak_sent = 0;
+        return execute(i, n);
+    }
+
+    // UC: a lost packet costs the message it belonged to, nothing else (9.8.2.2.1).
+    Reply unreliable(uint32_t i, uint32_t n, uint32_t psn) {
+        const bool at_first = r_.first && i == 0;
+        if (!at_first && (psn != ctx_.expected_psn || !ctx_.in_message)) {
+            drop_message();
+            return {};
+        }
+        if (at_first) {
+            drop_message();
+            ctx_.expected_psn = psn;
+        }
+        execute(i, n);
+        return {};
+    }
+    void drop_message() {
+        ctx_.in_message = 0; // its receive, if it holds one, serves the next message: nothing was reported
+    }
+
+    Reply execute(uint32_t i, uint32_t n) {
+        const bool first = r_.first && i == 0;
+        const bool last = r_.last && i + n == r_.packets;
+        const uint64_t from = std::min<uint64_t>(r_.bytes, static_cast<uint64_t>(i) * r_.mtu);
+        const uint64_t bytes = std::min<uint64_t>(r_.bytes - from, static_cast<uint64_t>(n) * r_.mtu);
+        if (is_send(r_.opcode)) return send(n, first, last, r_.offset + from, bytes);
+        if (is_write(r_.opcode)) return write(n, first, last, r_.offset + from, bytes);
+        if (r_.opcode == IBV_WR_RDMA_READ) return read(false);
+        return atomic();
+    }
+
+    Reply refuse(ReplyKind kind, ibv_event_type event) {
+        const Reply nak{kind, ctx_.expected_psn, 0, 0};
+        if (r_.reliable) fail_target(seg_, t_, event);
+        else drop_message();
+        return nak;
+    }
+
+    Reply advance(uint32_t packets, bool last) {
+        ctx_.expected_psn = psn_add(ctx_.expected_psn, packets);
+        ctx_.in_message = !last;
+        if (last) ++ctx_.msn;
+        return r_.ack_request ? ack() : Reply{};
+    }
+
+    // A DCT has no such attribute: it serves what its initiators may ask for.
+    bool serves_reads() const { return t_.kind == QpKind::dct || t_.max_dest_rd_atomic != 0; }
+
+    Reply not_ready() { return {ReplyKind::rnr, ctx_.expected_psn, t_.rnr_timer, 0}; }
+
+    bool hold_receive() {
+        if (!ctx_.in_recv) {
+            if (!take_receive(seg_, recv_queue_of(seg_, t_), ctx_.recv_position)) return false;
+            ctx_.in_recv = 1;
+        }
+        return true;
+    }
+
+    // A receive completion for the message in progress.
+    void complete_receive(uint8_t status, uint64_t length, const LocalData* payload) {
+        RecvQueue& q = recv_queue_of(seg_, t_);
+        Cqe e;
+        e.qpn = t_.qpn.load(std::memory_order_relaxed);
+        e.status = status;
+        const bool imm = r_.opcode == IBV_WR_SEND_WITH_IMM || r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+        e.opcode = is_write(r_.opcode) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+        e.kind = CqeKind::recv;
+        e.wc_flags = imm ? IBV_WC_WITH_IMM : 0;
+        e.byte_len = static_cast<uint32_t>(length);
+        e.imm = r_.imm;
+        e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
+        e.solicited = (r_.flags & IBV_SEND_SOLICITED) != 0;
+        e.vendor_err = 0;
+        e.wr = ctx_.recv_position;
+        e.queue = q.owner_cookie;
+        e.time = r_.when;
+        e.src_qp = r_.src_qpn;
+        e.slid = r_.slid;
+        e.pkey_index = 0;
+        e.sl = r_.sl;
+        e.path_bits = r_.path_bits;
+        if (payload) payload->gather(0, length, e.payload);
+        ctx_.in_recv = 0;
+        place_completion(engine_, t_, e, r_.when);
+    }
+
+    Reply receive_error(uint8_t wc_status, ReplyKind nak) {
+        complete_receive(wc_status, 0, nullptr);
+        ctx_.in_message = 0;
+        if (!r_.reliable) return {};
+        const Reply reply{nak, ctx_.expected_psn, 0, 0};
+        fail_target(seg_, t_, IBV_EVENT_QP_FATAL);
+        return reply;
+    }
+
+    Reply send(uint32_t n, bool first, bool last, uint64_t offset, uint64_t bytes) {
+        if (first == static_cast<bool>(ctx_.in_message)) return refuse(ReplyKind::nak_invalid, IBV_EVENT_QP_REQ_ERR);
+        if (!hold_receive()) {
+            if (!r_.reliable) return {};
+            return not_ready();
+        }
+        RecvQueue& q = recv_queue_of(seg_, t_);
+        if (first) {
+            ctx_.in_message = 1;
+            ctx_.progress = 0;
+        }
+        const uint64_t end = ctx_.progress + bytes;
+        if (const uint32_t least = q.min_length.load(std::memory_order_relaxed); least == 0 || end > least) {
+            const uint32_t index = seg_.at<uint32_t>(q.ring)[ctx_.recv_position & q.mask];
+            const RecvWqe* w =
+                reinterpret_cast<RecvWqe*>(seg_.at<char>(q.pool) + static_cast<size_t>(index) * q.stride);
+            if (end > w->total) return receive_error(IBV_WC_LOC_LEN_ERR, ReplyKind::nak_invalid);
+            if (w->bad_key && end) return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
+        }
+        if (first && last && bytes <= kCqePayload) { // small messages travel in the completion entry
+            complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr);
+            return advance(n, true);
+        }
+        switch (place_receive(engine_, t_, q, ctx_.recv_position, ctx_.progress, r_.data, offset, bytes, r_.when)) {
+        case CopyResult::ok: break;
+        case CopyResult::dead: return {};
+        case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
+        }
+        ctx_.progress = static_cast<uint32_t>(end);
+        if (last) complete_receive(IBV_WC_SUCCESS, end, nullptr);
+        return advance(n, last);
+    }
+
+    Reply write(uint32_t n, bool first, bool last, uint64_t offset, uint64_t bytes) {
+        if (first == static_cast<bool>(ctx_.in_message)) return refuse(ReplyKind::nak_invalid, IBV_EVENT_QP_REQ_ERR);
+        if (!(t_.access & IBV_ACCESS_REMOTE_WRITE)) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
+        const bool imm = r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (imm && last && !hold_receive()) {
+            // The packets before the last one are executed; only the last is refused (9.7.5.2.8). The run is cut there.
+            if (n > 1) {
+                const uint64_t body = static_cast<uint64_t>(n - 1) * r_.mtu;
+                const Reply before = write_body(n - 1, first, false, offset, std::min(bytes, body));
+                if (before.kind > ReplyKind::ack) return before;
+            }
+            return r_.reliable ? not_ready() : Reply{};
+        }
+        const Reply reply = write_body(n, first, last, offset, bytes);
+        return reply;
+    }
+
+    Reply write_body(uint32_t n, bool first, bool last, uint64_t offset, uint64_t bytes) {
+        if (bytes || (first && r_.total)) {
+            std::atomic<uint32_t>* cell;
+            // The first packet's RETH covers the whole message; later packets are checked again as the key may be gone.
+            const uint64_t check_at = first ? 0 : offset, check_len = first ? r_.total : bytes;
+            MrRec* mr = check_remote(p_, r_.rkey, r_.remote_addr + check_at, check_len, IBV_ACCESS_REMOTE_WRITE, t_.pd,
+                                     t_.device, cell);
+            if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
+            const uint64_t to = mr->addr + (r_.remote_addr + offset - mr->iova);
+            const CopyResult result = place_write(engine_, t_, mr->owner, to, r_.data, offset, bytes, r_.when);
+            Process::clear_mr(cell);
+            if (result == CopyResult::dead) return {};
+            if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
+        }
+        if (last && r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) complete_receive(IBV_WC_SUCCESS, r_.total, nullptr);
+        return advance(n, last);
+    }
+
+    Reply read(bool duplicate) {
+        if (!duplicate && ctx_.in_message) return refuse(ReplyKind::nak_invalid, IBV_EVENT_QP_REQ_ERR);
+        if (!(t_.access & IBV_ACCESS_REMOTE_READ) || !serves_reads())
+            return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
+        if (r_.total) {
+            std::atomic<uint32_t>* cell;
+            MrRec* mr = check_remote(p_, r_.rkey, r_.remote_addr, r_.total, IBV_ACCESS_REMOTE_READ, t_.pd, t_.device, cell);
+            if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
+            Process::clear_mr(cell);
+        }
+        if (!duplicate) advance(packets_of(r_.total, r_.mtu), true);
+        return {ReplyKind::read, r_.psn, 0, 0};
+    }
+
+    Reply atomic() {
+        if (ctx_.in_message) return refuse(ReplyKind::nak_invalid, IBV_EVENT_QP_REQ_ERR);
+        if (r_.remote_addr % 8) return refuse(ReplyKind::nak_invalid, IBV_EVENT_QP_REQ_ERR);
+        std::atomic<uint32_t>* cell = nullptr;
+        MrRec* mr = (t_.access & IBV_ACCESS_REMOTE_ATOMIC) && serves_reads()
+                        ? check_remote(p_, r_.rkey, r_.remote_addr, 8, IBV_ACCESS_REMOTE_ATOMIC, t_.pd, t_.device, cell)
+                        : nullptr;
+        if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
+        uint64_t old = 0;
+        drain_placements(engine_, t_.device); // an atomic sees all that was written before it
+        const CopyResult result =
+            p_.atomic_at(mr->owner, mr->addr + (r_.remote_addr - mr->iova), r_.opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
+                         r_.compare_add, r_.swap, &old);
+        Process::clear_mr(cell);
+        if (result == CopyResult::dead) return {};
+        if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
+        ctx_.saved[ctx_.saved_next++ % 16] = {ctx_.expected_psn, 1, old};
+        const uint32_t psn = ctx_.expected_psn;
+        advance(1, true);
+        return {ReplyKind::atomic, psn, 0, old};
+    }
+
+    Reply saved_atomic(uint32_t psn) const {
+        for (const auto& s : ctx_.saved)
+            if (s.valid && s.psn == psn) return {ReplyKind::atomic, psn, 0, s.result};
+        return {}; // older than what is kept: dropped (9.7.5.1.3)
+    }
+
+    Engine& engine_;
+    Process& p_;
+    Segment& seg_;
+    QpRec& t_;
+    Responder& ctx_;
+    const Request& r_;
+};
+
+bool receives(uint32_t state) {
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
+}
+
+} // namespace
+
+Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
+    (void)target.lock.acquire();
+    Reply reply;
+    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) != 0)
+        reply = Execution(engine, target, ctx, r).run();
+    target.lock.release();
+    return reply;
+}
+
+void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
+    Segment& seg = engine.seg();
+    (void)target.lock.acquire();
+    uint64_t position;
+    RecvQueue& q = recv_queue_of(seg, target);
+    constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
+    if (receives(target.state.load(std::memory_order_relaxed)) && target.kind == QpKind::ud && target.qkey == r.qkey &&
+        take_receive(seg, q, position)) {
+        Cqe e;
+        e.qpn = target.qpn.load(std::memory_order_relaxed);
+        e.status = IBV_WC_SUCCESS;
+        e.opcode = IBV_WC_RECV;
+        e.kind = CqeKind::recv;
+        e.wc_flags = static_cast<uint8_t>((r.opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0) |
+                                          (r.with_grh ? IBV_WC_GRH : 0));
+        e.byte_len = static_cast<uint32_t>(r.total) + kGrh;
+        e.imm = r.imm;
+        e.in_payload = 0;
+        e.solicited = (r.flags & IBV_SEND_SOLICITED) != 0;
+        e.vendor_err = 0;
+        e.wr = position;
+        e.queue = q.owner_cookie;
+        e.time = r.when;
+        e.src_qp = r.src_qpn;
+        e.slid = r.slid;
+        e.pkey_index = 0;
+        e.sl = r.sl;
+        e.path_bits = r.path_bits;
+        const uint32_t index = seg.at<uint32_t>(q.ring)[position & q.mask];
+        const RecvWqe* w = reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + static_cast<size_t>(index) * q.stride);
+        if (w->total < e.byte_len) {
+            e.status = IBV_WC_LOC_LEN_ERR; // UD: the QP goes to ERR (11.6.2)
+        } else if (w->bad_key) {
+            e.status = IBV_WC_LOC_PROT_ERR;
+        } else if (r.total && r.total <= kCqePayload) {
+            e.in_payload = static_cast<uint8_t>(r.total);
+            e.wc_flags |= kCqeDatagram;
+            r.data.gather(0, r.total, e.payload);
+        } else if (place_receive(engine, target, q, position, kGrh, r.data, 0, r.total, r.when) == CopyResult::fault) {
+            e.status = IBV_WC_LOC_PROT_ERR;
+        }
+        place_completion(engine, target, e, r.when);
+        if (e.status != IBV_WC_SUCCESS) fail_target(seg, target, IBV_EVENT_QP_FATAL);
+    }
+    target.lock.release();
+}
+
+} // namespace softhca
