@@ -1,0 +1,159 @@
+// Faults as a verbs program sees them: retries, events, exactly-once execution under loss, migration.
+#define BOOST_TEST_DYN_LINK
+#define BOOST_TEST_MODULE faults
+#include "fixture.h"
+
+using namespace verbs_test;
+
+namespace {
+
+std::string port_name(int device) { // of this process's node
+    const char* node = std::getenv("SOFTHCA_NODE");
+    return std::string(node ? node : "0") + ":softhca_" + std::to_string(device) + ":1";
+}
+
+// Undoes what a test did to the fabric, also when it fails.
+struct Restore {
+    std::vector<std::string> commands;
+    ~Restore() {
+        for (const auto& c : commands) softhca(c);
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(port_down_ends_in_retry_exceeded_within_the_qps_own_time) {
+    Pair p; // timeout 10, retry 3: 4.2 ms * 4 = 17 ms
+    p.b.recv(0, 100);
+    softhca("port down " + port_name(1));
+    Restore restore{{"port up " + port_name(1)}};
+    BOOST_CHECK(p.right.saw(IBV_EVENT_PORT_ERR));
+    ibv_port_attr attr{};
+    BOOST_REQUIRE_EQUAL(ibv_query_port(p.right.context, 1, &attr), 0);
+    BOOST_CHECK_EQUAL(attr.state, IBV_PORT_DOWN);
+    const auto t = Clock::now();
+    BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 100)}), 0);
+    BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 100)}), 0);
+    p.left.wait(IBV_WC_RETRY_EXC_ERR);
+    BOOST_CHECK_GT(seconds_since(t), 0.012);
+    BOOST_CHECK_LT(seconds_since(t), 1.0);
+    p.left.wait(IBV_WC_WR_FLUSH_ERR);
+    BOOST_CHECK_EQUAL(p.a.query().qp_state, IBV_QPS_ERR);
+    BOOST_CHECK_EQUAL(p.b.query().qp_state, IBV_QPS_RTS); // the other end has noticed nothing
+    softhca("port up " + port_name(1));
+    BOOST_CHECK(p.right.saw(IBV_EVENT_PORT_ACTIVE));
+}
+
+BOOST_AUTO_TEST_CASE(short_outage_is_bridged_by_retries) {
+    QpOptions o;
+    o.timeout = 14; // 67 ms
+    o.retry = 7;
+    Pair p(o);
+    softhca("port down " + port_name(1));
+    BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 5000), 0);
+    BOOST_CHECK(p.left.empty());
+    softhca("port up " + port_name(1));
+    p.left.wait();
+}
+
+BOOST_AUTO_TEST_CASE(loss_costs_time_but_nothing_is_lost_or_done_twice) {
+    QpOptions o;
+    o.timeout = 8; // 1 ms
+    o.retry = 7;
+    Pair p(o);
+    softhca("fault drop 3 " + port_name(1));
+    softhca("fault ack-drop 3 " + port_name(0));
+    Restore restore{{"fault drop 0 " + port_name(1), "fault ack-drop 0 " + port_name(0)}};
+    p.right.at<uint64_t>(900000) = 0;
+    uint32_t psn = p.a.o.sq_psn;
+    for (unsigned i = 0; i < 150; ++i) {
+        const uint32_t size = 1 + i * 131 % 20000;
+        fill(p.left.memory, 0, size, i);
+        p.b.recv(300000, 20000, i);
+        BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, size)}), 0);
+        BOOST_REQUIRE_EQUAL(p.a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, p.b, 700000, 900000, 1), 0);
+        const ibv_wc r = p.right.wait();
+        BOOST_REQUIRE_EQUAL(r.wr_id, i);
+        BOOST_REQUIRE_EQUAL(r.byte_len, size);
+        p.left.wait();
+        p.left.wait();
+        BOOST_REQUIRE(std::memcmp(p.left.memory.data(), p.right.memory.data() + 300000, size) == 0);
+        BOOST_REQUIRE_EQUAL(p.left.at<uint64_t>(700000), i);
+        fill(p.right.memory, 400000, size, i + 5);
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_READ, p.b, 500000, 400000, size), 0);
+        p.left.wait();
+        BOOST_REQUIRE(std::memcmp(p.left.memory.data() + 500000, p.right.memory.data() + 400000, size) == 0);
+        psn += 2 * ((size + 1023) / 1024) + 1;
+    }
+    BOOST_CHECK_EQUAL(p.right.at<uint64_t>(900000), 150u);
+    BOOST_CHECK(p.right.empty());
+    BOOST_CHECK_EQUAL(p.a.query().sq_psn, psn);
+    BOOST_CHECK_EQUAL(p.b.query().rq_psn, psn);
+}
+
+BOOST_AUTO_TEST_CASE(executed_but_acknowledgment_lost) {
+    QpOptions o;
+    o.retry = 1;
+    Pair p(o);
+    softhca("fault ack-drop 100 " + port_name(0));
+    {
+        Restore restore{{"fault ack-drop 0 " + port_name(0)}};
+        p.right.at<uint64_t>(0) = 10;
+        BOOST_REQUIRE_EQUAL(p.a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, p.b, 0, 0, 1), 0);
+        p.left.wait(IBV_WC_RETRY_EXC_ERR);
+    }
+    BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 11u); // once, although tried twice and reported failed
+    BOOST_CHECK_EQUAL(p.b.query().rq_psn, p.a.o.sq_psn + 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_packet_leaves_a_partial_write) {
+    QpOptions o;
+    o.retry = 0;
+    Pair p(o);
+    fill(p.left.memory, 0, 10240, 1);
+    std::fill_n(p.right.memory.begin(), 10240, '\0');
+    // Ten packets of 1 KiB; the fifth and everything after it gets lost.
+    softhca("fault drop 100 " + port_name(1) + " --at-packet 5");
+    {
+        Restore restore{{"fault drop 0 " + port_name(1)}};
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 10240), 0);
+        p.left.wait(IBV_WC_RETRY_EXC_ERR);
+    }
+    const uint32_t executed = (p.b.query().rq_psn - p.a.o.sq_psn) & 0xffffff;
+    BOOST_CHECK_EQUAL(executed, 4u);
+    BOOST_CHECK(std::memcmp(p.left.memory.data(), p.right.memory.data(), executed * 1024) == 0);
+    BOOST_CHECK_EQUAL(p.right.memory[executed * 1024 + 1], '\0');
+}
+
+BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
+    Pair p;
+    const std::string device = port_name(1).substr(0, port_name(1).rfind(':'));
+    softhca("fault place-delay 30ms " + device);
+    {
+        Restore restore{{"fault place-delay 0 " + device}};
+        p.right.at<uint64_t>(0) = 0;
+        p.left.at<uint64_t>(0) = 1;
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 8), 0);
+        p.left.wait();
+        BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 0u); // acknowledged, not yet visible
+        p.left.at<uint64_t>(0) = 99;                    // the source is ours again
+        std::this_thread::sleep_for(std::chrono::milliseconds(80));
+        (void)p.right.empty(0.001);
+        BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 1u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(adapter_death) {
+    Adapter left(0);
+    auto right = std::make_unique<Adapter>(1);
+    Queue a(left);
+    auto b = std::make_unique<Queue>(*right);
+    connect(a, *b);
+    b->recv(0, 10, 4);
+    const std::string device = port_name(1).substr(0, port_name(1).rfind(':'));
+    softhca("fault adapter-death " + device);
+    BOOST_CHECK(right->saw(IBV_EVENT_DEVICE_FATAL));
+    BOOST_CHECK_EQUAL(right->wait(IBV_WC_WR_FLUSH_ERR).wr_id, 4u);
+    BOOST_REQUIRE_EQUAL(a.post(IBV_WR_SEND, {left.sge(0, 10)}), 0);
+    left.wait(IBV_WC_RETRY_EXC_ERR);
+}
