@@ -1,0 +1,117 @@
+"""Stock Open MPI 4.1.4 with pml/ucx on the adapter: hpcc, NetPIPE, mpi4py's own tests; 2, 4 and 8 ranks."""
+
+import os
+import re
+
+import mpi4py_suite
+from judge import Group, check
+
+group = Group()
+
+# All ranks are on one host: nothing but the adapter may carry messages or windows. Debian's parameter file excludes ucx.
+MCA = {"pml": "ucx", "osc": "ucx", "btl": "^openib", "opal_common_ucx_tls": "any", "opal_common_ucx_devices": "any"}
+ON_ADAPTER = {"UCX_TLS": "rc_v,ud_v", "UCX_LOG_LEVEL": "error", "UCX_NET_DEVICES": "softhca_0:1,softhca_1:1"}
+
+
+def mpirun(ranks, *argv):
+    options = [word for name, value in MCA.items() for word in ("--mca", name, value)]
+    return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks),
+            *options, *argv]
+
+
+HPCC_INPUT = """\
+HPLinpack benchmark input file
+small: it is about answers, not speed
+HPL.out      output file name (if any)
+8            device out (6=stdout,7=stderr,file)
+1            # of problems sizes (N)
+{size}       Ns
+1            # of NBs
+40           NBs
+0            PMAP process mapping (0=Row-,1=Column-major)
+1            # of process grids (P x Q)
+{rows}       Ps
+{columns}    Qs
+16.0         threshold
+1            # of panel fact
+2            PFACTs (0=left, 1=Crout, 2=Right)
+1            # of recursive stopping criterium
+4            NBMINs (>= 1)
+1            # of panels in recursion
+2            NDIVs
+1            # of recursive panel fact.
+1            RFACTs (0=left, 1=Crout, 2=Right)
+1            # of broadcast
+1            BCASTs (0=1rg,1=1rM,2=2rg,3=2rM,4=Lng,5=LnM)
+1            # of lookahead depth
+1            DEPTHs (>=0)
+2            SWAP (0=bin-exch,1=long,2=mix)
+64           swapping threshold
+0            L1 in (0=transposed,1=no-transposed) form
+0            U  in (0=transposed,1=no-transposed) form
+1            Equilibration (0=no,1=yes)
+8            memory alignment in double (> 0)
+##### This line (no. 32) is ignored (it serves as a separator). ######
+0            Number of additional problem sizes for PTRANS
+400          values of N
+0            number of additional blocking sizes for PTRANS
+40           values of NB
+"""
+
+
+def hpcc(ranks, rows, columns):
+    def run(session):
+        with open(os.path.join(session.folder, "hpccinf.txt"), "w", encoding="ascii") as out:
+            out.write(HPCC_INPUT.format(size=400, rows=rows, columns=columns))
+        session.run(mpirun(ranks, "hpcc"), env=ON_ADAPTER, seconds=110)
+        with open(os.path.join(session.folder, "hpccoutf.txt"), encoding="utf-8", errors="replace") as text:
+            result = text.read()
+        check(re.findall(r"^Success=(.*)$", result, re.M) == ["1"], "hpcc does not say Success=1")
+        check(f"CommWorldProcs={ranks}\n" in result, f"not a job of {ranks} ranks")
+        check(re.search(r"\.\.\.\.\.\. PASSED", result) and "FAILED" not in result, "HPL: residual check")
+        check(re.search(r"[1-9]\d* tests completed and passed residual checks", result), "no residual check passed")
+        for failed in re.findall(r"(\d+) tests completed and failed", result):
+            check(failed == "0", f"{failed} residual checks failed")
+        check(re.search(r"^WALL .* PASSED ", result, re.M), "PTRANS did not pass")
+        for name in ("PTRANS_residual", "MPIRandomAccess_Errors", "MPIRandomAccess_LCG_Errors"):
+            value = re.search(rf"^{name}=(.*)$", result, re.M)
+            check(value and float(value[1]) == 0, f"{name} is not 0")
+        for errors in re.findall(r"Found (\d+) errors", result) + re.findall(r"Node\(s\) with error (\d+)", result):
+            check(errors == "0", f"{errors} errors in RandomAccess, STREAM or FFT")
+    return run
+
+
+group.add(hpcc(2, 1, 2), "hpcc_2", seconds=120)
+group.add(hpcc(4, 2, 2), "hpcc_4", seconds=120)
+group.add(hpcc(8, 2, 4), "hpcc_8", seconds=120)
+
+
+def netpipe(*options, integrity):
+    def run(session):
+        text = session.run(mpirun(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options),
+                           env=ON_ADAPTER, seconds=55)
+        rows = re.findall(r"^\s*(\d+):\s+(\d+) bytes\s+\d+ times -->\s+(.*)$", text, re.M)
+        check(len(rows) >= 35 and int(rows[-1][1]) >= 700_000, f"{len(rows)} rows")
+        for _, size, outcome in rows:
+            check("passed" in outcome if integrity else "Mbps" in outcome, f"{size} bytes: {outcome}")
+        check("Integrity check failed" not in text, "integrity check")
+    return run
+
+
+group.add(netpipe("-i", integrity=True), "netpipe_integrity", seconds=60)
+group.add(netpipe("-i", "-a", integrity=True), "netpipe_integrity_async", seconds=60)
+group.add(netpipe("-i", "-S", integrity=True), "netpipe_integrity_sync", seconds=60)
+group.add(netpipe(integrity=False), "netpipe_speed", seconds=60)
+group.add(netpipe("-2", "-a", integrity=False), "netpipe_both_ways", seconds=60)
+group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
+
+
+def mpi4py(ranks):
+    def run(session):
+        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=ON_ADAPTER), ranks, session.folder, 120)
+    return run
+
+
+group.add(mpi4py(2), "mpi4py_2", seconds=400)
+group.add(mpi4py(4), "mpi4py_4", fabrics=("ideal",), seconds=400)
+group.add(mpi4py(8), "mpi4py_8", fabrics=("ideal",), seconds=500)

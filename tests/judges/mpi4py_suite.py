@@ -1,0 +1,166 @@
+"""mpi4py's own tests (3.1.4, the version that Debian packages) and their recorded baseline over stock shared memory.
+
+Record it anew:  /usr/bin/python3 tests/judges/mpi4py_suite.py record [TIMES]
+What stock Open MPI (pml/ucx, osc/ucx) does wrong over UCX's posix shared memory it may do wrong over the adapter, too;
+nothing else. A test that crashes or hangs the job there is left out; one that fails may fail, or pass.
+"""
+
+import collections
+import glob
+import os
+import sys
+import time
+
+from judge import SOURCE, Failure, Skip
+
+BASELINE = os.path.join(SOURCE, "tests", "judges", "mpi4py-baseline.txt")
+RANK = os.path.join(SOURCE, "tests", "judges", "mpi4py_rank.py")
+
+# Each batch is a job of its own. Windows apart from the rest: stock osc/ucx is where jobs crash. Not run: test_spawn and
+# test_dynproc, which start processes of other jobs (and hang over stock shared memory); with 8 ranks on 2 cores test_rma
+# and test_rma_nb, whose busy-waiting locks take minutes over stock shared memory, too.
+NOT_RUN = {"test_spawn", "test_dynproc"}
+WINDOWS = ("test_rma", "test_rma_nb", "test_win")
+
+
+def folder():
+    """The folder `test` of mpi4py's source."""
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ucx-mp", "src", "mpi4py")
+    for place in [os.environ.get("UCX_MP_MPI4PY_TESTS", ""), *sorted(glob.glob(cache + "/mpi4py-*/test"))]:
+        if place and os.path.exists(os.path.join(place, "runtests.py")):
+            return place
+    raise Skip("no source of mpi4py 3.1.4: neither `apt-get source mpi4py` (cmake/install-deps) nor "
+               "$UCX_MP_MPI4PY_TESTS provides its tests")
+
+
+def batches(tests, ranks):
+    modules = sorted(os.path.basename(path)[:-3] for path in glob.glob(tests + "/test_*.py"))
+    rest = [name for name in modules if name not in NOT_RUN and name not in WINDOWS]
+    half = len(rest) // 2
+    return [[name] for name in (WINDOWS if ranks < 8 else WINDOWS[2:])] + [rest[:half], rest[half:]]
+
+
+def read_baseline():
+    """{(ranks, test): outcome} of all that is not ok, and {(ranks, first module of the batch): number of tests}."""
+    outcomes, counts = {}, {}
+    with open(BASELINE, encoding="ascii") as text:
+        for line in text:
+            words = line.split("#")[0].split()
+            if words and words[0] == "count":
+                counts[int(words[1]), words[2]] = int(words[3])
+            elif words:
+                outcomes[int(words[0]), words[1]] = words[2]
+    return outcomes, counts
+
+
+Result = collections.namedtuple("Result", "planned outcomes broken complete")
+
+
+def run_batch(start, ranks, tests, modules, work, excluded, seconds):
+    """Runs one job; start(argv) starts it and returns a Program. Outcomes are the worst over all ranks."""
+    results = os.path.join(work, f"results-{ranks}-{modules[0]}")
+    for old in glob.glob(results + "*"):
+        os.remove(old)
+    with open(results + "-excluded", "w", encoding="ascii") as out:
+        out.write("\n".join(sorted(excluded)))
+    program = start(ranks, ["/usr/bin/python3", RANK, tests, results, results + "-excluded", *modules])
+    try:
+        program.wait(seconds, code=None)
+    except Failure:
+        program.stop()
+    order = ("ok", "skipped", "FAIL", "ERROR")
+    outcomes, broken, planned, complete = {}, set(), 0, 0
+    for rank in range(ranks):
+        try:
+            with open(f"{results}.{rank}", encoding="ascii") as text:
+                lines = [line.split() for line in text if len(line.split()) == 2]
+        except OSError:
+            continue
+        current = None
+        for event, test in lines:
+            if event == "tests":
+                planned = max(planned, int(test))
+            elif event == "done":
+                complete += 1
+            elif event == "start":
+                current = test
+            elif event == "end":
+                current = None
+            elif order.index(event) >= order.index(outcomes.get(test, "ok")):
+                outcomes[test] = event
+        if current:
+            broken.add(current)
+    return Result(planned, outcomes, broken, complete == ranks and program.process.returncode == 0)
+
+
+def judge(start, ranks, work, seconds):
+    """Raises Failure if anything is worse than in the baseline."""
+    tests = folder()
+    outcomes, counts = read_baseline()
+    worse = []
+    for modules in batches(tests, ranks):
+        excluded = {test for (n, test), outcome in outcomes.items() if n == ranks and outcome == "breaks"}
+        result = run_batch(start, ranks, tests, modules, work, excluded, seconds)
+        wanted = counts.get((ranks, modules[0]), 0)
+        if result.planned < wanted:
+            worse.append(f"{modules[0]}...: {result.planned} tests instead of {wanted}")
+        for test, outcome in sorted(result.outcomes.items()):
+            if outcome != "ok" and outcome != outcomes.get((ranks, test), "ok"):
+                worse.append(f"{outcome} {test}")
+        if not result.complete:
+            where = ", ".join(sorted(result.broken)) or "at the start or the end"
+            worse.append(f"the job of {modules[0]}... crashed or hung in {where}")
+        elif len(result.outcomes) < result.planned:
+            worse.append(f"{modules[0]}...: only {len(result.outcomes)} of {result.planned} tests have an outcome")
+    if worse:
+        raise Failure(f"worse than the baseline with {ranks} ranks: {len(worse)} findings\n  " + "\n  ".join(worse))
+
+
+def record(times):
+    """Writes the baseline: the union of what goes wrong in some runs over stock shared memory."""
+    import tempfile
+
+    import judge as library
+    from judge_mpi import mpirun
+    tests = folder()
+    found, counts = {}, {}
+    with tempfile.TemporaryDirectory() as work:
+        session = library.Session(None, "ideal", work)
+
+        def start(ranks, argv):
+            return session.start(mpirun(ranks, *argv), env={"UCX_TLS": "posix,cma,self", "UCX_LOG_LEVEL": "fatal"})
+
+        for ranks in (2, 4, 8):
+            for modules in batches(tests, ranks):
+                began = time.monotonic()
+                for _ in range(times):
+                    while True:
+                        excluded = {test for (n, test), outcome in found.items() if n == ranks and outcome == "breaks"}
+                        result = run_batch(start, ranks, tests, modules, work, excluded, 150)
+                        for test, outcome in result.outcomes.items():
+                            if outcome != "ok" and found.get((ranks, test)) != "breaks":
+                                found[ranks, test] = outcome
+                        if result.complete:
+                            break
+                        print(f"{ranks} ranks, {modules[0]}: breaks in {result.broken}", flush=True)
+                        if not result.broken:
+                            break
+                        for test in result.broken:
+                            found[ranks, test] = "breaks"
+                counts[ranks, modules[0]] = result.planned
+                print(f"{ranks} ranks, {modules[0]}: {result.planned} tests, {time.monotonic() - began:.0f} s", flush=True)
+        session.close()
+    with open(BASELINE, "w", encoding="ascii") as out:
+        out.write("# mpi4py's tests over stock Open MPI (pml/ucx, osc/ucx) on UCX posix shared memory: what is not ok.\n"
+                  "# RANKS TEST OUTCOME; breaks = crashes or hangs the job, left out. count RANKS MODULE TESTS = run.\n"
+                  "# Recorded by tests/judges/mpi4py_suite.py record.\n")
+        for (ranks, module), number in sorted(counts.items()):
+            out.write(f"count {ranks} {module} {number}\n")
+        for (ranks, test), outcome in sorted(found.items()):
+            out.write(f"{ranks} {test} {outcome}\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] != "record":
+        sys.exit(__doc__)
+    record(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
