@@ -1,0 +1,261 @@
+// Copies and atomics between processes.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "core/liveness.h"
+#include "core/process.h"
+#include "core/process_impl.h"
+
+namespace softhca {
+
+namespace {
+
+// What a reader polls for: stored last, by one instruction where it is aligned.
+constexpr size_t kLastWord = 8;
+constexpr size_t kBatch = 64; // local pieces per system call; the kernel takes up to IOV_MAX
+static_assert(kBatch + 2 <= IOV_MAX);
+
+// Position in a list of local pieces.
+class Cursor {
+public:
+    explicit Cursor(std::span<const iovec> pieces) : pieces_(pieces) {}
+    // The next piece, at most `most` bytes; length 0 at the end.
+    iovec next(size_t most) {
+        while (i_ < pieces_.size() && at_ == pieces_[i_].iov_len) {
+            ++i_;
+            at_ = 0;
+        }
+        if (i_ == pieces_.size()) return {nullptr, 0};
+        const iovec piece{static_cast<char*>(pieces_[i_].iov_base) + at_, std::min(most, pieces_[i_].iov_len - at_)};
+        at_ += piece.iov_len;
+        return piece;
+    }
+
+private:
+    std::span<const iovec> pieces_;
+    size_t i_ = 0, at_ = 0;
+};
+
+void store_last(char* to, const char* from, size_t length) {
+    std::atomic_thread_fence(std::memory_order_release);
+    if (length == kLastWord && reinterpret_cast<uintptr_t>(to) % kLastWord == 0) {
+        uint64_t value;
+        std::memcpy(&value, from, sizeof value);
+        std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(value, std::memory_order_release);
+    } else if (length == 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+        uint32_t value;
+        std::memcpy(&value, from, sizeof value);
+        std::atomic_ref(*reinterpret_cast<uint32_t*>(to)).store(value, std::memory_order_release);
+    } else {
+        std::memcpy(to, from, length);
+    }
+}
+
+void write_here(char* to, std::span<const iovec> local, size_t length) {
+    const size_t body = length > kLastWord ? length - kLastWord : 0;
+    Cursor cursor(local);
+    for (size_t done = 0; done < body;) {
+        const iovec piece = cursor.next(body - done);
+        if (piece.iov_len == 0) return;
+        std::memmove(to + done, piece.iov_base, piece.iov_len);
+        done += piece.iov_len;
+    }
+    // The last word may be spread over several pieces.
+    char last[kLastWord];
+    size_t have = 0;
+    while (have < length - body) {
+        const iovec piece = cursor.next(length - body - have);
+        if (piece.iov_len == 0) return;
+        std::memcpy(last + have, piece.iov_base, piece.iov_len);
+        have += piece.iov_len;
+    }
+    if (have) store_last(to + body, last, have);
+}
+
+void read_here(const char* from, std::span<const iovec> local, size_t length) {
+    Cursor cursor(local);
+    for (size_t done = 0; done < length;) {
+        const iovec piece = cursor.next(length - done);
+        if (piece.iov_len == 0) return;
+        std::memmove(piece.iov_base, from + done, piece.iov_len);
+        done += piece.iov_len;
+    }
+}
+
+CopyResult why_failed(Segment& seg, uint32_t slot) {
+    switch (errno) {
+    case ESRCH:
+        return CopyResult::dead;
+    case EPERM:
+        if (!slot_alive(seg, slot)) return CopyResult::dead;
+        static std::atomic<bool> said{false};
+        if (!said.exchange(true))
+            std::fprintf(stderr, "softhca: the system forbids copies to process %d (kernel.yama.ptrace_scope, user)\n",
+                         seg.proc(slot).pid.load());
+        return CopyResult::fault;
+    default:
+        return CopyResult::fault;
+    }
+}
+
+enum class Direction { write, read };
+
+// The pieces in batches; a partial copy goes on behind what was copied, so that the error of the rest is found.
+template <Direction D>
+CopyResult copy_remote(Segment& seg, uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
+    ProcSlot& peer = seg.proc(slot);
+    if (peer.state.load(std::memory_order_acquire) != ProcState::alive) return CopyResult::dead;
+    const int pid = peer.pid.load(std::memory_order_relaxed);
+    const size_t body = D == Direction::write && length > kLastWord ? length - kLastWord : length;
+    Cursor cursor(local);
+    std::array<iovec, kBatch> pieces;
+    for (size_t gathered = 0; gathered < length;) {
+        size_t count = 0, bytes = 0;
+        while (count < kBatch && gathered < length) {
+            // The last word of a write is a piece of its own: the kernel copies it on its own, last.
+            const size_t most = gathered < body ? body - gathered : length - gathered;
+            const iovec piece = cursor.next(most);
+            if (piece.iov_len == 0) return CopyResult::fault;
+            pieces[count++] = piece;
+            bytes += piece.iov_len;
+            gathered += piece.iov_len;
+        }
+        for (iovec* at = pieces.data(); bytes != 0;) {
+            const iovec there{reinterpret_cast<void*>(remote), bytes};
+            const ssize_t n = D == Direction::write ? process_vm_writev(pid, at, count, &there, 1, 0)
+                                                    : process_vm_readv(pid, at, count, &there, 1, 0);
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) return why_failed(seg, slot);
+            if (n == 0) return CopyResult::fault;
+            bytes -= static_cast<size_t>(n);
+            remote += static_cast<uint64_t>(n);
+            for (auto left = static_cast<size_t>(n); left != 0;) {
+                const size_t step = std::min(left, at->iov_len);
+                at->iov_base = static_cast<char*>(at->iov_base) + step;
+                at->iov_len -= step;
+                left -= step;
+                if (at->iov_len == 0) ++at, --count;
+            }
+        }
+    }
+    return CopyResult::ok;
+}
+
+SharedLock& atomic_lock(Segment& seg, uint32_t slot, uint64_t address) {
+    const uint64_t hash = ((address >> 3) + slot * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+    return seg.at<SharedLock>(seg.atomic_locks)[hash >> 54];
+}
+static_assert(kAtomicLocks == 1u << 10);
+
+} // namespace
+
+CopyResult Process::write_to(uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
+    if (slot != slot_) return copy_remote<Direction::write>(*segment_, slot, remote, local, length);
+    write_here(reinterpret_cast<char*>(remote), local, length);
+    return CopyResult::ok;
+}
+
+CopyResult Process::read_from(uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
+    if (slot != slot_) return copy_remote<Direction::read>(*segment_, slot, remote, local, length);
+    read_here(reinterpret_cast<const char*>(remote), local, length);
+    return CopyResult::ok;
+}
+
+CopyResult Process::atomic_at(uint32_t slot, uint64_t remote, bool swap, uint64_t compare_add, uint64_t swap_value,
+                              uint64_t* old) {
+    if (remote % sizeof(uint64_t) != 0) return CopyResult::fault;
+    if (slot == slot_ && virtual_now_) { // single-threaded by definition
+        auto& word = *reinterpret_cast<uint64_t*>(remote);
+        *old = word;
+        word = swap ? (word == compare_add ? swap_value : word) : word + compare_add;
+        return CopyResult::ok;
+    }
+    // Everybody takes the lock, the process that owns the memory too: a remote atomic is a read and a write.
+    SharedLock& lock = atomic_lock(*segment_, slot, remote);
+    (void)lock.acquire(); // from_dead: the other's atomic has happened (one write) or not; nothing to repair
+    CopyResult result = CopyResult::ok;
+    if (slot == slot_) {
+        std::atomic_ref word(*reinterpret_cast<uint64_t*>(remote));
+        if (swap) {
+            *old = compare_add;
+            (void)word.compare_exchange_strong(*old, swap_value);
+        } else {
+            *old = word.fetch_add(compare_add);
+        }
+    } else {
+        uint64_t value = 0;
+        const iovec local{&value, sizeof value};
+        result = read_from(slot, remote, {&local, 1}, sizeof value);
+        *old = value;
+        if (swap)
+            value = value == compare_add ? swap_value : value;
+        else
+            value += compare_add;
+        if (result == CopyResult::ok && value != *old) result = write_to(slot, remote, {&local, 1}, sizeof value);
+    }
+    lock.release();
+    return result;
+}
+
+// ---- memory regions in use
+// --------------------------------------------------------------------------------------------
+
+MrRec* Process::mark_mr(uint32_t key, std::atomic<uint32_t>*& cell) {
+    const uint32_t index = key >> 8;
+    if (key == 0 || index >= kMaxMrs) return nullptr;
+    MrRec& mr = segment_->mr(index);
+    if (mr.key.load(std::memory_order_relaxed) != key) return nullptr;
+    static thread_local uint32_t t_cell = [] {
+        static std::atomic<uint32_t> next{0};
+        return next.fetch_add(1);
+    }();
+    auto& cells = segment_->proc(slot_).hazard;
+    for (uint32_t i = 0;; ++i) {
+        std::atomic<uint32_t>& c = cells[(t_cell + i) % kHazards];
+        uint32_t free = 0;
+        if (c.load(std::memory_order_relaxed) == 0 && c.compare_exchange_strong(free, index + 1)) {
+            cell = &c;
+            break;
+        }
+        if (i % kHazards == kHazards - 1) sched_yield(); // all cells are in use: copies are short
+    }
+    // Mark first, then look again (the exchange is a full barrier): dereg does it the other way round.
+    if (mr.key.load(std::memory_order_seq_cst) == key) return &mr;
+    clear_mr(cell);
+    return nullptr;
+}
+
+void Process::wait_mr_unused(uint32_t index) {
+    if (virtual_now_) return;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const Nanos start = monotonic_now();
+    const uint32_t top = segment_->proc_top.load();
+    for (uint32_t slot = 0; slot < top; ++slot) {
+        ProcSlot& p = segment_->proc(slot);
+        for (auto& cell : p.hazard) {
+            for (uint32_t spins = 0; cell.load(std::memory_order_acquire) == index + 1; ++spins) {
+                if (spins < 1000) {
+                    cpu_relax();
+                    continue;
+                }
+                if (!slot_alive(*segment_, slot)) break;
+                if (monotonic_now() - start > 2'000'000'000) {
+                    std::fprintf(stderr, "softhca: process %d does not finish a copy; memory is released under it\n",
+                                 p.pid.load());
+                    return;
+                }
+                usleep(20);
+            }
+        }
+    }
+}
+
+} // namespace softhca
