@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 namespace softhca {
 namespace {
@@ -15,7 +14,7 @@ constexpr uint64_t kAdapterGuids = 0x0253480000000000;
 constexpr uint64_t kSwitchGuids = 0x025348ff00000000;
 
 void copy_name(char* to, size_t size, const std::string& name) {
-    std::memcpy(to, name.data(), std::min(name.size(), size - 1));
+    name.copy(to, size - 1); // the block is zeroed
 }
 
 uint8_t mtu_code(uint32_t bytes) { return static_cast<uint8_t>(std::bit_width(bytes) - 8); } // 256 -> 1 ... 4096 -> 5

@@ -139,6 +139,7 @@ void RealNetwork::pull(Engine& e, Nanos when) {
         t.engine = &e;
         t.wire = wire_bytes(t);
         t.kept = false;
+        t.blocked_by = kNone;
         s->net_between = t.last_of_message;
         const uint32_t device = image_.port(t.src_port).device;
         const AdapterLimits& limits = image_.device(device).limits;
@@ -189,28 +190,57 @@ void RealNetwork::on_retry(void* self, uint64_t transit, Nanos when) {
 void RealNetwork::send(Transit& t, Nanos now) {
     const Route& r = route(t.src_port, t.dlid);
     t.generation = seg_.fabric.generation.load(std::memory_order_relaxed);
-    if (!r.ok || r.links.empty()) {
-        send_direct(t, r, now);
-        return;
-    }
-    Nanos again = 0;
     t.ready = std::max(t.ready, now);
-    if (obstructed(t, r, now, again)) {
-        if (!t.kept && !t.engine->own) { // the engine goes on with other sources
-            Engine& e = *t.engine;
-            e.busy = false;
-            if (e.first) schedule_pull(e, std::max(now, e.free_at));
-        }
-        t.kept = true;
+    const bool direct = !r.ok || r.links.empty();
+    Nanos again = 0;
+    const uint32_t link = direct ? kNone : obstruction(t, r, now, again);
+    if (t.blocked_by != kNone && t.blocked_by == link) {
         at(again, on_retry, &t);
         return;
     }
-    reserve_route(t, r, now);
+    if (t.blocked_by != kNone) unblock(t, now);
+    if (link != kNone) keep(t, link, now, again);
+    else if (direct) send_direct(t, r, now);
+    else reserve_route(t, r, now);
 }
 
-// Is a link of the route reserved further ahead than the buffer before it holds? Then `again` says when to ask again.
-bool RealNetwork::obstructed(Transit& t, const Route& r, Nanos now, Nanos& again) {
-    Turns& turns = *port_state_[t.engine->port].turns;
+// Queues the chunk for a link that can't take it now. The first one asks again at `again`.
+void RealNetwork::keep(Transit& t, uint32_t link, Nanos now, Nanos again) {
+    Port& port = port_state_[t.engine->port];
+    auto b = std::find_if(port.blocked.begin(), port.blocked.end(), [=](const Blocked& x) { return x.link == link; });
+    if (b == port.blocked.end()) b = port.blocked.insert(b, {link, nullptr, nullptr});
+    t.next = nullptr;
+    t.blocked_by = link;
+    if (b->first) b->last->next = &t;
+    else {
+        b->first = &t;
+        at(again, on_retry, &t);
+    }
+    b->last = &t;
+    if (!t.kept && !t.engine->own) { // the engine goes on with other sources
+        Engine& e = *t.engine;
+        e.busy = false;
+        if (e.first) schedule_pull(e, std::max(now, e.free_at));
+    }
+    t.kept = true;
+}
+
+// The first of the chunks that wait for a link leaves the queue: the next one may try.
+void RealNetwork::unblock(Transit& t, Nanos now) {
+    Port& port = port_state_[t.engine->port];
+    const auto b = std::find_if(port.blocked.begin(), port.blocked.end(),
+                                [&](const Blocked& x) { return x.link == t.blocked_by; });
+    t.blocked_by = kNone;
+    b->first = t.next;
+    if (b->first) at(now, on_retry, b->first);
+    else port.blocked.erase(b);
+}
+
+// The link of the route that is reserved further ahead than the buffer before it holds (`again`: when to ask again), or that
+// other chunks of the port wait for; kNone: none.
+uint32_t RealNetwork::obstruction(Transit& t, const Route& r, Nanos now, Nanos& again) {
+    const Port& port = port_state_[t.engine->port];
+    Turns& turns = *port.turns;
     Nanos head = t.ready, tail = t.fetched;
     for (size_t i = 0; i < r.links.size(); ++i) {
         const uint32_t link = r.links[i];
@@ -225,13 +255,16 @@ bool RealNetwork::obstructed(Transit& t, const Route& r, Nanos now, Nanos& again
                 t.ready = std::max(t.ready, again);
                 turns.postpone(again);
                 turns.wait(link, again, length);
-                return true;
+                return link;
             }
         }
+        if (t.blocked_by != link)
+            for (const Blocked& b : port.blocked)
+                if (b.link == link) return link;
         head = start + v.latency;
         tail = std::max(start + length, tail) + v.latency;
     }
-    return false;
+    return kNone;
 }
 
 void RealNetwork::reserve_route(Transit& t, const Route& r, Nanos now) {

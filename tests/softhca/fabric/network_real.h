@@ -21,7 +21,7 @@ namespace softhca {
 
 class RealNetwork final : public NetworkBase {
   public:
-    static constexpr Nanos kMaxLag = 1'000'000;
+    static constexpr Nanos kMaxLag = 4'000'000; // about a time slice: a thread that lost its core to another one
 
     RealNetwork(Segment&, Scheduler&);
     ~RealNetwork() override;
@@ -30,13 +30,14 @@ class RealNetwork final : public NetworkBase {
   private:
     struct Engine;
     struct Transit : Chunk {
-        Transit* next;         // free list
+        Transit* next;         // free list, queue of a Blocked
         Engine* engine;
         uint32_t wire;
         uint32_t generation;   // of the fabric, when it was sent
         Nanos ready;           // model time from which it may be on the first link
         Nanos fetched;         // its last byte is in the adapter
         uint64_t lead;         // ns of engine work that the next pull may overlap
+        uint32_t blocked_by;   // link it waits for, kNone: none
         bool kept;             // could not go when it was pulled
     };
     struct Engine {            // a send engine of a port
@@ -47,8 +48,13 @@ class RealNetwork final : public NetworkBase {
         bool own;              // belongs to one source (engines_per_port == 0)
         Nanos free_at;         // no pull before
     };
+    struct Blocked {           // a link that is reserved too far ahead, and our chunks that wait for it
+        uint32_t link;
+        Transit *first, *last; // `first` asks again from time to time
+    };
     struct Port {
         std::vector<Engine*> engines;
+        std::vector<Blocked> blocked;
         std::unique_ptr<Turns> turns;
         uint32_t ready_sources = 0;
         Nanos last_arrival = 0;
@@ -67,7 +73,9 @@ class RealNetwork final : public NetworkBase {
     void pull(Engine& e, Nanos now);
     bool touch_context(uint32_t device, uint32_t qpn, uint32_t entries);
     void send(Transit& t, Nanos now);
-    bool obstructed(Transit& t, const Route& r, Nanos now, Nanos& again);
+    uint32_t obstruction(Transit& t, const Route& r, Nanos now, Nanos& again);
+    void keep(Transit& t, uint32_t link, Nanos now, Nanos again);
+    void unblock(Transit& t, Nanos now);
     void reserve_route(Transit& t, const Route& r, Nanos now);
     void send_direct(Transit& t, const Route& r, Nanos now);
     void launched(Transit& t, Nanos next_pull);

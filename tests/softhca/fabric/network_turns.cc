@@ -124,6 +124,7 @@ Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, uint32_t weight) {
             me->bank -= length;
         }
     } else {
+        if (me) me->bank = 0; // too little to be of use
         const uint64_t least = turns.clock - std::min(turns.clock, 2 * length);
         const uint64_t tag = me ? std::max(me->tag, least) : turns.clock;
         serve_others(turns, state.busy_until, ready, length, tag);

@@ -18,7 +18,7 @@ namespace softhca {
 
 class Turns {
   public:
-    static constexpr Nanos kMaxBank = 5'000'000; // ns of link history
+    static constexpr Nanos kMaxBank = 10'000'000; // ns of link history
 
     Turns(Segment& seg, uint32_t port) : seg_(seg), self_(uint64_t{g_self_slot + 1} << 32 | port) {}
 

@@ -228,7 +228,7 @@ std::filesystem::path find_fabric(const std::string& path_or_name) {
     if (looks_like_path) throw FabricError(path_or_name + ": no such fabric file");
     const char* variable = std::getenv("SOFTHCA_FABRICS");
     const fs::path folder = variable && *variable ? variable : SOFTHCA_FABRIC_DIR;
-    const fs::path file = folder / (path_or_name + ".yaml");
+    fs::path file = folder / (path_or_name + ".yaml");
     if (fs::is_regular_file(file, ignored)) return file;
     std::vector<std::string> known;
     for (const auto& entry : fs::directory_iterator(folder, ignored))

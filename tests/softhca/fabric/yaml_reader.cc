@@ -87,7 +87,7 @@ std::vector<std::string> YamlValue::names() const {
 
 YamlMap::YamlMap(const YamlValue& value, std::initializer_list<const char*> allowed) : value_(value) {
     std::string list;
-    for (const char* a : allowed) list += (list.empty() ? "" : ", ") + std::string(a);
+    for (const char* a : allowed) list.append(list.empty() ? "" : ", ").append(a);
     if (!value.node().IsMap()) value.refuse("a mapping with the keys " + list);
     std::set<std::string> seen;
     for (const auto& pair : value.node()) {

@@ -15,8 +15,8 @@ namespace softhca {
 // One value of the file with the key it stands under.
 class YamlValue {
 public:
-    YamlValue(YAML::Node node, std::string key, const std::string* file)
-        : node_(std::move(node)), key_(std::move(key)), file_(file) {}
+    YamlValue(const YAML::Node& node, std::string key, const std::string* file)
+        : node_(node), key_(std::move(key)), file_(file) {}
 
     // Typed reads; each throws FabricError naming what is allowed.
     [[nodiscard]] std::string text() const;

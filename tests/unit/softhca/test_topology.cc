@@ -202,8 +202,8 @@ BOOST_AUTO_TEST_CASE(wiring) {
     const Topology blocks = parse_topology("nodes: [{name: 'n[0-5]'}]\nswitches: [{name: 'l[1-2]', ports: 8}]\n"
                                            "links: [{from: 'n[0-5]', to: 'l[1-2]'}]\n",
                                            "test.yaml");
-    BOOST_TEST(blocks.cables[2].ends[1].index == 0U); // n2 on l1
-    BOOST_TEST(blocks.cables[3].ends[1].index == 1U); // n3 on l2
+    BOOST_TEST(blocks.cables[1].ends[1].index == 0U); // n1 on l1
+    BOOST_TEST(blocks.cables[4].ends[1].index == 1U); // n4 on l2
     BOOST_TEST(blocks.subnets.size() == 2U);          // nothing joins the two
     BOOST_TEST(blocks.subnets[0].prefix != blocks.subnets[1].prefix);
 }
