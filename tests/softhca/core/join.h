@@ -16,8 +16,9 @@ struct sockaddr_un;
 namespace softhca {
 
 inline constexpr uint32_t kHelloMagic = 0x53484c4f;
-inline constexpr uint32_t kLayout = static_cast<uint32_t>(sizeof(Segment) ^ sizeof(QpRec) << 4 ^ sizeof(CqRec) << 8 ^
-                                                          sizeof(RecvQueue) << 12 ^ sizeof(ProcSlot) << 16);
+inline constexpr uint32_t kLayout =
+    static_cast<uint32_t>(sizeof(Segment) ^ sizeof(QpRec) << 4 ^ sizeof(CqRec) << 8 ^ sizeof(RecvQueue) << 12 ^
+                          sizeof(ProcSlot) << 16 ^ kSegmentBytes >> 20);
 
 enum class HelloKind : uint32_t { process, launcher, command, observer };
 

@@ -18,6 +18,8 @@
 
 namespace softhca {
 
+void (*g_touched)(uint32_t device) = nullptr;
+
 namespace {
 
 // id = slot (10 bits) | fd of the writing end (21) | 1 | low 32 bits of the pipe's inode: names that very pipe, also
@@ -168,6 +170,7 @@ static void raise_to_contexts(Segment& seg, uint32_t device, const AsyncMessage&
         if (row.used.load(std::memory_order_acquire) == 0 || row.device != device) continue;
         notify(std::atomic_ref(row.async_channel).load(std::memory_order_acquire), &message, sizeof message);
     }
+    if (g_touched) g_touched(device);
 }
 
 void raise_device_event(Segment& seg, uint32_t device, uint32_t type) { raise_to_contexts(seg, device, {type, 0, 0}); }

@@ -40,4 +40,8 @@ void raise_device_event(Segment&, uint32_t device, uint32_t type); // to every c
 void raise_port_event(Segment&, uint32_t port, uint32_t type);     // image port index
 void raise_object_event(Segment&, uint64_t async_channel, uint32_t type, uint64_t element); // QP, CQ, SRQ events
 
+// Virtual time: called with a device whose node may have something new to see (completion, RDMA data, port or device
+// event); nullptr in real time. sim/hooks.cc sets it.
+extern void (*g_touched)(uint32_t device);
+
 } // namespace softhca

@@ -129,6 +129,7 @@ Process* attach_keeper(Segment* segment) {
     set_self(segment, kKeeperSlot);
     p.pid = getpid();
     p.start_time = process_start_time(getpid());
+    p.node = kNone;
     p.state = ProcState::alive;
     if (segment->proc_top.load() == 0) segment->proc_top = 1;
     return ProcessImpl::enter(segment, kKeeperSlot);
@@ -163,7 +164,7 @@ Process* Process::attach() {
     close(file);
     if (!memory || static_cast<Segment*>(memory)->magic != kSegmentMagic) {
         complain(memory ? "the session's memory is not ready"
-                        : "can't map the session (256 GiB of addresses, see ulimit -v): ",
+                        : "can't map the session (address space, see ulimit -v): ",
                  memory ? "" : std::strerror(saved));
         if (memory) unmap_segment(memory);
         close(keeper); // the keeper frees the slot

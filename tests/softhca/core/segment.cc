@@ -62,7 +62,7 @@ int create_segment_file(const char* name) {
 void* map_segment_file(int fd, bool read_only) {
     void* p = mmap(nullptr, kSegmentBytes, PROT_READ | (read_only ? 0 : PROT_WRITE), MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (p == MAP_FAILED) return nullptr;
-    madvise(p, kSegmentBytes, MADV_DONTDUMP); // a core file would list 256 GiB
+    madvise(p, kSegmentBytes, MADV_DONTDUMP); // a core file would hold all of it
     return p;
 }
 

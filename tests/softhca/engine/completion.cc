@@ -1,4 +1,5 @@
 // Completion queues: pushing (any process), polling and arming (owner).
+#include <endian.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -47,6 +48,7 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
         if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS) && cq.armed.exchange(0))
             notify(cq.channel, &cq.user, sizeof cq.user);
     }
+    if (g_touched) [[unlikely]] g_touched(cq.device);
 }
 
 namespace {
@@ -56,30 +58,54 @@ unsigned cores() {
     return n;
 }
 
-// Copies data that travelled in the entry to where the receive wants it and frees the receive's pool entry.
-void finish_receive(Cqe& e, ibv_wc_status& status) {
+// `length` bytes to offset `at` of what the receive gave as memory.
+void scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
+    for (uint32_t i = 0; i < w.sges && length; ++i) {
+        const RecvSge& s = w.sge()[i];
+        if (at >= s.length) {
+            at -= s.length;
+            continue;
+        }
+        const uint64_t take = std::min<uint64_t>(length, s.length - at);
+        std::memcpy(reinterpret_cast<void*>(s.addr + at), from, take);
+        from += take;
+        length -= take;
+        at = 0;
+    }
+}
+
+// The global route header in front of a datagram that came with one (8.3): who sent it and to whom, from the LIDs. Traffic
+// class, flow label and hop limit are not carried.
+void write_grh(Segment& seg, const Cqe& e, RecvWqe& w) {
+    const FabricImage& image = seg.img();
+    const uint32_t to = seg.qp(e.qpn & (kMaxQps - 1)).port;
+    if (to >= image.ports) return;
+    const uint32_t from = image.port_of_lid(image.port(to).subnet, e.slid);
+    const auto gid = [&](uint32_t port) {
+        ibv_gid g{};
+        if (port == kNone) return g;
+        g.global.subnet_prefix = htobe64(image.subnet(image.port(port).subnet).prefix);
+        g.global.interface_id = htobe64(image.port(port).guid);
+        return g;
+    };
+    ibv_grh grh{};
+    grh.version_tclass_flow = htobe32(6u << 28);
+    grh.paylen = htobe16(static_cast<uint16_t>(e.byte_len - sizeof grh));
+    grh.next_hdr = 0x1b;
+    grh.hop_limit = 64;
+    grh.sgid = gid(from);
+    grh.dgid = gid(to);
+    scatter(w, 0, reinterpret_cast<const char*>(&grh), sizeof grh);
+}
+
+// Copies data that travelled in the entry to where the receive wants it.
+void finish_receive(Segment& seg, Cqe& e) {
     RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
     RecvWqe* w = q.at_position(e.wr);
-    if (e.in_payload) {
-        uint64_t at = e.wc_flags & kCqeDatagram ? 40 : 0;
-        const char* from = e.payload;
-        uint64_t left = e.in_payload;
-        for (uint32_t i = 0; i < w->sges && left; ++i) {
-            const RecvSge& s = w->sge()[i];
-            if (at >= s.length) {
-                at -= s.length;
-                continue;
-            }
-            const uint64_t take = std::min<uint64_t>(left, s.length - at);
-            std::memcpy(reinterpret_cast<void*>(s.addr + at), from, take);
-            from += take;
-            left -= take;
-            at = 0;
-        }
-        e.in_payload = 0;
-    }
+    if (e.in_payload) scatter(*w, e.wc_flags & kCqeDatagram ? 40 : 0, e.payload, e.in_payload);
+    e.in_payload = 0;
     e.wc_flags &= static_cast<uint8_t>(~kCqeDatagram);
-    (void)status;
+    if ((e.wc_flags & IBV_WC_GRH) && e.status == IBV_WC_SUCCESS) [[unlikely]] write_grh(seg, e, *w);
 }
 
 void retire_receive(Cqe& e) {
@@ -112,12 +138,15 @@ Cqe* Engine::next_cqe(Cq& cq) {
             ++cq.head;
             continue;
         }
-        if (e.queue) {
-            ibv_wc_status status{};
-            finish_receive(e, status);
-        }
+        if (e.queue) finish_receive(seg(), e);
         return &e;
     }
+}
+
+void Engine::retire(Cqe& e) {
+    if (!e.queue) return;
+    retire_receive(e);
+    e.queue = 0;
 }
 
 void Engine::consume_cqe(Cq& cq) {

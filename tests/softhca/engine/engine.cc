@@ -62,8 +62,11 @@ void Engine::note_fabric_change() {
 
 void Engine::poll_slow() {
     if (virtual_time_) return;
+    poll_count_.store(poll_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); // a hint: may miss some
+    const bool changed =
+        seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed);
+    if (!changed && next_due_.load(std::memory_order_relaxed) > now()) return; // a timer, far away as a rule
     if (!mutex.try_lock()) return;
-    poll_count_.fetch_add(1, std::memory_order_relaxed);
     if (seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
         note_fabric_change();
     if (scheduler_.next_due() != kNever) {

@@ -43,6 +43,7 @@ class Engine {
     int poll_cq(Cq& cq, int entries, ibv_wc* wc);
     // ibv_cq_ex: next valid entry placed for reading (receive data already copied), nullptr if empty.
     Cqe* next_cqe(Cq& cq);
+    static void retire(Cqe& e);                  // gives the entry's receive back to its queue; before consume_cqe
     void consume_cqe(Cq& cq);                    // done with the entry next_cqe returned
     int arm_cq(Cq& cq, bool solicited_only);
     void empty_poll(Cq& cq);                     // after a poll that found nothing: gives way if cores are scarce

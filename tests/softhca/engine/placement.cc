@@ -42,6 +42,7 @@ void perform(Engine& engine, Placement& p) {
     case Placement::Kind::write: {
         const iovec v{p.data.get(), p.length};
         (void)engine.process().write_to(p.owner, p.to, {&v, 1}, p.length);
+        if (g_touched) [[unlikely]] g_touched(p.device);
         break;
     }
     case Placement::Kind::receive: {
@@ -92,6 +93,7 @@ Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData&
 
 CopyResult place_write(Engine& engine, QpRec& t, uint32_t owner, uint64_t to, const LocalData& data, uint64_t from,
                        uint64_t length, Nanos when) {
+    if (g_touched) [[unlikely]] g_touched(t.device);
     if (length == 0 || skip_payload(engine, length)) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::write, data, from, length);

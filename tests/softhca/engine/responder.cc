@@ -377,6 +377,7 @@ class Execution {
             p_.atomic_at(mr->owner, mr->addr + (r_.remote_addr - mr->iova), r_.opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
                          r_.compare_add, r_.swap, &old);
         Process::clear_mr(cell);
+        if (g_touched) [[unlikely]] g_touched(t_.device);
         if (result == CopyResult::dead) return {};
         if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
         ctx_.saved[ctx_.saved_next++ % 16] = {ctx_.expected_psn, 1, old};

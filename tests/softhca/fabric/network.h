@@ -75,6 +75,8 @@ public:
         bool ok = false;           // dst reached, every link and both ports up at the time of look-up
     };
     [[nodiscard]] virtual const Route& route(uint32_t src_port, uint32_t dlid) = 0;
+    // Hash over what has happened so far (virtual time): equal for equal runs.
+    [[nodiscard]] virtual uint64_t digest() const { return 0; }
 };
 
 std::unique_ptr<Network> make_real_network(Segment&, Scheduler&);

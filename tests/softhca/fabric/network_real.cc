@@ -6,9 +6,9 @@ namespace softhca {
 
 namespace {
 
-constexpr uint32_t kBlockSize = 64;                // chunk objects are made in blocks of this many
-constexpr uint32_t kWays = 8;                      // of the context cache
-constexpr uint64_t kUncabledRate = 1'000'000'000;  // what a port without a wire is thought to lose data at
+constexpr uint32_t kBlockSize = 64;               // chunk objects are made in blocks of this many
+constexpr uint32_t kWays = 8;                     // of the context cache
+constexpr uint64_t kUncabledRate = 1'000'000'000; // what a port without a wire is thought to lose data at
 
 template <class T> T* pointer(uint64_t arg) { return reinterpret_cast<T*>(arg); }
 RealNetwork& net(void* self) { return *static_cast<RealNetwork*>(self); }
@@ -38,7 +38,8 @@ RealNetwork::Transit* RealNetwork::new_transit() {
     return t;
 }
 
-// ---- the adapter -----------------------------------------------------------------------------------------------------
+// ---- the adapter
+// -----------------------------------------------------------------------------------------------------
 
 RealNetwork::Engine& RealNetwork::engine_of(Source& s) {
     if (s.net_state) return *static_cast<Engine*>(s.net_state);
@@ -50,10 +51,17 @@ RealNetwork::Engine& RealNetwork::engine_of(Source& s) {
     Engine* e = cell ? *cell : nullptr;
     if (!e) {
         e = free_engines_;
-        if (e) free_engines_ = e->next;
-        else e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
-        *e = {.first = nullptr, .last = nullptr, .next = nullptr, .port = s.source_port, .busy = false,
-              .own = engines == 0, .free_at = 0};
+        if (e)
+            free_engines_ = e->next;
+        else
+            e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
+        *e = {.first = nullptr,
+              .last = nullptr,
+              .next = nullptr,
+              .port = s.source_port,
+              .busy = false,
+              .own = engines == 0,
+              .free_at = 0};
         if (cell) *cell = e;
     }
     s.net_state = e;
@@ -163,18 +171,22 @@ void RealNetwork::pull(Engine& e, Nanos when) {
         if (const uint32_t link = image_.port(t.src_port).link; link != kNone)
             t.ready = std::max(t.ready, t.fetched - std::min(t.fetched, transfer_ns(t.wire, links_[link].rate)));
         t.lead = t.ready - now;
-        if (t.lead != 0) at(t.ready, on_retry, &t); // must not reserve the link before
-        else send(t, now);
+        if (t.lead != 0)
+            at(t.ready, on_retry, &t); // must not reserve the link before
+        else
+            send(t, now);
         return;
     }
 }
 
-// ---- the way through the fabric --------------------------------------------------------------------------------------
+// ---- the way through the fabric
+// --------------------------------------------------------------------------------------
 
 // The model time for something that should have happened at `when`.
 Nanos RealNetwork::not_too_late(Nanos when, Turns& turns) const {
     const Nanos real = scaled_now(seg_.tsc);
-    if (real <= when + kMaxLag) [[likely]] return when;
+    if (real <= when + kMaxLag) [[likely]]
+        return when;
     // Link time that others have kept for us may be older.
     const Nanos oldest = std::max(std::min(real - kMaxLag, turns.oldest_bank()), real - 2 * Turns::kMaxBank);
     return std::max(when, oldest);
@@ -199,9 +211,12 @@ void RealNetwork::send(Transit& t, Nanos now) {
         return;
     }
     if (t.blocked_by != kNone) unblock(t, now);
-    if (link != kNone) keep(t, link, now, again);
-    else if (direct) send_direct(t, r, now);
-    else reserve_route(t, r, now);
+    if (link != kNone)
+        keep(t, link, now, again);
+    else if (direct)
+        send_direct(t, r, now);
+    else
+        reserve_route(t, r, now);
 }
 
 // Queues the chunk for a link that can't take it now. The first one asks again at `again`.
@@ -211,7 +226,8 @@ void RealNetwork::keep(Transit& t, uint32_t link, Nanos now, Nanos again) {
     if (b == port.blocked.end()) b = port.blocked.insert(b, {link, nullptr, nullptr});
     t.next = nullptr;
     t.blocked_by = link;
-    if (b->first) b->last->next = &t;
+    if (b->first)
+        b->last->next = &t;
     else {
         b->first = &t;
         at(again, on_retry, &t);
@@ -232,12 +248,14 @@ void RealNetwork::unblock(Transit& t, Nanos now) {
                                 [&](const Blocked& x) { return x.link == t.blocked_by; });
     t.blocked_by = kNone;
     b->first = t.next;
-    if (b->first) at(now, on_retry, b->first);
-    else port.blocked.erase(b);
+    if (b->first)
+        at(now, on_retry, b->first);
+    else
+        port.blocked.erase(b);
 }
 
-// The link of the route that is reserved further ahead than the buffer before it holds (`again`: when to ask again), or that
-// other chunks of the port wait for; kNone: none.
+// The link of the route that is reserved further ahead than the buffer before it holds (`again`: when to ask again), or
+// that other chunks of the port wait for; kNone: none.
 uint32_t RealNetwork::obstruction(Transit& t, const Route& r, Nanos now, Nanos& again) {
     const Port& port = port_state_[t.engine->port];
     Turns& turns = *port.turns;
@@ -270,7 +288,7 @@ uint32_t RealNetwork::obstruction(Transit& t, const Route& r, Nanos now, Nanos& 
 void RealNetwork::reserve_route(Transit& t, const Route& r, Nanos now) {
     Port& port = port_state_[t.engine->port];
     Turns& turns = *port.turns;
-    const Nanos wanted = t.ready;
+    Nanos first_start = 0;
     Nanos head = t.ready, tail = t.fetched, next_pull = now;
     leave_port(t, t.wire);
     for (size_t i = 0; i < r.links.size(); ++i) {
@@ -282,22 +300,25 @@ void RealNetwork::reserve_route(Transit& t, const Route& r, Nanos now) {
         cross_link(link, t, t.wire, start - ready);
         tail = std::max(start + length, tail);
         if (i == 0) {
+            first_start = start;
             t.injected = tail;
             next_pull = std::max({now, t.fetched, tail > t.lead ? tail - t.lead : 0});
             head = ports_[t.src_port].delay;
             tail += ports_[t.src_port].delay;
-        } else head = 0;
+        } else
+            head = 0;
         head += start + v.latency;
         tail += v.latency;
     }
     if (turns.any()) {
-        for (const uint32_t link : r.links) turns.next(link, wanted, next_pull);
+        for (const uint32_t link : r.links) turns.next(link, next_pull, next_pull - std::min(next_pull, first_start));
         turns.sweep(now - std::min(now, kMaxLag));
     }
     t.dst_port = r.dst_port;
     if (const uint32_t device = image_.port(r.dst_port).device; image_.device(device).limits.bus_rate != 0) {
         const uint64_t needed = transfer_ns(t.wire, image_.device(device).limits.bus_rate);
-        tail = std::max(tail, reserve(seg_.device(device).bus_rx_until, tail - std::min(tail, needed), needed) + needed);
+        tail =
+            std::max(tail, reserve(seg_.device(device).bus_rx_until, tail - std::min(tail, needed), needed) + needed);
     }
     Nanos& last = port_state_[r.dst_port].last_arrival;
     last = t.arrived = std::max(tail + ports_[r.dst_port].delay, last);
@@ -318,8 +339,9 @@ void RealNetwork::send_direct(Transit& t, const Route& r, Nanos now) {
         t.arrived += ports_[r.dst_port].delay;
         if (const uint32_t device = image_.port(r.dst_port).device; image_.device(device).limits.bus_rate != 0) {
             const uint64_t needed = transfer_ns(t.wire, image_.device(device).limits.bus_rate);
-            t.arrived = std::max(t.arrived, reserve(seg_.device(device).bus_rx_until,
-                                                    t.arrived - std::min(t.arrived, needed), needed) + needed);
+            t.arrived = std::max(
+                t.arrived,
+                reserve(seg_.device(device).bus_rx_until, t.arrived - std::min(t.arrived, needed), needed) + needed);
         }
     } else {
         for (const uint32_t link : r.links)

@@ -1,16 +1,16 @@
 // The approximate model (fabric/network.h) for several processes in real time.
 //
-// A chunk is pulled when the send engine's previous chunk leaves the adapter (in model time), and reserves time on every
-// link of its route at once: on each link it starts when its head is there and the link is free (same cut-through rule as
-// network_virtual.h). So a sender is never ahead of the clock by more than the one chunk that waits for its first link.
-// Model time is the nominal time of events: a thread that fires them late reserves link time in the past, if nobody else
-// took it, at most kMaxLag back; so lateness costs no throughput, but after a long pause there is no burst longer than
-// kMaxLag. On a contended link, what is a late process's by right is kept for it (network_turns.h).
-// Back-pressure: a chunk whose route has a link that is reserved further ahead than the buffer before that link holds is
-// kept back, and its source with it, until the link's queue is short enough. (Exact credits would need the cooperation of
-// processes that may be stopped. So a hot spot does not spread to other traffic of the same inputs; virtual time has that.)
-// Not shared by processes: send engines and per-QP message distance; shared (DeviceState): message unit, QP contexts
-// (8-way sets instead of exact LRU), host bus.
+// A chunk is pulled when the send engine's previous chunk leaves the adapter (in model time), and reserves time on
+// every link of its route at once: on each link it starts when its head is there and the link is free (same cut-through
+// rule as network_virtual.h). So a sender is never ahead of the clock by more than the one chunk that waits for its
+// first link. Model time is the nominal time of events: a thread that fires them late reserves link time in the past,
+// if nobody else took it, at most kMaxLag back; so lateness costs no throughput, but after a long pause there is no
+// burst longer than kMaxLag. On a contended link, what is a late process's by right is kept for it (network_turns.h).
+// Back-pressure: a chunk whose route has a link that is reserved further ahead than the buffer before that link holds
+// is kept back, and its source with it, until the link's queue is short enough. (Exact credits would need the
+// cooperation of processes that may be stopped. So a hot spot does not spread to other traffic of the same inputs;
+// virtual time has that.) Not shared by processes: send engines and per-QP message distance; shared (DeviceState):
+// message unit, QP contexts (8-way sets instead of exact LRU), host bus.
 #pragma once
 #include <memory>
 
@@ -20,35 +20,35 @@
 namespace softhca {
 
 class RealNetwork final : public NetworkBase {
-  public:
+public:
     static constexpr Nanos kMaxLag = 4'000'000; // about a time slice: a thread that lost its core to another one
 
     RealNetwork(Segment&, Scheduler&);
     ~RealNetwork() override;
     void activate(Source& source, Nanos now) override;
 
-  private:
+private:
     struct Engine;
     struct Transit : Chunk {
-        Transit* next;         // free list, queue of a Blocked
+        Transit* next; // free list, queue of a Blocked
         Engine* engine;
         uint32_t wire;
-        uint32_t generation;   // of the fabric, when it was sent
-        Nanos ready;           // model time from which it may be on the first link
-        Nanos fetched;         // its last byte is in the adapter
-        uint64_t lead;         // ns of engine work that the next pull may overlap
-        uint32_t blocked_by;   // link it waits for, kNone: none
-        bool kept;             // could not go when it was pulled
+        uint32_t generation; // of the fabric, when it was sent
+        Nanos ready;         // model time from which it may be on the first link
+        Nanos fetched;       // its last byte is in the adapter
+        uint64_t lead;       // ns of engine work that the next pull may overlap
+        uint32_t blocked_by; // link it waits for, kNone: none
+        bool kept;           // could not go when it was pulled
     };
-    struct Engine {            // a send engine of a port
-        Source *first, *last;  // ready sources
-        Engine* next;          // free list
+    struct Engine {           // a send engine of a port
+        Source *first, *last; // ready sources
+        Engine* next;         // free list
         uint32_t port;
-        bool busy;             // a pull event is on its way, or the only source's chunk is kept back
-        bool own;              // belongs to one source (engines_per_port == 0)
-        Nanos free_at;         // no pull before
+        bool busy;     // a pull event is on its way, or the only source's chunk is kept back
+        bool own;      // belongs to one source (engines_per_port == 0)
+        Nanos free_at; // no pull before
     };
-    struct Blocked {           // a link that is reserved too far ahead, and our chunks that wait for it
+    struct Blocked { // a link that is reserved too far ahead, and our chunks that wait for it
         uint32_t link;
         Transit *first, *last; // `first` asks again from time to time
     };
@@ -80,7 +80,9 @@ class RealNetwork final : public NetworkBase {
     void send_direct(Transit& t, const Route& r, Nanos now);
     void launched(Transit& t, Nanos next_pull);
     Transit* new_transit();
-    void at(Nanos when, Scheduler::Fn fn, void* what) { scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what)); }
+    void at(Nanos when, Scheduler::Fn fn, void* what) {
+        scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what));
+    }
 
     std::vector<Port> port_state_;
     Transit* free_transits_ = nullptr;

@@ -18,7 +18,7 @@ struct LinkView {
 };
 
 struct PortView {
-    uint64_t rate = 0;         // bytes/s, by fault; applies where there is no link (crossbar, loop-back)
+    uint64_t rate = 0;  // bytes/s, by fault; applies where there is no link (crossbar, loop-back)
     uint32_t delay = 0; // ns, by fault
     bool up = true;     // port up, device alive
     bool alive = true;  // device alive

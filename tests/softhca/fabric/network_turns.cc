@@ -7,6 +7,7 @@ namespace softhca {
 namespace {
 constexpr Nanos kAbandoned = 100'000'000; // an entry that is overdue by this much may be taken over
 constexpr int kSpins = 100;
+constexpr int kSkip = 1000; // after a holder that does not go on: so many times without waiting
 } // namespace
 
 Nanos reserve(std::atomic<uint64_t>& busy_until, Nanos from, Nanos length) {
@@ -21,10 +22,16 @@ Nanos reserve(std::atomic<uint64_t>& busy_until, Nanos from, Nanos length) {
 bool Turns::lock(LinkTurns& t) {
     for (int i = 0; i < kSpins; ++i) {
         if (t.lock.try_acquire()) return true;
+        if (skip_ != 0) {
+            --skip_;
+            return false;
+        }
         cpu_relax();
     }
     Taken how;
-    return t.lock.acquire_within(1, how); // all values are valid values: nothing to repair
+    if (t.lock.acquire_within(1, how)) return true; // from_dead: all values are valid values, nothing to repair
+    skip_ = kSkip;
+    return false;
 }
 
 LinkTurns::Turn* Turns::find(uint32_t link) {
@@ -108,8 +115,8 @@ void Turns::serve_others(LinkTurns& turns, std::atomic<uint64_t>& busy_until, Na
 Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, uint32_t weight) {
     LinkState& state = seg_.link(link);
     LinkTurns& turns = state.turns;
-    if (turns.members.load(std::memory_order_relaxed) == 0 &&
-        state.busy_until.load(std::memory_order_relaxed) <= ready) [[likely]]
+    if (turns.members.load(std::memory_order_relaxed) == 0 && state.busy_until.load(std::memory_order_relaxed) <= ready)
+        [[likely]]
         return reserve(state.busy_until, ready, length); // nobody waits
     if (!lock(turns)) return reserve(state.busy_until, ready, length);
     Turn* me = find(link);
@@ -134,7 +141,8 @@ Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, uint32_t weight) {
             turns.clock = std::max(turns.clock, tag);
             me->tag = tag + std::max<uint64_t>(1, length / weight);
             me->length = std::max<Nanos>(1, length);
-        } else if (me) leave(link);
+        } else if (me)
+            leave(link);
     }
     turns.lock.release();
     return start;
@@ -160,11 +168,11 @@ void Turns::wait(uint32_t link, Nanos due, Nanos length) {
     turns.lock.release();
 }
 
-void Turns::next(uint32_t link, Nanos wanted, Nanos due) {
+void Turns::next(uint32_t link, Nanos due, Nanos period) {
     for (Entry& e : entries_)
         if (e.link == link) {
             Turn& t = seg_.link(link).turns.turn[e.index];
-            t.period = std::max(t.length, due - std::min(due, wanted));
+            t.period = std::max(t.length, period);
             t.due.store(due, std::memory_order_relaxed);
             e.used = due;
         }

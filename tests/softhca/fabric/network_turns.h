@@ -1,14 +1,13 @@
 // Whose turn it is on a contended link, in real time.
 //
-// A reservation (LinkState::busy_until) belongs to whoever makes it first, so processes whose threads run late would lose
-// their share to those that are on time. Therefore a port whose chunks have to wait for a link registers there: with the
-// link time it has been served so far (tag, as in start-time fair queueing) and the model time of its next reservation
-// (due). Whoever reserves the link first reserves for registered competitors that are due before and have been served no
-// more: they find that time in their bank when their threads run, and use it although it is in the past by then. So
-// nobody waits for anybody, and the shares are exact as long as no thread is late by more than kMaxBank; a port that is
-// (a stopped process) gets no more, and the others go on without it.
-// At most kLinkTurns competitors of a link are ordered; more just compete.
-// One per process and port; under Engine::mutex.
+// A reservation (LinkState::busy_until) belongs to whoever makes it first, so processes whose threads run late would
+// lose their share to those that are on time. Therefore a port whose chunks have to wait for a link registers there:
+// with the link time it has been served so far (tag, as in start-time fair queueing) and the model time of its next
+// reservation (due). Whoever reserves the link first reserves for registered competitors that are due before and have
+// been served no more: they find that time in their bank when their threads run, and use it although it is in the past
+// by then. So nobody waits for anybody, and the shares are exact as long as no thread is late by more than kMaxBank; a
+// port that is (a stopped process) gets no more, and the others go on without it. At most kLinkTurns competitors of a
+// link are ordered; more just compete. One per process and port; under Engine::mutex.
 #pragma once
 #include <vector>
 
@@ -17,7 +16,7 @@
 namespace softhca {
 
 class Turns {
-  public:
+public:
     static constexpr Nanos kMaxBank = 10'000'000; // ns of link history
 
     Turns(Segment& seg, uint32_t port) : seg_(seg), self_(uint64_t{g_self_slot + 1} << 32 | port) {}
@@ -30,8 +29,8 @@ class Turns {
 
     // The port can't reserve this link before `due`; it keeps or takes its place there.
     void wait(uint32_t link, Nanos due, Nanos length);
-    // The port will want the link again at `due`; its last reservation was wanted at `wanted`.
-    void next(uint32_t link, Nanos wanted, Nanos due);
+    // The port will want the link again at `due`, and every `period` ns at most.
+    void next(uint32_t link, Nanos due, Nanos period);
     // The port does nothing at all before `due` (it waits for another link).
     void postpone(Nanos due);
     void leave_all();
@@ -41,7 +40,7 @@ class Turns {
     // The oldest link time that others keep for this port; kNever if there is none.
     [[nodiscard]] Nanos oldest_bank();
 
-  private:
+private:
     struct Entry {
         uint32_t link, index;
         Nanos used; // model time
@@ -50,12 +49,13 @@ class Turns {
     Turn* find(uint32_t link);
     Turn* join(uint32_t link, Nanos due, Nanos length);
     void leave(uint32_t link);
-    static bool lock(LinkTurns& t);
+    bool lock(LinkTurns& t);
     static void trim(Turn& t, Nanos ready, Nanos length);
     void serve_others(LinkTurns& turns, std::atomic<uint64_t>& busy_until, Nanos ready, Nanos length, uint64_t tag);
 
     Segment& seg_;
     const uint64_t self_;
+    int skip_ = 0;
     std::vector<Entry> entries_; // links where this port is registered, as far as it knows
 };
 

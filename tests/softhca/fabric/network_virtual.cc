@@ -6,8 +6,8 @@ namespace softhca {
 
 namespace {
 
-constexpr uint32_t kBlockSize = 256;               // chunk objects are made in blocks of this many
-constexpr uint64_t kUncabledRate = 1'000'000'000;  // what a port without a wire is thought to lose data at
+constexpr uint32_t kBlockSize = 256;              // chunk objects are made in blocks of this many
+constexpr uint64_t kUncabledRate = 1'000'000'000; // what a port without a wire is thought to lose data at
 
 template <class T> T* pointer(uint64_t arg) { return reinterpret_cast<T*>(arg); }
 VirtualNetwork& net(void* self) { return *static_cast<VirtualNetwork*>(self); }
@@ -39,7 +39,8 @@ void VirtualNetwork::size_buffers() {
 
 void VirtualNetwork::check_fabric(Nanos now) {
     refresh();
-    if (!changed_) [[likely]] return;
+    if (!changed_) [[likely]]
+        return;
     changed_ = false;
     size_buffers();
     for (uint32_t i = 0; i < image_.links; ++i) {
@@ -71,7 +72,8 @@ VirtualNetwork::Transit* VirtualNetwork::new_transit() {
     return t;
 }
 
-// ---- the adapter -----------------------------------------------------------------------------------------------------
+// ---- the adapter
+// -----------------------------------------------------------------------------------------------------
 
 VirtualNetwork::Engine& VirtualNetwork::engine_of(Source& s) {
     if (s.net_state) return *static_cast<Engine*>(s.net_state);
@@ -85,10 +87,18 @@ VirtualNetwork::Engine& VirtualNetwork::engine_of(Source& s) {
     Engine* e = cell ? *cell : nullptr;
     if (!e) {
         e = free_engines_;
-        if (e) free_engines_ = e->next;
-        else e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
-        *e = {.first = nullptr, .last = nullptr, .next = nullptr, .port = s.source_port, .busy = false,
-              .own = engines == 0, .free_at = 0, .fetched_at = 0};
+        if (e)
+            free_engines_ = e->next;
+        else
+            e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
+        *e = {.first = nullptr,
+              .last = nullptr,
+              .next = nullptr,
+              .port = s.source_port,
+              .busy = false,
+              .own = engines == 0,
+              .free_at = 0,
+              .fetched_at = 0};
         if (cell) *cell = e;
     }
     s.net_state = e;
@@ -178,8 +188,10 @@ void VirtualNetwork::pull(Engine& e, Nanos now) {
                 ready = d.unit_until = std::max(now, d.unit_until) + cost;
             }
         }
-        if (ready > now) at(ready, on_fetch, &t);
-        else fetch(t, now);
+        if (ready > now)
+            at(ready, on_fetch, &t);
+        else
+            fetch(t, now);
         return;
     }
 }
@@ -202,8 +214,10 @@ void VirtualNetwork::fetch(Transit& t, Nanos now) {
     if (crossbar || port.link == kNone || owns_lid(t.src_port, t.dlid)) {
         t.engine->fetched_at = std::max(fetched, now + transfer_ns(t.wire, ports_[t.src_port].rate));
         if (!crossbar && port.link == kNone) t.engine->fetched_at = now + transfer_ns(t.wire, kUncabledRate);
-        if (t.engine->fetched_at > now) at(t.engine->fetched_at, on_direct, &t);
-        else on_direct(this, reinterpret_cast<uint64_t>(&t), now);
+        if (t.engine->fetched_at > now)
+            at(t.engine->fetched_at, on_direct, &t);
+        else
+            on_direct(this, reinterpret_cast<uint64_t>(&t), now);
         return;
     }
     t.engine->fetched_at = fetched;
@@ -212,8 +226,10 @@ void VirtualNetwork::fetch(Transit& t, Nanos now) {
     const uint64_t serialisation = transfer_ns(t.wire, links_[port.link].rate);
     t.head_at = fetched > now + serialisation ? fetched - serialisation : now;
     t.lead += t.head_at - now;
-    if (t.head_at > now) at(t.head_at, on_head, &t);
-    else queue(t, now);
+    if (t.head_at > now)
+        at(t.head_at, on_head, &t);
+    else
+        queue(t, now);
 }
 
 void VirtualNetwork::on_direct(void* self, uint64_t transit, Nanos now) {
@@ -229,7 +245,8 @@ void VirtualNetwork::on_direct(void* self, uint64_t transit, Nanos now) {
     t.source->chunk_injected(t);
 }
 
-// ---- links -----------------------------------------------------------------------------------------------------------
+// ---- links
+// -----------------------------------------------------------------------------------------------------------
 
 void VirtualNetwork::on_head(void* self, uint64_t transit, Nanos when) {
     VirtualNetwork& n = net(self);
@@ -238,7 +255,8 @@ void VirtualNetwork::on_head(void* self, uint64_t transit, Nanos when) {
     if (!n.links_[t.link].up && t.from != kNone) {
         n.lose_all_on_link(t.link, t);
         n.discard(t, when);
-    } else n.queue(t, when);
+    } else
+        n.queue(t, when);
 }
 
 void VirtualNetwork::queue(Transit& t, Nanos now) {
@@ -281,8 +299,10 @@ void VirtualNetwork::start(uint32_t link, Nanos now) {
     if (l.from_adapter) {
         Engine& e = *t.engine;
         const Nanos next = std::max({now, e.fetched_at, end > t.lead ? end - t.lead : 0});
-        if (next == end) l.engine = &e;
-        else schedule_pull(e, next);
+        if (next == end)
+            l.engine = &e;
+        else
+            schedule_pull(e, next);
         t.injected = end;
         latency += ports_[t.src_port].delay;
         leave_port(t, t.wire);
@@ -292,6 +312,7 @@ void VirtualNetwork::start(uint32_t link, Nanos now) {
     if (!v.up) lose_all_on_link(link, t);
     l.cut = (v.faulty || (l.from_adapter && ports_[t.src_port].faulty)) &&
             seg_.link(link).up.load(std::memory_order_relaxed) == 0;
+    note(0, now, link, t);
     l.last_head = std::max(now + latency, l.last_head);
     forward(t, l.last_head, std::max(end + latency, l.last_head));
 }
@@ -335,7 +356,8 @@ void VirtualNetwork::give_credit(uint32_t link, uint32_t bytes, Nanos now) {
     try_start(link, now);
 }
 
-// ---- the end ---------------------------------------------------------------------------------------------------------
+// ---- the end
+// ---------------------------------------------------------------------------------------------------------
 
 // All that is left of the chunk is lost; it stays in the buffer until its tail has come.
 void VirtualNetwork::discard(Transit& t, Nanos now) {
@@ -362,8 +384,10 @@ void VirtualNetwork::on_port(void* self, uint64_t transit, Nanos now) {
     }
     Nanos& last = n.port_state_[t.dst_port].last_arrival;
     last = done = std::max(done + n.ports_[t.dst_port].delay, last);
-    if (done > now) n.at(done, on_deliver, &t);
-    else n.deliver(t, now);
+    if (done > now)
+        n.at(done, on_deliver, &t);
+    else
+        n.deliver(t, now);
 }
 
 void VirtualNetwork::on_deliver(void* self, uint64_t transit, Nanos when) {
@@ -374,6 +398,7 @@ void VirtualNetwork::on_deliver(void* self, uint64_t transit, Nanos when) {
 void VirtualNetwork::deliver(Transit& t, Nanos now) {
     if (t.from != kNone) give_credit(t.from, t.wire, now);
     if (t.dst_port != kNone) enter_port(t, t.wire);
+    note(1, now, t.src_port, t);
     t.arrived = now;
     --t.source->in_flight;
     t.source->chunk_arrived(t);

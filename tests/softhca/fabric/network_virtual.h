@@ -31,6 +31,7 @@ public:
     VirtualNetwork(Segment&, Scheduler&);
     ~VirtualNetwork() override;
     void activate(Source& source, Nanos now) override;
+    uint64_t digest() const override { return digest_; }
 
 private:
     struct Engine;
@@ -106,7 +107,13 @@ private:
         scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what));
     }
 
+    // Kind: 0 start on a link, 1 arrival.
+    void note(uint64_t kind, Nanos now, uint64_t where, const Transit& t) {
+        digest_ = (digest_ ^ now ^ (where << 40) ^ (kind << 63) ^ t.lost) * 0x9e3779b97f4a7c15u + t.wire;
+    }
+
     bool changed_ = false;
+    uint64_t digest_ = 0;
     uint64_t largest_chunk_ = 0; // bytes on the wire
     std::vector<Link> state_;
     std::vector<Device> devices_;

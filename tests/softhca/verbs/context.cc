@@ -1,4 +1,5 @@
 // Opening and closing a device.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -99,7 +100,7 @@ VERBS_API ibv_context* ibv_open_device(ibv_device* dev) {
     c->vctx.priv = reinterpret_cast<verbs_ex_private*>(c);
     ibv_context& v = c->vctx.context;
     v.device = dev;
-    v.cmd_fd = -1;
+    v.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC); // never used, but programs duplicate and pass it on
     v.async_fd = c->async.rx;
     v.num_comp_vectors = 8;
     v.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -111,6 +112,7 @@ VERBS_API int ibv_close_device(ibv_context* context) {
     Context* c = context_of(context);
     release_row(*c);
     close_channel(c->async);
+    if (context->cmd_fd >= 0) close(context->cmd_fd);
     pthread_mutex_destroy(&context->mutex);
     delete c;
     return 0;

@@ -8,7 +8,8 @@
 namespace softhca::face {
 namespace {
 
-Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context, uint64_t wc_flags, bool single_threaded) {
+Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context, uint64_t wc_flags,
+           bool single_threaded) {
     Process& process = *c.process;
     const uint32_t entries = round_up_pow2(cqe);
     const uint32_t index = process.claim_cq();
@@ -101,7 +102,8 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 using namespace softhca;
 using namespace softhca::face;
 
-VERBS_API ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector) {
+VERBS_API ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                                int vector) {
     Context& c = *context_of(context);
     if (cqe < 1 || vector < 0) return fail_null(EINVAL);
     if (int error = check_request(c, static_cast<uint64_t>(cqe), channel, static_cast<uint64_t>(vector)))

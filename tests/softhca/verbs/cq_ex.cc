@@ -14,15 +14,18 @@ int step(Cq& cq) {
     if (!cq.cursor) return ENOENT;
     cq.ex.wr_id = Engine::cqe_wr_id(*cq.cursor);
     cq.ex.status = static_cast<ibv_wc_status>(cq.cursor->status);
+    Engine::retire(*cq.cursor); // programs post the next receive while they look at this completion
     return 0;
 }
 
 int start_poll(ibv_cq_ex* p, ibv_poll_cq_attr* attr) {
     Cq& cq = cq_of_ex(p);
-    if (attr && attr->comp_mask) [[unlikely]] return EINVAL;
+    if (attr && attr->comp_mask) [[unlikely]]
+        return EINVAL;
     cq.engine->poll();
     if (!cq.single_threaded) cq.poll_lock.lock();
-    if (step(cq) == 0) [[likely]] return 0;
+    if (step(cq) == 0) [[likely]]
+        return 0;
     if (!cq.single_threaded) cq.poll_lock.unlock(); // no end_poll after ENOENT from here
     cq.engine->empty_poll(cq);
     return ENOENT;

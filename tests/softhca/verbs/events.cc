@@ -63,7 +63,8 @@ enum class Element { cq, qp, srq, port };
 
 Element element_of(uint32_t type) {
     switch (type) {
-    case IBV_EVENT_CQ_ERR: return Element::cq;
+    case IBV_EVENT_CQ_ERR:
+        return Element::cq;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
@@ -71,10 +72,13 @@ Element element_of(uint32_t type) {
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED: return Element::qp;
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        return Element::qp;
     case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED: return Element::srq;
-    default: return Element::port;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+        return Element::srq;
+    default:
+        return Element::port;
     }
 }
 
@@ -113,9 +117,8 @@ void remove_event_target(Context& c, const void* object) {
     const auto element = reinterpret_cast<uint64_t>(object);
     std::lock_guard guard(c.mutex);
     c.live.erase(element);
-    purge<AsyncMessage>(c.async, [&](const AsyncMessage& m) {
-        return element_of(m.type) != Element::port && m.element == element;
-    });
+    purge<AsyncMessage>(
+        c.async, [&](const AsyncMessage& m) { return element_of(m.type) != Element::port && m.element == element; });
 }
 
 void remove_channel_target(CompChannel& channel, const Cq* cq) {
@@ -180,19 +183,29 @@ VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* event) 
         if (kind == Element::port) return true;
         if (!c.live.contains(m.element)) return false;
         void* object = reinterpret_cast<void*>(m.element);
-        if (kind == Element::cq) count(static_cast<Cq*>(object)->ex.mutex, static_cast<Cq*>(object)->async_events_reported);
+        if (kind == Element::cq)
+            count(static_cast<Cq*>(object)->ex.mutex, static_cast<Cq*>(object)->async_events_reported);
         if (kind == Element::qp) count(static_cast<Qp*>(object)->qp.mutex, static_cast<Qp*>(object)->events_reported);
-        if (kind == Element::srq) count(static_cast<Srq*>(object)->srq.mutex, static_cast<Srq*>(object)->events_reported);
+        if (kind == Element::srq)
+            count(static_cast<Srq*>(object)->srq.mutex, static_cast<Srq*>(object)->events_reported);
         return true;
     });
     if (!ok) return -1;
     std::memset(event, 0, sizeof *event);
     event->event_type = static_cast<ibv_event_type>(message.type);
     switch (element_of(message.type)) {
-    case Element::cq: event->element.cq = reinterpret_cast<ibv_cq*>(message.element); break;
-    case Element::qp: event->element.qp = reinterpret_cast<ibv_qp*>(message.element); break;
-    case Element::srq: event->element.srq = reinterpret_cast<ibv_srq*>(message.element); break;
-    case Element::port: event->element.port_num = static_cast<int>(message.port); break;
+    case Element::cq:
+        event->element.cq = reinterpret_cast<ibv_cq*>(message.element);
+        break;
+    case Element::qp:
+        event->element.qp = reinterpret_cast<ibv_qp*>(message.element);
+        break;
+    case Element::srq:
+        event->element.srq = reinterpret_cast<ibv_srq*>(message.element);
+        break;
+    case Element::port:
+        event->element.port_num = static_cast<int>(message.port);
+        break;
     }
     return 0;
 }
@@ -211,6 +224,7 @@ VERBS_API void ibv_ack_async_event(ibv_async_event* event) {
         ibv_srq* srq = event->element.srq;
         return acknowledge(srq->mutex, srq->cond, srq->events_completed, 1);
     }
-    case Element::port: return;
+    case Element::port:
+        return;
     }
 }

@@ -1,7 +1,7 @@
 // What the files of the C ABI face share: owners behind ibv_device and ibv_context, error returns, small look-ups.
-// The face validates as libibverbs, kernel and device firmware do together, keeps the set-up halves of objects, and calls
-// Engine for everything that moves data or state. Functions follow rdma-core's conventions: pointers are nullptr with
-// errno set, int calls return an errno value (and set errno too).
+// The face validates as libibverbs, kernel and device firmware do together, keeps the set-up halves of objects, and
+// calls Engine for everything that moves data or state. Functions follow rdma-core's conventions: pointers are nullptr
+// with errno set, int calls return an errno value (and set errno too).
 #pragma once
 #include <infiniband/verbs.h>
 
@@ -34,13 +34,13 @@ struct Device {
 };
 
 struct Context {
-    verbs_context vctx;      // vctx.context is last and what programs hold
-    uint32_t device;         // image device
-    uint32_t row;            // ContextRec
+    verbs_context vctx; // vctx.context is last and what programs hold
+    uint32_t device;    // image device
+    uint32_t row;       // ContextRec
     Process* process;
     Engine* engine;
     Channel async;
-    std::mutex mutex;        // reading `async`, `live`
+    std::mutex mutex;                  // reading `async`, `live`
     std::unordered_set<uint64_t> live; // objects that events may name; late events for destroyed ones are skipped
 
     Segment& seg() const { return process->seg(); }
@@ -127,8 +127,8 @@ struct QpRequest {
     ibv_qp_type type = IBV_QPT_RC; // as the program named it
     ibv_qp_cap cap{};
     bool sq_sig_all = false;
-    bool with_ex = false;          // ibv_wr_* interface wanted
-    uint64_t send_ops = 0;         // IBV_QP_EX_WITH_*
+    bool with_ex = false;  // ibv_wr_* interface wanted
+    uint64_t send_ops = 0; // IBV_QP_EX_WITH_*
     uint64_t dc_key = 0;
 };
 [[nodiscard]] Qp* create_qp(Context&, QpRequest&); // cap: what was granted

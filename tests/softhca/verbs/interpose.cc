@@ -1,5 +1,5 @@
-// Calls of libc that programs make on the device file of an adapter: UCX looks whether /dev/infiniband/uverbsN exists and
-// may be opened before it uses a device. Exported without a version, which the dynamic linker takes for any.
+// Calls of libc that programs make on the device file of an adapter: UCX looks whether /dev/infiniband/uverbsN exists
+// and may be opened before it uses a device. Exported without a version, which the dynamic linker takes for any.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -37,12 +37,14 @@ template <class Stat> void fill(Stat* st, long n) {
 } // namespace
 
 VERBS_API int stat(const char* path, struct stat* st) noexcept {
-    if (const long n = device_file(path); n >= 0) [[unlikely]] return fill(st, n), 0;
+    if (const long n = device_file(path); n >= 0) [[unlikely]]
+        return fill(st, n), 0;
     return fstatat(AT_FDCWD, path, st, 0);
 }
 
 VERBS_API int stat64(const char* path, struct stat64* st) noexcept {
-    if (const long n = device_file(path); n >= 0) [[unlikely]] return fill(st, n), 0;
+    if (const long n = device_file(path); n >= 0) [[unlikely]]
+        return fill(st, n), 0;
     return fstatat64(AT_FDCWD, path, st, 0);
 }
 

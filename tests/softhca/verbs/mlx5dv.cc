@@ -2,6 +2,8 @@
 // real libmlx5 may be loaded beside, its other calls see that the device is not theirs and answer EOPNOTSUPP.
 #include <infiniband/mlx5dv.h>
 
+#include <ctime>
+
 #include "verbs/face.h"
 
 using namespace softhca;
@@ -13,7 +15,6 @@ bool has_dc(uint32_t device) {
     Process* process = Process::current();
     return process && device < process->seg().img().devices && process->seg().img().device(device).limits.has_dc;
 }
-
 
 ibv_qp* create_dc(ibv_context* context, ibv_qp_init_attr_ex* a, const mlx5dv_dc_init_attr& dc) {
     if (a->qp_type != IBV_QPT_DRIVER || !(a->comp_mask & IBV_QP_INIT_ATTR_PD)) return fail_null(EINVAL);
@@ -40,7 +41,8 @@ ibv_qp* create_dc(ibv_context* context, ibv_qp_init_attr_ex* a, const mlx5dv_dc_
         r.kind = QpKind::dct;
         r.dc_key = dc.dct_access_key;
         break;
-    default: return fail_null(EINVAL);
+    default:
+        return fail_null(EINVAL);
     }
     Qp* qp = create_qp(*context_of(context), r);
     if (!qp) return nullptr;
@@ -84,7 +86,27 @@ VERBS_API ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* at
     return ibv_create_qp_ex(context, attr);
 }
 
-VERBS_API mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* p) { return dc_face(*qp_of(p)); }
+// Also called with the null that ibv_qp_to_qp_ex gives for a DCT.
+VERBS_API mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* p) { return p ? dc_face(*qp_of(p)) : nullptr; }
+
+// What maps completion time stamps to the calendar clock (mlx5dv_ts_to_ns): nsec + (ticks * mult >> shift).
+VERBS_API int mlx5dv_get_clock_info(ibv_context* context, mlx5dv_clock_info* info) {
+    Context& c = *context_of(context);
+    const AdapterLimits& limits = c.image().limits;
+    if (!limits.has_dc || !limits.has_timestamps) return fail(EOPNOTSUPP);
+    timespec wall;
+    clock_gettime(CLOCK_REALTIME, &wall);
+    const Nanos now = c.process->now();
+    info->last_cycles = adapter_time(c.image(), now);
+    info->nsec = c.process->virtual_time()
+                     ? now
+                     : static_cast<uint64_t>(wall.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(wall.tv_nsec);
+    info->frac = 0;
+    info->shift = 24;
+    info->mult = static_cast<uint32_t>((1.0 - limits.clock_drift_ppb * 1e-9) * (1u << info->shift) + 0.5);
+    info->mask = kClockMask;
+    return 0;
+}
 
 VERBS_API int mlx5dv_dci_stream_id_reset(ibv_qp*, uint16_t) { return fail(EOPNOTSUPP); }
 VERBS_API int mlx5dv_init_obj(mlx5dv_obj*, uint64_t) { return fail(EOPNOTSUPP); } // raw rings: there are none

@@ -77,7 +77,8 @@ VERBS_API int ibv_query_qp(ibv_qp* p, ibv_qp_attr* attr, int, ibv_qp_init_attr* 
     Context& c = *context_of(p->context);
     if (int error = command(c, query_cmd)) return error;
     switch (static_cast<QueryMode>(c.state().query_mode.load(std::memory_order_relaxed))) {
-    case QueryMode::refused: return fail(EIO);
+    case QueryMode::refused:
+        return fail(EIO);
     case QueryMode::stale: // what was set last, not what has become of it
         *attr = qp.attr;
         attr->cur_qp_state = attr->qp_state;

@@ -1,4 +1,5 @@
-// The interface of 2006: programs linked with libibverbs 1.0 pass structures of another layout. They load, and are told.
+// The interface of 2006: programs linked with libibverbs 1.0 pass structures of another layout. They load, and are
+// told.
 #include <cstdio>
 #include <cstdlib>
 
@@ -6,12 +7,13 @@
 
 namespace {
 [[noreturn]] void refuse() {
-    std::fputs("softhca: this program uses the libibverbs 1.0 interface (before 2007), which is not emulated\n", stderr);
+    std::fputs("softhca: this program uses the libibverbs 1.0 interface (before 2007), which is not emulated\n",
+               stderr);
     std::abort();
 }
 } // namespace
 
-#define OBSOLETE(name, version)                                                                                          \
+#define OBSOLETE(name, version)                                                                                        \
     VERBS_API __attribute__((symver(#name "@" version))) void softhca_old_##name() { refuse(); }
 
 OBSOLETE(ibv_ack_async_event, "IBVERBS_1.0")

@@ -112,8 +112,10 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
     if (int error = check_access(access)) return fail_null(error);
     const auto start = reinterpret_cast<uintptr_t>(addr);
     if (length == 0 || start + length < start) return fail_null(EINVAL);
-    if (access & IBV_ACCESS_ZERO_BASED) iova = 0;
-    else if ((iova ^ start) & 4095) return fail_null(EINVAL);
+    if (access & IBV_ACCESS_ZERO_BASED)
+        iova = 0;
+    else if ((iova ^ start) & 4095)
+        return fail_null(EINVAL);
     if (!mapped(start, length)) return fail_null(EFAULT);
 
     const uint32_t index = process.claim_mr();
@@ -137,7 +139,8 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
     ++pd->users;
 
     mr->index = index;
-    mr->mr = {.context = p->context, .pd = p, .addr = addr, .length = length, .handle = index, .lkey = key, .rkey = key};
+    mr->mr = {
+        .context = p->context, .pd = p, .addr = addr, .length = length, .handle = index, .lkey = key, .rkey = key};
     return &mr->mr;
 }
 

@@ -19,8 +19,10 @@ int check_inline(const Qp& qp, const ibv_send_wr& wr) {
 }
 
 int post_one(Qp& qp, uint32_t allowed, const ibv_send_wr& wr) {
-    if (static_cast<uint32_t>(wr.opcode) > 31 || !(allowed & bit(wr.opcode))) [[unlikely]] return EINVAL;
-    if (static_cast<uint32_t>(wr.num_sge) > qp.caps.max_send_sge) [[unlikely]] return EINVAL;
+    if (static_cast<uint32_t>(wr.opcode) > 31 || !(allowed & bit(wr.opcode))) [[unlikely]]
+        return EINVAL;
+    if (static_cast<uint32_t>(wr.num_sge) > qp.caps.max_send_sge) [[unlikely]]
+        return EINVAL;
     SendDesc d;
     d.wr_id = wr.wr_id;
     d.opcode = wr.opcode;
@@ -29,9 +31,11 @@ int post_one(Qp& qp, uint32_t allowed, const ibv_send_wr& wr) {
     d.sge = wr.sg_list;
     d.sges = static_cast<uint32_t>(wr.num_sge);
     if (wr.send_flags & IBV_SEND_INLINE)
-        if (int error = check_inline(qp, wr)) [[unlikely]] return error;
+        if (int error = check_inline(qp, wr)) [[unlikely]]
+            return error;
     if (qp.kind == QpKind::ud) {
-        if (!wr.wr.ud.ah) [[unlikely]] return EINVAL;
+        if (!wr.wr.ud.ah) [[unlikely]]
+            return EINVAL;
         d.ah = ah_of(wr.wr.ud.ah);
         d.remote_qpn = wr.wr.ud.remote_qpn;
         d.remote_qkey = wr.wr.ud.remote_qkey;
@@ -52,10 +56,14 @@ int post_one(Qp& qp, uint32_t allowed, const ibv_send_wr& wr) {
 uint32_t allowed_opcodes(QpKind kind) {
     switch (kind) {
     case QpKind::rc:
-    case QpKind::dci: return kSends | kWrites | kReads;
-    case QpKind::uc: return kSends | kWrites;
-    case QpKind::ud: return kSends;
-    default: return 0;
+    case QpKind::dci:
+        return kSends | kWrites | kReads;
+    case QpKind::uc:
+        return kSends | kWrites;
+    case QpKind::ud:
+        return kSends;
+    default:
+        return 0;
     }
 }
 
@@ -66,9 +74,11 @@ int post_send(ibv_qp* p, ibv_send_wr* wr, ibv_send_wr** bad) {
     if (qp.rec->state.load(std::memory_order_relaxed) >= IBV_QPS_RTS && qp.kind != QpKind::dci) [[likely]] {
         const uint32_t allowed = allowed_opcodes(qp.kind);
         for (error = 0; wr; wr = wr->next)
-            if ((error = post_one(qp, allowed, *wr))) [[unlikely]] break;
+            if ((error = post_one(qp, allowed, *wr))) [[unlikely]]
+                break;
     }
-    if (!error) [[likely]] return 0;
+    if (!error) [[likely]]
+        return 0;
     *bad = wr;
     return fail(error);
 }
@@ -80,11 +90,14 @@ int post_recv(ibv_qp* p, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     if (state != IBV_QPS_RESET && !qp.srq) [[likely]] {
         const uint32_t device = qp.rec->device, pd = qp.pd->number;
         for (error = 0; wr; wr = wr->next)
-            if ((error = qp.engine->post_recv(qp.rq, *wr, device, pd))) [[unlikely]] break;
+            if ((error = qp.engine->post_recv(qp.rq, *wr, device, pd))) [[unlikely]]
+                break;
         // Looked at again behind the post: whoever made it ERR meanwhile may have flushed before these came.
-        if (qp.rec->state.load(std::memory_order_seq_cst) == IBV_QPS_ERR) [[unlikely]] qp.engine->flush_posted(qp);
+        if (qp.rec->state.load(std::memory_order_seq_cst) == IBV_QPS_ERR) [[unlikely]]
+            qp.engine->flush_posted(qp);
     }
-    if (!error) [[likely]] return 0;
+    if (!error) [[likely]]
+        return 0;
     *bad = wr;
     return fail(error);
 }

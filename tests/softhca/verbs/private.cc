@@ -1,10 +1,11 @@
-// What rdma-core's own libraries (providers, librdmacm) take from libibverbs besides the public interface. They only have
-// to load beside this library: with no kernel device behind it nothing of this is ever used, so nearly all of it refuses.
+// What rdma-core's own libraries (providers, librdmacm) take from libibverbs besides the public interface. They only
+// have to load beside this library: with no kernel device behind it nothing of this is ever used, so nearly all of it
+// refuses.
 #include "verbs/face.h"
 
 using namespace softhca::face;
 
-#define REFUSES(name) \
+#define REFUSES(name)                                                                                                  \
     VERBS_API int name() { return fail(EOPNOTSUPP); }
 
 // Commands to the kernel.

@@ -9,10 +9,14 @@ namespace {
 
 QpKind kind_of(ibv_qp_type type) {
     switch (type) {
-    case IBV_QPT_RC: return QpKind::rc;
-    case IBV_QPT_UC: return QpKind::uc;
-    case IBV_QPT_UD: return QpKind::ud;
-    default: return QpKind::none;
+    case IBV_QPT_RC:
+        return QpKind::rc;
+    case IBV_QPT_UC:
+        return QpKind::uc;
+    case IBV_QPT_UD:
+        return QpKind::ud;
+    default:
+        return QpKind::none;
     }
 }
 
@@ -34,8 +38,10 @@ int grant(QpRequest& r) {
         cap.max_recv_sge > kMaxSge || cap.max_inline_data > kMaxInline)
         return EINVAL;
     if (cap.max_send_wr) cap.max_send_sge = std::max(cap.max_send_sge, 1u);
-    if (r.srq) cap.max_recv_wr = cap.max_recv_sge = 0;
-    else if (cap.max_recv_wr) cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+    if (r.srq)
+        cap.max_recv_wr = cap.max_recv_sge = 0;
+    else if (cap.max_recv_wr)
+        cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
     cap.max_inline_data = (cap.max_inline_data + 15) & ~15u;
     return 0;
 }
@@ -84,8 +90,13 @@ void fill_visible(Context& c, const QpRequest& r, Qp& qp, uint32_t qpn) {
     v.state = IBV_QPS_RESET;
     v.qp_type = r.type;
     init_waiter(v.mutex, v.cond);
-    qp.init_attr = {.qp_context = r.qp_context, .send_cq = r.send_cq, .recv_cq = r.recv_cq, .srq = r.srq,
-                    .cap = r.cap, .qp_type = r.type, .sq_sig_all = r.sq_sig_all};
+    qp.init_attr = {.qp_context = r.qp_context,
+                    .send_cq = r.send_cq,
+                    .recv_cq = r.recv_cq,
+                    .srq = r.srq,
+                    .cap = r.cap,
+                    .qp_type = r.type,
+                    .sq_sig_all = r.sq_sig_all};
 }
 
 void drop(Context& c, Qp* qp) {
@@ -158,8 +169,7 @@ Qp* create_qp(Context& c, QpRequest& r) {
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* a) {
-    constexpr uint32_t known =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if (a->comp_mask & ~known) return fail_null(EOPNOTSUPP);
     if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD)) return fail_null(EINVAL);
     if ((a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && a->create_flags) return fail_null(EOPNOTSUPP);

@@ -24,43 +24,48 @@ struct Rule {
 
 // Transitions to RESET and ERR are legal from every state, without attributes, and not listed.
 constexpr Rule kRules[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT,
+    {IBV_QPS_RESET,
+     IBV_QPS_INIT,
      {kPkey | kPort | kAccess, 0},
      {kPkey | kPort | kAccess, 0},
      {kPkey | kPort | IBV_QP_QKEY, 0}},
-    {IBV_QPS_INIT, IBV_QPS_INIT,
+    {IBV_QPS_INIT,
+     IBV_QPS_INIT,
      {0, kPkey | kPort | kAccess},
      {0, kPkey | kPort | kAccess},
      {0, kPkey | kPort | IBV_QP_QKEY}},
-    {IBV_QPS_INIT, IBV_QPS_RTR,
+    {IBV_QPS_INIT,
+     IBV_QPS_RTR,
      {kReceiver | IBV_QP_MAX_DEST_RD_ATOMIC | kRnrTimer, kAlt | kAccess | kPkey},
      {kReceiver, kAlt | kAccess | kPkey},
      {0, kPkey | IBV_QP_QKEY}},
-    {IBV_QPS_RTR, IBV_QPS_RTS,
+    {IBV_QPS_RTR,
+     IBV_QPS_RTS,
      {kRetries | IBV_QP_SQ_PSN, kCur | kAlt | kAccess | kRnrTimer | kMig},
      {IBV_QP_SQ_PSN, kCur | kAlt | kAccess | kMig},
      {IBV_QP_SQ_PSN, kCur | IBV_QP_QKEY}},
-    {IBV_QPS_RTS, IBV_QPS_RTS,
+    {IBV_QPS_RTS,
+     IBV_QPS_RTS,
      {0, kCur | kAlt | kAccess | kRnrTimer | kMig},
      {0, kCur | kAlt | kAccess | kMig},
      {0, kCur | IBV_QP_QKEY}},
-    {IBV_QPS_RTS, IBV_QPS_SQD,
+    {IBV_QPS_RTS,
+     IBV_QPS_SQD,
      {0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
      {0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
      {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-    {IBV_QPS_SQD, IBV_QPS_RTS,
+    {IBV_QPS_SQD,
+     IBV_QPS_RTS,
      {0, kCur | kAlt | kAccess | kRnrTimer | kMig},
      {0, kCur | kAlt | kAccess | kMig},
      {0, kCur | IBV_QP_QKEY}},
-    {IBV_QPS_SQD, IBV_QPS_SQD,
+    {IBV_QPS_SQD,
+     IBV_QPS_SQD,
      {0, kPort | IBV_QP_AV | kRetries | IBV_QP_MAX_DEST_RD_ATOMIC | kAlt | kAccess | kPkey | kRnrTimer | kMig},
      {0, IBV_QP_AV | kAlt | kAccess | kPkey | kMig},
      {0, kPkey | IBV_QP_QKEY}},
     // Only unreliable services have SQE; the table of reliable ones has no such row.
-    {IBV_QPS_SQE, IBV_QPS_RTS,
-     {-1, 0},
-     {0, kCur | kAccess},
-     {0, kCur | IBV_QP_QKEY}},
+    {IBV_QPS_SQE, IBV_QPS_RTS, {-1, 0}, {0, kCur | kAccess}, {0, kCur | IBV_QP_QKEY}},
 };
 
 bool matches(Masks m, int mask) { return (mask & m.required) == m.required && !(mask & ~(m.required | m.optional)); }
@@ -69,15 +74,14 @@ bool dci_allowed(ibv_qp_state from, ibv_qp_state to, int mask) {
     if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return matches({kPkey | kPort, 0}, mask);
     if (from == IBV_QPS_INIT && to == IBV_QPS_INIT) return matches({0, kPkey | kPort}, mask);
     if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) return matches({IBV_QP_PATH_MTU, kPkey | IBV_QP_AV}, mask);
-    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) return matches({kRetries, kRnrTimer}, mask);
+    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) return matches({kRetries | IBV_QP_SQ_PSN, kRnrTimer}, mask);
     if (from == IBV_QPS_RTS && to == IBV_QPS_RTS) return matches({0, kRnrTimer}, mask);
     return false;
 }
 
 bool dct_allowed(ibv_qp_state from, ibv_qp_state to, int mask) {
     if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return matches({kPkey | kPort | kAccess, 0}, mask);
-    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
-        return matches({kRnrTimer | IBV_QP_AV | IBV_QP_PATH_MTU, 0}, mask);
+    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) return matches({kRnrTimer | IBV_QP_AV | IBV_QP_PATH_MTU, 0}, mask);
     return false;
 }
 

@@ -162,7 +162,8 @@ VERBS_API ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entr
     ssize_t n = 0;
     for (uint32_t port = 1; port <= c.image().ports; ++port)
         for (uint32_t i = 0; i < kGids; ++i, ++n) {
-            auto* at = reinterpret_cast<ibv_gid_entry*>(reinterpret_cast<char*>(entries) + static_cast<size_t>(n) * bytes);
+            auto* at =
+                reinterpret_cast<ibv_gid_entry*>(reinterpret_cast<char*>(entries) + static_cast<size_t>(n) * bytes);
             if (int error = _ibv_query_gid_ex(context, port, i, at, 0, bytes)) return -error;
         }
     return n;

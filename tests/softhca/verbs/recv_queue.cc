@@ -1,5 +1,5 @@
-// Rings of receive queues in the segment, for QPs and SRQs alike. The record's identity (id, device, cookie users, is_srq)
-// is its owner's business; indices come back when completions are polled (engine/completion.cc).
+// Rings of receive queues in the segment, for QPs and SRQs alike. The record's identity (id, device, cookie users,
+// is_srq) is its owner's business; indices come back when completions are polled (engine/completion.cc).
 #include <numeric>
 
 #include "verbs/face.h"

@@ -1,5 +1,5 @@
 // Shared receive queues.
-#include <numeric>
+#include <algorithm>
 #include <new>
 
 #include "verbs/face.h"
@@ -11,7 +11,9 @@ Srq* new_srq(Pd* pd, void* srq_context, ibv_srq_attr& attr) {
     Context& c = *context_of(pd->pd.context);
     Process& process = *c.process;
     if (command(c, create_cmd)) return nullptr;
-    if (attr.max_wr == 0 || attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return fail_null(EINVAL);
+    if (attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return fail_null(EINVAL);
+    attr.max_wr = std::max(attr.max_wr, 1u);
+    attr.max_sge = std::max(attr.max_sge, 1u);
     const uint32_t index = process.claim_srq();
     if (index == kNone) return fail_null(ENOMEM);
     auto* srq = new (std::nothrow) Srq{};
@@ -23,7 +25,6 @@ Srq* new_srq(Pd* pd, void* srq_context, ibv_srq_attr& attr) {
     srq->index = index;
     srq->pd = pd;
     srq->queue.rec = &rec;
-    if (attr.max_sge == 0) attr.max_sge = 1;
     if (!make_recv_queue(process, srq->queue, attr.max_wr, attr.max_sge)) {
         process.free_srq(index);
         delete srq;

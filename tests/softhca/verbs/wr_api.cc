@@ -1,4 +1,5 @@
-// The ibv_wr_* interface: requests are collected between wr_start and wr_complete and posted as one batch, or not at all.
+// The ibv_wr_* interface: requests are collected between wr_start and wr_complete and posted as one batch, or not at
+// all.
 #include <cstring>
 #include <new>
 
@@ -12,12 +13,12 @@ struct Qp::Batch {
         SendDesc desc;
         size_t sge_at = 0;
     };
-    SpinLock lock;                // held from wr_start to wr_complete or wr_abort, as with hardware send queues
-    uint32_t allowed = 0;         // opcodes (bit = ibv_wr_opcode)
-    int error = 0;                // the first
+    SpinLock lock;        // held from wr_start to wr_complete or wr_abort, as with hardware send queues
+    uint32_t allowed = 0; // opcodes (bit = ibv_wr_opcode)
+    int error = 0;        // the first
     std::vector<Item> items;
     std::vector<ibv_sge> sges;
-    std::vector<char> inlined;    // ibv_sge::addr of inline segments is an offset in here until wr_complete
+    std::vector<char> inlined; // ibv_sge::addr of inline segments is an offset in here until wr_complete
 
     void clear() {
         error = 0;
@@ -141,8 +142,7 @@ int post_batch(Qp& qp, Qp::Batch& b) {
     for (Qp::Batch::Item& item : b.items) {
         if (addressed && !item.desc.ah) return EINVAL;
         item.desc.sge = b.sges.data() + item.sge_at;
-        if (item.desc.flags & IBV_SEND_INLINE)
-            b.sges[item.sge_at].addr += reinterpret_cast<uint64_t>(b.inlined.data());
+        if (item.desc.flags & IBV_SEND_INLINE) b.sges[item.sge_at].addr += reinterpret_cast<uint64_t>(b.inlined.data());
     }
     if (b.items.size() > 1 && b.items.size() > qp.engine->send_room(qp)) return ENOMEM;
     for (const Qp::Batch::Item& item : b.items)

@@ -1,0 +1,130 @@
+#include "sim/world.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "core/notify.h"
+#include "fabric/image_builder.h"
+#include "session/faults.h"
+#include "sim/hooks.h"
+
+namespace softhca {
+
+// session/faults.cc is part of this library, the channels that events go through are libsofthca.so's.
+void raise_port_event(Segment&, uint32_t port, uint32_t type) { softhca_sim_raise_port_event(port, type); }
+void raise_device_event(Segment&, uint32_t device, uint32_t type) { softhca_sim_raise_device_event(device, type); }
+
+namespace sim {
+
+World::World(const FabricImage& image, Options options) { open(image, options); }
+
+World::World(const std::string& fabric, Options options) {
+    const FabricBlock block = load_fabric(fabric);
+    open(block.image(), options);
+}
+
+World::~World() { softhca_sim_close(); }
+
+void World::open(const FabricImage& image, const Options& options) {
+    // Every device context has an event queue, which is a socket pair.
+    if (rlimit files; getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    segment_ = softhca_sim_open(&image, options.seed, options.payload_limit, options.start);
+    if (!segment_) throw std::system_error(errno, std::generic_category(), "virtual-time world");
+    touched_.resize(image.nodes);
+}
+
+void World::select(uint32_t node) { softhca_sim_select(node); }
+Nanos World::now() const { return softhca_sim_now(); }
+bool World::step() { return softhca_sim_step() != 0; }
+
+void World::run_until(Nanos t) {
+    while (softhca_sim_next_due() <= t) softhca_sim_step();
+    softhca_sim_advance(t);
+}
+
+bool World::run_until(const std::function<bool()>& condition, Nanos limit) {
+    while (!condition()) {
+        if (softhca_sim_next_due() > limit) {
+            softhca_sim_advance(limit);
+            return false;
+        }
+        if (!step()) return false;
+    }
+    return true;
+}
+
+void World::run() {
+    while (step()) {}
+}
+
+std::span<const uint32_t> World::touched() {
+    return {touched_.data(), softhca_sim_touched(touched_.data(), static_cast<uint32_t>(touched_.size()))};
+}
+
+World::Timer World::at(Nanos t, std::function<void()> fn) {
+    if (free_timers_.empty()) {
+        free_timers_.push_back(static_cast<uint32_t>(timers_.size()));
+        timers_.emplace_back();
+    }
+    const uint32_t index = free_timers_.back();
+    free_timers_.pop_back();
+    Slot& slot = timers_[index];
+    slot.fn = std::move(fn);
+    const Timer timer = uint64_t{slot.use} << 32 | index;
+    softhca_sim_schedule(t, on_timer, this, timer);
+    return timer;
+}
+
+// The event stays in the queue and finds nothing to do: so the slot must not be reused before.
+void World::cancel(Timer timer) {
+    Slot& slot = timers_[timer & UINT32_MAX];
+    if (slot.use == timer >> 32) slot.fn = nullptr;
+}
+
+void World::on_timer(void* self, uint64_t timer, uint64_t) {
+    World& world = *static_cast<World*>(self);
+    const auto index = static_cast<uint32_t>(timer & UINT32_MAX);
+    const std::function<void()> fn = std::move(world.timers_[index].fn);
+    world.timers_[index].fn = nullptr;
+    ++world.timers_[index].use;
+    world.free_timers_.push_back(index);
+    if (fn) fn();
+}
+
+void World::fault(const std::string& command) {
+    apply_fault(*segment_, parse_fault(segment_->img(), split_words(command)));
+}
+
+World::Timer World::fault_at(Nanos t, const std::string& command) {
+    return at(t,
+              [this, parsed = parse_fault(segment_->img(), split_words(command))] { apply_fault(*segment_, parsed); });
+}
+
+World::LinkCounters World::link(uint32_t index) const {
+    const LinkState& s = segment_->link(index);
+    return {s.bytes, s.packets, s.chunks, s.drops, s.corrupted, s.wait_ns, s.peak_queue_ns};
+}
+
+std::string World::end_name(EndKind kind, uint32_t index) const {
+    if (kind == EndKind::sw) return image().sw(index).name;
+    return image().node(image().device(image().port(index).device).node).name;
+}
+
+uint32_t World::find_link(const std::string& from, const std::string& to) const {
+    for (uint32_t i = 0; i < image().links; ++i) {
+        const LinkImage& l = image().link(i);
+        if (end_name(l.from_kind, l.from) == from && end_name(l.to_kind, l.to) == to) return i;
+    }
+    return kNone;
+}
+
+uint64_t World::fingerprint() const { return softhca_sim_digest(); }
+uint64_t World::events() const { return softhca_sim_events(); }
+
+} // namespace sim
+} // namespace softhca

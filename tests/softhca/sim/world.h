@@ -1,0 +1,101 @@
+// Many nodes in one process, in virtual time: the C++ API of the simulator and of tests.
+//
+// A World is a fabric with its adapters. The program makes verbs calls as usual (it links libsofthca.so instead of
+// libibverbs); the node whose adapters ibv_get_device_list() shows is chosen by select(). Nothing moves until the
+// program steps the clock: one step fires one event (a chunk on a link, a time-out, a timer of the program). Single
+// threaded and deterministic: the same calls with the same seed give the same bytes at the same times; fingerprint()
+// tells. Calls take no virtual time by themselves.
+//
+//     World world("fattree-144", {.seed = 1});
+//     world.select(0); ... ibv_open_device, ibv_create_qp, ibv_post_send ...
+//     world.run_until([&] { return ibv_poll_cq(cq, 1, &wc) == 1; });
+//
+// Times in ns. One World at a time per process; destroy all verbs objects before it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/segment.h"
+
+namespace softhca::sim {
+
+struct Options {
+    uint64_t seed = 1;
+    // RDMA and send payloads longer than this many bytes are not copied (their times and completions are as always), so
+    // that buffers may be shared or smaller than what is sent through them. 0 = everything is copied.
+    uint64_t payload_limit = 0;
+    Nanos start = 1'000'000'000; // the clock is never 0
+};
+
+class World {
+public:
+    // Throws std::system_error (no memory, another world) or FabricError (fabric files).
+    explicit World(const FabricImage& image, Options options = {});
+    // A fabric file, or the name of one in config/fabrics; routes by opensm, cached.
+    explicit World(const std::string& fabric, Options options = {});
+    ~World();
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+
+    [[nodiscard]] uint32_t nodes() const { return image().nodes; }
+    void select(uint32_t node);
+    [[nodiscard]] Nanos now() const;
+
+    // Fires the next event; false: there is none.
+    bool step();
+    // All events up to and including `t`; the clock is `t` then.
+    void run_until(Nanos t);
+    // Steps until the condition holds; false if it does not at `limit`, or when nothing happens any more. The condition
+    // is asked after every step.
+    bool run_until(const std::function<bool()>& condition, Nanos limit = kNever);
+    // Until nothing is left to happen.
+    void run();
+
+    // The nodes that may have something new to see since the last call: completions, data that RDMA has written, port
+    // and device events. Each once, in order of time; valid until the next call. So a program need not poll all its
+    // nodes after every step:  while (world.step()) for (uint32_t node : world.touched()) progress(node);
+    std::span<const uint32_t> touched();
+
+    // Timers of the program: called once by the step that reaches `t`. cancel() of one that has fired is allowed.
+    using Timer = uint64_t;
+    Timer at(Nanos t, std::function<void()> fn);
+    void cancel(Timer timer);
+
+    // A fault command (session/faults.h), now or at a time: "port down 0:softhca_0:1", "drop 2% leaf1->spine2", ...
+    // Throws FabricError for what is not understood. `stop`, `cont`, `reroute` and the killing of `node-death` do
+    // nothing.
+    void fault(const std::string& command);
+    Timer fault_at(Nanos t, const std::string& command);
+
+    struct LinkCounters {
+        uint64_t bytes, packets, chunks, drops, corrupted, wait_ns, peak_queue_ns;
+    };
+    [[nodiscard]] LinkCounters link(uint32_t index) const;
+    // Index of the (first) link from A to B, by the names of switches and nodes; kNone if there is none.
+    [[nodiscard]] uint32_t find_link(const std::string& from, const std::string& to) const;
+    [[nodiscard]] Segment& segment() { return *segment_; }
+    [[nodiscard]] const FabricImage& image() const { return segment_->img(); }
+
+    // Hash over all events so far: equal for equal runs.
+    [[nodiscard]] uint64_t fingerprint() const;
+    [[nodiscard]] uint64_t events() const; // fired so far
+
+private:
+    struct Slot {
+        std::function<void()> fn;
+        uint32_t use = 0; // upper half of the Timer
+    };
+    void open(const FabricImage& image, const Options& options);
+    static void on_timer(void* self, uint64_t timer, uint64_t when);
+    [[nodiscard]] std::string end_name(EndKind kind, uint32_t index) const;
+
+    Segment* segment_ = nullptr;
+    std::vector<uint32_t> touched_;
+    std::vector<Slot> timers_;
+    std::vector<uint32_t> free_timers_;
+};
+
+} // namespace softhca::sim

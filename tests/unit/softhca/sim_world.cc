@@ -1,0 +1,181 @@
+// Verbs programs on many nodes in virtual time.
+#define BOOST_TEST_MODULE sim_world
+#include <boost/test/unit_test.hpp>
+
+#include <memory>
+
+#include "sim/sim_verbs.h"
+#include "small_fabric.h"
+
+using namespace softhca;
+using namespace softhca::sim;
+using softhca::test::kGB;
+using softhca::test::SmallFabric;
+
+namespace {
+
+constexpr uint32_t kMiB = 1 << 20;
+
+// `n` nodes on one switch, 1 GB/s.
+std::vector<uint64_t> star(uint32_t n) {
+    SmallFabric f;
+    const uint32_t s = f.sw();
+    for (uint32_t i = 0; i < n; ++i) f.port_to_switch(f.node(), s);
+    return f.build();
+}
+
+const FabricImage& image(const std::vector<uint64_t>& words) {
+    return *reinterpret_cast<const FabricImage*>(words.data());
+}
+
+struct Pair {
+    explicit Pair(World& world, size_t bytes = kMiB, uint8_t timeout = 14, uint8_t retry = 7)
+        : a(world, 0, 64), b(world, 1, 64), from(bytes), to(bytes), qa(a), qb(b), ma(a.reg(from.data(), bytes)),
+          mb(b.reg(to.data(), bytes)) {
+        qa.connect(qb, 0, timeout, retry);
+        qb.connect(qa, 0, timeout, retry);
+        for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<char>(i * 7 + i / 256);
+    }
+    Hca a, b;
+    std::vector<char> from, to;
+    Rc qa, qb;
+    ibv_mr *ma, *mb;
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_write_takes_the_time_of_its_links) {
+    World world(image(star(2)));
+    Pair p(world);
+    ibv_wc wc{};
+    const Nanos start = world.now();
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, kMiB, p.mb, 0, 42);
+    BOOST_TEST(ibv_poll_cq(p.a.cq, 1, &wc) == 0); // no time has passed
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST(wc.wr_id == 42u);
+    BOOST_TEST(p.from == p.to, boost::test_tools::per_element());
+    const Nanos took = world.now() - start;
+    BOOST_TEST(took >= kMiB + 4 * 100u); // there and the acknowledgment back
+    BOOST_TEST(took < kMiB + 4 * 100u + 1000);
+    // Bytes are not there before they arrive.
+    std::fill(p.to.begin(), p.to.end(), 0);
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, kMiB, p.mb);
+    world.run_until(world.now() + kMiB / 2);
+    BOOST_TEST(p.to[0] == p.from[0]);
+    BOOST_TEST(p.to[kMiB / 4] == p.from[kMiB / 4]);
+    BOOST_TEST(std::all_of(p.to.begin() + kMiB * 5 / 8, p.to.end(), [](char c) { return c == 0; }));
+    world.run();
+    BOOST_TEST((p.from == p.to));
+}
+
+BOOST_AUTO_TEST_CASE(send_read_and_timers) {
+    World world(image(star(2)));
+    Pair p(world);
+    std::vector<Nanos> ticks;
+    const Nanos start = world.now();
+    world.at(start + 5000, [&] { ticks.push_back(world.now()); });
+    const World::Timer never = world.at(start + 6000, [&] { ticks.push_back(0); });
+    world.at(start + 7000, [&] {
+        ticks.push_back(world.now());
+        world.at(start + 7001, [&] { ticks.push_back(world.now()); });
+    });
+    world.cancel(never);
+    p.qb.recv(p.mb, 0, kMiB, 7);
+    p.qa.post(IBV_WR_SEND, p.ma, 0, 100'000);
+    ibv_wc wc{};
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.b.cq, 1, &wc) == 1; }));
+    BOOST_TEST(wc.byte_len == 100'000u);
+    BOOST_TEST(std::equal(p.to.begin(), p.to.begin() + 100'000, p.from.begin()));
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
+    p.qb.post(IBV_WR_RDMA_READ, p.mb, 500'000, 100'000, p.ma, 0);
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.b.cq, 1, &wc) == 1; }));
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST(std::equal(p.to.begin() + 500'000, p.to.begin() + 600'000, p.from.begin()));
+    world.run();
+    const std::vector<Nanos> expected{start + 5000, start + 7000, start + 7001};
+    BOOST_TEST(ticks == expected, boost::test_tools::per_element());
+    BOOST_TEST(!world.run_until([] { return false; }, world.now() + 50));
+}
+
+BOOST_AUTO_TEST_CASE(faults_are_seen_as_hardware_shows_them) {
+    World world(image(star(2)));
+    Pair p(world, kMiB, 10, 3);
+    const uint32_t link = world.find_link("node0", "switch0");
+    BOOST_REQUIRE(link != kNone);
+    ibv_wc wc{};
+    // Retransmission hides a lossy link.
+    world.fault("drop 1% node0 switch0");
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, kMiB, p.mb);
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST((p.from == p.to));
+    BOOST_TEST(world.link(link).drops > 0u);
+    world.fault("clear");
+    // A port that goes down in the middle of a message: event at its own side, retries exceeded.
+    const Nanos down = world.now() + kMiB / 2;
+    world.fault_at(down, "port down 1:softhca_0:1");
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, kMiB, p.mb);
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
+    BOOST_TEST(wc.status == IBV_WC_RETRY_EXC_ERR);
+    const double timeouts = 4.096e3 * 1024 * 4; // 4.096 us * 2^10, first and 3 retries
+    BOOST_TEST(static_cast<double>(world.now() - down) > 0.7 * timeouts);
+    BOOST_TEST(static_cast<double>(world.now() - down) < 4 * timeouts); // IB 9.7.6.1.3: one to four times
+    ibv_async_event event;
+    BOOST_TEST(ibv_get_async_event(p.b.context, &event) == 0);
+    BOOST_TEST(event.event_type == IBV_EVENT_PORT_ERR);
+    ibv_ack_async_event(&event);
+    BOOST_CHECK_THROW(world.fault("port sideways 0:softhca_0:1"), std::runtime_error);
+}
+
+BOOST_AUTO_TEST_CASE(payload_free) {
+    World world(image(star(2)), {.payload_limit = 4096});
+    Pair p(world);
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, kMiB, p.mb);
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, 4096, p.mb, 8192);
+    world.run();
+    ibv_wc wc[2];
+    BOOST_TEST(ibv_poll_cq(p.a.cq, 2, wc) == 2);
+    BOOST_TEST(std::equal(p.to.begin() + 8192, p.to.begin() + 8192 + 4096, p.from.begin()));
+    BOOST_TEST(std::count(p.to.begin(), p.to.end(), 0) >= kMiB - 4096);
+}
+
+BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_run) {
+    const auto run = [](uint64_t seed) {
+        constexpr uint32_t kNodes = 64;
+        World world(image(star(kNodes)), {.seed = seed});
+        std::vector<std::unique_ptr<Hca>> hcas;
+        std::vector<char> memory(1 << 16);
+        for (uint32_t i = 0; i < kNodes; ++i) {
+            hcas.push_back(std::make_unique<Hca>(world, i, 256));
+            hcas.back()->reg(memory.data(), memory.size());
+        }
+        world.fault("drop 0.1% *:*:*");
+        std::vector<std::unique_ptr<Rc>> qps;
+        for (uint32_t i = 0; i < kNodes; ++i)
+            for (const uint32_t d : {1u, 5u, 13u}) {
+                const uint32_t j = (i + d) % kNodes;
+                Rc& a = *qps.emplace_back(std::make_unique<Rc>(*hcas[i]));
+                Rc& b = *qps.emplace_back(std::make_unique<Rc>(*hcas[j]));
+                a.connect(b);
+                b.connect(a);
+                a.post(IBV_WR_RDMA_WRITE, hcas[i]->mrs[0], 0, 50'000, hcas[j]->mrs[0]);
+                b.post(IBV_WR_RDMA_READ, hcas[j]->mrs[0], 0, 10'000, hcas[i]->mrs[0]);
+            }
+        world.run();
+        int done = 0;
+        for (auto& h : hcas) {
+            ibv_wc wc[64];
+            for (int n; (n = ibv_poll_cq(h->cq, 64, wc)) > 0;)
+                for (int k = 0; k < n; ++k) done += wc[k].status == IBV_WC_SUCCESS;
+        }
+        BOOST_TEST(done == static_cast<int>(qps.size()));
+        const uint64_t fingerprint = world.fingerprint() ^ world.now();
+        qps.clear();
+        hcas.clear();
+        return fingerprint;
+    };
+    const uint64_t first = run(1);
+    BOOST_TEST(first == run(1));
+    BOOST_TEST(first != run(2));
+}
