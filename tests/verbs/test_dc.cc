@@ -94,7 +94,7 @@ struct Initiator {
         q.max_rd_atomic = 4;
         BOOST_REQUIRE_EQUAL(ibv_modify_qp(qp, &q,
                                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                              IBV_QP_MAX_QP_RD_ATOMIC),
+                                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
                             0);
     }
     ~Initiator() { BOOST_CHECK_EQUAL(ibv_destroy_qp(qp), 0); }

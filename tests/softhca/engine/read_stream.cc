@@ -27,7 +27,7 @@ bool ReadStream::next_chunk(Chunk& c, Nanos) {
     c.packets = static_cast<uint16_t>(n);
     c.first_of_message = false;
     c.psn = j.target_qpn; // what the arrival needs: who answered
-    c.era = owner_.era_;
+    c.era = life_;
     c.item = j.pos;
     c.offset = j.offset;
     j.offset += c.payload;
@@ -37,7 +37,7 @@ bool ReadStream::next_chunk(Chunk& c, Nanos) {
 }
 
 void ReadStream::chunk_arrived(Chunk& c) {
-    if (owner_.dead_ || c.era != owner_.era_) return;
+    if (owner_.dead_ || c.era != life_) return;
     owner_.read_arrived(c.item, c, nullptr, c.psn);
     owner_.settle();
 }

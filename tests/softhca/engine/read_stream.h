@@ -13,7 +13,11 @@ class ReadStream final : public Source {
     // A read request (or the rest of one) has been accepted at `target`, reached through port `from_port`: responses for
     // the WQE at `pos` from message offset `offset` on begin to flow at `when`.
     void start(uint64_t pos, uint32_t psn, uint64_t offset, uint32_t from_port, QpRec* target, Nanos when);
-    void cancel() { jobs_.clear(); } // after a rewind: what has not left will be asked for again
+    // After a rewind: what has not left will be asked for again, what is on its way is not ours any more.
+    void cancel() {
+        jobs_.clear();
+        ++life_;
+    }
     [[nodiscard]] bool unused() const { return in_flight == 0 && !net_ready; }
 
     bool next_chunk(Chunk& chunk, Nanos now) override;
@@ -27,6 +31,7 @@ class ReadStream final : public Source {
     };
     Requester& owner_;
     std::deque<Job> jobs_;
+    uint32_t life_ = 0;
 };
 
 } // namespace softhca

@@ -45,6 +45,7 @@ SessionHold::SessionHold(const std::string& name, const FabricBlock* fabric) : n
 // Another launcher may do the same at the same moment, and a session may be ending: a few tries.
 void SessionHold::join_or_create(const FabricBlock* fabric) {
     std::string why = "neither answers nor ends";
+    int mismatches = 0;
     for (int attempt = 0; attempt < 50; ++attempt) {
         if (attempt) usleep(20'000);
         if (connect_to_keeper()) {
@@ -52,8 +53,9 @@ void SessionHold::join_or_create(const FabricBlock* fabric) {
             const FabricImage &runs = segment_->img(), &wanted = fabric->image();
             why = std::string("runs fabric '") + runs.name + (runs.ideal ? "' (ideal)" : "'") + ", not '" +
                   wanted.name + (wanted.ideal ? "' (ideal)" : "'");
-            let_go(); // one that nobody else uses is over in a moment
-            if (attempt > 15) break;
+            let_go();
+            if (++mismatches == 3) break;
+            usleep(100'000); // one that nobody else uses is over in a moment
             continue;
         }
         if (!fabric) throw std::runtime_error("no session '" + name_ + "' is running");

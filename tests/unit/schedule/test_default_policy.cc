@@ -1,0 +1,230 @@
+// The default policy and the spray windows, step by step. How they fare over time: test_closed_loop.
+#define BOOST_TEST_MODULE schedule_default_policy
+#include <boost/test/unit_test.hpp>
+
+#include <map>
+
+#include "schedule/schedule_fixture.h"
+
+using namespace ucx_mp::schedule;
+using namespace ucx_mp::schedule::test;
+namespace tt = boost::test_tools;
+
+namespace {
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+// Takes chunks until there are none for now.
+std::vector<Stripe> drain(Peer& peer, Transfer& transfer, Nanos now) {
+    std::vector<Stripe> out;
+    Stripe chunk;
+    while (peer.scheduler.next(transfer, now, chunk)) out.push_back(chunk);
+    return out;
+}
+std::map<int, std::uint64_t> bytes_by_path(const std::vector<Stripe>& chunks) {
+    std::map<int, std::uint64_t> out;
+    for (const Stripe& c : chunks) out[c.path] += c.length;
+    return out;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(small_messages_stay_on_one_lane) {
+    Peer peer("default", equal_paths(4), 1);
+    Nanos now = 1000;
+    for (int i = 0; i < 1000; ++i) {
+        BOOST_TEST(peer.scheduler.place(Direction::write, 8) == 1); // the seed's path
+        peer.small_done(1, now, now + 2000);
+        now += 2500;
+    }
+}
+
+BOOST_AUTO_TEST_CASE(lane_leaves_a_hot_path_and_stays_away) {
+    Peer peer("default", equal_paths(4));
+    Nanos now = 1000;
+    int on_hot = 0, late = 0;
+    for (int i = 0; i < 4000; ++i) { // 0 is hot all the time
+        const PathIndex path = peer.scheduler.place(Direction::write, 8);
+        peer.small_done(path, now, now + (path == 0 ? 60000 : 2000));
+        on_hot += path == 0;
+        late += path == 0 && i > 100;
+        now += 70000;
+    }
+    BOOST_TEST(on_hot < 20);
+    BOOST_TEST(late == 0);
+}
+
+BOOST_AUTO_TEST_CASE(lane_returns_to_a_path_once_hot_when_the_others_get_bad) {
+    Peer peer("default", equal_paths(2));
+    Nanos now = 1000;
+    auto send = [&](PathIndex hot) {
+        const PathIndex path = peer.scheduler.place(Direction::write, 8);
+        peer.small_done(path, now, now + (path == hot ? 60000 : 2000));
+        now += 70000;
+        return path;
+    };
+    for (int i = 0; i < 1000; ++i) send(0); // 70 ms
+    int wrong = 0;
+    for (int i = 0; i < 1000; ++i) wrong += send(1) == 1;
+    BOOST_TEST(wrong < 20);
+}
+
+BOOST_AUTO_TEST_CASE(a_stream_that_fills_a_rail_uses_the_others) {
+    Peer peer("default", equal_paths(2));
+    for (int i = 0; i < 64; ++i) (void)peer.scheduler.place(Direction::write, 8192); // nothing completes
+    const double a = double(peer.path(0).of(Direction::write).in_flight);
+    const double b = double(peer.path(1).of(Direction::write).in_flight);
+    BOOST_TEST(a + b == 64.0 * 8192);
+    BOOST_TEST(std::min(a, b) > 0.4 * (a + b));
+}
+
+BOOST_AUTO_TEST_CASE(medium_on_idle_paths_ends_together) {
+    Peer peer("default", weighted_paths({1, 0.25})); // 8 + 2
+    (void)peer.put(102400 + 25600);
+    BOOST_TEST_REQUIRE(peer.plan.count == 2u);
+    for (unsigned k = 0; k < 2; ++k) {
+        const double expect = peer.plan.stripes[k].path == 0 ? 102400 : 25600;
+        BOOST_TEST(double(peer.plan.stripes[k].length) == expect, tt::tolerance(0.001));
+    }
+    Peer costly("default:descriptor_cost=1ms", equal_paths(4));
+    (void)costly.put(65536);
+    BOOST_TEST(costly.plan.count == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(medium_on_busy_paths_goes_whole) {
+    Peer peer("default", equal_paths(4));
+    (void)peer.put(65536); // all idle: striped
+    BOOST_TEST(peer.plan.count == 4u);
+    int whole = 0;
+    for (int i = 0; i < 16; ++i) {
+        (void)peer.put(65536);
+        whole += peer.plan.count == 1;
+    }
+    BOOST_TEST(whole >= 12);
+    for (unsigned i = 0; i < 4; ++i) {
+        BOOST_TEST(double(peer.path(i).of(Direction::write).in_flight) == 17 * 16384.0, tt::tolerance(0.3));
+    }
+    // With an equal load on all: whole, unless somebody waits for it.
+    Peer loaded("default", equal_paths(4));
+    for (int i = 0; i < 8; ++i) (void)loaded.put(65536, TrafficHint::blocking);
+    (void)loaded.put(65536, TrafficHint::collective);
+    BOOST_TEST(loaded.plan.count == 4u);
+    (void)loaded.put(65536);
+    BOOST_TEST(loaded.plan.count == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(large_is_pulled_unless_there_is_one_path) {
+    Peer peer("default", equal_paths(2));
+    BOOST_TEST(int(peer.put(kMiB)) == int(Outcome::pull));
+    BOOST_TEST(peer.path(0).of(Direction::write).in_flight == 0u);
+    peer.scheduler.set_state(1, PathState::down);
+    BOOST_TEST(int(peer.put(kMiB)) == int(Outcome::stripes));
+    BOOST_TEST(peer.plan.count == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(window_is_two_chunks_and_twice_rate_times_latency) {
+    // 1 byte/ns: chunk 128000, latency 2000: window 2 * 128000 + 2 * 2000 = 260000; taken while there is room.
+    Peer peer("spray", equal_paths(2));
+    Transfer transfer{64 * kMiB};
+    const auto chunks = drain(peer, transfer, 1);
+    for (const auto& [path, bytes] : bytes_by_path(chunks)) BOOST_TEST(bytes == 3 * 128000u);
+    for (const Stripe& c : chunks) BOOST_TEST(c.length == 128000u);
+    // A completion makes room for one more, on that path.
+    peer.scheduler.observe({1, Direction::write, 128000, 128000, 1, 130001});
+    const auto more = drain(peer, transfer, 130001);
+    BOOST_TEST_REQUIRE(more.size() == 1u);
+    BOOST_TEST(more[0].path == 1);
+}
+
+BOOST_AUTO_TEST_CASE(slow_path_gets_small_chunks_and_never_the_tail) {
+    Peer peer("spray", weighted_paths({1, 0.02}));
+    Transfer transfer{64 * kMiB};
+    auto bytes = bytes_by_path(drain(peer, transfer, 1));
+    BOOST_TEST(bytes[0] == 3 * 128000u);
+    BOOST_TEST(bytes[1] == 3 * 8192u);
+    // 64 KiB on idle paths: 64 us on the fast one, 410 us for 8 KiB on the slow one.
+    Peer idle("spray", weighted_paths({1, 0.02}));
+    Transfer small{65536};
+    bytes = bytes_by_path(drain(idle, small, 1));
+    BOOST_TEST(bytes[0] == 65536u);
+    BOOST_TEST(bytes.count(1) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_path_with_room_may_ask_for_itself) {
+    Peer peer("spray", equal_paths(3));
+    Transfer transfer{kMiB};
+    Stripe chunk;
+    BOOST_TEST(peer.scheduler.next_on(2, transfer, 1, chunk));
+    BOOST_TEST(chunk.path == 2);
+    BOOST_TEST(transfer.offset == chunk.length);
+    BOOST_TEST(!peer.scheduler.next_on(3, transfer, 1, chunk));
+    peer.scheduler.set_state(2, PathState::suspect);
+    BOOST_TEST(!peer.scheduler.next_on(2, transfer, 1, chunk));
+    for (PathIndex i : {0, 1}) peer.scheduler.set_state(i, PathState::down);
+    BOOST_TEST(!peer.scheduler.next(transfer, 1, chunk));
+    Transfer empty{0};
+    BOOST_TEST(!peer.scheduler.next(empty, 1, chunk));
+}
+
+BOOST_AUTO_TEST_CASE(never_refuses_while_nothing_is_in_flight) {
+    for (std::uint64_t size :
+         {std::uint64_t{1}, std::uint64_t{63}, std::uint64_t{4097}, kMiB, std::uint64_t{1} << 50}) {
+        Peer peer("spray", weighted_paths({1, 0.001, 0.0001, 100}));
+        for (PathIndex i : {3, 2, 1}) {
+            Transfer transfer{size};
+            Stripe chunk;
+            BOOST_TEST(peer.scheduler.next(transfer, 1, chunk));
+            peer.scheduler.cancel(chunk.path, Direction::write, chunk.length);
+            peer.scheduler.set_state(i, PathState::down);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(finding_completions_late_opens_the_window) {
+    Peer peer("spray", equal_paths(2));
+    Transfer transfer{1 << 30};
+    Nanos now = 1;
+    auto chunks = drain(peer, transfer, now);
+    const std::size_t first = chunks.size();
+    for (int i = 0; i < 20; ++i) { // polled every 2 ms only: everything is done by then
+        Nanos done[2] = {now + 2000, now + 2000};
+        for (const Stripe& c : chunks) {
+            done[c.path] += c.length;
+            peer.scheduler.observe({c.path, Direction::write, c.length, c.length, now, done[c.path]});
+        }
+        now += 2000000;
+        chunks = drain(peer, transfer, now);
+    }
+    BOOST_TEST(chunks.size() > 5 * first);
+}
+
+BOOST_AUTO_TEST_CASE(a_rate_from_long_ago_is_tried_again) {
+    for (const char* name : {"default", "spray", "load_balanced"}) {
+        Peer peer(name, equal_paths(2));
+        // Path 1 once was very slow: 1/100.
+        for (int i = 0; i < 40; ++i) {
+            const Nanos t = 10000000 * Nanos(i + 1);
+            peer.scheduler.observe({1, Direction::write, 65536, 65536, t, t + 6553600});
+            peer.scheduler.observe({0, Direction::write, 65536, 65536, t, t + 67536});
+        }
+        Nanos now = 500000000;
+        int tried = 0;
+        for (int i = 0; i < 100; ++i) { // 100 ms, both are fast now
+            std::vector<Stripe> stripes;
+            if (peer.put(65536, TrafficHint::none, now) == Outcome::pull) {
+                Transfer transfer{65536};
+                stripes = drain(peer, transfer, now);
+                BOOST_TEST(transfer.remaining() == 0u);
+            } else {
+                stripes.assign(peer.plan.stripes, peer.plan.stripes + peer.plan.count);
+            }
+            for (const Stripe& s : stripes) {
+                tried += s.path == 1;
+                peer.scheduler.observe({s.path, Direction::write, s.length, s.length, now, now + 2000 + s.length});
+            }
+            now += 1000000;
+        }
+        BOOST_TEST_INFO(name << " tried " << tried << ", rate " << peer.path(1).of(Direction::write).rate);
+        BOOST_TEST(tried >= 3);
+    }
+}

@@ -1,0 +1,157 @@
+// Accounts, delivery times, what is learned from them, states.
+#define BOOST_TEST_MODULE schedule_path_table
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "uct_mp/schedule/path_state.h"
+
+using namespace ucx_mp::schedule;
+namespace tt = boost::test_tools;
+
+namespace {
+
+constexpr Direction kWrite = Direction::write, kRead = Direction::read;
+
+struct Two {
+    PathSetup setup[2] = {{.weight = 1, .nominal_rate = 1, .latency = 2000}, {.weight = 1, .nominal_rate = 1}};
+    PathTable paths{setup};
+    Sample settle(std::uint64_t bytes, Nanos post, Nanos done, PathIndex path = 0, Direction d = kWrite) {
+        return paths.settle({path, d, bytes, bytes, post, done});
+    }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(delivery_time_does_not_count_our_own_queue, Two) {
+    // Three stripes posted together: the second waits for the first, and so on.
+    BOOST_TEST(settle(65536, 1000, 66536).ns == 65536.0);
+    BOOST_TEST(settle(65536, 1000, 132072).ns == 65536.0);
+    BOOST_TEST(settle(65536, 1000, 197608).ns == 65536.0);
+    // Idle in between: counted from its post.
+    BOOST_TEST(settle(65536, 300000, 400000).ns == 100000.0);
+}
+
+BOOST_FIXTURE_TEST_CASE(rate_is_without_latency, Two) {
+    settle(65536, 10000, 10000 + 2000 + 65536); // idle: latency 2000 + service
+    BOOST_TEST(paths[0].of(kWrite).rate == 1.0, tt::tolerance(1e-9));
+    // Posted in the last 2 us of the one before: the pipe was empty for 1 us, not for 2.
+    settle(65536, 76536, 76536 + 2000 + 65536);
+    BOOST_TEST(paths[0].of(kWrite).rate == 1.0, tt::tolerance(1e-9));
+    // A quarter of the rate: one sample moves a quarter of the way.
+    settle(65536, 77000, 144072 + 262144);
+    BOOST_TEST(paths[0].of(kWrite).rate == 0.75 + 0.25 * 0.25, tt::tolerance(1e-9));
+}
+
+BOOST_FIXTURE_TEST_CASE(completions_found_at_the_same_time_are_one_sample, Two) {
+    settle(16384, 1000, 3000 + 65536);
+    BOOST_TEST(paths[0].of(kWrite).rate == 0.25);
+    for (int i = 0; i < 3; ++i) settle(16384, 1000, 3000 + 65536);
+    BOOST_TEST(paths[0].of(kWrite).rate == 1.0); // 64 KiB in 65536 ns
+}
+
+BOOST_FIXTURE_TEST_CASE(bad_time_stamps_settle_and_teach_nothing, Two) {
+    paths.place(0, kWrite, 4 * 65536);
+    settle(65536, 1000, 68536);
+    const double rate = paths[0].of(kWrite).rate;
+    BOOST_TEST(!settle(65536, 1000, 60000).measurable());  // before the previous one
+    BOOST_TEST(!settle(65536, 90000, 80000).measurable()); // done before posted
+    BOOST_TEST(paths[0].of(kWrite).last_done == 68536u);
+    BOOST_TEST(!settle(65536, 90000, 90000).measurable()); // no time at all
+    BOOST_TEST(paths[0].of(kWrite).rate == rate);
+    BOOST_TEST(paths[0].of(kWrite).in_flight == 0u);
+    settle(1u << 20, 100000, 102001); // 1 ns of service: capped
+    BOOST_TEST(std::isfinite(paths[0].of(kWrite).rate));
+    BOOST_TEST(paths[0].of(kWrite).rate <= 4.0);
+}
+
+BOOST_FIXTURE_TEST_CASE(a_completion_that_covers_others_teaches_no_rate, Two) {
+    paths.place(0, kWrite, 16 * 8192);
+    paths.settle({0, kWrite, 8192, 16 * 8192, 1000, 150000});
+    BOOST_TEST(paths[0].of(kWrite).in_flight == 0u);
+    BOOST_TEST(paths[0].of(kWrite).rate == 0.0);
+}
+
+BOOST_FIXTURE_TEST_CASE(latency_from_small_messages, Two) {
+    for (int i = 0; i < 64; ++i) settle(8, 10000 * (i + 1), 10000 * (i + 1) + 1500);
+    BOOST_TEST(paths[0].base_latency == 1500.0);
+    BOOST_TEST(paths[0].latency == 1500.0, tt::tolerance(0.01));
+    for (int i = 100; i < 164; ++i) settle(8, 100000 * i, 100000 * i + 50000);
+    BOOST_TEST(paths[0].latency == 50000.0, tt::tolerance(0.01));
+    BOOST_TEST(paths[0].base_latency < 6000.0);
+    BOOST_TEST(paths[0].of(kWrite).rate == 0.0);
+}
+
+BOOST_FIXTURE_TEST_CASE(reads_and_writes_have_their_own_accounts, Two) {
+    paths.place(1, kWrite, 1000);
+    paths.place(1, kRead, 500);
+    settle(1000, 0, 5000, 1, kRead); // more than there is: an account never goes below 0
+    BOOST_TEST(paths[1].of(kRead).in_flight == 0u);
+    BOOST_TEST(paths[1].of(kWrite).in_flight == 1000u);
+    BOOST_TEST(paths[1].of(kWrite).last_done == 0u);
+    paths.cancel(1, kWrite, 400);
+    BOOST_TEST(paths[1].of(kWrite).in_flight == 600u);
+    paths.place(1, kWrite, UINT64_MAX);
+    BOOST_TEST(paths[1].of(kWrite).in_flight == UINT64_MAX);
+}
+
+BOOST_FIXTURE_TEST_CASE(ready_is_when_what_is_in_flight_will_be_done, Two) {
+    paths.advance(1000000);
+    BOOST_TEST(paths.ready(0, kWrite, 1) == 2000.0);
+    paths.place(0, kWrite, 100000);
+    BOOST_TEST(paths.ready(0, kWrite, 1) == 102000.0);
+    paths.advance(1060000);
+    BOOST_TEST(paths.ready(0, kWrite, 1) == 42000.0);
+    paths.advance(2000000); // overdue: anything may come, but not before its latency
+    BOOST_TEST(paths.ready(0, kWrite, 1) == 2000.0);
+}
+
+BOOST_FIXTURE_TEST_CASE(only_up_is_usable_and_down_voids_the_accounts, Two) {
+    paths.place(0, kWrite, 1000);
+    for (PathState s : {PathState::suspect, PathState::probing, PathState::recovering, PathState::down}) {
+        paths.set_state(0, s);
+        BOOST_TEST(paths.usable() == 2u);
+        BOOST_TEST(paths[0].of(kWrite).in_flight == (s == PathState::down ? 0u : 1000u));
+    }
+    BOOST_TEST(!paths.set_state(2, PathState::up));
+    BOOST_TEST(!paths.set_weight(2, 1));
+}
+
+BOOST_FIXTURE_TEST_CASE(a_returned_path_grows_a_suspected_one_is_back_at_once, Two) {
+    paths.set_state(0, PathState::suspect);
+    paths.set_state(0, PathState::up);
+    BOOST_TEST(paths[0].ramp == 1.0);
+    paths.set_state(0, PathState::down);
+    paths.set_state(0, PathState::up);
+    BOOST_TEST(paths[0].ramp == PathTable::kReentryRamp);
+    BOOST_TEST(paths.rate(0, kWrite) == 1.0 / 16);
+    for (int i = 0; i < 13; ++i) settle(8, 1000, 3000);
+    BOOST_TEST(paths[0].ramp == 1.0);
+    paths.set_ramp(0, 0.5);
+    BOOST_TEST(paths.rate(0, kWrite) == 0.5);
+    paths.set_ramp(0, std::nan(""));
+    BOOST_TEST(paths[0].ramp == 1.0);
+    paths.set_ramp(0, -3);
+    BOOST_TEST(paths[0].ramp > 0);
+}
+
+BOOST_AUTO_TEST_CASE(values_are_sanitised) {
+    const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
+    const std::vector<PathSetup> setup = {
+        {nan, nan, nan}, {-1, -1, -1}, {inf, inf, inf}, {1e300, 1e300, 1e300}, {2, 4, 1}};
+    PathTable paths(setup);
+    for (PathIndex i : {0, 1, 2}) {
+        BOOST_TEST(paths[i].weight == 0.0);
+        BOOST_TEST(paths[i].nominal_rate == 0.0);
+        BOOST_TEST(paths[i].base_latency == 0.0);
+        BOOST_TEST(std::isfinite(paths.rate(i, kWrite)));
+    }
+    BOOST_TEST(paths[3].weight <= 1e12);
+    BOOST_TEST(paths.total_weight() == paths[3].weight + 2);
+    PathTable many(std::vector<PathSetup>(100));
+    BOOST_TEST(many.size() == kMaxPaths);
+    BOOST_TEST(many.usable() == ~PathMask{0});
+    PathTable none(std::span<const PathSetup>{});
+    BOOST_TEST(none.size() == 0u);
+}

@@ -1,0 +1,397 @@
+// Sessions as a user has them: the command `softhca` runs programs, its keeper cleans up, whoever is killed. This
+// program also plays the part of the program that is run: with --play it joins the session and does what it is told on
+// stdin.
+#define BOOST_TEST_MODULE softhca_session
+#define BOOST_TEST_NO_MAIN
+#include <boost/test/unit_test.hpp>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <sstream>
+
+#include "core/process.h"
+#include "fabric/image_builder.h"
+#include "session/client.h"
+#include "session/faults.h"
+#include "session/script.h"
+
+using namespace softhca;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool wait_until(const std::function<bool()>& condition, int milliseconds = 5000) {
+    for (int i = 0; i < milliseconds; ++i, usleep(1000))
+        if (condition()) return true;
+    return condition();
+}
+
+std::string new_session() {
+    static int n = 0;
+    return "unit-" + std::to_string(getpid()) + "-" + std::to_string(n++);
+}
+
+bool runs(const std::string& session) {
+    const auto names = running_sessions();
+    return std::find(names.begin(), names.end(), session) != names.end();
+}
+
+// A `softhca ...` command with pipes on stdin and stdout.
+class Command {
+public:
+    Command(std::vector<std::string> words, bool own_group = true) {
+        words.insert(words.begin(), UCX_MP_BINARY_DIR "/bin/softhca");
+        int in[2], out[2];
+        if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC)) std::abort();
+        pid_ = fork();
+        if (pid_ == 0) {
+            if (own_group) setpgid(0, 0);
+            dup2(in[0], 0), dup2(out[1], 1), dup2(out[1], 2);
+            std::vector<char*> argv;
+            for (auto& w : words) argv.push_back(w.data());
+            argv.push_back(nullptr);
+            execv(argv[0], argv.data());
+            _exit(126);
+        }
+        close(in[0]), close(out[1]);
+        in_ = in[1], out_ = out[0];
+    }
+    ~Command() {
+        close(in_), close(out_);
+        if (pid_ > 0) kill(pid_, SIGKILL), wait();
+    }
+    void say(const std::string& line) { (void)!write(in_, (line + "\n").data(), line.size() + 1); }
+    // The next line of output, "" after five seconds or at the end.
+    std::string line() {
+        for (size_t end;;) {
+            if ((end = text_.find('\n')) != std::string::npos) {
+                const std::string l = text_.substr(0, end);
+                text_.erase(0, end + 1);
+                return l;
+            }
+            pollfd p{out_, POLLIN, 0};
+            char buffer[4096];
+            ssize_t n = poll(&p, 1, 5000) > 0 ? read(out_, buffer, sizeof buffer) : 0;
+            if (n <= 0) return std::exchange(text_, "");
+            text_.append(buffer, static_cast<size_t>(n));
+        }
+    }
+    std::string ask(const std::string& what) {
+        say(what);
+        return line();
+    }
+    int wait() { // exit status or -signal
+        int status = 0;
+        if (waitpid(pid_, &status, 0) != pid_) return -1000;
+        pid_ = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    pid_t pid() const { return pid_; }
+    void stop_listening() { close(in_), in_ = -1; }
+
+private:
+    pid_t pid_;
+    int in_, out_;
+    std::string text_;
+};
+
+std::string self() { return fs::read_symlink("/proc/self/exe"); }
+
+Command player(const std::string& session, const std::vector<std::string>& options = {}) {
+    std::vector<std::string> words{"run", "--session", session};
+    words.insert(words.end(), options.begin(), options.end());
+    words.insert(words.end(), {"--", self(), "--play"});
+    return Command(words);
+}
+
+pid_t keeper_of(const std::string& session) {
+    try {
+        const std::string text = send_command(session, "ls");
+        return std::atoi(text.c_str() + text.find("keeper ") + 7);
+    } catch (const std::exception&) { return 0; }
+}
+
+// The played program.
+int play() {
+    Process* p = Process::attach();
+    std::string word, line;
+    while (std::getline(std::cin, line)) {
+        std::istringstream in(line);
+        in >> word;
+        if (!p)
+            std::cout << "not attached" << std::endl;
+        else if (word == "slot")
+            std::cout << p->slot() << std::endl;
+        else if (word == "pid")
+            std::cout << getpid() << std::endl;
+        else if (word == "node")
+            std::cout << p->choose_node() << std::endl;
+        else if (word == "live")
+            std::cout << p->seg().live_procs.load() << std::endl;
+        else if (word == "claim")
+            std::cout << p->claim_qp() << " " << p->alloc(100'000) << std::endl;
+        else if (word == "owned") { // blocks and pages of a slot
+            uint32_t slot, n = 0;
+            in >> slot;
+            Segment& seg = p->seg();
+            for (uint32_t i = 0; i < seg.qp_blocks; ++i)
+                n += seg.at<std::atomic<uint32_t>>(seg.qp_owner)[i] == slot + 1;
+            for (uint64_t i = 0; i < seg.heap_top; ++i)
+                n += seg.at<std::atomic<uint32_t>>(seg.heap_owner)[i] == slot + 1;
+            std::cout << n << std::endl;
+        } else if (word == "port") {
+            uint32_t port;
+            in >> port;
+            std::cout << p->seg().port(port).up.load() << std::endl;
+        } else if (word == "disturbed")
+            std::cout << p->seg().fabric.disturbed.load() << std::endl;
+        else if (word == "exec") {
+            execl(self().c_str(), self().c_str(), "--play", nullptr);
+        } else if (word == "exit") {
+            int status;
+            in >> status;
+            return status;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    if (argc > 1 && std::strcmp(argv[1], "--play") == 0) return play();
+    signal(SIGPIPE, SIG_IGN);
+    return boost::unit_test::unit_test_main([] { return true; }, argc, argv);
+}
+
+BOOST_AUTO_TEST_CASE(exit_status_is_passed_on) {
+    BOOST_TEST(Command({"run", "--", "sh", "-c", "exit 7"}).wait() == 7);
+    BOOST_TEST(Command({"run", "--", "sh", "-c", "kill -9 $$"}).wait() == 128 + 9);
+    Command missing({"run", "--", "/no/such/program"});
+    BOOST_TEST(missing.line() == "softhca: can't run '/no/such/program': No such file or directory");
+    BOOST_TEST(missing.wait() == 127);
+    Command fabric({"run", "--fabric", "/no/such/fabric.yaml", "--", "true"});
+    BOOST_TEST(fabric.line().find("/no/such/fabric.yaml") != std::string::npos);
+    BOOST_TEST(fabric.wait() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(signals_are_forwarded) {
+    Command c({"run", "--", "sh", "-c", "trap 'exit 33' USR1; echo ready; while :; do sleep 0.01; done"});
+    BOOST_TEST(c.line() == "ready");
+    kill(c.pid(), SIGUSR1);
+    BOOST_TEST(c.wait() == 33);
+}
+
+BOOST_AUTO_TEST_CASE(processes_join_one_session_and_nothing_is_left) {
+    const std::string name = new_session();
+    {
+        Command a = player(name), b = player(name, {"--node", "7"});
+        const std::string slot = a.ask("slot");
+        BOOST_TEST(slot != b.ask("slot"));
+        BOOST_TEST(a.ask("live") == "2");
+        BOOST_TEST(a.ask("node") == "0");
+        BOOST_TEST(b.ask("node") == "7");
+        b.ask("claim");
+        BOOST_TEST(a.ask("owned " + b.ask("slot")) == "3"); // a block of queue pairs, two pages
+        const std::string other = b.ask("slot");
+        b.say("exit 5");
+        BOOST_TEST(b.wait() == 5);
+        BOOST_TEST(wait_until([&] { return a.ask("live") == "1"; }));
+        BOOST_TEST(a.ask("owned " + other) == "0");
+        Command wrong({"run", "--session", name, "--fabric", "two-rail", "--", "true"});
+        BOOST_TEST(wrong.line() == "softhca: session '" + name + "' runs fabric 'ideal-2rail' (ideal), not 'two-rail'");
+        BOOST_TEST(wrong.wait() == 1);
+        a.say("exit 0");
+        BOOST_TEST(a.wait() == 0);
+    }
+    BOOST_TEST(wait_until([&] { return !runs(name); }, 2000));
+    for (const auto& e : fs::directory_iterator("/dev/shm"))
+        BOOST_TEST(e.path().filename().string().find("softhca") == std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_process_is_cleaned_up_at_once) {
+    const std::string name = new_session();
+    Command a = player(name), b = player(name);
+    const std::string slot = b.ask("slot");
+    b.ask("claim");
+    kill(std::atoi(b.ask("pid").c_str()), SIGKILL);
+    BOOST_TEST(b.wait() == 128 + 9);
+    BOOST_TEST(wait_until([&] { return a.ask("owned " + slot) == "0"; }, 500));
+    BOOST_TEST(a.ask("live") == "1");
+    Command c = player(name);
+    BOOST_TEST(c.ask("slot") == slot); // reusable
+}
+
+BOOST_AUTO_TEST_CASE(exec_ends_the_old_program_in_the_session) {
+    const std::string name = new_session();
+    Command a = player(name), b = player(name);
+    const std::string pid = b.ask("pid"), slot = b.ask("slot");
+    b.ask("claim");
+    b.say("exec");
+    BOOST_TEST(b.ask("pid") == pid);
+    BOOST_TEST(wait_until([&] { return a.ask("live") == "2"; }));
+    BOOST_TEST(a.ask("owned " + slot) == "0");
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_keeper_is_replaced) {
+    const std::string name = new_session();
+    Command a = player(name), b = player(name);
+    const std::string slot = b.ask("slot");
+    b.ask("claim"), a.ask("claim");
+    for (int round = 0; round < 5; ++round) {
+        const pid_t keeper = keeper_of(name);
+        BOOST_REQUIRE(keeper > 0);
+        kill(keeper, SIGKILL);
+        if (round == 2) kill(std::atoi(b.ask("pid").c_str()), SIGKILL); // dies while nobody looks
+        BOOST_REQUIRE(wait_until([&] { return keeper_of(name) > 0 && keeper_of(name) != keeper; }));
+    }
+    BOOST_TEST(wait_until([&] { return a.ask("owned " + slot) == "0"; }));
+    BOOST_TEST(a.ask("owned " + a.ask("slot")) == "3");
+    Command c = player(name);
+    BOOST_TEST(c.ask("live") == "2");
+    a.say("exit 0"), c.say("exit 0");
+    a.wait(), c.wait();
+    BOOST_TEST(wait_until([&] { return !runs(name); }, 2000));
+}
+
+BOOST_AUTO_TEST_CASE(a_killed_launcher_leaves_its_program_in_the_session) {
+    const std::string name = new_session();
+    Command a = player(name);
+    const pid_t program = std::atoi(a.ask("pid").c_str());
+    kill(a.pid(), SIGKILL);
+    BOOST_TEST(a.wait() == -SIGKILL);
+    usleep(300'000);
+    BOOST_TEST(a.ask("live") == "1"); // still there, and so is the keeper
+    Command b = player(name);
+    BOOST_TEST(b.ask("live") == "2");
+    kill(program, SIGKILL);
+    BOOST_TEST(wait_until([&] { return b.ask("live") == "1"; }, 500));
+}
+
+BOOST_AUTO_TEST_CASE(everything_killed_leaves_nothing) {
+    const std::string name = new_session();
+    Command a = player(name), b = player(name);
+    const pid_t keeper = keeper_of(name), pa = std::atoi(a.ask("pid").c_str()), pb = std::atoi(b.ask("pid").c_str());
+    for (pid_t pid : {a.pid(), b.pid(), keeper, pa, pb}) kill(pid, SIGKILL);
+    a.wait(), b.wait();
+    BOOST_TEST(wait_until([&] { return !runs(name); }, 2000));
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_can_not_join_says_why) {
+    setenv(kSessionEnv, "no-such-session", 1);
+    BOOST_TEST(!Process::attach());
+    unsetenv(kSessionEnv);
+    BOOST_TEST(!Process::attach());
+    BOOST_CHECK_THROW(send_command("no-such-session", "ls"), std::runtime_error);
+}
+
+BOOST_AUTO_TEST_CASE(fault_commands_act) {
+    const std::string name = new_session();
+    Command a = player(name);
+    BOOST_TEST(a.ask("port 1") == "1");
+    send_command(name, "port down 0:softhca_1:1");
+    BOOST_TEST(a.ask("port 1") == "0");
+    BOOST_TEST(a.ask("disturbed") == "1");
+    send_command(name, "fault drop 0.5% *:0:*");
+    BOOST_TEST(a.ask("disturbed") == "257"); // the one port, and one of each of 256 nodes
+    kill(keeper_of(name), SIGKILL);          // what is down stays down
+    BOOST_REQUIRE(wait_until([&] { return keeper_of(name) > 0; }));
+    BOOST_TEST(a.ask("port 1") == "0");
+    send_command(name, "port up 0:softhca_1:1");
+    BOOST_TEST(a.ask("port 1") == "1");
+    send_command(name, "clear");
+    BOOST_TEST(a.ask("disturbed") == "0");
+    // A stopped process answers only when it is continued.
+    BOOST_TEST(a.ask("node") == "0");
+    BOOST_TEST(send_command(name, "stop 0") == "1 process");
+    const auto state = [&, pid = 0]() mutable {
+        std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+        std::string x;
+        in >> x >> x >> x;
+        return x;
+    };
+    (void)state;
+    a.say("live");
+    usleep(100'000);
+    BOOST_TEST(send_command(name, "ls").find("stopped") != std::string::npos);
+    BOOST_TEST(send_command(name, "cont 0") == "1 process");
+    BOOST_TEST(a.line() == "1");
+    BOOST_TEST(send_command(name, "node-death 0") == "1 process");
+    BOOST_TEST(a.wait() == 128 + 9);
+}
+
+BOOST_AUTO_TEST_CASE(fault_scripts_run_on_time_also_under_a_new_keeper) {
+    const std::string name = new_session(), file = fs::temp_directory_path() / (name + ".faults");
+    std::ofstream(file) << "at 100ms port down 0:0:1 # comment\nafter 700ms port up 0:0:1\n";
+    Command a = player(name, {"--faults", file, "--seed", "3"});
+    BOOST_TEST(a.line() == "softhca: faults from " + file + ", seed 3");
+    fs::remove(file);
+    BOOST_TEST(a.ask("port 0") == "1");
+    BOOST_TEST(wait_until([&] { return a.ask("port 0") == "0"; }, 600));
+    kill(keeper_of(name), SIGKILL);
+    BOOST_TEST(wait_until([&] { return a.ask("port 0") == "1"; }, 2000));
+}
+
+BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
+    const FabricBlock fabric = load_fabric("four-path");
+    const FabricImage& image = fabric.image();
+    const auto message = [&](const std::string& line) -> std::string {
+        try {
+            parse_fault(image, split_words(line));
+            return "";
+        } catch (const FabricError& e) { return e.what(); }
+    };
+    for (const char* good :
+         {"port down 0:softhca_0:1", "fault drop 1% 0:softhca_0:1", "drop 1 all", "rate 2 Gb/s all", "rate 2Gb/s all",
+          "rate reset *:*:*", "delay 3us all --at-packet 4", "query stale 0:0", "command-cost reg 100us *:*",
+          "node-death 1", "clear", "drop 5 all --at-packet 10 --count 2"})
+        BOOST_TEST_CONTEXT(good) BOOST_TEST(message(good).empty() == (std::strstr(good, "delay") == nullptr));
+    BOOST_TEST(message("port sideways 0:softhca_0:1").find("down, up") != std::string::npos);
+    BOOST_TEST(message("port down 99:softhca_0:1").find("99") != std::string::npos);
+    BOOST_TEST(message("drop 101% all").find("0 to 100") != std::string::npos);
+    BOOST_TEST(message("drop 1%").find("drop PERCENT TARGET") != std::string::npos);
+    BOOST_TEST(message("drop 1% all x y").find("too much") != std::string::npos);
+    BOOST_TEST(message("explode 1").find("not a fault") != std::string::npos);
+    BOOST_TEST(message("delay 3 all").find("time") != std::string::npos);
+    BOOST_TEST(message("query maybe 0:0").find("stale") != std::string::npos);
+    BOOST_TEST(message("link down a b").find("a") != std::string::npos);
+
+    const auto script = [&](const std::string& text, uint64_t seed = 1) {
+        return parse_script(image, text, "f", seed);
+    };
+    const auto steps = script("# nothing\nat 2s port up 0:0:1\nat packet 5 drop 100% 0:0:1\n"
+                              "random 3 from 1s to 3s for 10ms port down *:*:*\nevery 1s from 1s to 2s clear\n");
+    BOOST_TEST(steps.size() == 1 + 1 + 6 + 2u);
+    BOOST_TEST(steps[0].at == 0u);
+    BOOST_TEST(steps[0].fault == "drop 100% 0:0:1 --at-packet 5");
+    BOOST_TEST(std::is_sorted(steps.begin(), steps.end(), [](auto& x, auto& y) { return x.at < y.at; }));
+    const auto text = [](const std::vector<ScriptStep>& all) {
+        std::string t;
+        for (const auto& s : all) t += std::to_string(s.at) + s.fault;
+        return t;
+    };
+    const std::string random = "random 20 from 0s to 1s drop 5% *:*:*";
+    BOOST_TEST(text(script(random, 1)) == text(script(random, 1)));
+    BOOST_TEST(text(script(random, 1)) != text(script(random, 2)));
+    for (const char* bad :
+         {"at 2s\n", "when 2s clear\n", "at 2 clear\n", "at packet 0 drop 1% all\n", "every 0s from 0s to 1s clear\n",
+          "random 0 from 0s to 1s drop 5% all\n", "random 2 from 0s to 1s clear\n"})
+        BOOST_TEST_CONTEXT(bad) {
+            try {
+                script(std::string("\n") + bad);
+                BOOST_TEST(false);
+            } catch (const FabricError& e) { BOOST_TEST(std::string(e.what()).starts_with("f:2: ")); }
+        }
+}
