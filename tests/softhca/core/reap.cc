@@ -87,6 +87,7 @@ bool clear_cq(Segment& seg, uint32_t index) {
     cq.armed = 0;
     cq.overrun = 0;
     cq.entries = 0;
+    cq.capacity = cq.mask = 0; // a late producer finds it full
     cq.tail = cq.seen_head = 0;
     cq.head = 0;
     cq.lock.release();

@@ -181,6 +181,9 @@ struct alignas(64) CqRec {
     Off entries; // Cqe[mask + 1]
     std::atomic<uint32_t> overrun;
     std::atomic<uint32_t> armed; // 0 no, 1 any, 2 solicited only (or error)
+    // Between ibv_start_poll and ibv_end_poll: what arrives fires at the end, unless the same poll consumes it. Else a send
+    // that completes at once, posted by the poller, would leave an event without a completion.
+    std::atomic<uint32_t> polling;
     alignas(64) SharedLock lock; // producers
     uint64_t tail, seen_head;
     alignas(64) std::atomic<uint64_t> head; // consumer

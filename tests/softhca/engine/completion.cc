@@ -12,8 +12,9 @@
 namespace softhca {
 
 void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
-    Cqe* ring = seg.at<Cqe>(cq.entries);
-    if (cq.lock.acquire() == Taken::from_dead) {
+    const Taken taken = cq.lock.acquire();
+    Cqe* ring = seg.at<Cqe>(cq.entries); // under the lock: ibv_resize_cq replaces it
+    if (taken == Taken::from_dead) {
         // The dead producer may have published its entry without counting it.
         if (ring[cq.tail & cq.mask].seq.load() == static_cast<uint32_t>(cq.tail + 1)) ++cq.tail;
     }
@@ -43,9 +44,10 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
     ++cq.tail;
     cq.lock.release();
     if (cq.has_channel) {
-        std::atomic_thread_fence(std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
+        std::atomic_thread_fence(std::memory_order_seq_cst); // entry visible before these are read (the owner does the reverse)
         const uint32_t armed = cq.armed.load(std::memory_order_relaxed);
-        if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS) && cq.armed.exchange(0))
+        if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS) &&
+            cq.polling.load(std::memory_order_relaxed) == 0 && cq.armed.exchange(0))
             notify(cq.channel, &cq.user, sizeof cq.user);
     }
     if (g_touched) [[unlikely]] g_touched(cq.device);
@@ -192,20 +194,27 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     return n;
 }
 
+void Engine::fire_if_armed(Cq& cq) {
+    CqRec& rec = *cq.rec;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const uint32_t armed = rec.armed.load(std::memory_order_relaxed);
+    if (!armed || !rec.has_channel) return;
+    for (uint64_t at = cq.head;; ++at) {
+        const Cqe& e = cq.entries[at & cq.mask];
+        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return;
+        if (e.kind == CqeKind::dead) continue;
+        if (armed == 2 && !e.solicited && e.status == IBV_WC_SUCCESS) continue;
+        if (rec.armed.exchange(0)) notify(rec.channel, &rec.user, sizeof rec.user);
+        return;
+    }
+}
+
 int Engine::arm_cq(Cq& cq, bool solicited_only) {
     poll();
     std::lock_guard guard(cq.poll_lock);
     cq.rec->armed.store(solicited_only ? 2 : 1, std::memory_order_seq_cst);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came before the call and are not polled yet fire at once (11.4.2.2), or a sleeper would miss them.
-    for (uint64_t at = cq.head;; ++at) {
-        const Cqe& e = cq.entries[at & cq.mask];
-        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) break;
-        if (e.kind == CqeKind::dead) continue;
-        if (solicited_only && !e.solicited && e.status == IBV_WC_SUCCESS) continue;
-        if (cq.rec->armed.exchange(0) && cq.rec->has_channel) notify(cq.rec->channel, &cq.rec->user, sizeof cq.rec->user);
-        break;
-    }
+    fire_if_armed(cq);
     return 0;
 }
 

@@ -56,6 +56,7 @@ void Engine::sweep() {
 void Engine::note_fabric_change() {
     generation_.store(seg().fabric.generation.load(std::memory_order_acquire));
     const Nanos t = now();
+    network_->note_change(t);
     for (size_t i = 0; i < qps.size(); ++i)
         if (qps[i]->requester) qps[i]->requester->note_fabric_change(t);
 }

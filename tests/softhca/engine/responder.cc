@@ -234,7 +234,10 @@ class Execution {
     // A DCT has no such attribute: it serves what its initiators may ask for.
     bool serves_reads() const { return t_.kind == QpKind::dct || t_.max_dest_rd_atomic != 0; }
 
-    Reply not_ready() { return {ReplyKind::rnr, ctx_.expected_psn, t_.rnr_timer, 0}; }
+    Reply not_ready() {
+        ctx_.nak_sent = 1; // what follows is dropped in silence until the refused packet comes again (9.7.5.2.8)
+        return {ReplyKind::rnr, ctx_.expected_psn, t_.rnr_timer, 0};
+    }
 
     bool hold_receive() {
         if (!ctx_.in_recv) {

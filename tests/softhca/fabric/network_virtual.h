@@ -31,6 +31,7 @@ public:
     VirtualNetwork(Segment&, Scheduler&);
     ~VirtualNetwork() override;
     void activate(Source& source, Nanos now) override;
+    void note_change(Nanos now) override { check_fabric(now); }
     uint64_t digest() const override { return digest_; }
 
 private:

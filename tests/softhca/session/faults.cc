@@ -109,6 +109,15 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
     }
 }
 
+// With its cable: `port down --at-packet` takes that down, too.
+void bring_up(Segment& seg, uint32_t port) {
+    seg.port(port).admin_down = 0;
+    const uint32_t link = seg.img().port(port).link;
+    if (link == kNone) return;
+    seg.link(link).admin_down = 0;
+    if (const uint32_t reverse = seg.img().link(link).reverse; reverse != kNone) seg.link(reverse).admin_down = 0;
+}
+
 void apply_to_port(Segment& seg, uint32_t port, const FaultCommand& c) {
     PortState& p = seg.port(port);
     if (c.verb == FaultVerb::loopback_fails)

@@ -33,10 +33,10 @@ struct Network {
         double buffer = 32768; // bytes between rail and route
     };
     std::vector<Route> routes;
-    std::vector<double> rails;                                 // rate of each
-    std::function<double(unsigned, double)> taken;             // share of a route taken by others, by (route, time)
-    double poll_interval = 0;                                  // completions are found at multiples of this; 0: at once
-    bool stamped = true;                                       // completions carry the adapter's time, else when found
+    std::vector<double> rails;                     // rate of each
+    std::function<double(unsigned, double)> taken; // share of a route taken by others, by (route, time)
+    double poll_interval = 0;                      // completions are found at multiples of this; 0: at once
+    bool stamped = true;                           // completions carry the adapter's time, else when found
     [[nodiscard]] double free_of(unsigned r, double t) const {
         return routes[r].rate * (1 - (taken ? taken(r, t) : 0.0));
     }
@@ -51,7 +51,7 @@ struct Load {
 };
 
 struct Result {
-    double rate = 0; // bytes/ns of completed messages, warm-up not counted
+    double rate = 0;               // bytes/ns of completed messages, warm-up not counted
     std::vector<double> latencies; // per message, ns, sorted
     std::vector<std::uint64_t> path_bytes;
     std::uint64_t stripes = 0, messages = 0;
@@ -85,14 +85,37 @@ public:
     }
 
     Scheduler& scheduler() { return scheduler_; }
+    // The cable is pulled: what was on the path is lost, and sent again over the others as recovery would do.
+    void fail(unsigned p) {
+        PathModel& path = paths_[p];
+        std::vector<Posted> lost(path.in_route.begin(), path.in_route.end());
+        for (const Posted& q : path.queue) {
+            if (q.to_send == q.length) lost.push_back(q);
+        }
+        lost.insert(lost.end(), path.acking.begin(), path.acking.end());
+        const unsigned epoch = path.epoch;
+        path = {};
+        path.epoch = epoch + 1;
+        scheduler_.set_state(PathIndex(p), PathState::down);
+        for (const Posted& q : lost) transfers_.push_back({q.message, {q.length, direction(load_.kind)}});
+        pump();
+    }
+    void restore(unsigned p) {
+        scheduler_.set_state(PathIndex(p), PathState::up);
+        pump();
+    }
+    // Bytes completed so far, to measure phases.
+    [[nodiscard]] double bytes() const { return bytes_; }
     void at(double time, std::function<void()> action) { events_.push({time, sequence_++, std::move(action)}); }
     void pump() {
         Stripe chunk;
         for (std::size_t k = 0; k < transfers_.size();) {
             Pull& pull = transfers_[k];
             while (scheduler_.next(pull.transfer, stamp(now_), chunk)) post(pull.message, chunk);
-            if (pull.transfer.remaining() == 0) transfers_.erase(transfers_.begin() + long(k));
-            else ++k;
+            if (pull.transfer.remaining() == 0)
+                transfers_.erase(transfers_.begin() + long(k));
+            else
+                ++k;
         }
     }
 
@@ -110,11 +133,13 @@ private:
         bool started = false;
     };
     struct PathModel {
-        std::deque<Posted> queue;     // not yet completely on the rail
-        std::deque<Posted> in_route;  // serving; to_serve of the front shrinks
+        std::deque<Posted> queue;         // not yet completely on the rail
+        std::deque<Posted> in_route;      // serving; to_serve of the front shrinks
         std::deque<std::uint64_t> buffer; // packets
+        std::deque<Posted> acking;        // served, completion on its way
         double buffered = 0;
         bool serving = false, starting = false;
+        unsigned epoch = 0; // events of an earlier one are void: the path has failed since
     };
     struct Rail {
         bool busy = false;
@@ -148,7 +173,7 @@ private:
     void post(std::size_t message, const Stripe& stripe) {
         paths_[stripe.path].queue.push_back({message, stripe.length, stripe.length, stripe.length, now_});
         result_.path_bytes[stripe.path] += stripe.length;
-        ++result_.stripes;
+        result_.stripes += now_ >= warm_up_;
         feed(net_.routes[stripe.path].rail);
     }
 
@@ -162,21 +187,24 @@ private:
             Posted& head = path.queue.front();
             if (!head.started && net_.routes[p].descriptor > 0) {
                 path.starting = head.started = true;
-                at(now_ + net_.routes[p].descriptor, [this, p, rail] { paths_[p].starting = false, feed(rail); });
+                at(now_ + net_.routes[p].descriptor, [this, p, rail, epoch = path.epoch] {
+                    if (paths_[p].epoch == epoch) paths_[p].starting = false, feed(rail);
+                });
                 continue;
             }
             const double packet = std::min(kPacket, double(head.to_send));
             if (path.buffered + packet > net_.routes[p].buffer) continue;
             rails_[rail] = {true, p};
             path.buffered += packet;
-            at(now_ + packet / net_.rails[rail], [this, p, rail, packet] {
+            at(now_ + packet / net_.rails[rail], [this, p, rail, packet, epoch = path.epoch] {
+                rails_[rail].busy = false;
                 PathModel& path = paths_[p];
+                if (path.epoch != epoch) return feed(rail);
                 Posted& head = path.queue.front();
                 if (head.to_send == head.length) path.in_route.push_back(head);
                 head.to_send -= std::uint64_t(packet);
                 path.buffer.push_back(std::uint64_t(packet));
                 if (head.to_send == 0) path.queue.pop_front();
-                rails_[rail].busy = false;
                 serve(p);
                 feed(rail);
             });
@@ -190,8 +218,9 @@ private:
         path.serving = true;
         const std::uint64_t packet = path.buffer.front();
         path.buffer.pop_front();
-        at(now_ + double(packet) / net_.free_of(p, now_), [this, p, packet] {
+        at(now_ + double(packet) / net_.free_of(p, now_), [this, p, packet, epoch = path.epoch] {
             PathModel& path = paths_[p];
+            if (path.epoch != epoch) return;
             path.serving = false;
             path.buffered -= double(packet);
             Posted& head = path.in_route.front();
@@ -199,7 +228,12 @@ private:
             if (head.to_serve == 0) {
                 const Posted done = head;
                 path.in_route.pop_front();
-                at(now_ + net_.routes[p].latency, [this, p, done] { completed(p, done); });
+                path.acking.push_back(done);
+                at(now_ + net_.routes[p].latency, [this, p, done, epoch] {
+                    if (paths_[p].epoch != epoch) return;
+                    paths_[p].acking.pop_front();
+                    completed(p, done);
+                });
             }
             serve(p);
             feed(net_.routes[p].rail);
@@ -214,8 +248,9 @@ private:
     }
 
     void found(unsigned p, const Posted& done, double t_done) {
-        scheduler_.observe({PathIndex(p), direction(load_.kind), done.length, done.length, stamp(done.posted),
-                            stamp(t_done)});
+        scheduler_.observe(
+            {PathIndex(p), direction(load_.kind), done.length, done.length, stamp(done.posted), stamp(t_done)});
+        bytes_ += double(done.length);
         Open& message = open_[done.message];
         message.missing -= done.length;
         if (message.missing == 0) {
@@ -224,8 +259,10 @@ private:
                 last_ = now_;
                 result_.latencies.push_back(now_ - message.begun);
             }
-            if (load_.gap > 0) at(now_ + load_.gap, [this] { start_message(); });
-            else start_message();
+            if (load_.gap > 0)
+                at(now_ + load_.gap, [this] { start_message(); });
+            else
+                start_message();
         }
         pump();
     }
@@ -241,7 +278,7 @@ private:
     Load load_;
     Result result_;
     double now_ = 0, warm_up_ = 0;
-    double first_ = 0, last_ = 0;
+    double first_ = 0, last_ = 0, bytes_ = 0;
 };
 
 // Paths as the transport would set them up: nominal rate and weight are those of the rail.

@@ -144,7 +144,7 @@ private:
     void pull_some() {
         for (Transfer& t : transfers_) {
             Stripe chunk;
-            for (int i = 0; i < 40 && t.remaining() > 0; ++i) {
+            for (int i = 0; i < 10 && t.remaining() > 0; ++i) {
                 const std::uint64_t at = t.offset;
                 bool busy = false;
                 for (PathIndex p : each(paths().usable())) busy |= paths()[p].of(t.direction).in_flight > 0;
@@ -160,7 +160,7 @@ private:
             }
         }
         std::erase_if(transfers_, [](const Transfer& t) { return t.remaining() == 0; });
-        if (transfers_.size() > 20) transfers_.clear();
+        if (transfers_.size() > 10) transfers_.clear();
     }
 
     void complete() {
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(books_balance_and_stripes_cover) {
     const unsigned first = seed();
     BOOST_TEST_MESSAGE("seed " << first);
     for (const char* name : kPolicies) {
-        for (unsigned s = first; s < first + 60; ++s) {
+        for (unsigned s = first; s < first + 30; ++s) {
             const std::string wrong = Run(name, s).go(1500);
             BOOST_TEST_REQUIRE(wrong == "", name << ", UCX_MP_TEST_SEED=" << s << ": " << wrong);
         }

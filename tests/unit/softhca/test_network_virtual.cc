@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "fabric/network_lru.h"
 #include "small_fabric.h"
 
 using namespace softhca;
@@ -259,6 +260,31 @@ BOOST_AUTO_TEST_CASE(messages_and_context_misses_cost_time) {
     BOOST_TEST(time_for(cache, 5, 100).first == 500 * 500 + 64u);
 }
 
+BOOST_AUTO_TEST_CASE(context_cache_is_lru) {
+    QpCache cache(3);
+    for (const uint32_t qpn : {1u, 2u, 3u}) BOOST_TEST(!cache.touch(qpn));
+    BOOST_TEST(cache.touch(1)); // 2 is the oldest now
+    BOOST_TEST(!cache.touch(4));
+    for (const uint32_t qpn : {1u, 3u, 4u}) BOOST_TEST(cache.touch(qpn));
+    BOOST_TEST(!cache.touch(2));
+    BOOST_TEST(!cache.touch(1));
+    BOOST_TEST(QpCache(0).touch(7)); // unlimited
+    // Against the obvious implementation.
+    QpCache big(50);
+    std::vector<uint32_t> order;
+    uint32_t x = 1;
+    for (int i = 0; i < 20'000; ++i) {
+        x = x * 1664525 + 1013904223;
+        const uint32_t qpn = (x >> 16) % (i % 2000 < 1000 ? 60 : 300);
+        const auto at = std::find(order.begin(), order.end(), qpn);
+        const bool hit = at != order.end();
+        if (hit) order.erase(at);
+        order.insert(order.begin(), qpn);
+        if (order.size() > 50) order.pop_back();
+        BOOST_REQUIRE(big.touch(qpn) == hit);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(loopback_and_crossbar_have_no_wire) {
     SmallFabric f(2, true);
     const uint32_t a = f.node({.engine_rate = kGB}), b = f.node();
@@ -320,9 +346,14 @@ BOOST_AUTO_TEST_CASE(a_down_link_drops_what_is_on_it) {
     m.net->activate(a, 0);
     m.net->activate(b, 0);
     m.run(500'000);
+    BOOST_TEST(a.in_flight + b.in_flight >= 8u); // the buffers before the trunk are full
     m.seg->link(d.trunk).up = 0;
     m.seg->fabric.generation++;
+    m.net->note_change(m.now);
+    m.run(500'000 + 5000 + kChunkNs);
+    BOOST_TEST(a.in_flight + b.in_flight <= 5u); // what was queued is lost at once, but for the chunk on the wire
     m.run();
+    BOOST_TEST(m.now < 500'000 + kMiB + 100'000); // the senders are not slowed down by the dead link
     BOOST_TEST(a.done());
     BOOST_TEST(b.done());
     BOOST_TEST(!m.net->route(d.ports[0], d.lid(d.ports[2])).ok);

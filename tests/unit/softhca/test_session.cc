@@ -123,6 +123,13 @@ pid_t keeper_of(const std::string& session) {
     } catch (const std::exception&) { return 0; }
 }
 
+// Never kill(0, ...): that is this test.
+void kill_hard(pid_t pid) {
+    BOOST_REQUIRE(pid > 1);
+    kill(pid, SIGKILL);
+}
+pid_t pid_of(Command& c) { return std::atoi(c.ask("pid").c_str()); }
+
 // The played program.
 int play() {
     Process* p = Process::attach();
@@ -158,7 +165,9 @@ int play() {
         } else if (word == "disturbed")
             std::cout << p->seg().fabric.disturbed.load() << std::endl;
         else if (word == "exec") {
-            execl(self().c_str(), self().c_str(), "--play", nullptr);
+            execl(self().c_str(), self().c_str(), "--play", "again", nullptr);
+        } else if (word == "exec-cat") {
+            execlp("cat", "cat", nullptr);
         } else if (word == "exit") {
             int status;
             in >> status;
@@ -171,6 +180,7 @@ int play() {
 } // namespace
 
 int main(int argc, char** argv) {
+    if (argc > 2) std::cout << argv[2] << std::endl;
     if (argc > 1 && std::strcmp(argv[1], "--play") == 0) return play();
     signal(SIGPIPE, SIG_IGN);
     return boost::unit_test::unit_test_main([] { return true; }, argc, argv);
@@ -226,7 +236,7 @@ BOOST_AUTO_TEST_CASE(a_killed_process_is_cleaned_up_at_once) {
     Command a = player(name), b = player(name);
     const std::string slot = b.ask("slot");
     b.ask("claim");
-    kill(std::atoi(b.ask("pid").c_str()), SIGKILL);
+    kill_hard(pid_of(b));
     BOOST_TEST(b.wait() == 128 + 9);
     BOOST_TEST(wait_until([&] { return a.ask("owned " + slot) == "0"; }, 500));
     BOOST_TEST(a.ask("live") == "1");
@@ -239,10 +249,14 @@ BOOST_AUTO_TEST_CASE(exec_ends_the_old_program_in_the_session) {
     Command a = player(name), b = player(name);
     const std::string pid = b.ask("pid"), slot = b.ask("slot");
     b.ask("claim");
-    b.say("exec");
+    BOOST_TEST(b.ask("exec") == "again");
     BOOST_TEST(b.ask("pid") == pid);
     BOOST_TEST(wait_until([&] { return a.ask("live") == "2"; }));
     BOOST_TEST(a.ask("owned " + slot) == "0");
+    // Also if the new program never joins.
+    b.say("exec-cat");
+    BOOST_TEST(wait_until([&] { return a.ask("live") == "1"; }));
+    BOOST_TEST(b.ask("meow") == "meow");
 }
 
 BOOST_AUTO_TEST_CASE(a_killed_keeper_is_replaced) {
@@ -253,8 +267,8 @@ BOOST_AUTO_TEST_CASE(a_killed_keeper_is_replaced) {
     for (int round = 0; round < 5; ++round) {
         const pid_t keeper = keeper_of(name);
         BOOST_REQUIRE(keeper > 0);
-        kill(keeper, SIGKILL);
-        if (round == 2) kill(std::atoi(b.ask("pid").c_str()), SIGKILL); // dies while nobody looks
+        kill_hard(keeper);
+        if (round == 2) kill_hard(pid_of(b)); // dies while nobody looks
         BOOST_REQUIRE(wait_until([&] { return keeper_of(name) > 0 && keeper_of(name) != keeper; }));
     }
     BOOST_TEST(wait_until([&] { return a.ask("owned " + slot) == "0"; }));
@@ -269,22 +283,35 @@ BOOST_AUTO_TEST_CASE(a_killed_keeper_is_replaced) {
 BOOST_AUTO_TEST_CASE(a_killed_launcher_leaves_its_program_in_the_session) {
     const std::string name = new_session();
     Command a = player(name);
-    const pid_t program = std::atoi(a.ask("pid").c_str());
+    const pid_t program = pid_of(a);
     kill(a.pid(), SIGKILL);
     BOOST_TEST(a.wait() == -SIGKILL);
     usleep(300'000);
     BOOST_TEST(a.ask("live") == "1"); // still there, and so is the keeper
     Command b = player(name);
     BOOST_TEST(b.ask("live") == "2");
-    kill(program, SIGKILL);
+    kill_hard(program);
     BOOST_TEST(wait_until([&] { return b.ask("live") == "1"; }, 500));
+}
+
+BOOST_AUTO_TEST_CASE(a_program_that_has_not_joined_yet_keeps_the_session) {
+    const std::string name = new_session();
+    Command a({"run", "--session", name, "--", "sh", "-c", "echo $$; cat"});
+    const pid_t program = std::atoi(a.line().c_str());
+    kill_hard(a.pid());
+    a.wait();
+    usleep(400'000);
+    BOOST_TEST(runs(name));
+    kill_hard(program);
+    BOOST_TEST(wait_until([&] { return !runs(name); }, 2000));
 }
 
 BOOST_AUTO_TEST_CASE(everything_killed_leaves_nothing) {
     const std::string name = new_session();
     Command a = player(name), b = player(name);
-    const pid_t keeper = keeper_of(name), pa = std::atoi(a.ask("pid").c_str()), pb = std::atoi(b.ask("pid").c_str());
-    for (pid_t pid : {a.pid(), b.pid(), keeper, pa, pb}) kill(pid, SIGKILL);
+    b.ask("slot");
+    const pid_t keeper = keeper_of(name), pa = pid_of(a), pb = pid_of(b);
+    for (pid_t pid : {a.pid(), b.pid(), keeper, pa, pb}) kill_hard(pid);
     a.wait(), b.wait();
     BOOST_TEST(wait_until([&] { return !runs(name); }, 2000));
 }
@@ -306,7 +333,7 @@ BOOST_AUTO_TEST_CASE(fault_commands_act) {
     BOOST_TEST(a.ask("disturbed") == "1");
     send_command(name, "fault drop 0.5% *:0:*");
     BOOST_TEST(a.ask("disturbed") == "257"); // the one port, and one of each of 256 nodes
-    kill(keeper_of(name), SIGKILL);          // what is down stays down
+    kill_hard(keeper_of(name));              // what is down stays down
     BOOST_REQUIRE(wait_until([&] { return keeper_of(name) > 0; }));
     BOOST_TEST(a.ask("port 1") == "0");
     send_command(name, "port up 0:softhca_1:1");
@@ -316,13 +343,6 @@ BOOST_AUTO_TEST_CASE(fault_commands_act) {
     // A stopped process answers only when it is continued.
     BOOST_TEST(a.ask("node") == "0");
     BOOST_TEST(send_command(name, "stop 0") == "1 process");
-    const auto state = [&, pid = 0]() mutable {
-        std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-        std::string x;
-        in >> x >> x >> x;
-        return x;
-    };
-    (void)state;
     a.say("live");
     usleep(100'000);
     BOOST_TEST(send_command(name, "ls").find("stopped") != std::string::npos);
@@ -340,7 +360,7 @@ BOOST_AUTO_TEST_CASE(fault_scripts_run_on_time_also_under_a_new_keeper) {
     fs::remove(file);
     BOOST_TEST(a.ask("port 0") == "1");
     BOOST_TEST(wait_until([&] { return a.ask("port 0") == "0"; }, 600));
-    kill(keeper_of(name), SIGKILL);
+    kill_hard(keeper_of(name));
     BOOST_TEST(wait_until([&] { return a.ask("port 0") == "1"; }, 2000));
 }
 
@@ -362,7 +382,7 @@ BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
     BOOST_TEST(message("port down 99:softhca_0:1").find("99") != std::string::npos);
     BOOST_TEST(message("drop 101% all").find("0 to 100") != std::string::npos);
     BOOST_TEST(message("drop 1%").find("drop PERCENT TARGET") != std::string::npos);
-    BOOST_TEST(message("drop 1% all x y").find("too much") != std::string::npos);
+    BOOST_TEST(message("port down 0:softhca_0:1 x").find("too much") != std::string::npos);
     BOOST_TEST(message("explode 1").find("not a fault") != std::string::npos);
     BOOST_TEST(message("delay 3 all").find("time") != std::string::npos);
     BOOST_TEST(message("query maybe 0:0").find("stale") != std::string::npos);
