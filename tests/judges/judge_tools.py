@@ -65,8 +65,10 @@ def pingpong(program, *options, iterations=200, size=4096, device=DEVICES[0], no
 
 
 # -c compares the received bytes, -e sleeps on completion events, -t takes completion timestamps, -N uses ibv_wr_*.
+# Not -t with -e: the program arms before it polls, so an event can be left over for completions that it has polled
+# (mlx5 and this adapter fire when something unpolled is there at arming); without -t it polls again, with -t it gives up.
 for kind, options in {
-    "rc": [(), ("-e",), ("-t",), ("-N",), ("-c",), ("-c", "-e", "-N"), ("-t", "-e"), ("-c", "-N", "-t")],
+    "rc": [(), ("-e",), ("-t",), ("-N",), ("-c",), ("-c", "-e", "-N"), ("-c", "-N", "-t")],
     "uc": [(), ("-e",), ("-c",), ("-c", "-e")],
     "ud": [(), ("-e",), ("-c",), ("-c", "-e")],
     "srq": [(), ("-e",), ("-c",), ("-q", "8", "-c"), ("-q", "8", "-e")],

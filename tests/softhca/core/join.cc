@@ -79,6 +79,7 @@ int connect_session(const std::string& session, HelloKind kind, int& segment_fd,
         errno = welcome.status;
         ok = false;
     } else if (!ok) {
+        if (errno == ECONNRESET || errno == EPIPE) errno = ECONNREFUSED; // it died in the middle: the same to callers
         error = errno == ECONNREFUSED ? "no session '" + session + "' is running"
                 : errno == EAGAIN     ? "the keeper of session '" + session + "' does not answer"
                                       : "session '" + session + "': " + std::strerror(errno);

@@ -1,6 +1,7 @@
 #include "core/segment.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,8 +51,18 @@ int create_segment_file(const char* name) {
     std::snprintf(file, sizeof file, "softhca-%s", name);
     const int fd = memfd_create(file, MFD_CLOEXEC);
     if (fd < 0) return -1;
-    if (ftruncate(fd, static_cast<off_t>(kSegmentBytes)) != 0) {
-        const int error = errno;
+    // Beyond the limit of file sizes (which counts here, though next to nothing is stored) a signal would end the
+    // process.
+    rlimit limit{};
+    getrlimit(RLIMIT_FSIZE, &limit);
+    const rlimit wide{limit.rlim_max, limit.rlim_max};
+    const bool widen = limit.rlim_cur < kSegmentBytes && limit.rlim_max >= kSegmentBytes;
+    if (widen) setrlimit(RLIMIT_FSIZE, &wide);
+    const bool allowed = limit.rlim_max >= kSegmentBytes;
+    const bool ok = allowed && ftruncate(fd, static_cast<off_t>(kSegmentBytes)) == 0;
+    const int error = allowed ? errno : EFBIG;
+    if (widen) setrlimit(RLIMIT_FSIZE, &limit);
+    if (!ok) {
         close(fd);
         errno = error;
         return -1;

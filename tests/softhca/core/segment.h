@@ -69,11 +69,14 @@ struct LinkTurns {
     SharedLock lock;
     std::atomic<uint32_t> members;           // turns in use
     uint64_t clock;                          // tag of the last served competitor
+    // Time before busy_until that nobody has reserved: `idle` ns of [idle_from, idle_to). Written without the lock.
+    std::atomic<uint64_t> idle, idle_from, idle_to;
     struct Turn {
         uint64_t owner;                      // (process slot + 1) << 32 | image port; 0 = free
         uint64_t tag;                        // link time (ns) it has been served, on the link's own scale (clock)
         std::atomic<uint64_t> due;           // model time of its next reservation
         uint64_t period, length;             // distance and length (ns) of its reservations
+        uint64_t weight, cost;               // sources it stands for; what a reservation adds to its tag
         uint64_t bank, bank_from, bank_to;   // `bank` ns of [from, to) that others have reserved for it
     } turn[kLinkTurns];
 };
@@ -157,7 +160,7 @@ struct alignas(64) Cqe {
     uint8_t in_payload; // bytes of receive data in payload[], 0 = already placed
     uint8_t solicited;
     uint16_t vendor_err;
-    uint64_t wr;               // send: wr_id. recv: position in the RecvQueue's ring
+    uint64_t wr;               // send: wr_id. recv: entry of the RecvQueue's pool
     uint64_t queue;            // recv: RecvQueue::owner_cookie (pointer in the owner's process), 0 = wr is a wr_id
     char payload[kCqePayload]; // the first 24 bytes share the header's cache line
     uint64_t time;             // ns, host clock; 0 unless the CQ wants time stamps
@@ -181,9 +184,6 @@ struct alignas(64) CqRec {
     Off entries; // Cqe[mask + 1]
     std::atomic<uint32_t> overrun;
     std::atomic<uint32_t> armed; // 0 no, 1 any, 2 solicited only (or error)
-    // Between ibv_start_poll and ibv_end_poll: what arrives fires at the end, unless the same poll consumes it. Else a send
-    // that completes at once, posted by the poller, would leave an event without a completion.
-    std::atomic<uint32_t> polling;
     alignas(64) SharedLock lock; // producers
     uint64_t tail, seen_head;
     alignas(64) std::atomic<uint64_t> head; // consumer
@@ -203,10 +203,11 @@ struct RecvWqe { // followed by RecvSge[max_sge]
     RecvSge* sge() { return reinterpret_cast<RecvSge*>(this + 1); }
 };
 
-// A ring of indices into a pool of RecvWqe. The owner fills ring[tail & mask], initiators take positions from head. A
-// pool entry is free again when the completion that names its position has been polled, so the poller (who owns the
-// memory) can copy small payloads itself and initiators need not look at the entry at all when the payload is <=
-// min_length.
+// A ring of indices into a pool of RecvWqe. The owner fills ring[tail & mask], initiators take entries from head. A pool
+// entry is free again when the completion that names it has been polled, so the poller (who owns the memory) can copy
+// small payloads itself and initiators need not look at the entry at all when the payload is <= min_length. Completions
+// name the pool entry, not the ring position: an initiator may be descheduled between taking and completing, while the
+// ring goes round below it.
 struct alignas(64) RecvQueue {
     // set-up
     uint32_t id; // 0 = free
@@ -236,7 +237,7 @@ enum class QpKind : uint8_t { none, rc, uc, ud, dci, dct };
 struct Responder {
     uint32_t expected_psn; // 24 bits
     uint32_t msn;
-    uint64_t recv_position; // of the receive that the message in progress fills, valid if in_recv
+    uint64_t recv_entry;    // pool entry of the receive that the message in progress fills, valid if in_recv
     uint64_t rdma_va;       // next address of an RDMA write in progress
     uint32_t rdma_rkey;
     uint32_t progress;  // bytes of the message in progress that are placed

@@ -44,10 +44,9 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
     ++cq.tail;
     cq.lock.release();
     if (cq.has_channel) {
-        std::atomic_thread_fence(std::memory_order_seq_cst); // entry visible before these are read (the owner does the reverse)
+        std::atomic_thread_fence(std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
         const uint32_t armed = cq.armed.load(std::memory_order_relaxed);
-        if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS) &&
-            cq.polling.load(std::memory_order_relaxed) == 0 && cq.armed.exchange(0))
+        if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS) && cq.armed.exchange(0))
             notify(cq.channel, &cq.user, sizeof cq.user);
     }
     if (g_touched) [[unlikely]] g_touched(cq.device);
@@ -103,7 +102,7 @@ void write_grh(Segment& seg, const Cqe& e, RecvWqe& w) {
 // Copies data that travelled in the entry to where the receive wants it.
 void finish_receive(Segment& seg, Cqe& e) {
     RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
-    RecvWqe* w = q.at_position(e.wr);
+    RecvWqe* w = q.wqe(static_cast<uint32_t>(e.wr));
     if (e.in_payload) scatter(*w, e.wc_flags & kCqeDatagram ? 40 : 0, e.payload, e.in_payload);
     e.in_payload = 0;
     e.wc_flags &= static_cast<uint8_t>(~kCqeDatagram);
@@ -112,7 +111,7 @@ void finish_receive(Segment& seg, Cqe& e) {
 
 void retire_receive(Cqe& e) {
     RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
-    const uint32_t index = q.ring[e.wr & q.rec->mask];
+    const uint32_t index = static_cast<uint32_t>(e.wr);
     std::lock_guard guard(q.lock);
     q.free.push_back(index);
 }
@@ -129,7 +128,7 @@ void Engine::empty_poll(Cq& cq) {
 }
 
 uint64_t Engine::cqe_wr_id(const Cqe& e) {
-    return e.queue ? reinterpret_cast<RecvQ*>(e.queue)->at_position(e.wr)->wr_id : e.wr;
+    return e.queue ? reinterpret_cast<RecvQ*>(e.queue)->wqe(static_cast<uint32_t>(e.wr))->wr_id : e.wr;
 }
 
 Cqe* Engine::next_cqe(Cq& cq) {
@@ -194,27 +193,20 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     return n;
 }
 
-void Engine::fire_if_armed(Cq& cq) {
-    CqRec& rec = *cq.rec;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    const uint32_t armed = rec.armed.load(std::memory_order_relaxed);
-    if (!armed || !rec.has_channel) return;
-    for (uint64_t at = cq.head;; ++at) {
-        const Cqe& e = cq.entries[at & cq.mask];
-        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return;
-        if (e.kind == CqeKind::dead) continue;
-        if (armed == 2 && !e.solicited && e.status == IBV_WC_SUCCESS) continue;
-        if (rec.armed.exchange(0)) notify(rec.channel, &rec.user, sizeof rec.user);
-        return;
-    }
-}
-
 int Engine::arm_cq(Cq& cq, bool solicited_only) {
     poll();
     std::lock_guard guard(cq.poll_lock);
     cq.rec->armed.store(solicited_only ? 2 : 1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came before the call and are not polled yet fire at once (11.4.2.2), or a sleeper would miss them.
-    fire_if_armed(cq);
+    for (uint64_t at = cq.head;; ++at) {
+        const Cqe& e = cq.entries[at & cq.mask];
+        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) break;
+        if (e.kind == CqeKind::dead) continue;
+        if (solicited_only && !e.solicited && e.status == IBV_WC_SUCCESS) continue;
+        if (cq.rec->armed.exchange(0) && cq.rec->has_channel) notify(cq.rec->channel, &cq.rec->user, sizeof cq.rec->user);
+        break;
+    }
     return 0;
 }
 

@@ -46,7 +46,6 @@ class Engine {
     static void retire(Cqe& e);                  // gives the entry's receive back to its queue; before consume_cqe
     void consume_cqe(Cq& cq);                    // done with the entry next_cqe returned
     int arm_cq(Cq& cq, bool solicited_only);
-    void fire_if_armed(Cq& cq);                  // event for entries that are there and not polled; poll_lock held
     void empty_poll(Cq& cq);                     // after a poll that found nothing: gives way if cores are scarce
     uint32_t send_room(Qp& qp);                  // requests that the send queue takes now
     // wr_id of a completion entry (receive entries name a ring position).

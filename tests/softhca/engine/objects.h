@@ -73,7 +73,6 @@ struct RecvQ {                       // receive queue of a QP, or SRQ
     uint32_t* ring;
     char* pool;
     RecvWqe* wqe(uint32_t i) { return reinterpret_cast<RecvWqe*>(pool + static_cast<size_t>(i) * rec->stride); }
-    RecvWqe* at_position(uint64_t pos) { return wqe(ring[pos & rec->mask]); }
 };
 
 struct Srq {

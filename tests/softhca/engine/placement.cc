@@ -12,7 +12,7 @@ struct Placement {
     uint32_t queue_srq; // receive data: index and kind of its queue
     bool is_srq;
     enum class Kind : uint8_t { write, receive, completion } kind;
-    uint64_t to, position;
+    uint64_t to, entry;
     std::unique_ptr<char[]> data;
     uint64_t length;
     Cqe cqe;
@@ -47,7 +47,7 @@ void perform(Engine& engine, Placement& p) {
     }
     case Placement::Kind::receive: {
         RecvQueue& q = p.is_srq ? seg.srq(p.queue_srq) : seg.rq(p.queue_srq);
-        (void)scatter_to_receive(engine.process(), q, p.position, p.to, d, 0, p.length);
+        (void)scatter_to_receive(engine.process(), q, p.entry, p.to, d, 0, p.length);
         break;
     }
     case Placement::Kind::completion:
@@ -107,19 +107,19 @@ CopyResult place_write(Engine& engine, QpRec& t, uint32_t owner, uint64_t to, co
     return engine.process().write_to(owner, to, {v, n}, length);
 }
 
-CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t position, uint64_t at, const LocalData& data,
+CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data,
                          uint64_t from, uint64_t length, Nanos when) {
     if (length == 0 || skip_payload(engine, length)) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::receive, data, from, length);
         p->is_srq = q.is_srq;
         p->queue_srq = t.recv_queue;
-        p->position = position;
+        p->entry = entry;
         p->to = at;
         defer(engine, p, when + delay);
         return CopyResult::ok;
     }
-    return scatter_to_receive(engine.process(), q, position, at, data, from, length) ? CopyResult::ok : CopyResult::fault;
+    return scatter_to_receive(engine.process(), q, entry, at, data, from, length) ? CopyResult::ok : CopyResult::fault;
 }
 
 void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, Nanos when) {

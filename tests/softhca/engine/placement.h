@@ -9,7 +9,7 @@ inline constexpr uint8_t kCqeDatagram = 0x80; // internal bit of Cqe::wc_flags: 
 
 CopyResult place_write(Engine&, QpRec& target, uint32_t owner, uint64_t to, const LocalData&, uint64_t from,
                        uint64_t length, Nanos when);
-CopyResult place_receive(Engine&, QpRec& target, RecvQueue&, uint64_t position, uint64_t at, const LocalData&,
+CopyResult place_receive(Engine&, QpRec& target, RecvQueue&, uint64_t entry, uint64_t at, const LocalData&,
                          uint64_t from, uint64_t length, Nanos when);
 void place_completion(Engine&, QpRec& target, const Cqe&, Nanos when);
 // Performs what is still delayed on `device` (by this process), for reads and atomics that must see it.

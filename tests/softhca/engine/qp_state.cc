@@ -205,7 +205,7 @@ void Engine::clean_cq(Cq& cq, uint32_t qpn) {
             RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
             if (q.rec->is_srq) {
                 std::lock_guard lock(q.lock);
-                q.free.push_back(q.ring[e.wr & q.rec->mask]);
+                q.free.push_back(static_cast<uint32_t>(e.wr));
             }
         }
         e.kind = CqeKind::dead;
@@ -224,7 +224,7 @@ void Engine::destroy_qp(Qp& qp) {
     rec.kind = QpKind::none;
     if (rec.responder.in_recv && rec.is_srq && qp.srq) { // the SRQ entry that a half received message held
         std::lock_guard lock(qp.srq->queue.lock);
-        qp.srq->queue.free.push_back(qp.srq->queue.ring[rec.responder.recv_position & qp.srq->queue.rec->mask]);
+        qp.srq->queue.free.push_back(static_cast<uint32_t>(rec.responder.recv_entry));
     }
     rec.responder = {};
     rec.lock.release();

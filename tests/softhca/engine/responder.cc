@@ -50,14 +50,14 @@ QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn) {
     return t.device == seg.img().port(dst_port).device ? &t : nullptr;
 }
 
-bool take_receive(Segment& seg, RecvQueue& q, uint64_t& position) {
+bool take_receive(Segment& seg, RecvQueue& q, uint64_t& entry) {
     if (q.is_srq) (void)q.lock.acquire();
     const uint64_t head = q.head.load(std::memory_order_relaxed);
     if (head == q.seen_tail) q.seen_tail = q.tail.load(std::memory_order_acquire);
     const bool ok = head != q.seen_tail;
     bool limit_event = false;
     if (ok) {
-        position = head;
+        entry = seg.at<uint32_t>(q.ring)[head & q.mask];
         q.head.store(head + 1, std::memory_order_release);
         if (const uint32_t limit = q.limit.load(std::memory_order_relaxed); limit) [[unlikely]]
             limit_event = q.tail.load(std::memory_order_relaxed) - head - 1 < limit && q.limit.exchange(0) != 0;
@@ -78,11 +78,10 @@ MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int
     return nullptr;
 }
 
-bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t position, uint64_t at, const LocalData& data, uint64_t from,
+bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
                         uint64_t length) {
     Segment& seg = p.seg();
-    const uint32_t index = seg.at<uint32_t>(q.ring)[position & q.mask];
-    RecvWqe* w = reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + static_cast<size_t>(index) * q.stride);
+    RecvWqe* w = recv_entry(seg, q, entry);
     for (uint32_t i = 0; i < w->sges && length; ++i) {
         const RecvSge& s = w->sge()[i];
         if (at >= s.length) {
@@ -103,22 +102,22 @@ bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t position, uint64_t at
 void flush_receives(Segment& seg, QpRec& rec) {
     RecvQueue& q = recv_queue_of(seg, rec);
     Responder& ctx = rec.responder;
-    auto flush = [&](uint64_t position) {
+    auto flush = [&](uint64_t entry) {
         Cqe e{};
         e.qpn = rec.qpn;
         e.status = IBV_WC_WR_FLUSH_ERR;
         e.opcode = IBV_WC_RECV;
         e.kind = CqeKind::recv;
-        e.wr = position;
+        e.wr = entry;
         e.queue = q.owner_cookie;
         push_cqe(seg, seg.cq(rec.recv_cq), e);
     };
     // The message in progress holds a receive of its own: its packets may have been acknowledged already.
-    if (ctx.in_recv) flush(ctx.recv_position);
+    if (ctx.in_recv) flush(ctx.recv_entry);
     ctx.in_recv = ctx.in_message = 0;
     if (rec.is_srq) raise_object_event(seg, rec.async_channel, IBV_EVENT_QP_LAST_WQE_REACHED, rec.user);
     else
-        for (uint64_t position; take_receive(seg, q, position);) flush(position);
+        for (uint64_t entry; take_receive(seg, q, entry);) flush(entry);
 }
 
 void fail_target(Segment& seg, QpRec& target, ibv_event_type event) {
@@ -241,7 +240,7 @@ class Execution {
 
     bool hold_receive() {
         if (!ctx_.in_recv) {
-            if (!take_receive(seg_, recv_queue_of(seg_, t_), ctx_.recv_position)) return false;
+            if (!take_receive(seg_, recv_queue_of(seg_, t_), ctx_.recv_entry)) return false;
             ctx_.in_recv = 1;
         }
         return true;
@@ -262,7 +261,7 @@ class Execution {
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
         e.solicited = (r_.flags & IBV_SEND_SOLICITED) != 0;
         e.vendor_err = 0;
-        e.wr = ctx_.recv_position;
+        e.wr = ctx_.recv_entry;
         e.queue = q.owner_cookie;
         e.time = r_.when;
         e.src_qp = r_.src_qpn;
@@ -297,9 +296,7 @@ class Execution {
         }
         const uint64_t end = ctx_.progress + bytes;
         if (const uint32_t least = q.min_length.load(std::memory_order_relaxed); least == 0 || end > least) {
-            const uint32_t index = seg_.at<uint32_t>(q.ring)[ctx_.recv_position & q.mask];
-            const RecvWqe* w =
-                reinterpret_cast<RecvWqe*>(seg_.at<char>(q.pool) + static_cast<size_t>(index) * q.stride);
+            const RecvWqe* w = recv_entry(seg_, q, ctx_.recv_entry);
             if (end > w->total) return receive_error(IBV_WC_LOC_LEN_ERR, ReplyKind::nak_invalid);
             if (w->bad_key && end) return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
         }
@@ -307,7 +304,7 @@ class Execution {
             complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr);
             return advance(n, true);
         }
-        switch (place_receive(engine_, t_, q, ctx_.recv_position, ctx_.progress, r_.data, offset, bytes, r_.when)) {
+        switch (place_receive(engine_, t_, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)) {
         case CopyResult::ok: break;
         case CopyResult::dead: return {};
         case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
@@ -421,11 +418,11 @@ Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
 void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     Segment& seg = engine.seg();
     (void)target.lock.acquire();
-    uint64_t position;
+    uint64_t entry;
     RecvQueue& q = recv_queue_of(seg, target);
     constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
     if (receives(target.state.load(std::memory_order_relaxed)) && target.kind == QpKind::ud && target.qkey == r.qkey &&
-        take_receive(seg, q, position)) {
+        take_receive(seg, q, entry)) {
         Cqe e;
         e.qpn = target.qpn.load(std::memory_order_relaxed);
         e.status = IBV_WC_SUCCESS;
@@ -438,7 +435,7 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         e.in_payload = 0;
         e.solicited = (r.flags & IBV_SEND_SOLICITED) != 0;
         e.vendor_err = 0;
-        e.wr = position;
+        e.wr = entry;
         e.queue = q.owner_cookie;
         e.time = r.when;
         e.src_qp = r.src_qpn;
@@ -446,8 +443,7 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         e.pkey_index = 0;
         e.sl = r.sl;
         e.path_bits = r.path_bits;
-        const uint32_t index = seg.at<uint32_t>(q.ring)[position & q.mask];
-        const RecvWqe* w = reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + static_cast<size_t>(index) * q.stride);
+        const RecvWqe* w = recv_entry(seg, q, entry);
         if (w->total < e.byte_len) {
             e.status = IBV_WC_LOC_LEN_ERR; // UD: the QP goes to ERR (11.6.2)
         } else if (w->bad_key) {
@@ -456,7 +452,7 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
             e.in_payload = static_cast<uint8_t>(r.total);
             e.wc_flags |= kCqeDatagram;
             r.data.gather(0, r.total, e.payload);
-        } else if (place_receive(engine, target, q, position, kGrh, r.data, 0, r.total, r.when) == CopyResult::fault) {
+        } else if (place_receive(engine, target, q, entry, kGrh, r.data, 0, r.total, r.when) == CopyResult::fault) {
             e.status = IBV_WC_LOC_PROT_ERR;
         }
         place_completion(engine, target, e, r.when);

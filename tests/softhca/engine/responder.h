@@ -60,8 +60,12 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r);
 // The record of `qpn` if it exists on the device of `dst_port`; nullptr otherwise.
 QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn);
 
-// Takes the next receive; false if there is none. Caller holds the QP's lock (SRQs lock themselves).
-bool take_receive(Segment& seg, RecvQueue& q, uint64_t& position);
+// Takes the next receive: the number of its pool entry; false if there is none. Caller holds the QP's lock (SRQs lock
+// themselves).
+bool take_receive(Segment& seg, RecvQueue& q, uint64_t& entry);
+inline RecvWqe* recv_entry(Segment& seg, const RecvQueue& q, uint64_t entry) {
+    return reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + entry * q.stride);
+}
 inline RecvQueue& recv_queue_of(Segment& seg, QpRec& t) { return t.is_srq ? seg.srq(t.recv_queue) : seg.rq(t.recv_queue); }
 
 // Checks a remote key for [va, va + length) with `access` in PD `pd`; returns the MR marked in use (Process::clear_mr) or
@@ -85,7 +89,7 @@ inline uint32_t packets_of(uint64_t bytes, uint32_t mtu) {
 Nanos rnr_delay(uint32_t code); // IB table 45, nanoseconds
 
 // Stores `length` bytes of `r`'s payload from message offset `from` into the receive's buffers at `at` bytes.
-bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t position, uint64_t at, const LocalData& data, uint64_t from,
+bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
                         uint64_t length);
 
 } // namespace softhca

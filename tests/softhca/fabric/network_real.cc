@@ -15,8 +15,9 @@ RealNetwork& net(void* self) { return *static_cast<RealNetwork*>(self); }
 
 } // namespace
 
-RealNetwork::RealNetwork(Segment& seg, Scheduler& scheduler)
-    : NetworkBase(seg, scheduler, g_self_slot + 1, true), port_state_(image_.ports) {}
+RealNetwork::RealNetwork(Segment& seg, Scheduler& scheduler, const Nanos* clock)
+    : NetworkBase(seg, scheduler, g_self_slot + 1, true), clock_(clock), slot_(g_self_slot), port_state_(image_.ports) {
+}
 
 RealNetwork::~RealNetwork() {
     for (Port& p : port_state_)
@@ -44,7 +45,7 @@ RealNetwork::Transit* RealNetwork::new_transit() {
 RealNetwork::Engine& RealNetwork::engine_of(Source& s) {
     if (s.net_state) return *static_cast<Engine*>(s.net_state);
     Port& p = port_state_[s.source_port];
-    if (!p.turns) p.turns = std::make_unique<Turns>(seg_, s.source_port);
+    if (!p.turns) p.turns = std::make_unique<Turns>(seg_, slot_, s.source_port);
     const uint32_t engines = image_.device(image_.port(s.source_port).device).limits.engines_per_port;
     if (p.engines.empty()) p.engines.resize(engines);
     Engine** const cell = engines != 0 ? &p.engines[s.source_qpn % engines] : nullptr;
@@ -184,7 +185,7 @@ void RealNetwork::pull(Engine& e, Nanos when) {
 
 // The model time for something that should have happened at `when`.
 Nanos RealNetwork::not_too_late(Nanos when, Turns& turns) const {
-    const Nanos real = scaled_now(seg_.tsc);
+    const Nanos real = clock_ ? *clock_ : scaled_now(seg_.tsc);
     if (real <= when + kMaxLag) [[likely]]
         return when;
     // Link time that others have kept for us may be older.
@@ -265,7 +266,7 @@ uint32_t RealNetwork::obstruction(Transit& t, const Route& r, Nanos now, Nanos& 
         const LinkView& v = links_[link];
         const uint64_t length = transfer_ns(t.wire, v.rate);
         const Nanos ready = std::max(head, tail > length ? tail - length : 0);
-        const Nanos start = turns.available(link, ready);
+        const Nanos start = turns.available(link, ready, length);
         if (const uint32_t buffer = i > 0 ? image_.link(r.links[i - 1]).buffer : 0; buffer != 0) {
             const uint64_t limit = std::max<uint64_t>(transfer_ns(buffer, v.rate), 2 * length);
             if (start > ready + limit) {
@@ -289,6 +290,7 @@ void RealNetwork::reserve_route(Transit& t, const Route& r, Nanos now) {
     Port& port = port_state_[t.engine->port];
     Turns& turns = *port.turns;
     Nanos first_start = 0;
+    Turns::Share behind;
     Nanos head = t.ready, tail = t.fetched, next_pull = now;
     leave_port(t, t.wire);
     for (size_t i = 0; i < r.links.size(); ++i) {
@@ -296,11 +298,13 @@ void RealNetwork::reserve_route(Transit& t, const Route& r, Nanos now) {
         const LinkView v = links_[link];
         const uint64_t length = transfer_ns(t.wire, v.rate);
         const Nanos ready = std::max(head, tail > length ? tail - length : 0);
-        const Nanos start = turns.take(link, ready, length, i == 0 ? std::max(1u, port.ready_sources) : 1);
+        const Nanos start =
+            turns.take(link, ready, length, i == 0 ? Turns::Share{.part = std::max(1u, port.ready_sources)} : behind);
         cross_link(link, t, t.wire, start - ready);
         tail = std::max(start + length, tail);
         if (i == 0) {
             first_start = start;
+            behind = turns.port_share(link);
             t.injected = tail;
             next_pull = std::max({now, t.fetched, tail > t.lead ? tail - t.lead : 0});
             head = ports_[t.src_port].delay;

@@ -23,7 +23,8 @@ class RealNetwork final : public NetworkBase {
 public:
     static constexpr Nanos kMaxLag = 4'000'000; // about a time slice: a thread that lost its core to another one
 
-    RealNetwork(Segment&, Scheduler&);
+    // `clock`: instead of the session's, for tests that play several processes.
+    RealNetwork(Segment&, Scheduler&, const Nanos* clock = nullptr);
     ~RealNetwork() override;
     void activate(Source& source, Nanos now) override;
 
@@ -84,6 +85,8 @@ private:
         scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what));
     }
 
+    const Nanos* const clock_;
+    const uint32_t slot_; // of this process
     std::vector<Port> port_state_;
     Transit* free_transits_ = nullptr;
     Engine* free_engines_ = nullptr;

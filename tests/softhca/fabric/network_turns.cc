@@ -18,6 +18,38 @@ Nanos reserve(std::atomic<uint64_t>& busy_until, Nanos from, Nanos length) {
     }
 }
 
+// Reserves at the end, and remembers the time that is left unused before.
+Nanos Turns::append(LinkState& link, Nanos ready, Nanos length) {
+    uint64_t busy = link.busy_until.load(std::memory_order_relaxed);
+    Nanos start;
+    do start = std::max<Nanos>(ready, busy);
+    while (!link.busy_until.compare_exchange_weak(busy, start + length, std::memory_order_acq_rel));
+    if (start <= busy) return start;
+    // Several processes may do this at once; then some of it is forgotten.
+    LinkTurns& t = link.turns;
+    const uint64_t gap = start - busy;
+    uint64_t idle = t.idle.load(std::memory_order_relaxed), from = t.idle_from.load(std::memory_order_relaxed);
+    if (gap >= kMaxBank || start > from + 4 * kMaxBank) {
+        idle = 0;
+        from = start - std::min(gap, kMaxBank);
+    } else if (start > from + 2 * kMaxBank) { // forget the older half
+        idle /= 2;
+        from += kMaxBank;
+    }
+    t.idle.store(std::min(idle + gap, start - from), std::memory_order_relaxed);
+    t.idle_from.store(from, std::memory_order_relaxed);
+    t.idle_to.store(start, std::memory_order_relaxed);
+    return start;
+}
+
+// Is there unused time for `length` ns between `ready` and the last gap?
+bool Turns::idle_at(const LinkTurns& t, Nanos ready, Nanos length) {
+    const uint64_t to = t.idle_to.load(std::memory_order_relaxed), from = t.idle_from.load(std::memory_order_relaxed);
+    if (ready + length > to || to <= from) return false;
+    const uint64_t idle = t.idle.load(std::memory_order_relaxed);
+    return ready <= from ? idle >= length && ready + kMaxBank > from : idle * (to - ready) / (to - from) >= length;
+}
+
 // False: it is taken for long (its holder is stopped, or waits for a core): then there is no order for once.
 bool Turns::lock(LinkTurns& t) {
     for (int i = 0; i < kSpins; ++i) {
@@ -55,6 +87,8 @@ LinkTurns::Turn* Turns::join(uint32_t link, Nanos due, Nanos length) {
         t.tag = turns.clock;
         t.due.store(due, std::memory_order_relaxed);
         t.period = t.length = std::max<Nanos>(length, 1);
+        t.cost = t.length;
+        t.weight = 1;
         t.bank = 0;
         entries_.push_back({link, i, due});
         return &t;
@@ -89,7 +123,8 @@ void Turns::trim(Turn& t, Nanos ready, Nanos length) {
 }
 
 // Reserves for those who should have been served before us.
-void Turns::serve_others(LinkTurns& turns, std::atomic<uint64_t>& busy_until, Nanos ready, Nanos length, uint64_t tag) {
+void Turns::serve_others(LinkState& link, Nanos ready, Nanos length, uint64_t tag) {
+    LinkTurns& turns = link.turns;
     for (bool again = true; again;) {
         again = false;
         for (Turn& t : turns.turn) {
@@ -98,27 +133,39 @@ void Turns::serve_others(LinkTurns& turns, std::atomic<uint64_t>& busy_until, Na
             const bool before_us = due <= ready && t.tag <= tag;
             const bool behind = due <= ready + length && t.tag + length / 2 < tag;
             if (!before_us && !behind) continue;
-            const Nanos busy = busy_until.load(std::memory_order_relaxed);
+            const Nanos busy = link.busy_until.load(std::memory_order_relaxed);
             if (t.bank != 0 && std::max(busy, due) > t.bank_from + kMaxBank) continue; // does not come
             if (t.bank == 0 && busy > due + kMaxBank) continue;
-            const Nanos start = reserve(busy_until, due, t.length);
+            const Nanos start = append(link, due, t.length);
             if (t.bank == 0) t.bank_from = start;
             t.bank += t.length;
             t.bank_to = start + t.length;
-            t.tag = std::max(t.tag, turns.clock - std::min(turns.clock, 2 * length)) + t.length;
+            t.tag = std::max(t.tag, turns.clock - std::min(turns.clock, 2 * length)) + t.cost;
             t.due.store(due + t.period, std::memory_order_relaxed);
             again = true;
         }
     }
 }
 
-Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, uint32_t weight) {
+Turns::Share Turns::port_share(uint32_t first_link) {
+    LinkTurns& turns = seg_.link(first_link).turns;
+    if (entries_.empty() || turns.members.load(std::memory_order_relaxed) < 2) return {};
+    Share s{0, 0};
+    for (const Turn& t : turns.turn) { // unlocked: an estimate
+        if (t.owner == 0) continue;
+        s.of += t.weight;
+        if (t.owner == self_) s.part = t.weight;
+    }
+    return s.part == 0 ? Share{} : s;
+}
+
+Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, Share share) {
     LinkState& state = seg_.link(link);
     LinkTurns& turns = state.turns;
     if (turns.members.load(std::memory_order_relaxed) == 0 && state.busy_until.load(std::memory_order_relaxed) <= ready)
         [[likely]]
-        return reserve(state.busy_until, ready, length); // nobody waits
-    if (!lock(turns)) return reserve(state.busy_until, ready, length);
+        return append(state, ready, length); // nobody waits
+    if (!lock(turns)) return append(state, ready, length);
     Turn* me = find(link);
     Nanos start;
     if (me) trim(*me, ready, length);
@@ -130,16 +177,21 @@ Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, uint32_t weight) {
             me->bank_from += (me->bank_to - me->bank_from) * length / me->bank;
             me->bank -= length;
         }
+    } else if (idle_at(turns, ready, length)) {
+        turns.idle.fetch_sub(length, std::memory_order_relaxed);
+        start = ready;
     } else {
         if (me) me->bank = 0; // too little to be of use
         const uint64_t least = turns.clock - std::min(turns.clock, 2 * length);
         const uint64_t tag = me ? std::max(me->tag, least) : turns.clock;
-        serve_others(turns, state.busy_until, ready, length, tag);
-        start = reserve(state.busy_until, ready, length);
+        serve_others(state, ready, length, tag);
+        start = append(state, ready, length);
         if (start > ready && !me) me = join(link, start + length, length);
         if (start > ready && me) {
             turns.clock = std::max(turns.clock, tag);
-            me->tag = tag + std::max<uint64_t>(1, length / weight);
+            me->tag = tag + std::max<uint64_t>(1, length * share.of / share.part);
+            me->cost = me->tag - tag;
+            me->weight = share.part;
             me->length = std::max<Nanos>(1, length);
         } else if (me)
             leave(link);
@@ -148,15 +200,16 @@ Nanos Turns::take(uint32_t link, Nanos ready, Nanos length, uint32_t weight) {
     return start;
 }
 
-Nanos Turns::available(uint32_t link, Nanos ready) {
+Nanos Turns::available(uint32_t link, Nanos ready, Nanos length) {
     LinkState& state = seg_.link(link);
-    if (!entries_.empty())
-        for (const Entry& e : entries_)
-            if (e.link == link) {
-                const Turn& t = state.turns.turn[e.index]; // unlocked: an estimate
-                if (t.owner == self_ && t.bank != 0 && ready <= t.bank_to) return std::max(ready, t.bank_from);
-            }
-    return std::max<Nanos>(ready, state.busy_until.load(std::memory_order_relaxed));
+    const Nanos busy = state.busy_until.load(std::memory_order_relaxed);
+    if (busy <= ready || idle_at(state.turns, ready, length)) return ready;
+    for (const Entry& e : entries_)
+        if (e.link == link) {
+            const Turn& t = state.turns.turn[e.index]; // unlocked: an estimate
+            if (t.owner == self_ && t.bank != 0 && ready <= t.bank_to) return std::max(ready, t.bank_from);
+        }
+    return busy;
 }
 
 void Turns::wait(uint32_t link, Nanos due, Nanos length) {
@@ -164,7 +217,10 @@ void Turns::wait(uint32_t link, Nanos due, Nanos length) {
     if (!lock(turns)) return;
     Turn* me = find(link);
     if (!me) me = join(link, due, length);
-    if (me) me->due.store(due, std::memory_order_relaxed);
+    if (me) {
+        trim(*me, due, length); // else others would think that it never comes for it
+        me->due.store(due, std::memory_order_relaxed);
+    }
     turns.lock.release();
 }
 

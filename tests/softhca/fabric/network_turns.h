@@ -6,8 +6,13 @@
 // reservation (due). Whoever reserves the link first reserves for registered competitors that are due before and have
 // been served no more: they find that time in their bank when their threads run, and use it although it is in the past
 // by then. So nobody waits for anybody, and the shares are exact as long as no thread is late by more than kMaxBank; a
-// port that is (a stopped process) gets no more, and the others go on without it. At most kLinkTurns competitors of a
-// link are ordered; more just compete. One per process and port; under Engine::mutex.
+// port that is (a stopped process) gets no more, and the others go on without it.
+//
+// Link time that nobody has reserved is remembered too (as so many ns of a span of time), so that a late chunk can
+// still have it although later chunks have moved busy_until on.
+//
+// At most kLinkTurns competitors of a link are ordered; more just compete. One per process and port; under
+// Engine::mutex.
 #pragma once
 #include <vector>
 
@@ -17,15 +22,22 @@ namespace softhca {
 
 class Turns {
 public:
-    static constexpr Nanos kMaxBank = 10'000'000; // ns of link history
+    static constexpr Nanos kMaxBank = 10'000'000; // ns of link history that are remembered
 
-    Turns(Segment& seg, uint32_t port) : seg_(seg), self_(uint64_t{g_self_slot + 1} << 32 | port) {}
+    Turns(Segment& seg, uint32_t slot, uint32_t port) : seg_(seg), self_(uint64_t{slot + 1} << 32 | port) {}
 
-    // Reserves `length` ns of the link at or after `ready` and returns the start. `weight`: number of sources that the
-    // port's turn stands for.
-    Nanos take(uint32_t link, Nanos ready, Nanos length, uint32_t weight);
+    // A process's part of what a link gives: all its queue pairs against all others at the first link; behind that, the
+    // port counts as one, like a switch input.
+    struct Share {
+        uint64_t part = 1, of = 1;
+    };
+    // The part of this process at its port, whose link is `first_link`.
+    [[nodiscard]] Share port_share(uint32_t first_link);
+
+    // Reserves `length` ns of the link at or after `ready` and returns the start.
+    Nanos take(uint32_t link, Nanos ready, Nanos length, Share share);
     // The earliest time that a reservation could have now, apart from other competitors.
-    [[nodiscard]] Nanos available(uint32_t link, Nanos ready);
+    [[nodiscard]] Nanos available(uint32_t link, Nanos ready, Nanos length);
 
     // The port can't reserve this link before `due`; it keeps or takes its place there.
     void wait(uint32_t link, Nanos due, Nanos length);
@@ -51,7 +63,9 @@ private:
     void leave(uint32_t link);
     bool lock(LinkTurns& t);
     static void trim(Turn& t, Nanos ready, Nanos length);
-    void serve_others(LinkTurns& turns, std::atomic<uint64_t>& busy_until, Nanos ready, Nanos length, uint64_t tag);
+    static Nanos append(LinkState& link, Nanos ready, Nanos length);
+    static bool idle_at(const LinkTurns& t, Nanos ready, Nanos length);
+    void serve_others(LinkState& link, Nanos ready, Nanos length, uint64_t tag);
 
     Segment& seg_;
     const uint64_t self_;
@@ -59,7 +73,7 @@ private:
     std::vector<Entry> entries_; // links where this port is registered, as far as it knows
 };
 
-// Reserves `length` ns at or after `from`, for whoever comes first: returns the start.
+// Reserves `length` ns at or after `from` behind everything else, and returns the start.
 Nanos reserve(std::atomic<uint64_t>& busy_until, Nanos from, Nanos length);
 
 } // namespace softhca

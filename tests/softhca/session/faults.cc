@@ -123,7 +123,7 @@ void apply_to_port(Segment& seg, uint32_t port, const FaultCommand& c) {
     if (c.verb == FaultVerb::loopback_fails)
         p.loopback_fails = static_cast<uint32_t>(c.value);
     else if (c.verb == FaultVerb::port_up)
-        p.admin_down = 0;
+        bring_up(seg, port);
     else if (c.verb == FaultVerb::port_down && !c.at_packet)
         p.admin_down = 1;
     else

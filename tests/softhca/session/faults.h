@@ -1,6 +1,6 @@
 // The fault language: one parser and one executor for the command line and for fault scripts.
 //
-//   port down|up PORT                      the port PORT_ERR / PORT_ACTIVE events; up: its cable, too
+//   port down|up PORT                      PORT_ERR / PORT_ACTIVE events; up: with its cable
 //   link down|up A B                       every cable between A and B, by the names of the fabric file
 //   drop|corrupt|ack-drop PERCENT TARGET   of the packets; corrupt = dropped by the CRC check; 0 % ends it
 //   delay TIME TARGET                      added to every packet

@@ -42,10 +42,6 @@ void end_poll(ibv_cq_ex* p) {
     if (cq.cursor) cq.engine->consume_cqe(cq);
     cq.cursor = nullptr;
     cq.empty_polls = 0;
-    if (cq.rec->has_channel) {
-        cq.rec->polling.store(0, std::memory_order_relaxed);
-        cq.engine->fire_if_armed(cq);
-    }
     if (!cq.single_threaded) cq.poll_lock.unlock();
 }
 

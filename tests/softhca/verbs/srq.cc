@@ -67,9 +67,8 @@ int resize(Context& c, Srq& srq, uint32_t max_wr) {
     auto* to_ring = process.seg().at<uint32_t>(ring);
     auto* to_pool = process.seg().at<char>(pool);
     (void)r.lock.acquire(); // consumers of any process stand still
-    // Also taken positions whose completions are not polled yet name ring slots: copy one full turn.
-    const uint64_t tail = r.tail.load(), first = tail > r.mask ? tail - r.mask - 1 : 0;
-    for (uint64_t at = first; at != tail; ++at) to_ring[at & mask] = q.ring[at & r.mask];
+    const uint64_t tail = r.tail.load();
+    for (uint64_t at = r.head.load(); at != tail; ++at) to_ring[at & mask] = q.ring[at & r.mask];
     __builtin_memcpy(to_pool, q.pool, uint64_t{r.entries} * r.stride);
     const Off old_ring = r.ring, old_pool = r.pool;
     const uint64_t old_ring_bytes = (uint64_t{r.mask} + 1) * sizeof(uint32_t);

@@ -24,6 +24,13 @@ namespace ucx_mp::schedule::test {
 inline constexpr double kGb = 1.0 / 8; // 1 Gb/s in bytes/ns
 inline constexpr double kMs = 1e6;
 
+// Unoptimised and sanitized builds look for mistakes in the code, not in the policies: fewer runs, shorter.
+#ifdef NDEBUG
+inline constexpr bool kQuick = false;
+#else
+inline constexpr bool kQuick = true;
+#endif
+
 struct Network {
     struct Route {
         double rate = 8 * kGb;

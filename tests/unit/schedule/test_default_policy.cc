@@ -150,6 +150,20 @@ BOOST_AUTO_TEST_CASE(slow_path_gets_small_chunks_and_never_the_tail) {
     BOOST_TEST(bytes.count(1) == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(tail_waits_for_the_fast_path) {
+    // The fast path's window is full and 20000 bytes are left: it will be done with them in 404 us, the slow one with
+    // its least piece in 821 us.
+    Peer peer("spray", weighted_paths({1, 0.005}));
+    Transfer transfer{3 * 128000 + 20000};
+    auto bytes = bytes_by_path(drain(peer, transfer, 1));
+    BOOST_TEST(bytes[0] == 3 * 128000u);
+    BOOST_TEST(bytes.count(1) == 0u);
+    peer.scheduler.observe({0, Direction::write, 128000, 128000, 1, 130001});
+    bytes = bytes_by_path(drain(peer, transfer, 130001));
+    BOOST_TEST(bytes[0] == 20000u);
+    BOOST_TEST(transfer.remaining() == 0u);
+}
+
 BOOST_AUTO_TEST_CASE(a_path_with_room_may_ask_for_itself) {
     Peer peer("spray", equal_paths(3));
     Transfer transfer{kMiB};

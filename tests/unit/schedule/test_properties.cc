@@ -32,6 +32,12 @@ const char* const kPolicies[] = {"default",
                                  "even:alignment=4096,min_stripe=16K",
                                  "default:min_stripe=64K,min_chunk=64,alignment=1"};
 
+#ifdef NDEBUG
+constexpr unsigned kRuns = 30, kMessages = 2000;
+#else
+constexpr unsigned kRuns = 6, kMessages = 500; // unoptimised, sanitized
+#endif
+
 unsigned seed() {
     if (const char* s = std::getenv("UCX_MP_TEST_SEED")) return unsigned(std::atoi(s));
     return unsigned(std::chrono::system_clock::now().time_since_epoch().count() % 1000000);
@@ -231,7 +237,7 @@ BOOST_AUTO_TEST_CASE(books_balance_and_stripes_cover) {
     const unsigned first = seed();
     BOOST_TEST_MESSAGE("seed " << first);
     for (const char* name : kPolicies) {
-        for (unsigned s = first; s < first + 30; ++s) {
+        for (unsigned s = first; s < first + kRuns; ++s) {
             const std::string wrong = Run(name, s).go(1500);
             BOOST_TEST_REQUIRE(wrong == "", name << ", UCX_MP_TEST_SEED=" << s << ": " << wrong);
         }
@@ -244,7 +250,7 @@ BOOST_AUTO_TEST_CASE(no_usable_path_is_skipped_for_ever) {
     for (const char* name : kPolicies) {
         const PolicyConfig config = policy(name);
         if (config.kind == PolicyKind::binding || config.n_paths != 0) continue; // that's what they are for
-        for (unsigned s = first; s < first + 10; ++s) {
+        for (unsigned s = first; s < first + kRuns / 3; ++s) {
             Random rnd(s);
             const unsigned n = 2 + unsigned(rnd.below(11));
             std::vector<PathSetup> setup(n, {1, 1, 2000, PathState::up});
@@ -256,7 +262,7 @@ BOOST_AUTO_TEST_CASE(no_usable_path_is_skipped_for_ever) {
             for (int phase = 0; phase < 6; ++phase) {
                 for (double& v : speed) v = 1.0 / double(1 + rnd.below(50)); // whoever was slow may be fast now
                 PathMask used = 0;
-                for (int i = 0; i < 2000; ++i) {
+                for (unsigned i = 0; i < kMessages; ++i) {
                     const std::uint64_t size = 32768 + rnd.below(1 << 20);
                     std::vector<Stripe> stripes;
                     std::vector<Nanos> free(n, now);

@@ -1,6 +1,6 @@
 // The real-time fabric model: rates in spite of late threads, fairness between processes, no dependence on stopped
-// ones. Times are real and the machine may be busy, so a measurement may be repeated (attempts()); what is right
-// succeeds once.
+// ones. Most cases play the processes' threads in one thread on a clock of their own, so that lateness is under
+// control; at the end some run for real, with wide bounds.
 #define BOOST_TEST_MODULE network_real
 #include <boost/test/unit_test.hpp>
 
@@ -24,80 +24,7 @@ namespace {
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kChunkNs = Flow::kChunk;
 constexpr Nanos kMs = 1'000'000;
-
-// One process's view: its scheduler and network, driven by spinning, with pauses if asked for.
-struct Driver {
-    explicit Driver(Segment& s) : seg(s), net(make_real_network(s, scheduler)) {}
-    [[nodiscard]] Nanos now() const { return scaled_now(seg.tsc); }
-    void run(Nanos until, const std::function<void()>& idle = cpu_relax) {
-        while (now() < until) {
-            if (scheduler.next_due() <= now())
-                scheduler.fire_next();
-            else
-                idle();
-        }
-    }
-    Segment& seg;
-    Scheduler scheduler;
-    std::unique_ptr<Network> net;
-};
-
-// Results of child processes.
-struct Shared {
-    std::atomic<int> ready;
-    std::atomic<Nanos> start;
-    std::atomic<uint64_t> bytes[4];
-};
-
-// Runs `body(driver, start)` in a child that uses process slot `slot`; all children start at the same time.
-pid_t spawn(TestSegment& seg, Shared& shared, uint32_t slot, const std::function<void(Driver&, Nanos)>& body) {
-    const pid_t pid = fork();
-    if (pid != 0) return pid;
-    set_self(&*seg, slot);
-    Driver driver(*seg);
-    shared.ready.fetch_add(1);
-    while (shared.start.load() == 0) sched_yield();
-    driver.run(shared.start);
-    body(driver, shared.start);
-    _exit(0);
-}
-
-void start_when_ready(TestSegment& seg, Shared& shared, int children) {
-    while (shared.ready.load() < children) usleep(100);
-    shared.start = scaled_now(seg->tsc) + 5 * kMs;
-}
-
-struct Children {
-    explicit Children(TestSegment& s) : seg(s), shared(*new (map()) Shared{}) {}
-    ~Children() {
-        for (const pid_t p : pids) kill(p, SIGKILL);
-        wait_all();
-        munmap(&shared, sizeof(Shared));
-    }
-    static void* map() {
-        return mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    }
-    // A child that sends large messages for `duration`; its delivered bytes are in shared.bytes[slot].
-    void sender(uint32_t port, uint32_t dlid, Nanos duration, std::function<void()> idle = sched_yield) {
-        const auto slot = static_cast<uint32_t>(pids.size());
-        pids.push_back(spawn(seg, shared, slot, [=, this](Driver& d, Nanos start) {
-            Flow f(port, dlid, 4 * kMiB, 1'000'000, 100 + slot);
-            d.net->activate(f, start);
-            for (Nanos t = start; t < start + duration; t += kMs) {
-                d.run(t + kMs, idle);
-                shared.bytes[slot] = f.bytes;
-            }
-        }));
-    }
-    void start() { start_when_ready(seg, shared, static_cast<int>(pids.size())); }
-    void wait_all() {
-        for (const pid_t p : pids) waitpid(p, nullptr, 0);
-        pids.clear();
-    }
-    TestSegment& seg;
-    Shared& shared;
-    std::vector<pid_t> pids;
-};
+constexpr Nanos kStart = 1000 * kMs;
 
 struct Dumbbell : SmallFabric {
     explicit Dumbbell(Wire edge = {}, Wire middle = {}, Costs costs = {}) {
@@ -109,234 +36,388 @@ struct Dumbbell : SmallFabric {
     uint32_t ports[4], trunk;
 };
 
-// Descheduled now and then: for 0.1 to `most` ms, one time in `often` calls.
-std::function<void()> sleepy(int often, int most_us) {
-    return [=, random = std::mt19937(42)]() mutable {
-        if (random() % static_cast<uint32_t>(often) == 0)
-            usleep(100 + random() % static_cast<uint32_t>(most_us));
-        else
-            sched_yield();
-    };
-}
+// How late a thread is: it sleeps (or lost its core) once in `often` events, for up to `longest`.
+struct Habit {
+    uint32_t often = 0; // 0: never
+    Nanos longest = 0;
+    Nanos jitter = 500; // always, up to
+};
 
-// Repeats a measurement that other load on the machine may spoil.
-void attempts(const char* what, const std::function<bool()>& measure) {
-    bool good = false;
-    for (int i = 0; i < 8 && !good; ++i) good = measure();
-    BOOST_TEST(good, what);
-}
+// Processes of one session on a common clock.
+class Play {
+public:
+    explicit Play(SmallFabric& fabric) : seg(fabric.build(), false) {}
+
+    struct Actor {
+        Habit habit;
+        Scheduler scheduler;
+        std::unique_ptr<Network> net;
+        Nanos asleep_until = 0;
+    };
+    Actor& process(Habit habit = {}) {
+        set_self(&*seg, static_cast<uint32_t>(actors_.size()));
+        Actor& a = *actors_.emplace_back(std::make_unique<Actor>());
+        a.habit = habit;
+        a.net = std::make_unique<RealNetwork>(*seg, a.scheduler, &now);
+        return a;
+    }
+    // A flow of 4 MiB messages without end.
+    Flow& flow(Actor& a, uint32_t port, uint32_t dlid, uint64_t bytes = 4 * kMiB, uint64_t messages = 1'000'000) {
+        flows_.push_back(
+            std::make_unique<Flow>(port, dlid, bytes, messages, 100 + static_cast<uint32_t>(flows_.size())));
+        a.net->activate(*flows_.back(), now);
+        return *flows_.back();
+    }
+    void run(Nanos until) {
+        for (;;) {
+            Actor* next = nullptr;
+            Nanos when = until;
+            for (const auto& a : actors_) {
+                const Nanos t = std::max(a->scheduler.next_due(), a->asleep_until);
+                if (t < when) {
+                    when = t;
+                    next = a.get();
+                }
+            }
+            if (!next) break;
+            now = std::max(now, when + (next->habit.jitter ? random_() % next->habit.jitter : 0));
+            while (next->scheduler.next_due() <= now) {
+                next->scheduler.fire_next();
+                now += 200; // work takes time
+            }
+            if (next->habit.often != 0 && random_() % next->habit.often == 0)
+                next->asleep_until = now + random_() % next->habit.longest;
+        }
+        now = std::max(now, until);
+    }
+    static void settle(Flow& f, Play& p) {
+        while (!f.done() || f.net_ready) p.run(p.now + 1000);
+    }
+
+    TestSegment seg;
+    Nanos now = kStart;
+
+private:
+    std::mt19937 random_{42};
+    std::vector<std::unique_ptr<Actor>> actors_;
+    std::vector<std::unique_ptr<Flow>> flows_; // before the networks that use them go
+};
 
 bool near(double value, double expected, double tolerance) {
     if (std::abs(value - expected) <= tolerance) return true;
-    BOOST_TEST_MESSAGE("  " << value << " instead of " << expected << " +- " << tolerance);
+    BOOST_TEST_MESSAGE(value << " instead of " << expected << " +- " << tolerance);
     return false;
 }
+
+double d(uint64_t x) { return static_cast<double>(x); }
 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(a_flow_gets_the_rate_of_its_link) {
-    for (const bool late : {false, true})
-        attempts(late ? "late thread" : "thread in time", [=] {
-            Dumbbell d;
-            TestSegment seg(d.build(), false);
-            set_self(&*seg, 0);
-            Driver driver(*seg);
-            Flow f(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1000);
-            const Nanos start = driver.now();
-            driver.net->activate(f, start);
-            driver.run(start + 300 * kMs, late ? sleepy(20, 2000) : std::function<void()>(cpu_relax));
-            BOOST_TEST(f.in_order);
-            BOOST_TEST(f.injected_first);
-            return near(static_cast<double>(f.bytes), 299e6, 1.5e6);
-        });
+    for (const Habit habit : {Habit{}, Habit{.jitter = 50'000}, Habit{.often = 20, .longest = 3 * kMs}}) {
+        Dumbbell net;
+        Play play(net);
+        const Flow& f = play.flow(play.process(habit), net.ports[0], net.lid(net.ports[2]));
+        play.run(kStart + 1000 * kMs);
+        BOOST_TEST(near(d(f.bytes), 998e6, 2.1e6));
+        BOOST_TEST(f.in_order);
+        BOOST_TEST(f.injected_first);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(no_burst_after_a_long_pause) {
-    Dumbbell d;
-    TestSegment seg(d.build(), false);
-    set_self(&*seg, 0);
-    Driver driver(*seg);
-    Flow f(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1000);
-    const Nanos start = driver.now();
-    driver.net->activate(f, start);
-    driver.run(start + 10 * kMs);
-    usleep(50'000);
+    Dumbbell net;
+    Play play(net);
+    Play::Actor& process = play.process();
+    const Flow& f = play.flow(process, net.ports[0], net.lid(net.ports[2]));
+    play.run(kStart + 10 * kMs);
     const uint64_t before = f.bytes;
-    const Nanos resumed = driver.now();
-    driver.run(resumed + 10 * kMs);
-    const double passed = static_cast<double>(driver.now() - resumed + RealNetwork::kMaxLag);
-    BOOST_TEST(static_cast<double>(f.bytes - before) < passed + 2 * kChunkNs);
-    BOOST_TEST(f.bytes - before > 5e6);
+    process.asleep_until = play.now + 50 * kMs;
+    play.run(kStart + 70 * kMs);
+    BOOST_TEST(near(d(f.bytes - before), 10e6 + d(RealNetwork::kMaxLag), 1e5));
 }
 
 BOOST_AUTO_TEST_CASE(latency) {
-    Dumbbell d({.latency_ns = 20'000});
-    TestSegment seg(d.build(), false);
-    set_self(&*seg, 0);
-    Driver driver(*seg);
-    Flow one(d.ports[0], d.lid(d.ports[2]), 64, 1);
-    const Nanos start = driver.now();
-    driver.net->activate(one, start);
-    driver.run(start + kMs);
-    BOOST_TEST(one.last_arrival == start + 40'000 + 100 + 64); // model time, however late the thread was
-    BOOST_TEST(driver.net->control(d.ports[0], d.lid(d.ports[2]), 30, 5, true) == 5u + 40'100 + 30);
+    Dumbbell net({.latency_ns = 20'000});
+    Play play(net);
+    Play::Actor& process = play.process({.often = 1, .longest = 100'000});
+    Flow& one = play.flow(process, net.ports[0], net.lid(net.ports[2]), 64, 1);
+    Play::settle(one, play);
+    BOOST_TEST(one.last_arrival == kStart + 40'000 + 100 + 64); // model time, however late the thread was
+    BOOST_TEST(process.net->control(net.ports[0], net.lid(net.ports[2]), 30, 5, true) == 5u + 40'100 + 30);
 }
 
 BOOST_AUTO_TEST_CASE(a_small_message_passes_large_ones) {
-    for (const uint32_t engines : {0u, 1u})
-        attempts("small message", [=] {
-            Dumbbell d({}, {}, {.engines_per_port = engines});
-            TestSegment seg(d.build(), false);
-            set_self(&*seg, 0);
-            Driver driver(*seg);
-            Flow large(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1000);
-            driver.net->activate(large, driver.now());
-            int within = 0;
-            for (int i = 0; i < 100; ++i) {
-                driver.run(driver.now() + 100'000);
-                Flow small(d.ports[0], d.lid(d.ports[2]), 64, 1, 300);
-                const Nanos posted = driver.now();
-                driver.net->activate(small, posted);
-                while (!small.done() || small.net_ready) driver.run(driver.now() + 1000);
-                if (small.last_arrival - posted <= 2 * kChunkNs + 3 * 100 + 1000) ++within;
-            }
-            return near(within, 100, 3); // the others met a thread that was late
-        });
+    for (const uint32_t engines : {0u, 1u}) {
+        Dumbbell net({}, {}, {.engines_per_port = engines});
+        Play play(net);
+        Play::Actor& process = play.process();
+        play.flow(process, net.ports[0], net.lid(net.ports[2]));
+        for (int i = 0; i < 200; ++i) {
+            play.run(play.now + 100'000 + i * 100);
+            const Nanos posted = play.now;
+            Flow& small = play.flow(process, net.ports[0], net.lid(net.ports[2]), 64, 1);
+            Play::settle(small, play);
+            BOOST_TEST(small.last_arrival - posted <= 2 * kChunkNs + 3 * 100 + 1000);
+        }
+    }
 }
 
 BOOST_AUTO_TEST_CASE(queue_pairs_of_a_process_share_equally) {
-    for (const uint32_t engines : {0u, 2u})
-        attempts("two queue pairs", [=] {
-            Dumbbell d({}, {}, {.engines_per_port = engines});
-            TestSegment seg(d.build(), false);
-            set_self(&*seg, 0);
-            Driver driver(*seg);
-            Flow a(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1000), b(d.ports[0], d.lid(d.ports[3]), kMiB, 4000, 101);
-            Flow c(d.ports[1], d.lid(d.ports[3]), kMiB, 4000, 102); // competes for the trunk
-            const Nanos start = driver.now();
-            for (Flow* f : {&a, &b, &c}) driver.net->activate(*f, start);
-            driver.run(start + 200 * kMs);
-            const auto x = static_cast<double>(a.bytes), y = static_cast<double>(b.bytes);
-            const double all = x + y + static_cast<double>(c.bytes);
-            // The ports share the trunk, the queue pairs share the port.
-            return near(all, 199.5e6, 1e6) && near(x / (x + y), 0.5, 0.01) && near((x + y) / all, 0.5, 0.02);
-        });
+    for (const uint32_t engines : {0u, 2u}) {
+        Dumbbell net({}, {}, {.engines_per_port = engines});
+        Play play(net);
+        Play::Actor& process = play.process();
+        const Flow& a = play.flow(process, net.ports[0], net.lid(net.ports[2]));
+        const Flow& b = play.flow(process, net.ports[0], net.lid(net.ports[3]), kMiB);
+        const Flow& c = play.flow(process, net.ports[1], net.lid(net.ports[3]), kMiB); // competes for the trunk
+        play.run(kStart + 200 * kMs);
+        const double port = d(a.bytes + b.bytes), all = port + d(c.bytes);
+        BOOST_TEST(near(all, 199.8e6, 3e5));
+        BOOST_TEST(near(d(a.bytes) / port, 0.5, 0.01)); // the queue pairs share the port,
+        BOOST_TEST(near(port / all, 0.5, 0.02));        // the ports share the trunk
+    }
 }
 
 BOOST_AUTO_TEST_CASE(processes_share_a_link_equally) {
-    struct Case {
-        const char* name;
-        bool same_port, late;
+    const Habit late{.often = 20, .longest = 4 * kMs}, very_late{.often = 3, .longest = 6 * kMs},
+        jittery{.jitter = 30'000};
+    for (const bool same_port : {true, false})
+        for (const auto& [one, two] :
+             {std::pair{Habit{}, Habit{}}, {Habit{}, jittery}, {Habit{}, late}, {late, late}, {Habit{}, very_late}}) {
+            Dumbbell net;
+            Play play(net);
+            const Flow& a = play.flow(play.process(one), net.ports[0], net.lid(net.ports[2]));
+            const Flow& b = play.flow(play.process(two), net.ports[same_port ? 0 : 1], net.lid(net.ports[3]));
+            play.run(kStart + 1000 * kMs);
+            BOOST_TEST_CONTEXT((same_port ? "one port" : "trunk")
+                               << ", sleeps of " << one.longest << ", " << two.longest) {
+                BOOST_TEST(near(d(a.bytes) / d(a.bytes + b.bytes), 0.5, 0.02));
+                BOOST_TEST(near(d(a.bytes + b.bytes), 0.99e9, 0.0101e9));
+            }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(three_processes_and_different_loads) {
+    // Four queue pairs against one on the same port: a fifth each; the third process sends little and gets all it
+    // wants.
+    Dumbbell net;
+    Play play(net);
+    Play::Actor &many = play.process(), &one = play.process({.often = 20, .longest = kMs}), &little = play.process();
+    std::vector<const Flow*> flows;
+    for (int i = 0; i < 4; ++i) flows.push_back(&play.flow(many, net.ports[0], net.lid(net.ports[2])));
+    const Flow& single = play.flow(one, net.ports[0], net.lid(net.ports[2]));
+    uint64_t sum = 0, worst = 0, total = 0;
+    for (int i = 0; i < 100; ++i) {
+        play.run(kStart + (i + 1) * kMs);
+        const Nanos posted = play.now;
+        Flow& small = play.flow(little, net.ports[0], net.lid(net.ports[3]), 64, 1);
+        Play::settle(small, play);
+        worst = std::max(worst, small.last_arrival - posted);
+        total += small.last_arrival - posted;
+    }
+    for (const Flow* f : flows) sum += f->bytes;
+    BOOST_TEST(near(d(single.bytes) / d(sum + single.bytes), 0.2, 0.03));
+    BOOST_TEST(total / 100 < 8 * kChunkNs); // a round of the others
+    BOOST_TEST(worst < 12 * kChunkNs);      // and what is kept for the late one
+    BOOST_TEST_MESSAGE("small message " << total / 100 << " ns, at most " << worst);
+}
+
+BOOST_AUTO_TEST_CASE(a_process_that_does_not_come_back) {
+    for (const bool same_port : {true, false}) {
+        Dumbbell net;
+        Play play(net);
+        Play::Actor &runs = play.process(), &stops = play.process();
+        const Flow& a = play.flow(runs, net.ports[0], net.lid(net.ports[2]));
+        const Flow& b = play.flow(stops, net.ports[same_port ? 0 : 1], net.lid(net.ports[3]));
+        play.run(kStart + 100 * kMs);
+        const uint64_t a0 = a.bytes, b0 = b.bytes;
+        stops.asleep_until = play.now + 200 * kMs;
+        play.run(kStart + 300 * kMs);
+        BOOST_TEST(
+            near(d(a.bytes - a0), 200e6 - d(Turns::kMaxBank) / 2, 1e6)); // what was kept for the other, and no more
+        BOOST_TEST(d(b.bytes - b0) < 1e5);
+        const uint64_t a1 = a.bytes, b1 = b.bytes;
+        play.run(kStart + 500 * kMs);
+        BOOST_TEST(near(d(a.bytes - a1), 100e6, 5e6)); // shared again
+        BOOST_TEST(near(d(b.bytes - b1), 100e6, 5e6));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(back_pressure_reaches_the_sources) {
+    Dumbbell net;
+    Play play(net);
+    Play::Actor& process = play.process();
+    const Flow& a = play.flow(process, net.ports[0], net.lid(net.ports[2]));
+    const Flow& b = play.flow(process, net.ports[1], net.lid(net.ports[2]));
+    play.run(kStart + 100 * kMs);
+    BOOST_TEST(play.seg->link(net.trunk).busy_until.load() < play.now + 32768 + 3 * kChunkNs);
+    BOOST_TEST(play.seg->link(net.trunk).peak_queue_ns.load() <= 32768 + 2 * kChunkNs + 1000);
+    BOOST_TEST(a.in_flight * kChunkNs < 32768 + 3 * kChunkNs);
+    BOOST_TEST(near(d(a.bytes), 50e6, 1e6));
+    BOOST_TEST(near(d(b.bytes), 50e6, 1e6));
+}
+
+BOOST_AUTO_TEST_CASE(adapter_costs) {
+    Dumbbell net({}, {},
+                 {.qp_cache_entries = 8, .qp_cache_miss_ns = 20'000, .message_ns = 10'000, .bus_rate = kGB / 2});
+    Play play(net);
+    Play::Actor& process = play.process();
+    const Flow& large = play.flow(process, net.ports[0], net.lid(net.ports[2]));
+    Flow& small = play.flow(process, net.ports[1], net.lid(net.ports[3]), 64, 1000);
+    play.run(kStart + 20 * kMs);
+    BOOST_TEST(play.seg->device(1).cache_misses.load() == 1u);
+    BOOST_TEST(play.seg->device(1).messages.load() == 1000u);
+    BOOST_TEST(small.bytes == 1000 * 64u);
+    BOOST_TEST(near(d(large.bytes), 10e6, 1e5));
+    // a miss, then message cost and bus time of each
+    BOOST_TEST(near(d(small.last_arrival - kStart), 20e3 + 1000 * (10e3 + 128), 2e3));
+}
+
+BOOST_AUTO_TEST_CASE(faults) {
+    Dumbbell net;
+    Play play(net);
+    Play::Actor& process = play.process();
+    LinkState& trunk = play.seg->link(net.trunk);
+    const auto change = [&](auto&& what) {
+        what();
+        play.seg->fabric.generation++;
     };
-    for (const Case c : {Case{"one port", true, false}, Case{"trunk", false, false},
-                         Case{"one port, one late", true, true}, Case{"trunk, one late", false, true}})
-        attempts(c.name, [=] {
-            Dumbbell d;
-            TestSegment seg(d.build(), false);
+    change([&] { trunk.faults.drop_ppm = 100'000; });
+    Flow& lossy = play.flow(process, net.ports[0], net.lid(net.ports[2]), 4 * kMiB, 5);
+    Play::settle(lossy, play);
+    BOOST_TEST(near(d(lossy.lost_packets) / d(lossy.packets), 0.1, 0.02));
+    BOOST_TEST(trunk.drops.load() == lossy.lost_packets);
+    change([&] {
+        trunk.faults.drop_ppm = 0;
+        trunk.up = 0;
+    });
+    const Nanos start = play.now;
+    Flow& down = play.flow(process, net.ports[0], net.lid(net.ports[2]), 4 * kMiB, 1);
+    Play::settle(down, play);
+    BOOST_TEST(down.lost_packets == down.packets);
+    BOOST_TEST(down.packets == 2048u);
+    BOOST_TEST(down.last_arrival - start >= 4 * kMiB); // the dead route does not take data faster than a live one
+    BOOST_TEST(!process.net->route(net.ports[0], net.lid(net.ports[2])).ok);
+    BOOST_TEST(trunk.drops.load() == lossy.lost_packets + 2048u);
+    // The link goes while a chunk is on its way.
+    change([&] {
+        trunk.up = 1;
+        trunk.faults.delay_ns = 100'000;
+    });
+    Flow& cut = play.flow(process, net.ports[0], net.lid(net.ports[2]), kMiB, 1);
+    play.run(play.now + 500'000);
+    const uint64_t arrived = cut.arrived_chunks;
+    change([&] { trunk.up = 0; });
+    Play::settle(cut, play);
+    BOOST_TEST(arrived > 0u);
+    BOOST_TEST(cut.lost_packets == cut.packets - 4 * arrived);
+}
+
+// ---- real processes, real time
+// ---------------------------------------------------------------------------------------
+
+namespace {
+
+// Results of child processes.
+struct Shared {
+    std::atomic<int> ready;
+    std::atomic<Nanos> start;
+    std::atomic<uint64_t> bytes[4];
+};
+
+class Children {
+public:
+    explicit Children(TestSegment& s) : seg(s), shared(*new (map()) Shared{}) {}
+    ~Children() {
+        for (const pid_t p : pids) kill(p, SIGKILL);
+        wait_all();
+        munmap(&shared, sizeof(Shared));
+    }
+    // A child that sends large messages for `duration`; its delivered bytes are in shared.bytes[slot].
+    void sender(uint32_t port, uint32_t dlid, Nanos duration) {
+        const auto slot = static_cast<uint32_t>(pids.size());
+        const pid_t pid = fork();
+        if (pid != 0) {
+            pids.push_back(pid);
+            return;
+        }
+        set_self(&*seg, slot);
+        Scheduler scheduler;
+        const auto net = make_real_network(*seg, scheduler);
+        Flow f(port, dlid, 4 * kMiB, 1'000'000, 100 + slot);
+        shared.ready.fetch_add(1);
+        while (shared.start.load() == 0) sched_yield();
+        net->activate(f, shared.start);
+        for (Nanos t; (t = scaled_now(seg->tsc)) < shared.start + duration;) {
+            if (scheduler.next_due() <= t)
+                scheduler.fire_next();
+            else
+                sched_yield();
+            shared.bytes[slot] = f.bytes;
+        }
+        _exit(0);
+    }
+    void start() {
+        while (shared.ready.load() < static_cast<int>(pids.size())) usleep(100);
+        shared.start = scaled_now(seg->tsc) + 5 * kMs;
+    }
+    void wait_all() {
+        for (const pid_t p : pids) waitpid(p, nullptr, 0);
+        pids.clear();
+    }
+    TestSegment& seg;
+    Shared& shared;
+    std::vector<pid_t> pids;
+
+private:
+    static void* map() {
+        return mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    }
+};
+
+// Other load on the machine may spoil a measurement; what is right succeeds once.
+void attempts(const char* what, const std::function<bool()>& measure) {
+    bool good = false;
+    for (int i = 0; i < 5 && !good; ++i) good = measure();
+    BOOST_TEST(good, what);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(real_processes_share_a_link) {
+    for (const bool same_port : {true, false})
+        attempts("two processes", [=] {
+            Dumbbell net;
+            TestSegment seg(net.build(), false);
             Children children(seg);
-            children.sender(d.ports[0], d.lid(d.ports[2]), 1000 * kMs);
-            children.sender(d.ports[c.same_port ? 0 : 1], d.lid(d.ports[3]), 1000 * kMs,
-                            c.late ? sleepy(30, 3000) : std::function<void()>(sched_yield));
+            children.sender(net.ports[0], net.lid(net.ports[2]), 500 * kMs);
+            children.sender(net.ports[same_port ? 0 : 1], net.lid(net.ports[3]), 500 * kMs);
             children.start();
             children.wait_all();
-            const auto a = static_cast<double>(children.shared.bytes[0]);
-            const auto b = static_cast<double>(children.shared.bytes[1]);
-            BOOST_TEST_MESSAGE(c.name << ": " << a / 1e6 << " + " << b / 1e6 << " MB/s");
-            return near(a / (a + b), 0.5, 0.02) && near(a + b, 0.995e9, 0.015e9);
+            const double a = d(children.shared.bytes[0]), b = d(children.shared.bytes[1]);
+            BOOST_TEST_MESSAGE(a / 500e3 << " + " << b / 500e3 << " MB/s");
+            BOOST_TEST(a + b < 505e6);
+            return near(a / (a + b), 0.5, 0.1) && a + b > 300e6;
         });
 }
 
 BOOST_AUTO_TEST_CASE(a_stopped_process_stops_nobody_else) {
     attempts("stopped process", [] {
-        Dumbbell d;
-        TestSegment seg(d.build(), false);
+        Dumbbell net;
+        TestSegment seg(net.build(), false);
         Children children(seg);
-        children.sender(d.ports[0], d.lid(d.ports[2]), 700 * kMs);
-        children.sender(d.ports[0], d.lid(d.ports[3]), 700 * kMs);
+        children.sender(net.ports[0], net.lid(net.ports[2]), 600 * kMs);
+        children.sender(net.ports[0], net.lid(net.ports[3]), 600 * kMs);
         children.start();
         usleep(200'000);
         kill(children.pids[1], SIGSTOP);
         const uint64_t before = children.shared.bytes[0];
         usleep(200'000);
-        const uint64_t alone = children.shared.bytes[0] - before;
+        const double alone = d(children.shared.bytes[0] - before);
         kill(children.pids[1], SIGCONT);
         children.wait_all();
-        return near(static_cast<double>(alone), 200e6, 10e6) &&
-               near(static_cast<double>(children.shared.bytes[1]), 250e6, 15e6);
+        BOOST_TEST_MESSAGE(alone / 200e3 << " MB/s alone");
+        return alone > 120e6 && children.shared.bytes[1] > 100'000'000;
     });
-}
-
-BOOST_AUTO_TEST_CASE(back_pressure_reaches_the_sources) {
-    attempts("incast", [] {
-        Dumbbell d;
-        TestSegment seg(d.build(), false);
-        set_self(&*seg, 0);
-        Driver driver(*seg);
-        Flow a(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1000), b(d.ports[1], d.lid(d.ports[2]), 4 * kMiB, 1000, 101);
-        const Nanos start = driver.now();
-        driver.net->activate(a, start);
-        driver.net->activate(b, start);
-        driver.run(start + 100 * kMs);
-        BOOST_TEST(seg->link(d.trunk).busy_until.load() < driver.now() + 32768 + 3 * kChunkNs);
-        BOOST_TEST(seg->link(d.trunk).peak_queue_ns.load() <= 32768 + 2 * kChunkNs + 1000);
-        BOOST_TEST(a.in_flight * kChunkNs < 32768 + 3 * kChunkNs);
-        return near(static_cast<double>(a.bytes), 50e6, 1e6) && near(static_cast<double>(b.bytes), 50e6, 1e6);
-    });
-}
-
-BOOST_AUTO_TEST_CASE(adapter_costs) {
-    attempts("costs", [] {
-        Dumbbell d({}, {},
-                   {.qp_cache_entries = 8, .qp_cache_miss_ns = 20'000, .message_ns = 10'000, .bus_rate = kGB / 2});
-        TestSegment seg(d.build(), false);
-        set_self(&*seg, 0);
-        Driver driver(*seg);
-        Flow large(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1000), small(d.ports[1], d.lid(d.ports[3]), 64, 1000);
-        const Nanos start = driver.now();
-        driver.net->activate(large, start);
-        driver.net->activate(small, start);
-        driver.run(start + 20 * kMs);
-        BOOST_TEST(seg->device(1).cache_misses.load() == 1u);
-        BOOST_TEST(seg->device(1).messages.load() == 1000u);
-        BOOST_TEST(small.bytes == 1000 * 64u);
-        return near(static_cast<double>(large.bytes), 10e6, 2e5) &&
-               // a miss, then message cost and bus time of each
-               near(static_cast<double>(small.last_arrival - start), 20e3 + 1000 * (10e3 + 128), 2e4);
-    });
-}
-
-BOOST_AUTO_TEST_CASE(faults) {
-    Dumbbell d;
-    TestSegment seg(d.build(), false);
-    set_self(&*seg, 0);
-    Driver driver(*seg);
-    seg->link(d.trunk).faults.drop_ppm = 100'000;
-    seg->fabric.generation++;
-    Flow f(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 5);
-    driver.net->activate(f, driver.now());
-    while (!f.done()) driver.run(driver.now() + kMs);
-    BOOST_TEST(near(static_cast<double>(f.lost_packets) / static_cast<double>(f.packets), 0.1, 0.02));
-    seg->link(d.trunk).faults.drop_ppm = 0;
-    seg->link(d.trunk).up = 0;
-    seg->fabric.generation++;
-    Flow down(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1);
-    const Nanos start = driver.now();
-    driver.net->activate(down, start);
-    while (!down.done()) driver.run(driver.now() + kMs);
-    BOOST_TEST(down.lost_packets == down.packets);
-    BOOST_TEST(down.packets == 2048u);
-    BOOST_TEST(down.last_arrival - start >= 4 * kMiB); // the dead route does not take data faster than a live one
-    BOOST_TEST(!driver.net->route(d.ports[0], d.lid(d.ports[2])).ok);
-    BOOST_TEST(seg->link(d.trunk).drops.load() >= 2048u);
-    // On the way when the link goes.
-    seg->link(d.trunk).up = 1;
-    seg->fabric.generation++;
-    Flow cut(d.ports[0], d.lid(d.ports[2]), 4 * kMiB, 1);
-    driver.net->activate(cut, driver.now());
-    driver.run(driver.now() + kMs);
-    seg->link(d.trunk).up = 0;
-    seg->fabric.generation++;
-    while (!cut.done()) driver.run(driver.now() + kMs);
-    BOOST_TEST(cut.lost_packets > 0u);
-    BOOST_TEST(cut.lost_packets + cut.bytes / Flow::kMtu == cut.packets);
 }

@@ -414,6 +414,30 @@ BOOST_AUTO_TEST_CASE(events_reach_other_processes) {
     raise_object_event(s.seg(), board.value, 13, 0);
 }
 
+BOOST_AUTO_TEST_CASE(a_descriptor_that_is_another_file_by_now_gets_nothing) {
+    LocalSession s;
+    Board& board = new_board();
+    const pid_t pid = s.child([&](Process&) {
+        Channel c;
+        if (!open_channel(c)) _exit(1);
+        board.value = c.id;
+        const int rx = c.rx, tx = c.tx;
+        close_channel(c);
+        int other[2];
+        if (pipe(other) != 0 || other[0] != rx || other[1] != tx) _exit(2); // the numbers are used again
+        fcntl(other[0], F_SETFL, O_NONBLOCK);
+        board.ready = 1;
+        if (!wait_until([&] { return board.go.load() == 1; })) _exit(3);
+        char byte;
+        _exit(read(other[0], &byte, 1) < 0 ? 0 : 4);
+    });
+    BOOST_REQUIRE(wait_until([&] { return board.ready.load() == 1; }));
+    const uint64_t message = 1;
+    notify(board.value, &message, sizeof message);
+    board.go = 1;
+    BOOST_TEST(LocalSession::wait_child(pid) == 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_full_or_reused_channel_blocks_nobody) {
     LocalSession s;
     Channel c;

@@ -234,6 +234,7 @@ BOOST_AUTO_TEST_CASE(processes_join_one_session_and_nothing_is_left) {
 BOOST_AUTO_TEST_CASE(a_killed_process_is_cleaned_up_at_once) {
     const std::string name = new_session();
     Command a = player(name), b = player(name);
+    a.ask("slot"); // it is there before b goes
     const std::string slot = b.ask("slot");
     b.ask("claim");
     kill_hard(pid_of(b));
