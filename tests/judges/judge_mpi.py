@@ -73,11 +73,14 @@ def hpcc(ranks, rows, columns):
         for failed in re.findall(r"(\d+) tests completed and failed", result):
             check(failed == "0", f"{failed} residual checks failed")
         check(re.search(r"^WALL .* PASSED ", result, re.M), "PTRANS did not pass")
-        for name in ("PTRANS_residual", "MPIRandomAccess_Errors", "MPIRandomAccess_LCG_Errors"):
+        # RandomAccess among many ranks may lose updates by design of the benchmark (its own limit is 1 %; Open MPI's
+        # TCP loses some here too), so its errors prove nothing about the transport; everything else must be exact.
+        limits = {"PTRANS_residual": 0, "MPIRandomAccess_ErrorsFraction": 0.01, "MPIRandomAccess_LCG_ErrorsFraction": 0.01}
+        for name, limit in limits.items():
             value = re.search(rf"^{name}=(.*)$", result, re.M)
-            check(value and float(value[1]) == 0, f"{name} is not 0")
-        for errors in re.findall(r"Found (\d+) errors", result) + re.findall(r"Node\(s\) with error (\d+)", result):
-            check(errors == "0", f"{errors} errors in RandomAccess, STREAM or FFT")
+            check(value and float(value[1]) <= limit, f"{name} is not <= {limit}")
+        for errors in re.findall(r"Node\(s\) with error (\d+)", result):
+            check(errors == "0", f"{errors} nodes with errors in STREAM, FFT or single RandomAccess")
     return run
 
 

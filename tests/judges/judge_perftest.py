@@ -76,7 +76,8 @@ for kind in ("rc", "dc"):
     connection = ("-c", kind.upper())
     add(f"read_lat_{kind}", "read_lat", *connection, size=SMALL)
     add(f"read_bw_{kind}", "read_bw", *connection, size=LARGE)
-    add(f"read_lat_{kind}_events", "read_lat", *connection, "-e", size=SMALL)
+    if kind != "dc":  # the program itself leaves a CQ on the channel with DC and then fails to close it
+        add(f"read_lat_{kind}_events", "read_lat", *connection, "-e", size=SMALL)
     for type_name, operation in (("add", "FETCH_AND_ADD"), ("swap", "CMP_AND_SWAP")):
         add(f"atomic_lat_{kind}_{type_name}", "atomic_lat", *connection, "-A", operation)
         add(f"atomic_bw_{kind}_{type_name}", "atomic_bw", *connection, "-A", operation)
@@ -85,7 +86,8 @@ for kind in ("rc", "uc", "ud", "dc"):
     large = 2048 if kind == "ud" else LARGE
     add(f"send_lat_{kind}", "send_lat", *connection, size=SMALL)
     add(f"send_bw_{kind}", "send_bw", *connection, size=large)
-    add(f"send_lat_{kind}_events", "send_lat", *connection, "-e", size=SMALL)
+    if kind != "dc":
+        add(f"send_lat_{kind}_events", "send_lat", *connection, "-e", size=SMALL)
     add(f"send_bw_{kind}_8qp", "send_bw", *connection, "-q", "8", size=2048, iterations=100)
     add(f"send_bw_{kind}_both_ways", "send_bw", *connection, "-b", size=2048)
 

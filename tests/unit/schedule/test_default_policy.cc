@@ -194,6 +194,22 @@ BOOST_AUTO_TEST_CASE(never_refuses_while_nothing_is_in_flight) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(unsignaled_messages_in_flight_stop_nothing) {
+    // A few small messages whose completion nobody will report before more are sent.
+    Peer peer("default", weighted_paths({1, 0.02, 0.5}));
+    for (PathIndex i : {0, 1, 2}) {
+        for (PathIndex j : {0, 1, 2}) peer.scheduler.set_state(j, i == j ? PathState::up : PathState::suspect);
+        BOOST_TEST(peer.scheduler.place(Direction::write, 64) == i);
+    }
+    for (PathIndex j : {0, 1, 2}) peer.scheduler.set_state(j, PathState::up);
+    for (std::uint64_t size : {100, 5000, 9000, 70000}) {
+        Transfer transfer{size};
+        const auto chunks = drain(peer, transfer, 1);
+        BOOST_TEST(transfer.remaining() == 0u);
+        for (const Stripe& c : chunks) peer.scheduler.cancel(c.path, Direction::write, c.length);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(finding_completions_late_opens_the_window) {
     Peer peer("spray", equal_paths(2));
     Transfer transfer{1 << 30};

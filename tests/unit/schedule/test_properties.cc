@@ -152,10 +152,12 @@ private:
             Stripe chunk;
             for (int i = 0; i < 10 && t.remaining() > 0; ++i) {
                 const std::uint64_t at = t.offset;
-                bool busy = false;
-                for (PathIndex p : each(paths().usable())) busy |= paths()[p].of(t.direction).in_flight > 0;
+                bool full = false; // a window is two chunks at least
+                for (PathIndex p : each(paths().usable())) {
+                    full |= paths()[p].of(t.direction).in_flight >= 2 * config_.min_chunk;
+                }
                 if (!scheduler_->next(t, now_, chunk)) {
-                    if (!busy && paths().usable() != 0) fail("refused though nothing was in flight");
+                    if (!full && paths().usable() != 0) fail("refused though no window was full");
                     break;
                 }
                 if (chunk.offset != at || chunk.length == 0 || t.offset != at + chunk.length || t.offset > t.size ||
