@@ -164,10 +164,10 @@ BOOST_AUTO_TEST_CASE(a_small_message_passes_large_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(queue_pairs_of_a_process_share_equally) {
-    for (const uint32_t engines : {0u, 2u}) {
+    for (const auto& [engines, jitter] : {std::pair{0u, 500u}, {0u, 0u}, {2u, 500u}, {2u, 0u}}) {
         Dumbbell net({}, {}, {.engines_per_port = engines});
         Play play(net);
-        Play::Actor& process = play.process();
+        Play::Actor& process = play.process({.jitter = jitter});
         const Flow& a = play.flow(process, net.ports[0], net.lid(net.ports[2]));
         const Flow& b = play.flow(process, net.ports[0], net.lid(net.ports[3]), kMiB);
         const Flow& c = play.flow(process, net.ports[1], net.lid(net.ports[3]), kMiB); // competes for the trunk

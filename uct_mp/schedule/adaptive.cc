@@ -1,0 +1,143 @@
+#include "uct_mp/schedule/adaptive.h"
+
+#include <algorithm>
+
+namespace ucx_mp::schedule {
+
+namespace {
+// A weight never falls below this part of a fair share; the path then still gets a stripe now and then (Path::carry),
+// which is how we learn that it is free again.
+constexpr double kWeightFloor = 1.0 / 32;
+constexpr double kReentryWeight = 1.0 / 16; // of a fair share
+} // namespace
+
+void WeightRound::open(const Plan& plan) {
+    if (expected_ != 0 && ++age_ < kGiveUpAfter) return;
+    expected_ = seen_ = 0;
+    age_ = 0;
+    if (plan.count < 2) return;
+    for (unsigned k = 0; k < plan.count; ++k) expected_ |= PathMask{1} << plan.stripes[k].path;
+}
+
+bool WeightRound::observe(PathTable& paths, const Delivery& delivery, const Sample& sample, double alpha) {
+    if (delivery.path >= paths.size()) return false;
+    const PathMask bit = PathMask{1} << delivery.path;
+    if ((expected_ & ~seen_ & bit) == 0 || delivery.bytes < PathTable::kRateBytes) return false;
+    if (sample.measurable()) {
+        paths[delivery.path].round_rate = sample.bytes / sample.ns;
+        seen_ |= bit;
+    } else {
+        expected_ &= ~bit;
+    }
+    if (seen_ != expected_) return false;
+    const bool enough = std::popcount(seen_) > 1;
+    if (enough) update(paths, alpha);
+    expected_ = 0;
+    return enough;
+}
+
+void WeightRound::update(PathTable& paths, double alpha) const {
+    double weights = 0, rates = 0;
+    for (PathIndex i : each(seen_)) weights += paths[i].weight, rates += paths[i].round_rate;
+    const double floor = kWeightFloor * paths.total_weight() / paths.size();
+    double sum = 0;
+    for (PathIndex i : each(seen_)) {
+        double& weight = paths[i].weight;
+        weight = std::max((1 - alpha) * weight + alpha * weights * (paths[i].round_rate / rates), floor);
+        sum += weight;
+    }
+    if (sum <= 0) return;
+    for (PathIndex i : each(seen_)) paths[i].weight *= weights / sum; // 1 but for the floor and rounding
+}
+
+void WeightRound::path_changed(PathTable& paths, PathIndex path) {
+    const PathMask bit = PathMask{1} << path;
+    expected_ &= ~bit;
+    seen_ &= ~bit;
+    if (seen_ == expected_) expected_ = seen_ = 0; // was the last one missing; learn from the next message
+    double total = paths.total_weight();
+    if (total <= 0) return;
+    PathMask others = paths.usable();
+    const bool back = (others & bit) != 0 && paths[path].ramp < 1;
+    if (back && (others & ~bit) != 0) {
+        others &= ~bit;
+        paths[path].weight = kReentryWeight * total / paths.size();
+        total -= paths[path].weight;
+    }
+    double sum = 0;
+    for (PathIndex i : each(others)) sum += paths[i].weight;
+    for (PathIndex i : each(others)) {
+        paths[i].weight = sum > 0 ? paths[i].weight * (total / sum) : total / std::popcount(others);
+    }
+}
+
+Outcome Adaptive::split(PathTable& paths, const Message& message, Plan& plan) {
+    Shares shares;
+    for (PathIndex i : each(paths.usable())) shares.add(i, paths[i].weight);
+    cut_with_carry(paths, shares, message.size, *config_, plan);
+    round_.open(plan);
+    return Outcome::stripes;
+}
+
+void Bss::start(PathTable& paths) {
+    n_paths_ = config_->n_paths ? std::min<unsigned>(config_->n_paths, paths.size()) : paths.size();
+    for (unsigned k = 0; k < n_paths_; ++k) order_[k] = static_cast<PathIndex>(k);
+    sort(paths);
+    until_explore_ = config_->explore;
+}
+
+void Bss::sort(const PathTable& paths) {
+    // Insertion sort: nearly sorted already, stable, and no allocation.
+    for (unsigned k = 1; k < n_paths_; ++k) {
+        const PathIndex path = order_[k];
+        unsigned j = k;
+        for (; j > 0 && paths[order_[j - 1]].weight < paths[path].weight; --j) order_[j] = order_[j - 1];
+        order_[j] = path;
+    }
+}
+
+void Bss::path_changed(PathTable& paths, PathIndex path) {
+    round_.path_changed(paths, path);
+    if (n_paths_ != 0) sort(paths);
+}
+
+Outcome Bss::split(PathTable& paths, const Message& message, Plan& plan) {
+    if (n_paths_ == 0) start(paths);
+    Shares shares;
+    for (unsigned k = 0; k < n_paths_ && shares.count < config_->n_batch; ++k) {
+        if (paths.is_usable(order_[k])) shares.add(order_[k], paths[order_[k]].weight);
+    }
+    if (shares.count == 0) { // the first n_paths are all down: better any path than none
+        const PathIndex any = next_usable(paths.usable(), kMaxPaths - 1);
+        shares.add(any, paths[any].weight);
+    }
+    if (config_->explore != 0 && --until_explore_ == 0) {
+        until_explore_ = config_->explore;
+        PathIndex path = static_cast<PathIndex>(explored_);
+        for (unsigned tries = 0; tries < n_paths_; ++tries) {
+            path = static_cast<PathIndex>((path + 1) % n_paths_);
+            const bool in_batch =
+                std::find(shares.path, shares.path + shares.count, path) != shares.path + shares.count;
+            if (!paths.is_usable(path) || in_batch) continue;
+            explored_ = path;
+            if (shares.count > 1) --shares.count;
+            // At least one stripe of measurable size, whatever its weight: the round needs it.
+            double batch = 0;
+            for (unsigned k = 0; k < shares.count; ++k) batch += shares.share[k];
+            const double least = static_cast<double>(std::max(config_->min_stripe, PathTable::kRateBytes)) * 1.1;
+            const double part = std::min(0.5, least / static_cast<double>(message.size));
+            shares.add(path, std::max(paths[path].weight, batch * part / (1 - part)));
+            break;
+        }
+    }
+    cut_with_carry(paths, shares, message.size, *config_, plan);
+    for (unsigned k = 0; k < plan.count; ++k) {
+        const double weight = paths[plan.stripes[k].path].weight / std::max(paths.total_weight(), 1e-300) * kWeightUnit;
+        plan.stripes[k].weight = std::max(1u, static_cast<std::uint32_t>(weight + 0.5));
+        plan.batch_weight += plan.stripes[k].weight;
+    }
+    round_.open(plan);
+    return Outcome::stripes;
+}
+
+} // namespace ucx_mp::schedule

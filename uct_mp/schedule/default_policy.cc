@@ -1,0 +1,84 @@
+#include "uct_mp/schedule/default_policy.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ucx_mp::schedule {
+
+namespace {
+
+constexpr double kLaneTolerance = 1.25;
+constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
+
+// What a small message may expect on this path.
+double lane_cost(const PathTable& paths, PathIndex i, Direction d) {
+    const Path& path = paths[i];
+    const double age = static_cast<double>(paths.now() - std::min(path.latency_at, paths.now()));
+    const double trust = std::max(0.0, 1 - age / kLatencyFades);
+    const double excess = std::max(0.0, path.latency - path.base_latency) * trust;
+    const double backlog = static_cast<double>(path.of(d).in_flight) / paths.rate(i, d);
+    // Latency contains the backlog that was there when it was measured: take the larger.
+    return path.base_latency + std::max(excess, backlog);
+}
+
+} // namespace
+
+Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
+    PathIndex& current = lane_path_[static_cast<unsigned>(d)];
+    PathIndex start = paths.is_usable(current) ? current : static_cast<PathIndex>(seed_ % paths.size());
+    if (!paths.is_usable(start)) start = next_usable(paths.usable(), start);
+    PathIndex best = start;
+    const double stay = lane_cost(paths, start, d);
+    double best_cost = stay;
+    for (PathIndex i : each(paths.usable() & ~(PathMask{1} << start))) {
+        const double cost = lane_cost(paths, i, d);
+        if (cost < best_cost) best = i, best_cost = cost;
+    }
+    if (stay <= kLaneTolerance * best_cost + config_->lane_slack) best = start;
+    current = best;
+    return {best, config_->window};
+}
+
+Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
+    if (message.size >= config_->pull_threshold) return Outcome::pull;
+    const Direction d = direction(message.kind);
+    const auto bytes = static_cast<double>(message.size);
+    Level level;
+    fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost}, level);
+
+    const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
+    if (!at_once && level.count > 1) {
+        // Busy everywhere for longer than this message would take on all paths together?
+        double rates = 0, idle = std::numeric_limits<double>::infinity();
+        double whole = idle;
+        PathIndex soonest = level.path[0];
+        for (PathIndex i : each(paths.usable())) {
+            const double rate = paths.rate(i, d);
+            const double ready = paths.ready(i, d, rate);
+            rates += rate;
+            idle = std::min(idle, ready - paths[i].base_latency);
+            if (ready + bytes / rate < whole) whole = ready + bytes / rate, soonest = i;
+        }
+        if (idle > (message.hint == TrafficHint::non_blocking ? 0 : bytes / rates)) {
+            plan.count = 1;
+            plan.batch_weight = 0;
+            plan.stripes[0] = {0, message.size, 0, soonest};
+            return Outcome::stripes;
+        }
+    }
+    Shares shares;
+    shares_of(level, paths, message, *config_, config_->min_stripe, shares);
+    cut(shares, message.size, config_->alignment, plan);
+    return Outcome::stripes;
+}
+
+void DefaultPolicy::observe(PathTable& paths, const Delivery& delivery, const Sample&, Lane& lane) {
+    if (delivery.path != lane.path || delivery.bytes >= PathTable::kRateBytes) return;
+    const double base = paths[delivery.path].base_latency;
+    if (static_cast<double>(delivery.t_done - delivery.t_post) > 2 * base + config_->lane_slack &&
+        delivery.t_done > delivery.t_post) {
+        lane.left = 0; // hot or jammed: look around before the next message
+    }
+}
+
+} // namespace ucx_mp::schedule

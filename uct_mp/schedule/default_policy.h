@@ -1,0 +1,38 @@
+// The default: needs no tuning, meant to win or tie in every case that we measure. Why:
+//
+// *Small messages* (and all that can't be cut) gain nothing from many paths but suffer from disorder: they stay on one
+//   lane as long as it is about as good as the best (no reordering, no exploration that would show in p99). The lane
+//   is left when its latency (measured) plus backlog (accounts) exceeds the best path's by 25 % + lane_slack: a hot
+//   route shows as latency, a saturated rail as backlog, and then windows alternate between the rails like the
+//   window-based round robin of 4.1.2. Latency measured long ago fades: a route once hot is tried again, but only when
+//   the present one is bad. With one message under way at a time this is one branch and one subtraction.
+// *Medium messages* are cut at once, by water-filling with measured rates and present backlog: on idle paths all
+//   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
+//   path is used only if it saves more than a descriptor costs. If every path has more to do than the message would
+//   take, stripes can't make anything faster and only cost descriptors: the message goes whole to where it is done
+//   first. That is what EPC's marker achieves for windows of non-blocking messages, without a marker; with a hint it is
+//   decided at once.
+// *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
+//   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
+#pragma once
+
+#include "uct_mp/schedule/spray.h"
+
+namespace ucx_mp::schedule {
+
+class DefaultPolicy {
+public:
+    // Peers with different seeds start on different paths when all look the same.
+    DefaultPolicy(const PolicyConfig& config, unsigned seed) : config_(&config), seed_(seed) {}
+    Lane next_lane(PathTable& paths, Direction d);
+    Outcome split(PathTable& paths, const Message& message, Plan& plan);
+    void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane& lane);
+    void path_changed(PathTable&, PathIndex) {}
+
+private:
+    const PolicyConfig* config_;
+    unsigned seed_;
+    PathIndex lane_path_[2] = {kNoPath, kNoPath};
+};
+
+} // namespace ucx_mp::schedule

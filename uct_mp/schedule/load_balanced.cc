@@ -1,0 +1,103 @@
+#include "uct_mp/schedule/load_balanced.h"
+
+#include <algorithm>
+
+namespace ucx_mp::schedule {
+
+void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
+          Level& level) {
+    unsigned n = 0;
+    for (PathIndex i : each(candidates)) {
+        const double rate = paths.rate(i, d);
+        const double ready = paths.ready(i, d, rate);
+        unsigned k = n++;
+        // Sorted by when the least piece would be done: of two paths ready at the same time the faster one first.
+        const double key = ready + rules.min_bytes / rate;
+        for (; k > 0 && key < level.ready[k - 1] + rules.min_bytes / level.rate[k - 1]; --k) {
+            level.path[k] = level.path[k - 1], level.rate[k] = level.rate[k - 1], level.ready[k] = level.ready[k - 1];
+        }
+        level.path[k] = i, level.rate[k] = rate, level.ready[k] = ready;
+    }
+    double rates = level.rate[0];
+    double work = bytes + level.rate[0] * level.ready[0];
+    level.time = work / rates;
+    level.count = 1;
+    for (unsigned k = 1; k < n; ++k) {
+        const double more_rates = rates + level.rate[k];
+        const double more_work = work + level.rate[k] * level.ready[k];
+        const double time = more_work / more_rates;
+        const bool helps = level.time - time > rules.cost && level.rate[k] * (time - level.ready[k]) >= rules.min_bytes;
+        if (!helps) continue;
+        // The ones chosen before lose bytes to this one; they must keep their minimum, too.
+        bool enough = true;
+        for (unsigned j = 0; j < level.count; ++j) {
+            enough &= level.rate[j] * (time - level.ready[j]) >= rules.min_bytes;
+        }
+        if (!enough) continue;
+        rates = more_rates, work = more_work, level.time = time;
+        const unsigned to = level.count++;
+        level.path[to] = level.path[k], level.rate[to] = level.rate[k], level.ready[to] = level.ready[k];
+    }
+    level.rate_sum = rates;
+}
+
+PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, double interval) {
+    for (PathIndex i : each(paths.usable() & ~chosen)) {
+        const Account& account = paths[i].of(d);
+        if (account.in_flight == 0 && static_cast<double>(paths.now() - account.sampled_at) > interval) return i;
+    }
+    return kNoPath;
+}
+
+void shares_of(const Level& level, const PathTable& paths, const Message& message, const PolicyConfig& config,
+               std::uint64_t piece, Shares& shares) {
+    PathMask chosen = 0;
+    for (unsigned k = 0; k < level.count; ++k) {
+        shares.add(level.path[k], level.bytes(k));
+        chosen |= PathMask{1} << level.path[k];
+    }
+    piece = std::max(piece, PathTable::kRateBytes) + config.alignment; // rounded down it must still teach a rate
+    if (chosen == paths.usable() || message.size < 2 * piece) return;
+    const PathIndex stale = stale_path(paths, chosen, direction(message.kind), config.probe_interval);
+    if (stale == kNoPath) return;
+    double* const largest = std::max_element(shares.share, shares.share + shares.count);
+    const auto part = static_cast<double>(piece);
+    if (*largest < 2 * part) return;
+    *largest -= part;
+    shares.add(stale, part);
+}
+
+Outcome LoadBalanced::split(PathTable& paths, const Message& message, Plan& plan) {
+    const auto bytes = static_cast<double>(message.size);
+    Level level;
+    fill(paths, paths.usable(), direction(message.kind), bytes,
+         {std::min(static_cast<double>(config_->min_stripe), bytes), 0}, level);
+    Shares shares;
+    shares_of(level, paths, message, *config_, config_->min_stripe, shares);
+    cut(shares, message.size, config_->alignment, plan);
+    return Outcome::stripes;
+}
+
+Direction next_direction(const PathTable& paths, bool writes_queued, bool reads_queued) {
+    if (!reads_queued) return Direction::write;
+    if (!writes_queued) return Direction::read;
+    double load[2] = {0, 0}, rate[2] = {0, 0};
+    for (PathIndex i : each(paths.usable())) {
+        for (Direction d : {Direction::write, Direction::read}) {
+            load[static_cast<unsigned>(d)] += static_cast<double>(paths[i].of(d).in_flight);
+            rate[static_cast<unsigned>(d)] += paths.rate(i, d);
+        }
+    }
+    return load[1] * rate[0] < load[0] * rate[1] ? Direction::read : Direction::write;
+}
+
+Outcome Epc::split(PathTable& paths, const Message& message, Plan& plan) {
+    if (message.hint == TrafficHint::one_sided_epoch) return epoch_.split(paths, message, plan);
+    if (message.hint != TrafficHint::non_blocking) return even_.split(paths, message, plan);
+    plan.count = 0;
+    plan.batch_weight = 0;
+    plan.stripes[plan.count++] = {0, message.size, 0, turns_.next(paths, 1).path};
+    return Outcome::stripes;
+}
+
+} // namespace ucx_mp::schedule

@@ -1,0 +1,67 @@
+// Whole messages on one path each: binding, round robin, weighted round robin, window-based round robin
+// (dissertation 4.1.2). They ignore the size of messages, as the paper does: small ones cost per message.
+#pragma once
+
+#include "uct_mp/schedule/policy_config.h"
+
+namespace ucx_mp::schedule {
+
+// The usable path with the smallest index > i, else the smallest at all. At least one path must be usable.
+[[nodiscard]] constexpr PathIndex next_usable(PathMask usable, PathIndex i) {
+    const PathMask above = i >= kMaxPaths - 1 ? 0 : usable & (~PathMask{0} << (i + 1));
+    return static_cast<PathIndex>(std::countr_zero(above ? above : usable));
+}
+
+// Takes turns among the usable paths; a returned path (ramp < 1) has its turn only now and then.
+// `seed` lets peers start at different paths.
+class Turns {
+public:
+    explicit Turns(unsigned seed) : last_(static_cast<PathIndex>((seed + kMaxPaths - 1) % kMaxPaths)) {}
+    Lane next(PathTable& paths, std::int64_t window);
+
+private:
+    PathIndex last_;
+};
+
+// Turns in proportion to weight x ramp, spread evenly ("smooth" weighted round robin: whom most is owed).
+Lane next_weighted_turn(PathTable& paths, std::int64_t window);
+
+class MultiplexingBase {
+public:
+    Outcome split(PathTable&, const Message&, Plan&) { return Outcome::no_path; } // never called: threshold is infinite
+    void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
+    void path_changed(PathTable&, PathIndex) {}
+};
+
+// One path for everything: the seed-th, or the next usable one while that is not.
+class Binding : public MultiplexingBase {
+public:
+    Binding(const PolicyConfig&, unsigned seed) : seed_(seed) {}
+    Lane next_lane(PathTable& paths, Direction) {
+        const auto home = static_cast<PathIndex>(seed_ % paths.size());
+        return {paths.is_usable(home) ? home : next_usable(paths.usable(), home), kForever};
+    }
+
+private:
+    unsigned seed_;
+};
+
+// W consecutive messages per path; W = 1 is plain round robin.
+class RoundRobin : public MultiplexingBase {
+public:
+    RoundRobin(const PolicyConfig& config, unsigned seed)
+        : turns_(seed), window_(config.kind == PolicyKind::window_rr ? config.window : 1) {}
+    Lane next_lane(PathTable& paths, Direction) { return turns_.next(paths, window_); }
+
+private:
+    Turns turns_;
+    std::int64_t window_;
+};
+
+class WeightedRoundRobin : public MultiplexingBase {
+public:
+    WeightedRoundRobin(const PolicyConfig&, unsigned) {}
+    Lane next_lane(PathTable& paths, Direction) { return next_weighted_turn(paths, 1); }
+};
+
+} // namespace ucx_mp::schedule

@@ -1,0 +1,192 @@
+// What a scheduling policy knows of the paths to one peer: capacity, load, state, and what deliveries have taught.
+//
+// Units: bytes, nanoseconds; rates are bytes per nanosecond (= GB/s). Times are the caller's (host clock or virtual
+// time), this room never reads a clock.
+// Threads: one PathTable belongs to one peer of one worker; every call comes from that worker's progress. No locks.
+// Memory: one allocation at set-up, proportional to the number of paths; none later.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace ucx_mp::schedule {
+
+using Nanos = std::uint64_t;
+using PathIndex = std::uint8_t;
+using PathMask = std::uint64_t; // bit i: path i
+
+inline constexpr unsigned kMaxPaths = 64;
+inline constexpr PathIndex kNoPath = 0xff;
+
+// The path repository owns the state; it is told here so that policies can avoid a path.
+enum class PathState : std::uint8_t {
+    up,         // carries traffic; the only usable state
+    suspect,    // something is late, a ping is under way: no new traffic, what is in flight may still complete
+    down,       // failed: its accounts are void, whatever was in flight is settled by recovery
+    probing,    // recovery looks whether the route works again
+    recovering, // connection is being remade; `up` follows and starts with a small share (see Path::ramp)
+};
+[[nodiscard]] constexpr bool usable(PathState state) { return state == PathState::up; }
+
+// Reads and writes fill opposite directions of a link, so they have separate accounts (dissertation 5.2.2).
+enum class Direction : std::uint8_t { write, read };
+
+// The account of one direction of one path.
+struct Account {
+    std::uint64_t in_flight = 0; // placed by a policy, not yet observed, cancelled or voided
+    Nanos last_done = 0;         // latest completion; 0: none yet
+    Nanos busy_from = 0;         // in_flight counts from here: est. completion of all = busy_from + in_flight / rate
+    Nanos sampled_at = 0;        // completion of the last delivery that taught a rate
+    double rate = 0;             // smoothed service rate; 0: not known yet
+    double rate_before = 0;      // `rate` before the last sample: completions found at the same time extend that sample
+    double sample_bytes = 0;     // the last sample
+    double sample_ns = 0;        // its delivery time
+    double sample_service_ns = 0; // its time of service, without the path's latency
+    double window_scale = 1;      // spray: > 1 after the path ran dry because completions were found late
+};
+
+struct Path {
+    double weight = 1;       // configured, or learned by adaptive and bss; finite, >= 0; 0: not used by weight
+    double nominal_rate = 0; // of the slowest link known on the way; 0: unknown
+    double latency = 0;      // smoothed time from post to completion of small messages
+    double base_latency = 0; // the same without queues (slowly rising minimum)
+    Nanos latency_at = 0;    // completion of the last small message
+    double ramp = 1;         // share of its capacity that a returned path may use, (0, 1]
+    double carry = 0;        // bytes owed to (> 0) or taken ahead by (< 0) this path when messages are striped
+    double turn = 0;         // turns owed (round robin and its kin)
+    double round_rate = 0;   // adaptive, bss: measured in the current round
+    PathState state = PathState::up;
+    Account account[2];
+
+    [[nodiscard]] Account& of(Direction d) { return account[static_cast<unsigned>(d)]; }
+    [[nodiscard]] const Account& of(Direction d) const { return account[static_cast<unsigned>(d)]; }
+};
+
+// How a path looks when the table is made.
+struct PathSetup {
+    double weight = 1;       // NaN, infinite or negative: counts as 0
+    double nominal_rate = 0; // bytes/ns; not finite or < 1e-6: unknown
+    double latency = 2000;   // ns, first guess for a small message, post to completion
+    PathState state = PathState::up;
+};
+
+// One completion. t_done is the adapter's time stamp where there is one; it may be equal to or before another one
+// of the same path (clock fit): such a delivery settles the accounts and teaches nothing.
+struct Delivery {
+    PathIndex path;
+    Direction direction;
+    std::uint64_t bytes;   // of the message or stripe that completed
+    std::uint64_t settled; // of everything that this completion covers (unsignaled ones before it); >= bytes
+    Nanos t_post;          // when the message that completed was posted
+    Nanos t_done;
+};
+
+// What one delivery of kRateBytes or more showed. ns: delivery time t_done - max(t_post, previous t_done of this path
+// and direction), so that it doesn't measure our own queueing; 0: not measurable. Both grow together if completions
+// share a t_done.
+struct Sample {
+    double bytes = 0;
+    double ns = 0;
+    bool measurable() const { return ns > 0; }
+};
+
+class PathTable {
+public:
+    // Deliveries below this teach latency, from this on they teach rate.
+    static constexpr std::uint64_t kRateBytes = 4096;
+    // A returned path starts with this share of its capacity and grows by kRampGrowth with every delivery.
+    static constexpr double kReentryRamp = 1.0 / 16;
+    static constexpr double kRampGrowth = 1.25;
+
+    // At most kMaxPaths entries are taken.
+    explicit PathTable(std::span<const PathSetup> setup);
+
+    [[nodiscard]] unsigned size() const { return size_; }
+    [[nodiscard]] PathMask usable() const { return usable_; }
+    [[nodiscard]] bool is_usable(PathIndex i) const { return i < size_ && (usable_ >> i & 1); }
+    [[nodiscard]] unsigned usable_count() const { return static_cast<unsigned>(std::popcount(usable_)); }
+    [[nodiscard]] Path& operator[](PathIndex i) { return paths_[i]; }
+    [[nodiscard]] const Path& operator[](PathIndex i) const { return paths_[i]; }
+    [[nodiscard]] double total_weight() const { return total_weight_; } // at set-up; learning policies keep it
+
+    // Latest time seen: of deliveries, and of messages that carry one.
+    [[nodiscard]] Nanos now() const { return now_; }
+    void advance(Nanos now) { now_ = now > now_ ? now : now_; }
+
+    // Service rate to plan with: measured, else nominal, else the mean of the nominal ones, else 1; times ramp.
+    [[nodiscard]] double rate(PathIndex i, Direction d) const;
+    // Time from now() until a byte placed now would complete if it took no time itself: what is in flight, or latency.
+    [[nodiscard]] double ready(PathIndex i, Direction d, double rate) const;
+
+    // Data path: accounts. Every byte placed must come back by settle() or cancel(), or be voided by `down`.
+    void place(PathIndex i, Direction d, std::uint64_t bytes);
+    void cancel(PathIndex i, Direction d, std::uint64_t bytes);
+    Sample settle(const Delivery& delivery);
+
+    // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
+    bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
+    bool set_weight(PathIndex i, double weight);
+    bool set_nominal_rate(PathIndex i, double rate);
+    bool set_latency(PathIndex i, double ns);
+    bool set_ramp(PathIndex i, double share); // for a recovery that wants another ramp; clamped to (0, 1]
+
+private:
+    double default_rate() const;
+
+    std::unique_ptr<Path[]> paths_;
+    PathMask usable_ = 0;
+    unsigned size_ = 0;
+    Nanos now_ = 0;
+    double total_weight_ = 0;
+    double default_rate_ = 1; // for paths of unknown nominal rate
+};
+
+inline double PathTable::rate(PathIndex i, Direction d) const {
+    const Path& path = paths_[i];
+    const double measured = path.of(d).rate;
+    if (measured > 0) return measured * path.ramp;
+    return (path.nominal_rate > 0 ? path.nominal_rate : default_rate_) * path.ramp;
+}
+
+inline double PathTable::ready(PathIndex i, Direction d, double rate) const {
+    const Path& path = paths_[i];
+    const Account& account = path.of(d);
+    if (account.in_flight == 0) return path.base_latency;
+    // The difference may be negative; as a signed number it is exact for any two times less than 292 years apart.
+    const auto since = static_cast<double>(static_cast<std::int64_t>(account.busy_from - now_));
+    return std::max(path.base_latency, since + static_cast<double>(account.in_flight) / rate);
+}
+
+inline void PathTable::place(PathIndex i, Direction d, std::uint64_t bytes) {
+    Account& account = paths_[i].of(d);
+    if (account.in_flight == 0) account.busy_from = now_ + static_cast<Nanos>(paths_[i].base_latency);
+    if (__builtin_add_overflow(account.in_flight, bytes, &account.in_flight)) account.in_flight = UINT64_MAX;
+}
+
+inline void PathTable::cancel(PathIndex i, Direction d, std::uint64_t bytes) {
+    Account& account = paths_[i].of(d);
+    account.in_flight -= std::min(account.in_flight, bytes);
+}
+
+// for (PathIndex i : each(mask)) ...
+class each {
+public:
+    explicit constexpr each(PathMask mask) : mask_(mask) {}
+    struct iterator {
+        PathMask mask;
+        constexpr PathIndex operator*() const { return static_cast<PathIndex>(std::countr_zero(mask)); }
+        constexpr iterator& operator++() { return mask &= mask - 1, *this; }
+        constexpr bool operator!=(const iterator& o) const { return mask != o.mask; }
+    };
+    constexpr iterator begin() const { return {mask_}; }
+    constexpr iterator end() const { return {0}; }
+
+private:
+    PathMask mask_;
+};
+
+} // namespace ucx_mp::schedule

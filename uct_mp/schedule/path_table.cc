@@ -1,0 +1,139 @@
+#include "uct_mp/schedule/path_state.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ucx_mp::schedule {
+
+namespace {
+
+constexpr double kRateGain = 0.25;
+constexpr double kLatencyGain = 0.125;
+constexpr double kBaseRise = 1.0 / 1024; // so that a route that has become longer is believed some day
+constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
+constexpr double kMaxWeight = 1e12;
+
+double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
+
+double clean_rate(double value) { return clean(value) < 1e-6 ? 0 : clean(value); } // < 1 KB/s: a mistake
+
+} // namespace
+
+PathTable::PathTable(std::span<const PathSetup> setup)
+    : paths_(std::make_unique<Path[]>(std::min<std::size_t>(setup.size(), kMaxPaths))),
+      size_(static_cast<unsigned>(std::min<std::size_t>(setup.size(), kMaxPaths))) {
+    for (unsigned i = 0; i < size_; ++i) {
+        Path& path = paths_[i];
+        path.weight = clean(setup[i].weight);
+        path.nominal_rate = clean_rate(setup[i].nominal_rate);
+        path.latency = path.base_latency = clean(setup[i].latency);
+        path.state = setup[i].state;
+        if (schedule::usable(path.state)) usable_ |= PathMask{1} << i;
+        total_weight_ += path.weight;
+    }
+    default_rate_ = default_rate();
+}
+
+double PathTable::default_rate() const {
+    double sum = 0;
+    unsigned known = 0;
+    for (unsigned i = 0; i < size_; ++i) {
+        if (paths_[i].nominal_rate > 0) sum += paths_[i].nominal_rate, ++known;
+    }
+    return known ? sum / known : 1;
+}
+
+Sample PathTable::settle(const Delivery& delivery) {
+    if (delivery.path >= size_) return {};
+    Path& path = paths_[delivery.path];
+    Account& account = path.of(delivery.direction);
+    account.in_flight -= std::min(account.in_flight, std::max(delivery.bytes, delivery.settled));
+    if (path.ramp < 1) path.ramp = std::min(1.0, path.ramp * kRampGrowth);
+
+    // Time stamps that run backwards, or a post after its completion: nothing to learn.
+    if (delivery.t_done < delivery.t_post || delivery.t_done < account.last_done) return {};
+    advance(delivery.t_done);
+
+    if (delivery.bytes < kRateBytes) {
+        const auto done = static_cast<double>(delivery.t_done - delivery.t_post);
+        if (done > 0) {
+            path.latency += kLatencyGain * (done - path.latency);
+            path.base_latency =
+                done < path.base_latency ? done : path.base_latency + kBaseRise * (done - path.base_latency);
+            path.latency_at = delivery.t_done;
+        }
+        account.sample_ns = 0; // ends a sample that might have been extended
+        account.last_done = account.busy_from = delivery.t_done;
+        return {};
+    }
+
+    const bool found_together = delivery.t_done == account.last_done && account.sample_ns > 0;
+    if (found_together) {
+        account.sample_bytes += static_cast<double>(delivery.bytes);
+    } else {
+        const Nanos begin = std::max(delivery.t_post, account.last_done);
+        if (delivery.t_done == begin) return {};
+        // A pipe of rate r and latency l: service ends l before the completion, and begins when the one before ended.
+        const Nanos service = std::max(delivery.t_post + static_cast<Nanos>(path.base_latency), account.last_done);
+        account.sample_bytes = static_cast<double>(delivery.bytes);
+        account.sample_ns = static_cast<double>(delivery.t_done - begin);
+        account.sample_service_ns = delivery.t_done > service ? static_cast<double>(delivery.t_done - service) : 0;
+        account.rate_before = account.rate;
+        account.last_done = delivery.t_done;
+        account.busy_from = delivery.t_done;
+    }
+    // A completion that covers unsignaled messages says nothing about the rate: we don't know when they were posted.
+    const bool alone = delivery.settled <= delivery.bytes;
+    if (alone && account.sample_service_ns > 0) {
+        double rate = account.sample_bytes / account.sample_service_ns;
+        if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);
+        account.rate = account.rate_before > 0 ? account.rate_before + kRateGain * (rate - account.rate_before) : rate;
+        account.sampled_at = delivery.t_done;
+    }
+    return {account.sample_bytes, account.sample_ns};
+}
+
+bool PathTable::set_state(PathIndex i, PathState state) {
+    if (i >= size_) return false;
+    Path& path = paths_[i];
+    if (path.state == state) return true;
+    const PathState before = path.state;
+    path.state = state;
+    const PathMask bit = PathMask{1} << i;
+    usable_ = schedule::usable(state) ? usable_ | bit : usable_ & ~bit;
+    path.carry = 0;
+    if (state == PathState::down || (schedule::usable(state) && before != PathState::suspect)) {
+        path.account[0] = path.account[1] = {};
+        path.latency = path.base_latency;
+    }
+    if (schedule::usable(state)) path.ramp = before == PathState::suspect ? path.ramp : kReentryRamp;
+    return true;
+}
+
+bool PathTable::set_weight(PathIndex i, double weight) {
+    if (i >= size_) return false;
+    total_weight_ += clean(weight) - paths_[i].weight;
+    paths_[i].weight = clean(weight);
+    return true;
+}
+
+bool PathTable::set_nominal_rate(PathIndex i, double rate) {
+    if (i >= size_) return false;
+    paths_[i].nominal_rate = clean_rate(rate);
+    default_rate_ = default_rate();
+    return true;
+}
+
+bool PathTable::set_latency(PathIndex i, double ns) {
+    if (i >= size_) return false;
+    paths_[i].latency = paths_[i].base_latency = clean(ns);
+    return true;
+}
+
+bool PathTable::set_ramp(PathIndex i, double share) {
+    if (i >= size_) return false;
+    paths_[i].ramp = std::isfinite(share) ? std::clamp(share, 1.0 / 1024, 1.0) : 1.0;
+    return true;
+}
+
+} // namespace ucx_mp::schedule

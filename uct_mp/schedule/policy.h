@@ -1,0 +1,96 @@
+// The contract between the transport and a scheduling policy (dissertation 4.1.2: communication scheduler, policies).
+//
+// A policy decides where a message goes. It either sends it whole on its current *lane* (a path, and how much more may
+// follow on it before the policy wants to be asked again), or cuts it into stripes at once, or has it *pulled*: the
+// caller keeps a Transfer and asks for the next chunk whenever a completion has made room (spray.h).
+// Policies are pure: no verbs, no clock, no allocation, no lock; state is a few words per peer beside the PathTable.
+// They are called through Scheduler (scheduler.h), which keeps the accounts; nothing here is virtual.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "uct_mp/schedule/path_state.h"
+
+namespace ucx_mp::schedule {
+
+inline constexpr unsigned kMaxStripes = kMaxPaths; // at most one stripe per path
+
+enum class MessageKind : std::uint8_t {
+    am,      // one unit for the receiver: never cut
+    put,     // may be cut
+    get,     // may be cut; the account of reads
+    control, // atomics, credits, markers: never cut
+};
+
+// What the caller knows about the traffic (dissertation 6.2.3, communication marker; the user's hint).
+enum class TrafficHint : std::uint8_t { none, blocking, non_blocking, collective, one_sided_epoch };
+
+struct Message {
+    std::uint64_t size = 0; // 0 is a message too: it gets a path
+    MessageKind kind = MessageKind::am;
+    TrafficHint hint = TrafficHint::none;
+    Nanos now = 0; // time of this call; 0: unknown, the latest completion stands in
+};
+
+[[nodiscard]] constexpr Direction direction(MessageKind kind) {
+    return kind == MessageKind::get ? Direction::read : Direction::write;
+}
+[[nodiscard]] constexpr bool divisible(MessageKind kind) {
+    return kind == MessageKind::put || kind == MessageKind::get;
+}
+
+struct Stripe {
+    std::uint64_t offset;
+    std::uint64_t length;
+    std::uint32_t weight; // bss: this stripe's share of Plan::batch_weight, for its finish message
+    PathIndex path;
+};
+
+enum class [[nodiscard]] Outcome : std::uint8_t{
+    stripes, // the plan says where the bytes go
+    pull,    // make a Transfer and call next(); nothing has been placed yet
+    no_path, // no usable path now: keep the message and ask again when a path is up
+};
+
+// Stripes are contiguous, in order, and cover exactly the message. A plan is scratch space of the caller, one per
+// worker; only the first `count` stripes are ever written.
+struct Plan {
+    Plan() {} // leaves the stripes uninitialised: 1.5 KiB per message would be seen in a benchmark
+    unsigned count = 0;
+    // Sum of the stripes' weights, exactly. The rendezvous start carries it, finish messages carry Stripe::weight, the
+    // receiver is done when they add up (dissertation 8.3.3). 0: the policy has no weights.
+    std::uint32_t batch_weight = 0;
+    Stripe stripes[kMaxStripes];
+};
+
+// Where whole messages go: `left` units more on this path, a message costs 1 + size / 2^unit_shift of them.
+struct Lane {
+    PathIndex path = kNoPath;
+    std::int64_t left = 0; // <= 0: ask the policy
+};
+inline constexpr std::int64_t kForever = INT64_MAX / 2;
+
+// A large message under way, kept by the caller until offset == size and all its chunks have completed.
+struct Transfer {
+    std::uint64_t size = 0;
+    Direction direction = Direction::write;
+    std::uint64_t offset = 0; // first byte not yet placed; starts at 0
+    [[nodiscard]] std::uint64_t remaining() const { return size - offset; }
+};
+
+// What Scheduler needs of a policy. next_lane and split are called only while at least one path is usable.
+template <class P>
+concept Policy = requires(P policy, PathTable& paths, const Message& message, Plan& plan, const Delivery& delivery,
+                          const Sample& sample, Lane& lane, PathIndex path, Direction d) {
+    // A path for whole messages; never kNoPath, never an unusable one.
+    { policy.next_lane(paths, d) } -> std::same_as<Lane>;
+    // For divisible messages from the striping threshold on, with two or more usable paths. `stripes` or `pull`.
+    { policy.split(paths, message, plan) } -> std::same_as<Outcome>;
+    // After the accounts have been settled. May end the lane early (lane.left = 0).
+    {policy.observe(paths, delivery, sample, lane)};
+    // Slow path: the state of this path has changed, the table knows already.
+    {policy.path_changed(paths, path)};
+};
+
+} // namespace ucx_mp::schedule

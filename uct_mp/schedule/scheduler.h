@@ -1,0 +1,117 @@
+// One peer's scheduler: its paths, the policy's state, the accounts. What the endpoint and the path layer call.
+//
+//   place()    a whole message: one branch, one subtraction, one addition while the lane lasts
+//   plan()     any message: one stripe, several, or "pull"
+//   next()     the next chunk of a Transfer, after Outcome::pull
+//   observe()  a completion
+//   cancel()   what was placed and could not be posted
+//   set_*()    slow path: the path repository tells states, weights, rates
+//
+// Accounts must balance: every byte placed is observed, cancelled, or voided by the state `down`. A byte that is
+// forgotten makes its path look busy for ever.
+// Threads: as PathTable. Memory: the paths (one allocation), and about 250 bytes. Not copyable.
+#pragma once
+
+#include <variant>
+
+#include "uct_mp/schedule/adaptive.h"
+#include "uct_mp/schedule/default_policy.h"
+
+namespace ucx_mp::schedule {
+
+class Scheduler {
+public:
+    // `config` must outlive it. `seed`: anything that differs between peers.
+    Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed = 0);
+    Scheduler(const Scheduler&) = delete;
+    Scheduler& operator=(const Scheduler&) = delete;
+
+    // A message that goes whole. kNoPath: none usable, nothing placed.
+    [[nodiscard]] PathIndex place(Direction d, std::uint64_t size) {
+        Current& current = current_[static_cast<unsigned>(d)];
+        if (current.lane.left <= 0) [[unlikely]] {
+            if (!refill(current, d)) return kNoPath;
+        }
+        current.lane.left -= 1 + static_cast<std::int64_t>(size >> unit_shift_);
+        Account& account = *current.account;
+        if (account.in_flight == 0) account.busy_from = paths_.now() + current.latency;
+        account.in_flight += size; // whole messages: 2^64 bytes of them don't fit in any memory
+        return current.lane.path;
+    }
+
+    // Where the message goes. With Outcome::stripes the stripes are in the accounts already.
+    Outcome plan(const Message& message, Plan& plan) {
+        if (message.size < threshold(message) || !divisible(message.kind) || paths_.usable_count() < 2) {
+            const PathIndex path = place(direction(message.kind), message.size);
+            if (path == kNoPath) return plan.count = 0, Outcome::no_path;
+            plan.count = 1;
+            plan.batch_weight = 0;
+            plan.stripes[0] = {0, message.size, 0, path};
+            return Outcome::stripes;
+        }
+        return split(message, plan);
+    }
+
+    // See SprayWindows; `now` as in Message. May be used for any transfer, whatever the policy.
+    bool next(Transfer& transfer, Nanos now, Stripe& chunk) {
+        paths_.advance(now);
+        return windows_.next(paths_, transfer, chunk);
+    }
+    bool next_on(PathIndex path, Transfer& transfer, Nanos now, Stripe& chunk) {
+        paths_.advance(now);
+        return windows_.next_on(paths_, path, transfer, chunk);
+    }
+
+    // With a single path there is nothing to learn, only the account is settled.
+    void observe(const Delivery& delivery) {
+        if (single_) {
+            if (delivery.path == 0) paths_.cancel(0, delivery.direction, delivery.settled);
+            return;
+        }
+        learn(delivery);
+    }
+    void cancel(PathIndex path, Direction d, std::uint64_t bytes) {
+        if (path < paths_.size()) paths_.cancel(path, d, bytes);
+    }
+
+    // All false: no such path.
+    bool set_state(PathIndex path, PathState state);
+    bool set_weight(PathIndex path, double weight) { return paths_.set_weight(path, weight); }
+    bool set_nominal_rate(PathIndex path, double rate) { return paths_.set_nominal_rate(path, rate); }
+    bool set_latency(PathIndex path, double ns) { return paths_.set_latency(path, ns); }
+    bool set_ramp(PathIndex path, double share) { return paths_.set_ramp(path, share); }
+
+    [[nodiscard]] const PathTable& paths() const { return paths_; }
+    [[nodiscard]] const PolicyConfig& config() const { return *config_; }
+
+private:
+    // Alternatives in the order of family(): see scheduler.cc.
+    using AnyPolicy = std::variant<DefaultPolicy, Binding, RoundRobin, WeightedRoundRobin, Even, Weighted, Adaptive,
+                                   Bss, Epc, LoadBalanced, Spray>;
+    static AnyPolicy make(const PolicyConfig& config, unsigned seed);
+    template <class F> decltype(auto) with_policy(F&& f);
+
+    [[nodiscard]] std::uint64_t threshold(const Message& message) const {
+        return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
+    }
+    // The lane in use, with what place() needs at hand.
+    struct Current {
+        Lane lane;
+        Account* account = nullptr; // of lane.path
+        Nanos latency = 0;          // of lane.path, when the lane began
+    };
+    bool refill(Current& current, Direction d);
+    void learn(const Delivery& delivery);
+    Outcome split(const Message& message, Plan& plan);
+
+    PathTable paths_;
+    Current current_[2];
+    const bool single_;   // the peer has one path, not just one that is usable
+    unsigned unit_shift_; // 63: messages count, whatever their size
+    std::uint64_t threshold_, one_sided_threshold_;
+    const PolicyConfig* config_;
+    SprayWindows windows_;
+    AnyPolicy policy_;
+};
+
+} // namespace ucx_mp::schedule

@@ -1,0 +1,114 @@
+#include "uct_mp/schedule/spray.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ucx_mp::schedule {
+
+namespace {
+
+constexpr double kMaxScale = 8;
+constexpr double kScaleUp = 1.5;
+constexpr double kScaleDecay = 0.998; // per chunk
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+struct View {
+    View() {}
+    unsigned count = 0;
+    PathIndex path[kMaxPaths];
+    double rate[kMaxPaths];
+    double ready[kMaxPaths];
+};
+
+// When all of the view's paths but `without` would be done with `bytes` more: the common level of those that take part.
+double level(const View& view, double bytes, unsigned without) {
+    double time = kInfinite;
+    for (;;) { // each turn leaves out the paths that are busy beyond the level of the turn before; few turns
+        double work = bytes, rates = 0;
+        for (unsigned k = 0; k < view.count; ++k) {
+            if (k == without || view.ready[k] >= time) continue;
+            work += view.rate[k] * view.ready[k];
+            rates += view.rate[k];
+        }
+        if (rates == 0) return time;
+        const double next = work / rates;
+        if (!(next < time)) return time;
+        time = next;
+    }
+}
+
+} // namespace
+
+double SprayWindows::chunk(double rate) const {
+    return std::clamp(rate * config_->chunk_time, static_cast<double>(config_->min_chunk),
+                      static_cast<double>(config_->max_chunk));
+}
+
+double SprayWindows::window(const Path& path, Direction d, double rate) const {
+    return (config_->window_chunks * chunk(rate) + 2 * rate * path.base_latency) * path.of(d).window_scale;
+}
+
+bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfer, Stripe& out) const {
+    const std::uint64_t remaining = transfer.remaining();
+    if (remaining == 0) return false;
+    const Direction d = transfer.direction;
+    const auto bytes = static_cast<double>(remaining);
+    const auto least = static_cast<double>(config_->min_chunk);
+
+    View view;
+    bool any_full = false;
+    PathMask room = 0; // by position in the view
+    for (PathIndex i : each(paths.usable())) {
+        const double rate = paths.rate(i, d);
+        const bool full = static_cast<double>(paths[i].of(d).in_flight) >= window(paths[i], d, rate);
+        any_full |= full;
+        if (!full && (candidates >> i & 1) != 0) room |= PathMask{1} << view.count;
+        view.path[view.count] = i;
+        view.rate[view.count++] = rate;
+    }
+    if (room == 0) return false; // the usual answer while the windows are full: no division up to here
+    for (unsigned k = 0; k < view.count; ++k) view.ready[k] = paths.ready(view.path[k], d, view.rate[k]);
+    const double all = level(view, bytes, kMaxPaths);
+
+    unsigned best = *each(room).begin();
+    double best_done = kInfinite, best_piece = 0;
+    for (unsigned k : each(room)) {
+        const double part = view.rate[k] * (all - view.ready[k]);
+        const double piece = std::min({bytes, chunk(view.rate[k]), std::max(part, least / 2)});
+        const double done = view.ready[k] + piece / view.rate[k];
+        if (k == best || done < best_done) best = k, best_done = done, best_piece = piece;
+    }
+    const PathIndex path = view.path[best];
+    Account& account = paths[path].of(d);
+
+    if (transfer.offset == 0 && remaining >= 4 * config_->min_chunk && candidates == paths.usable()) {
+        const PathIndex stale = stale_path(paths, PathMask{1} << path, d, config_->probe_interval);
+        if (stale != kNoPath) {
+            out = {0, config_->min_chunk, 0, stale};
+            transfer.offset = config_->min_chunk;
+            paths.place(stale, d, out.length);
+            return true;
+        }
+    }
+    // The others will be sooner. Only if one of them has a full window: then a completion is sure to come and to ask
+    // again.
+    if (any_full && best_done > level(view, bytes, best)) return false;
+
+    // Whole alignments, and no crumbs.
+    auto length = static_cast<std::uint64_t>(std::min(best_piece, 0x1p62));
+    length = (length + config_->alignment / 2) / config_->alignment * config_->alignment;
+    if (length == 0 || length >= remaining || remaining - length < config_->min_chunk / 2) length = remaining;
+
+    // Dry in mid-transfer: its last completion was found too late. Give it more to do next time.
+    if (account.in_flight == 0 && transfer.offset != 0 && account.last_done != 0) {
+        account.window_scale = std::min(kMaxScale, account.window_scale * kScaleUp);
+    } else {
+        account.window_scale = std::max(1.0, account.window_scale * kScaleDecay);
+    }
+    out = {transfer.offset, length, 0, path};
+    transfer.offset += length;
+    paths.place(path, d, length);
+    return true;
+}
+
+} // namespace ucx_mp::schedule
