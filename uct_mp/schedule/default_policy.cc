@@ -52,8 +52,11 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         double rates = 0, idle = std::numeric_limits<double>::infinity();
         double whole = idle;
         PathIndex soonest = level.path[0];
+        double rates_of[kMaxPaths];
+        paths.rates(paths.usable(), d, rates_of);
+        unsigned k = 0;
         for (PathIndex i : each(paths.usable())) {
-            const double rate = paths.rate(i, d);
+            const double rate = rates_of[k++];
             const double ready = paths.ready(i, d, rate);
             rates += rate;
             idle = std::min(idle, ready - paths[i].base_latency);

@@ -6,9 +6,11 @@ namespace ucx_mp::schedule {
 
 void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
           Level& level) {
+    double rates_of[kMaxPaths];
+    paths.rates(candidates, d, rates_of);
     unsigned n = 0;
     for (PathIndex i : each(candidates)) {
-        const double rate = paths.rate(i, d);
+        const double rate = rates_of[n];
         const double ready = paths.ready(i, d, rate);
         unsigned k = n++;
         // Sorted by when the least piece would be done: of two paths ready at the same time the faster one first.
@@ -28,12 +30,7 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         const double time = more_work / more_rates;
         const bool helps = level.time - time > rules.cost && level.rate[k] * (time - level.ready[k]) >= rules.min_bytes;
         if (!helps) continue;
-        // The ones chosen before lose bytes to this one; they must keep their minimum, too.
-        bool enough = true;
-        for (unsigned j = 0; j < level.count; ++j) {
-            enough &= level.rate[j] * (time - level.ready[j]) >= rules.min_bytes;
-        }
-        if (!enough) continue;
+        // The ones chosen before lose bytes to this one, but have the minimum still: their least piece ends sooner.
         rates = more_rates, work = more_work, level.time = time;
         const unsigned to = level.count++;
         level.path[to] = level.path[k], level.rate[to] = level.rate[k], level.ready[to] = level.ready[k];

@@ -21,6 +21,7 @@ using PathMask = std::uint64_t; // bit i: path i
 
 inline constexpr unsigned kMaxPaths = 64;
 inline constexpr PathIndex kNoPath = 0xff;
+inline constexpr unsigned kMaxRails = 16;
 
 // The path repository owns the state; it is told here so that policies can avoid a path.
 enum class PathState : std::uint8_t {
@@ -60,6 +61,7 @@ struct Path {
     double turn = 0;         // turns owed (round robin and its kin)
     double round_rate = 0;   // adaptive, bss: measured in the current round
     PathState state = PathState::up;
+    std::uint8_t rail = 0; // see PathSetup
     Account account[2];
 
     [[nodiscard]] Account& of(Direction d) { return account[static_cast<unsigned>(d)]; }
@@ -72,6 +74,10 @@ struct PathSetup {
     double nominal_rate = 0; // bytes/ns; not finite or < 1e-6: unknown
     double latency = 2000;   // ns, first guess for a small message, post to completion
     PathState state = PathState::up;
+    // Paths of one rail share its rate (routes of one port). A path alone shows the rail's full rate, four of them a
+    // quarter each, and what was measured mixes both: planning scales the sum of a rail's paths down to rail_rate.
+    std::uint8_t rail = 0; // < kMaxRails
+    double rail_rate = 0;  // bytes/ns, the largest named for a rail counts; 0: unknown, nothing is scaled
 };
 
 // One completion. t_done is the adapter's time stamp where there is one; it may be equal to or before another one
@@ -119,6 +125,8 @@ public:
 
     // Service rate to plan with: measured, else nominal, else the mean of the nominal ones, else 1; times ramp.
     [[nodiscard]] double rate(PathIndex i, Direction d) const;
+    // The same for all of `mask` (ascending, one entry per path), no rail above its rate.
+    void rates(PathMask mask, Direction d, double* out) const;
     // Time from now() until a byte placed now would complete if it took no time itself: what is in flight, or latency.
     [[nodiscard]] double ready(PathIndex i, Direction d, double rate) const;
 
@@ -142,7 +150,9 @@ private:
     unsigned size_ = 0;
     Nanos now_ = 0;
     double total_weight_ = 0;
-    double default_rate_ = 1; // for paths of unknown nominal rate
+    double rail_rate_[kMaxRails] = {};
+    bool shared_rails_ = false; // some rail of known rate has several paths
+    double default_rate_ = 1;   // for paths of unknown nominal rate
 };
 
 inline double PathTable::rate(PathIndex i, Direction d) const {

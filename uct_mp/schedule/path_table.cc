@@ -31,7 +31,30 @@ PathTable::PathTable(std::span<const PathSetup> setup)
         if (schedule::usable(path.state)) usable_ |= PathMask{1} << i;
         total_weight_ += path.weight;
     }
+    unsigned paths_of[kMaxRails] = {};
+    for (unsigned i = 0; i < size_; ++i) {
+        const unsigned rail = setup[i].rail % kMaxRails;
+        paths_[i].rail = static_cast<std::uint8_t>(rail);
+        rail_rate_[rail] = std::max(rail_rate_[rail], clean_rate(setup[i].rail_rate));
+        shared_rails_ |= ++paths_of[rail] > 1 && rail_rate_[rail] > 0;
+    }
     default_rate_ = default_rate();
+}
+
+void PathTable::rates(PathMask mask, Direction d, double* out) const {
+    unsigned k = 0;
+    if (!shared_rails_) {
+        for (PathIndex i : each(mask)) out[k++] = rate(i, d);
+        return;
+    }
+    double sum[kMaxRails] = {};
+    for (PathIndex i : each(mask)) sum[paths_[i].rail] += out[k++] = rate(i, d);
+    k = 0;
+    for (PathIndex i : each(mask)) {
+        const unsigned rail = paths_[i].rail;
+        if (rail_rate_[rail] > 0 && sum[rail] > rail_rate_[rail]) out[k] *= rail_rate_[rail] / sum[rail];
+        ++k;
+    }
 }
 
 double PathTable::default_rate() const {

@@ -58,13 +58,13 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
     View view;
     bool any_full = false;
     PathMask room = 0; // by position in the view
+    paths.rates(paths.usable(), d, view.rate);
     for (PathIndex i : each(paths.usable())) {
-        const double rate = paths.rate(i, d);
+        const double rate = view.rate[view.count];
         const bool full = static_cast<double>(paths[i].of(d).in_flight) >= window(paths[i], d, rate);
         any_full |= full;
         if (!full && (candidates >> i & 1) != 0) room |= PathMask{1} << view.count;
-        view.path[view.count] = i;
-        view.rate[view.count++] = rate;
+        view.path[view.count++] = i;
     }
     if (room == 0) return false; // the usual answer while the windows are full: no division up to here
     for (unsigned k = 0; k < view.count; ++k) view.ready[k] = paths.ready(view.path[k], d, view.rate[k]);

@@ -245,14 +245,12 @@ struct Responder {
     uint8_t in_recv;    // holds a receive
     uint8_t nak_sent;   // sequence NAK outstanding: silent until the expected PSN comes
     uint8_t pad[5];
-    // Atomic results kept for duplicates (IB 9.4.5): the newest max_dest_rd_atomic.
-    struct Saved {
-        uint32_t psn;
-        uint32_t valid;
-        uint64_t result;
-    } saved[16];
+    // Atomic results kept for duplicates (IB 9.4.5): the newest 16. kSaved marks an entry in use.
+    uint32_t saved_psn[16];
+    uint64_t saved_result[16];
     uint32_t saved_next;
     uint32_t pad2;
+    static constexpr uint32_t kSaved = 1u << 31;
 };
 
 struct PathRec {       // one direction of a connection's address

@@ -12,6 +12,11 @@
 
 namespace softhca {
 
+struct FlightPool; // requester.cc
+struct FlightPoolDelete {
+    void operator()(FlightPool*) const;
+};
+
 class Engine {
   public:
     Engine(Process& process, bool virtual_time);
@@ -66,6 +71,7 @@ class Engine {
     bool modelled() const { return modelled_; }
     void bury(Requester* r) { graveyard_.push_back(r); } // deleted when nothing refers to it any more
     std::vector<Qp*> qps;                        // all of this process; mutex
+    std::unique_ptr<FlightPool, FlightPoolDelete> flights; // chunks between injection and arrival; mutex
     std::vector<struct Placement*> placements;   // delayed data, oldest first (placement.cc); mutex
 
     void charge_command(uint32_t device, int which); // costs of verbs commands (0 create, 1 modify, 2 query, 3 reg)

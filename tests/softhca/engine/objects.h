@@ -82,6 +82,7 @@ struct Srq {
     Pd* pd;
     std::atomic<int> users{0};
     uint32_t events_reported = 0;    // as in Cq
+    std::vector<std::pair<uint64_t, uint64_t>> outgrown; // pools (offset, bytes) of before ibv_modify_srq: peers may look yet
 };
 
 struct Ah {

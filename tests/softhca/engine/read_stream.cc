@@ -32,7 +32,7 @@ bool ReadStream::next_chunk(Chunk& c, Nanos) {
     c.offset = j.offset;
     j.offset += c.payload;
     c.last_of_message = j.offset >= j.total;
-    if (c.last_of_message) jobs_.pop_front();
+    if (c.last_of_message) jobs_.erase(jobs_.begin());
     return true;
 }
 

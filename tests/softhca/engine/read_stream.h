@@ -1,7 +1,7 @@
 // Read responses: chunks that flow from the responder's adapter to the requester's (IB 9.7.5.1.4). The initiator's process
 // runs the stream on behalf of the target; the data is copied when a chunk arrives.
 #pragma once
-#include <deque>
+#include <vector>
 
 #include "engine/requester.h"
 
@@ -30,7 +30,7 @@ class ReadStream final : public Source {
         uint32_t target_qpn, from_port;
     };
     Requester& owner_;
-    std::deque<Job> jobs_;
+    std::vector<Job> jobs_; // few, first one first; no memory while there are none
     uint32_t life_ = 0;
 };
 

@@ -34,12 +34,19 @@ Requester::Requester(Engine& engine, Qp& qp)
     source_qpn = qp.rec->qpn.load();
 }
 
-Requester::~Requester() {
-    while (Flight* f = flight_pool_) {
-        flight_pool_ = f->next;
-        delete f;
+Requester::~Requester() = default;
+
+// Chunks in flight are few compared with queue pairs: one pool for all of them (Engine::mutex).
+struct FlightPool {
+    Requester::Flight* first = nullptr;
+    ~FlightPool() {
+        while (Requester::Flight* f = first) {
+            first = f->next;
+            delete f;
+        }
     }
-}
+};
+void FlightPoolDelete::operator()(FlightPool* pool) const { delete pool; }
 
 void Requester::push_completion(uint64_t wr_id, uint8_t opcode, uint64_t bytes, ibv_wc_status status, Nanos when) {
     Cqe e;
@@ -223,8 +230,9 @@ void Requester::chunk_injected(Chunk& c) {
 }
 
 Requester::Flight* Requester::new_flight() {
-    Flight* f = flight_pool_;
-    if (f) flight_pool_ = f->next;
+    if (!engine_.flights) engine_.flights.reset(new FlightPool);
+    Flight* f = engine_.flights->first;
+    if (f) engine_.flights->first = f->next;
     else f = new Flight;
     f->prev = nullptr;
     f->next = flights_;
@@ -238,8 +246,8 @@ void Requester::drop_flight(Flight* f) {
     else flights_ = f->next;
     if (f->next) f->next->prev = f->prev;
     f->copy.reset();
-    f->next = flight_pool_;
-    flight_pool_ = f;
+    f->next = engine_.flights->first;
+    engine_.flights->first = f;
 }
 
 void Requester::orphan_flights() {

@@ -57,6 +57,7 @@ class Requester final : public Source {
 
   private:
     friend class ReadStream;
+    friend struct FlightPool;
     struct Flight { // a chunk between injection and arrival
         Flight *next, *prev;
         SendWqe wqe;                // as it was when the chunk left
@@ -121,7 +122,6 @@ class Requester final : public Source {
     uint32_t reads_out_ = 0;
     uint32_t chunks_since_ack_ = 0;
     Flight* flights_ = nullptr;     // doubly linked
-    Flight* flight_pool_ = nullptr;
     Nanos timer_base_ = 0;          // last progress
     Nanos retry_period_ = 0;        // 0: never
     bool timer_on_ = false;

@@ -138,7 +138,7 @@ void Requester::arm_timer(Nanos now) {
     timer_on_ = true;
     ++refs_;
     engine_.scheduler().at(
-        std::max(now, timer_base_) + retry_period_,
+        std::max(now, timer_base_ + retry_period_),
         [](void* self, uint64_t, Nanos t) { static_cast<Requester*>(self)->on_timer(t); }, this);
 }
 

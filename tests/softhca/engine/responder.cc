@@ -380,15 +380,17 @@ class Execution {
         if (g_touched) [[unlikely]] g_touched(t_.device);
         if (result == CopyResult::dead) return {};
         if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
-        ctx_.saved[ctx_.saved_next++ % 16] = {ctx_.expected_psn, 1, old};
+        const uint32_t slot = ctx_.saved_next++ % 16;
+        ctx_.saved_psn[slot] = ctx_.expected_psn | Responder::kSaved;
+        ctx_.saved_result[slot] = old;
         const uint32_t psn = ctx_.expected_psn;
         advance(1, true);
         return {ReplyKind::atomic, psn, 0, old};
     }
 
     Reply saved_atomic(uint32_t psn) const {
-        for (const auto& s : ctx_.saved)
-            if (s.valid && s.psn == psn) return {ReplyKind::atomic, psn, 0, s.result};
+        for (unsigned i = 0; i < 16; ++i)
+            if (ctx_.saved_psn[i] == (psn | Responder::kSaved)) return {ReplyKind::atomic, psn, 0, ctx_.saved_result[i]};
         return {}; // older than what is kept: dropped (9.7.5.1.3)
     }
 

@@ -83,7 +83,7 @@ int resize(Context& c, Srq& srq, uint32_t max_wr) {
     q.max_wr = max_wr;
     r.lock.release();
     process.free(old_ring, old_ring_bytes);
-    process.free(old_pool, old_pool_bytes);
+    srq.outgrown.emplace_back(old_pool, old_pool_bytes); // an initiator with an entry of it reads it without the lock
     return 0;
 }
 
@@ -146,6 +146,7 @@ VERBS_API int ibv_destroy_srq(ibv_srq* p) {
     remove_event_target(c, srq);
     await_acks(p->mutex, p->cond, p->events_completed, srq->events_reported);
     free_recv_queue(*c.process, srq->queue);
+    for (const auto& [pool, bytes] : srq->outgrown) c.process->free(pool, bytes);
     c.process->free_srq(srq->index);
     c.state().srqs.fetch_sub(1, std::memory_order_relaxed);
     --srq->pd->users;

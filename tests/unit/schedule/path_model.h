@@ -293,7 +293,11 @@ inline std::vector<PathSetup> setup_of(const Network& net) {
     std::vector<PathSetup> setup;
     for (const Network::Route& r : net.routes) {
         const double rate = std::min(r.rate, net.rails[r.rail]);
-        setup.push_back({.weight = rate, .nominal_rate = rate, .latency = r.latency});
+        setup.push_back({.weight = rate,
+                         .nominal_rate = rate,
+                         .latency = r.latency,
+                         .rail = std::uint8_t(r.rail),
+                         .rail_rate = net.rails[r.rail]});
     }
     return setup;
 }

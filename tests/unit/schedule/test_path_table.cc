@@ -155,3 +155,23 @@ BOOST_AUTO_TEST_CASE(values_are_sanitised) {
     PathTable none(std::span<const PathSetup>{});
     BOOST_TEST(none.size() == 0u);
 }
+
+BOOST_AUTO_TEST_CASE(paths_of_a_rail_have_no_more_than_the_rail) {
+    std::vector<PathSetup> setup(5, PathSetup{.nominal_rate = 1, .rail = 1, .rail_rate = 1});
+    setup[4].rail = 0;
+    PathTable paths(setup);
+    double rate[kMaxPaths];
+    paths.rates(paths.usable(), kWrite, rate);
+    for (unsigned i = 0; i < 4; ++i) BOOST_TEST(rate[i] == 0.25);
+    BOOST_TEST(rate[4] == 1.0);
+    paths.settle({0, kWrite, 65536, 65536, 1000, 1000 + 131072}); // below: nothing to scale
+    paths.set_state(2, PathState::down);
+    paths.set_state(3, PathState::down);
+    paths.rates(0b00011, kWrite, rate);
+    BOOST_TEST(rate[0] + rate[1] == 1.0, tt::tolerance(1e-12));
+    BOOST_TEST(rate[0] < 0.6 * rate[1]);
+    // Without a known rate of the rail nothing is scaled.
+    PathTable unknown(std::vector<PathSetup>(4, PathSetup{.nominal_rate = 1}));
+    unknown.rates(unknown.usable(), kWrite, rate);
+    BOOST_TEST(rate[3] == 1.0);
+}

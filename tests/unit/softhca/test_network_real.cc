@@ -164,19 +164,23 @@ BOOST_AUTO_TEST_CASE(a_small_message_passes_large_ones) {
 }
 
 BOOST_AUTO_TEST_CASE(queue_pairs_of_a_process_share_equally) {
-    for (const auto& [engines, jitter] : {std::pair{0u, 500u}, {0u, 0u}, {2u, 500u}, {2u, 0u}}) {
-        Dumbbell net({}, {}, {.engines_per_port = engines});
-        Play play(net);
-        Play::Actor& process = play.process({.jitter = jitter});
-        const Flow& a = play.flow(process, net.ports[0], net.lid(net.ports[2]));
-        const Flow& b = play.flow(process, net.ports[0], net.lid(net.ports[3]), kMiB);
-        const Flow& c = play.flow(process, net.ports[1], net.lid(net.ports[3]), kMiB); // competes for the trunk
-        play.run(kStart + 200 * kMs);
-        const double port = d(a.bytes + b.bytes), all = port + d(c.bytes);
-        BOOST_TEST(near(all, 199.8e6, 3e5));
-        BOOST_TEST(near(d(a.bytes) / port, 0.5, 0.01)); // the queue pairs share the port,
-        BOOST_TEST(near(port / all, 0.5, 0.02));        // the ports share the trunk
-    }
+    for (const uint32_t engines : {0u, 2u})
+        for (const uint64_t rate : {kGB, 3 * kGB}) // a third of the port's rate is what the trunk takes
+            for (const uint32_t jitter : {0u, 500u}) {
+                Dumbbell net({.rate = rate}, {}, {.engines_per_port = engines});
+                Play play(net);
+                Play::Actor& process = play.process({.jitter = jitter});
+                const Flow& a = play.flow(process, net.ports[0], net.lid(net.ports[2]));
+                const Flow& b = play.flow(process, net.ports[0], net.lid(net.ports[3]), kMiB);
+                const Flow& c = play.flow(process, net.ports[1], net.lid(net.ports[3]), kMiB); // at the trunk only
+                play.run(kStart + 200 * kMs);
+                const double port = d(a.bytes + b.bytes), all = port + d(c.bytes);
+                BOOST_TEST_CONTEXT(engines << " engines, " << rate << " B/s, jitter " << jitter) {
+                    BOOST_TEST(near(all, 199.8e6, 3e5));
+                    BOOST_TEST(near(d(a.bytes) / port, 0.5, 0.01)); // the queue pairs share the port,
+                    BOOST_TEST(near(port / all, 0.5, 0.02));        // the ports share the trunk
+                }
+            }
 }
 
 BOOST_AUTO_TEST_CASE(processes_share_a_link_equally) {
