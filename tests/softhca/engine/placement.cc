@@ -25,11 +25,6 @@ uint32_t delay_of(Engine& e, const QpRec& t) {
     return e.seg().device(t.device).place_delay_ns.load(std::memory_order_relaxed);
 }
 
-bool skip_payload(Engine& e, uint64_t length) {
-    const uint64_t limit = e.seg().fabric.payload_limit.load(std::memory_order_relaxed);
-    return limit && length > limit;
-}
-
 void perform(Engine& engine, Placement& p) {
     if (p.done) return;
     p.done = true;
@@ -94,7 +89,7 @@ Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData&
 CopyResult place_write(Engine& engine, QpRec& t, uint32_t owner, uint64_t to, const LocalData& data, uint64_t from,
                        uint64_t length, Nanos when) {
     if (g_touched) [[unlikely]] g_touched(t.device);
-    if (length == 0 || skip_payload(engine, length)) return CopyResult::ok;
+    if (length == 0) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::write, data, from, length);
         p->owner = owner;
@@ -109,7 +104,7 @@ CopyResult place_write(Engine& engine, QpRec& t, uint32_t owner, uint64_t to, co
 
 CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data,
                          uint64_t from, uint64_t length, Nanos when) {
-    if (length == 0 || skip_payload(engine, length)) return CopyResult::ok;
+    if (length == 0) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::receive, data, from, length);
         p->is_srq = q.is_srq;

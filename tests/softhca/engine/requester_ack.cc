@@ -247,7 +247,7 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
             if (w.total == 0) return; // the only packet
             break;
         }
-    if (good) {
+    if (good && carries_payload(engine_.seg(), w.total)) {
         Process& p = engine_.process();
         QpRec& t = engine_.seg().qp(target_qpn & (kMaxQps - 1));
         std::atomic<uint32_t>* cell;

@@ -304,7 +304,9 @@ class Execution {
             complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr);
             return advance(n, true);
         }
-        switch (place_receive(engine_, t_, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)) {
+        switch (carries_payload(seg_, r_.total)
+                    ? place_receive(engine_, t_, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)
+                    : CopyResult::ok) {
         case CopyResult::ok: break;
         case CopyResult::dead: return {};
         case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
@@ -340,7 +342,10 @@ class Execution {
                                      t_.device, cell);
             if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
             const uint64_t to = mr->addr + (r_.remote_addr + offset - mr->iova);
-            const CopyResult result = place_write(engine_, t_, mr->owner, to, r_.data, offset, bytes, r_.when);
+            const CopyResult result =
+                carries_payload(seg_, r_.total)
+                    ? place_write(engine_, t_, mr->owner, to, r_.data, offset, bytes, r_.when)
+                    : CopyResult::ok;
             Process::clear_mr(cell);
             if (result == CopyResult::dead) return {};
             if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);

@@ -86,6 +86,11 @@ inline uint32_t mtu_bytes(uint8_t mtu) { return 128u << mtu; }
 inline uint32_t packets_of(uint64_t bytes, uint32_t mtu) {
     return bytes == 0 ? 1 : static_cast<uint32_t>((bytes + mtu - 1) / mtu);
 }
+// Virtual time may leave long payloads out (FabricState::payload_limit, by message length).
+inline bool carries_payload(Segment& seg, uint64_t total) {
+    const uint64_t limit = seg.fabric.payload_limit.load(std::memory_order_relaxed);
+    return limit == 0 || total <= limit;
+}
 Nanos rnr_delay(uint32_t code); // IB table 45, nanoseconds
 
 // Stores `length` bytes of `r`'s payload from message offset `from` into the receive's buffers at `at` bytes.

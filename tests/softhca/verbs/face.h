@@ -80,6 +80,14 @@ enum Command { create_cmd, modify_cmd, query_cmd, reg_cmd }; // Engine::charge_c
 [[nodiscard]] inline Qp* qp_of(ibv_qp_ex* p) { return reinterpret_cast<Qp*>(p); }
 [[nodiscard]] inline Ah* ah_of(ibv_ah* p) { return reinterpret_cast<Ah*>(p); }
 
+// An enumeration that a program filled in, before it is known to be one of its values.
+template <class Enum> [[nodiscard]] uint32_t raw(const Enum& e) {
+    uint32_t value;
+    static_assert(sizeof value == sizeof e);
+    __builtin_memcpy(&value, &e, sizeof value);
+    return value;
+}
+
 [[nodiscard]] inline uint32_t round_up_pow2(uint32_t n) { return n <= 1 ? 1 : 1u << (32 - __builtin_clz(n - 1)); }
 
 // context.cc, query.cc

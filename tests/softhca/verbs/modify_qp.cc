@@ -20,8 +20,8 @@ bool values_ok(const Context& c, const Qp& qp, const ibv_qp_attr& a, int mask) {
     if (has(IBV_QP_PORT) && !port_ok(c, a.port_num)) return false;
     if (has(IBV_QP_PKEY_INDEX) && a.pkey_index >= kPkeys) return false;
     if (has(IBV_QP_PATH_MTU)) {
-        if (a.path_mtu < IBV_MTU_256 || a.path_mtu > IBV_MTU_4096 || !port_ok(c, port)) return false;
-        if (a.path_mtu > c.seg().img().port(c.port(port)).mtu) return false;
+        if (raw(a.path_mtu) < IBV_MTU_256 || raw(a.path_mtu) > IBV_MTU_4096 || !port_ok(c, port)) return false;
+        if (raw(a.path_mtu) > c.seg().img().port(c.port(port)).mtu) return false;
     }
     // The address of DC targets comes with each request; what is given here is not looked at (but for its port).
     const bool dc = qp.kind == QpKind::dci || qp.kind == QpKind::dct;
@@ -33,7 +33,8 @@ bool values_ok(const Context& c, const Qp& qp, const ibv_qp_attr& a, int mask) {
             return false;
     }
     // ARMED is the adapter's to set: both sides reach it from REARM (IB 17.2.8.1).
-    if (has(IBV_QP_PATH_MIG_STATE) && a.path_mig_state != IBV_MIG_MIGRATED && a.path_mig_state != IBV_MIG_REARM)
+    if (has(IBV_QP_PATH_MIG_STATE) && raw(a.path_mig_state) != IBV_MIG_MIGRATED &&
+        raw(a.path_mig_state) != IBV_MIG_REARM)
         return false;
     if (has(IBV_QP_PATH_MIG_STATE) && a.path_mig_state == IBV_MIG_REARM && !c.image().limits.has_apm) return false;
     if (has(IBV_QP_TIMEOUT) && a.timeout > 31) return false;
@@ -48,9 +49,9 @@ bool values_ok(const Context& c, const Qp& qp, const ibv_qp_attr& a, int mask) {
 
 int modify(Context& c, Qp& qp, const ibv_qp_attr& a, int mask) {
     const auto from = static_cast<ibv_qp_state>(qp.rec->state.load());
-    if ((mask & IBV_QP_CUR_STATE) && a.cur_qp_state != from) return EINVAL;
+    if ((mask & IBV_QP_CUR_STATE) && raw(a.cur_qp_state) != from) return EINVAL;
+    if ((mask & IBV_QP_STATE) && raw(a.qp_state) > IBV_QPS_ERR) return EINVAL;
     const ibv_qp_state to = mask & IBV_QP_STATE ? a.qp_state : from;
-    if (to < IBV_QPS_RESET || to > IBV_QPS_ERR) return EINVAL;
     if (!transition_allowed(qp.kind, from, to, mask)) return EINVAL;
     if (!values_ok(c, qp, a, mask)) return EINVAL;
     return qp.engine->apply_modify(qp, a, mask, from, to);

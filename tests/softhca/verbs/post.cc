@@ -19,7 +19,7 @@ int check_inline(const Qp& qp, const ibv_send_wr& wr) {
 }
 
 int post_one(Qp& qp, uint32_t allowed, const ibv_send_wr& wr) {
-    if (static_cast<uint32_t>(wr.opcode) > 31 || !(allowed & bit(wr.opcode))) [[unlikely]]
+    if (raw(wr.opcode) > 31 || !(allowed & 1u << raw(wr.opcode))) [[unlikely]]
         return EINVAL;
     if (static_cast<uint32_t>(wr.num_sge) > qp.caps.max_send_sge) [[unlikely]]
         return EINVAL;
