@@ -28,7 +28,9 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
         }
         w.done = 1;
         if (reads_out_) --reads_out_;
-        acknowledge(reply.psn, when);
+        progressed(when);
+        if (psn_diff(reply.psn, una_psn_) >= 0) acknowledge(reply.psn, when);
+        else complete_done(when); // a repeated request before it was acknowledged with everything executed so far
         wake(when);
         return;
     }
@@ -147,7 +149,10 @@ void Requester::on_timer(Nanos when) {
     timer_on_ = false;
     if (dead_ || !sending() || head_ == next_) {
         // Nothing handed out is waiting for an answer - unless all of it has been rewound behind a pause.
-        if (!dead_ && sending() && head_ < tail_ && wqe(head_).assigned) arm_timer(when);
+        if (!dead_ && sending() && head_ < tail_ && wqe(head_).assigned) {
+            timer_base_ = std::max(when, paused_until_); // it runs from when they leave again
+            arm_timer(when);
+        }
         return;
     }
     const Nanos due = std::max(timer_base_, paused_until_) + retry_period_;
