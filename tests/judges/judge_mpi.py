@@ -73,9 +73,11 @@ def hpcc(ranks, rows, columns):
         for failed in re.findall(r"(\d+) tests completed and failed", result):
             check(failed == "0", f"{failed} residual checks failed")
         check(re.search(r"^WALL .* PASSED ", result, re.M), "PTRANS did not pass")
-        # RandomAccess among many ranks may lose updates by design of the benchmark (its own limit is 1 %; Open MPI's
-        # TCP loses some here too), so its errors prove nothing about the transport; everything else must be exact.
-        limits = {"PTRANS_residual": 0, "MPIRandomAccess_ErrorsFraction": 0.01, "MPIRandomAccess_LCG_ErrorsFraction": 0.01}
+        # With more than four ranks RandomAccess posts four receives at once (USE_MULTIPLE_RECV) and MPI_Testany may hand
+        # out the last FINISHED message before an update that arrived earlier in another of them: the benchmark loses
+        # updates by itself, over any transport, and allows 1 %. With one receive posted nothing may be lost.
+        lost = 0 if ranks <= 4 else 0.01
+        limits = {"PTRANS_residual": 0, "MPIRandomAccess_ErrorsFraction": lost, "MPIRandomAccess_LCG_ErrorsFraction": lost}
         for name, limit in limits.items():
             value = re.search(rf"^{name}=(.*)$", result, re.M)
             check(value and float(value[1]) <= limit, f"{name} is not <= {limit}")
@@ -93,6 +95,8 @@ def netpipe(*options, integrity):
     def run(session):
         text = session.run(mpirun(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options),
                            env=ON_ADAPTER, seconds=55)
+        # The other rank's announcement may fall into the middle of a row.
+        text = re.sub(r"Sending output to np\.out\n?", "", text)
         rows = re.findall(r"^\s*(\d+):\s+(\d+) bytes\s+\d+ times -->\s+(.*)$", text, re.M)
         check(len(rows) >= 35 and int(rows[-1][1]) >= 700_000, f"{len(rows)} rows")
         for _, size, outcome in rows:
