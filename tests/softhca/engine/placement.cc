@@ -1,6 +1,7 @@
 #include "engine/placement.h"
 
 #include <cstring>
+#include <mutex>
 
 #include "engine/engine.h"
 
@@ -56,18 +57,30 @@ void perform(Engine& engine, Placement& p) {
     }
 }
 
+// Usually under Engine::mutex. The fast path gets here without it only while the knob is being turned; it holds inner
+// locks then and must not wait for the outer one.
 void defer(Engine& engine, Placement* p, Nanos at) {
+    std::unique_lock lock(engine.mutex, std::try_to_lock);
+    if (!lock) {
+        perform(engine, *p);
+        delete p;
+        return;
+    }
     engine.placements.push_back(p);
     engine.scheduler().at(
         at,
         [](void* self, uint64_t arg, Nanos) {
             Engine& e = *static_cast<Engine*>(self);
             Placement* p = reinterpret_cast<Placement*>(arg);
+            QpRec& t = e.seg().qp(p->target_qpn & (kMaxQps - 1));
+            (void)t.lock.acquire(); // its owner may be destroying it
             perform(e, *p);
+            t.lock.release();
             std::erase(e.placements, p);
             delete p;
         },
         &engine, reinterpret_cast<uint64_t>(p));
+    engine.kick();
 }
 
 Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData& data, uint64_t from, uint64_t length) {
@@ -131,6 +144,8 @@ void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, Nanos when) {
 }
 
 void drain_placements(Engine& engine, uint32_t device) {
+    std::unique_lock lock(engine.mutex, std::try_to_lock); // as in defer()
+    if (!lock) return;
     for (Placement* p : engine.placements)
         if (p->device == device) perform(engine, *p); // its event finds it done
 }

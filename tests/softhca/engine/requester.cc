@@ -39,7 +39,12 @@ Requester::~Requester() = default;
 // Chunks in flight are few compared with queue pairs: one pool for all of them (Engine::mutex).
 struct FlightPool {
     Requester::Flight* first = nullptr;
+    Requester::ReplyEvent* replies = nullptr;
     ~FlightPool() {
+        while (Requester::ReplyEvent* e = replies) {
+            replies = e->next;
+            delete e;
+        }
         while (Requester::Flight* f = first) {
             first = f->next;
             delete f;
@@ -342,7 +347,11 @@ void Requester::send_reply(uint32_t from_port, const Reply& reply, Nanos when, c
     constexpr uint32_t kAckBytes = 4; // AETH
     const Nanos at = engine_.network().control(from_port, source_lid(), kAckBytes, when, true);
     if (at == kNever) return;
-    ReplyEvent* e = new ReplyEvent{this, reply, f.pos, era_, nullptr};
+    FlightPool& pool = *engine_.flights; // there is one: `f` came from it
+    ReplyEvent* e = pool.replies;
+    if (e) pool.replies = e->next;
+    else e = new ReplyEvent;
+    *e = {this, reply, f.pos, era_, nullptr};
     ++refs_;
     engine_.scheduler().at(
         at,
@@ -351,7 +360,8 @@ void Requester::send_reply(uint32_t from_port, const Reply& reply, Nanos when, c
             Requester& r = *e->requester;
             --r.refs_;
             if (e->era == r.era_ && !r.dead_) r.handle_reply(e->reply, t, e->pos);
-            delete e;
+            e->next = r.engine_.flights->replies;
+            r.engine_.flights->replies = e;
             if (!r.dead_) r.settle();
         },
         e);

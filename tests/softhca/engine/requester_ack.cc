@@ -298,7 +298,7 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     generation = seg.fabric.generation.load(std::memory_order_acquire);
     fast_ok = false;
     peer = nullptr;
-    if (engine_.modelled() || engine_.process().virtual_time() || seg.fabric.disturbed.load() != 0 ||
+    if (engine_.modelled() || engine_.process().virtual_time() || seg.fabric.disturbed.load() != 0 || !engine_.placements.empty() ||
         rec_.state.load() != IBV_QPS_RTS || rec_.mig_state.load() == IBV_MIG_REARM)
         return;
     const Network::Route& there = engine_.network().route(rec_.port, dlid);
