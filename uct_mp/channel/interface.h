@@ -1,0 +1,154 @@
+// One transport interface: everything of one UCT interface (one worker, one transport) that does not need UCX. It owns the
+// queues and buffers, the channels to all peers, and the handshakes that open them.
+//
+// Threads: one at a time, the worker's; nothing here locks. Only wake-up descriptors may be polled elsewhere.
+// Progress: all callbacks (AM handlers, completions, Events) run inside progress() or inside the call that caused them,
+// never from another thread. A callback may call send operations; it must not destroy the interface.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "uct_mp/channel/types.h"
+#include "uct_mp/channel/wire.h"
+#include "uct_mp/connect/control_plane.h"
+#include "uct_mp/host/services.h"
+#include "uct_mp/path/path.h"
+#include "uct_mp/schedule/policy_config.h"
+#include "uct_mp/verbs/device.h"
+#include "uct_mp/verbs/key_table.h"
+#include "uct_mp/verbs/queue_pair.h"
+
+namespace ucx_mp::channel {
+
+class Channel; // one peer interface: channel.h
+
+enum class DciPolicy : std::uint8_t {
+    hash,  // (i + j) mod n, i = us, j = the peer (AQPS, section "DC-sendrecv")
+    least, // the one with the fewest outstanding requests, whenever the channel's present one is idle
+    quota, // keeps its own while it is busy, gives it back to the pool when idle (UCX's dcs_quota)
+};
+
+enum class AtomicsMode : std::uint8_t { target, adapter };
+
+struct Config {
+    connect::Transport transport = connect::Transport::rc;
+    schedule::PolicyConfig policy;
+    path::PathConfig paths;
+    verbs::Reliability reliability;
+    AtomicsMode atomics = AtomicsMode::target;
+    // Sizes
+    unsigned segment = 8192;       // bytes of payload of the largest bcopy / zcopy message
+    unsigned inline_bytes = 256;   // wished; header of 16 included
+    unsigned send_depth = 128;     // requests per queue pair
+    unsigned completion_depth = 4096; // outstanding sends per device
+    unsigned receive_depth = 1024; // buffers posted per device
+    unsigned window = 512;         // sequenced messages per channel not yet acknowledged; power of two
+    unsigned max_send_buffers = 16384; // per interface, of each size class
+    unsigned signal_interval = 16; // every so many small messages of a queue pair ask for a completion
+    unsigned poll_batch = 32;      // completions per device and progress()
+    unsigned dci_count = 8;        // mp_dc: initiators per rail
+    DciPolicy dci_policy = DciPolicy::hash;
+    unsigned headroom = 0;         // bytes before the payload of a received message that its keeper may overwrite
+    Nanos connect_timeout = 60'000'000'000;
+    // Reads on queue pairs of their own, so that a read's request never waits behind writes (dissertation 5.2.2).
+    bool split_reads = false;
+};
+
+// What the interface tells its face. Slow path.
+class Events {
+public:
+    virtual ~Events() = default;
+    // A channel that had refused an operation (no_resource) and asked with want_room() may accept again.
+    virtual void room(Channel& channel) = 0;
+    // The peer is gone: everything outstanding has been completed with `status`. Called once per channel.
+    virtual void peer_failed(Channel& channel, Status status) = 0;
+};
+
+struct Limits { // bytes; what one operation may carry
+    unsigned max_am_short, max_put_short; // max_am_short: header of 8 included
+    unsigned max_bcopy;                   // am, put, get
+    unsigned max_am_zcopy, max_am_zcopy_header;
+    unsigned max_iov;
+    std::size_t max_rdma; // zcopy
+};
+
+class Interface {
+public:
+    // `devices`, `services`, `events`, `keys`, `handlers` (kAmIds entries) must outlive it. On failure `error` is one line.
+    [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const Config& config, Services& services,
+                                     Events& events, const verbs::KeyTable& keys, const AmHandler* handlers,
+                                     std::unique_ptr<Interface>& out, std::string& error);
+    // Outstanding operations are dropped without completion; flush before.
+    ~Interface();
+    Interface(const Interface&) = delete;
+
+    [[nodiscard]] const connect::InterfaceAddress& address() const;
+    [[nodiscard]] const Limits& limits() const;
+    [[nodiscard]] double bandwidth() const; // bytes/ns: sum of the rails
+    [[nodiscard]] double latency() const;   // ns, estimate of one small message
+
+    // The channel to a peer, new or not; several endpoints to one peer share it. Nothing is connected before the first
+    // operation. nullptr and a line if it is unreachable. Reference counted: release() drops it; the channel itself (and its
+    // queue pairs) stays until the interface closes or a victim is needed.
+    [[nodiscard]] Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
+    void detach(Channel& channel);
+
+    // Operations. no_resource: nothing has happened, see want_room(). ok: done with the caller's memory; in_progress:
+    // `completion` will be called (it may be null). Lengths must be within limits() (checked by assertion only).
+    Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
+    Status am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count);
+    ssize_t am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg); // bytes or Status
+    Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
+                    std::size_t count, Completion* completion);
+    Status put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
+                     const verbs::RemoteKeys& keys);
+    ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote, const verbs::RemoteKeys& keys);
+    Status put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                     const verbs::RemoteKeys& keys, Completion* completion);
+    Status get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
+                     const verbs::RemoteKeys& keys, Completion* completion);
+    Status get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                     const verbs::RemoteKeys& keys, Completion* completion);
+    // width: 4 or 8. Post: without result.
+    Status atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
+                       const verbs::RemoteKeys& keys);
+    Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                        void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion);
+    Status fence(Channel& channel);
+    // Remote completion of puts and atomics, local completion of the rest. ok: nothing was outstanding.
+    Status flush(Channel& channel, Completion* completion);
+    Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)
+    void fence_all();
+
+    // The next successful progress that may have made room calls Events::room(channel). busy: there is room now.
+    Status want_room(Channel& channel);
+    // While set, operations of this channel answer no_resource (the face has older ones queued).
+    void hold(Channel& channel, bool held);
+
+    // Gives back a receive buffer that a handler kept; `data` as the handler got it.
+    void release(void* data);
+
+    // Polls, delivers, completes. Number of things that happened.
+    unsigned progress();
+
+    // Sleeping (UCX wake-up): one descriptor for all. arm(): busy if something happened meanwhile; progress() then.
+    [[nodiscard]] int event_fd();
+    Status arm();
+
+    // A look from outside, for mp_info, VFS and tests. See statistics.h.
+    struct Statistics;
+    void statistics(Statistics& out) const;
+
+    struct Impl; // interface_impl.h, private to this folder
+    [[nodiscard]] Impl& impl() { return *impl_; }
+
+private:
+    explicit Interface(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,52 @@
+// What the callers of the transport hand in. The layouts of Iov, Completion and AmHandler are those of UCX's uct_iov_t,
+// uct_completion_t and uct_am_handler_t (checked in uct_mp/ucx), so that the face passes pointers through.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "uct_mp/host/status.h"
+#include "uct_mp/verbs/memory.h"
+
+namespace ucx_mp::channel {
+
+inline constexpr unsigned kAmIds = 32;
+inline constexpr unsigned kMaxIov = 8; // entries of a zcopy operation; cut further by the devices' max_sge
+
+struct Iov {
+    void* buffer;
+    std::size_t length;
+    verbs::Registration* memory; // contains the buffer; ignored for length 0
+    std::size_t stride;          // unused (count is 1), as in UCX
+    unsigned count;
+};
+[[nodiscard]] inline std::size_t total_length(const Iov* iov, std::size_t n) {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < n; ++i) total += iov[i].length;
+    return total;
+}
+
+// Called when `count` has come down to 0; the first failure stays in `status`. Owned by the caller.
+struct Completion {
+    void (*callback)(Completion*);
+    int count;
+    Status status;
+};
+inline void complete(Completion* completion, Status status) {
+    if (!completion) return;
+    if (failed(status) && completion->status == Status::ok) completion->status = status;
+    if (--completion->count == 0) completion->callback(completion);
+}
+
+// in_progress: the callee keeps `data` (only with kCallbackMayKeep) until Interface::release().
+struct AmHandler {
+    Status (*callback)(void* arg, void* data, std::size_t length, unsigned flags);
+    void* arg;
+    std::uint32_t flags;
+};
+inline constexpr unsigned kCallbackMayKeep = 1u << 0; // UCT_CB_PARAM_FLAG_DESC
+
+using PackFn = std::size_t (*)(void* dest, void* arg);
+using UnpackFn = void (*)(void* arg, const void* data, std::size_t length);
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,58 @@
+// The interface address that travels out of band (UCP's worker address: at most 63 bytes), and the device address (at
+// most 31). The interface address carries an identity and a few control addresses; everything else is exchanged in the
+// handshake.
+//
+// Wire format, version 1, little endian, packed:
+//   u8 min_version, u8 max_version   of the handshake protocol that the owner speaks
+//   u8 transport                     1 = mp_rc, 2 = mp_dc
+//   u8 count                         control addresses that follow, 1..kMaxControlAddresses
+//   u64 uid                          random, one per interface: the peer's name
+//   u64 cookie                       random: whoever knows it has been given the address; every handshake message has it
+//   u32 q_key                        of the owner's control queue pairs
+//   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "uct_mp/verbs/device.h"
+
+namespace ucx_mp::connect {
+
+inline constexpr std::uint8_t kMinVersion = 1, kMaxVersion = 1;
+inline constexpr unsigned kMaxControlAddresses = 4;
+inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56
+inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id
+
+enum class Transport : std::uint8_t { rc = 1, dc = 2 };
+
+struct ControlAddress {
+    std::uint16_t lid = 0;
+    std::uint32_t qp_number = 0; // 24 bits
+    std::uint8_t lmc = 0;
+    std::uint8_t rail = 0;
+    std::uint16_t subnet_tag = 0;
+};
+[[nodiscard]] std::uint16_t subnet_tag(std::uint64_t subnet_prefix); // a hash: equal prefixes have equal tags
+
+struct InterfaceAddress {
+    std::uint8_t min_version = kMinVersion, max_version = kMaxVersion;
+    Transport transport = Transport::rc;
+    std::uint64_t uid = 0, cookie = 0;
+    std::uint32_t q_key = 0;
+    std::uint8_t count = 0;
+    ControlAddress control[kMaxControlAddresses];
+};
+
+[[nodiscard]] std::size_t packed_size(const InterfaceAddress& address);
+void pack(const InterfaceAddress& address, void* out); // packed_size bytes
+// Trusts nothing: false if the count is out of range. The length is not known to UCT, so at most kMaxInterfaceAddress
+// bytes are read, and only `count` entries of them.
+[[nodiscard]] bool unpack(const void* in, InterfaceAddress& out);
+
+// Some control address is in the subnet of one of our rails, and the transports and versions fit.
+[[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport);
+
+} // namespace ucx_mp::connect

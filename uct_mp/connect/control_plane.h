@@ -1,0 +1,141 @@
+// The handshake that makes connections on demand: a reliable, idempotent request/response protocol over unreliable
+// datagram queue pairs, one per rail.
+//
+//   client                                  server
+//   request  (our rails, DCTs, wishes) ->             accept(): who is it, do we know it
+//                                      <-  reply      plan_paths, make_ends(): queue pairs in INIT, numbers and PSNs
+//   make_ends(), connect_ends()
+//   confirm  (our numbers and PSNs)    ->             connect_ends(): RTR, RTS; established()
+//                                      <-  ready
+//   established(): data may flow
+//
+// Only the client repeats (request until reply, confirm until ready), with back-off up to a ceiling; the server answers
+// a repeated message with the same answer. Every repetition uses the next pair of rails that can reach each other, so
+// that one dead rail does not prevent a connection. The server may have data arrive before `ready` has: both directions
+// are usable from its established() on.
+// Both sides may start at the same time: the one with the smaller uid stays client, the other drops its own request
+// and becomes the server (it has no queue pairs yet). Messages: wire.h. Nothing is believed: cookie, versions, sizes,
+// ranges and the state are checked before anything changes; what fails is counted and dropped, a version that does not
+// fit is answered with a refusal that says so.
+//
+// Threads: all calls from the thread that progresses the interface. Slow path throughout.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "uct_mp/connect/address.h"
+#include "uct_mp/host/services.h"
+#include "uct_mp/host/status.h"
+#include "uct_mp/path/path.h"
+
+namespace ucx_mp::connect {
+
+enum class State : std::uint8_t {
+    closed,      // nothing known of it at the peer
+    requesting,  // client: request sent, no reply yet
+    confirming,  // client: our ends are connected, `ready` is missing
+    accepting,   // server: replied, no confirm yet
+    established, // data may flow in both directions
+    failed,      // refused or timed out: says so once, then stays
+};
+
+// One side's half of a path (mp_dc: zeros).
+struct LocalEnd {
+    std::uint32_t qp_number = 0;
+    std::uint32_t psn = 0; // first packet number that it sends
+};
+
+// One peer. Part of the owner's channel; the control plane alone changes it.
+struct Connection {
+    State state = State::closed;
+    bool server = false;
+    InterfaceAddress peer;             // without control addresses as long as only its request is known
+    std::uint32_t local_id = 0;        // the owner's name for the channel, see channel/wire.h; set by the owner
+    std::uint32_t remote_id = 0;       // the peer's name for it
+    std::uint32_t incarnation = 0;     // counts connections with this peer, agreed: the larger of both plus one
+    std::vector<path::RemoteRail> remote_rails;
+    std::vector<path::PathSpec> paths; // agreed
+    std::vector<LocalEnd> ends;        // ours, one per path
+    std::vector<LocalEnd> remote_ends; // theirs
+    std::uint64_t dc_key = 0;          // mp_dc: access key of the peer's targets
+    // Retries (client)
+    Services::Timer timer = 0;
+    Nanos started = 0;
+    unsigned attempts = 0;
+};
+
+// What the owner of connections (the interface) does for the handshake.
+class Owner {
+public:
+    virtual ~Owner() = default;
+    // A request of an unknown peer: a new Connection (local_id set), or nullptr to refuse (limits).
+    virtual Connection* accept(std::uint64_t peer_uid) = 0;
+    // A known peer by its uid, or nullptr.
+    virtual Connection* find(std::uint64_t peer_uid) = 0;
+    // By our own local_id as a message brought it; nullptr: none such.
+    virtual Connection* find_local(std::uint32_t local_id) = 0;
+    // Our half of every path of connection.paths: fills connection.ends (mp_rc: queue pairs in INIT).
+    virtual Status make_ends(Connection& connection) = 0;
+    // remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: address handles).
+    virtual Status connect_ends(Connection& connection) = 0;
+    // Takes back make_ends (the handshake failed or starts anew).
+    virtual void drop_ends(Connection& connection) = 0;
+    virtual void established(Connection& connection) = 0;
+    virtual void failed(Connection& connection, Status status, const char* why) = 0;
+};
+
+struct ControlConfig {
+    Transport transport = Transport::rc;
+    path::PathConfig paths;
+    Nanos retry = 5'000'000;            // first repetition; doubles up to max_retry
+    Nanos max_retry = 200'000'000;
+    Nanos timeout = 60'000'000'000;     // request to established; then failed(timed_out)
+    std::uint32_t receive_depth = 256;  // per rail: storms
+    std::uint32_t send_depth = 64;
+    std::uint64_t dc_key = 0;                    // mp_dc: of our targets
+    std::vector<std::uint32_t> dct_numbers;      // mp_dc: ours, per rail
+    std::uint8_t service_level = 0;
+};
+
+struct ControlCounters {
+    std::uint64_t sent = 0, received = 0, repeated = 0, dropped = 0, refused = 0;
+};
+
+class ControlPlane {
+public:
+    // Opens one control queue pair per rail. `devices`, `services` and `owner` must outlive it. Status and one line.
+    [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
+                                     Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error);
+    ~ControlPlane();
+    ControlPlane(const ControlPlane&) = delete;
+
+    [[nodiscard]] const InterfaceAddress& address() const;
+
+    // Client side; state must be closed, peer and local_id set. The result comes through Owner.
+    void start(Connection& connection);
+    // Forget it: cancels its timer, sends nothing. Its memory may go afterwards.
+    void forget(Connection& connection);
+
+    // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
+    unsigned poll();
+    // Some handshake of ours is under way.
+    [[nodiscard]] bool busy() const;
+
+    // For sleeping: one pollable descriptor per device that becomes readable when a control message arrives after
+    // arm(). arm(): busy if something is there already.
+    [[nodiscard]] std::vector<int> event_fds() const;
+    [[nodiscard]] Status arm();
+
+    [[nodiscard]] const ControlCounters& counters() const;
+
+private:
+    struct Impl;
+    explicit ControlPlane(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace ucx_mp::connect

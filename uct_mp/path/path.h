@@ -1,0 +1,57 @@
+// Paths to one peer: which of our rails reaches which of theirs, over which routes.
+//
+// A path is (local rail, remote rail, source path bits, destination path bits): one route through the fabric. Both sides
+// hold the same list in the same order; the server of a handshake (connect/) makes it, with both sides' rails at hand.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "uct_mp/verbs/device.h"
+
+namespace ucx_mp::path {
+
+inline constexpr unsigned kMaxPathsPerPeer = 32; // a handshake message fits in one packet; schedule::kMaxPaths is larger
+
+// A port of the other side, as its handshake tells.
+struct RemoteRail {
+    std::uint16_t lid = 0;
+    std::uint8_t lmc = 0;
+    std::uint8_t device = 0; // index in the peer's DeviceSet: which of its keys this rail needs
+    ibv_mtu mtu = IBV_MTU_1024;
+    std::uint64_t subnet_prefix = 0;
+    double rate = 1;               // bytes/ns
+    std::uint32_t dct_number = 0;  // mp_dc: its target on this rail; 0: none
+    std::uint32_t control_qpn = 0; // its control queue pair on this rail
+};
+
+struct PathSpec {
+    std::uint8_t client_rail = 0, server_rail = 0; // indices in each side's rail list
+    std::uint8_t client_bits = 0, server_bits = 0; // path bits added to each side's base LID
+};
+
+struct PathConfig {
+    // Routes per pair of rails. 0: min(2^LMC of both ends, 4) - the dissertation's ch. 7 found 4 best. More than 2^LMC:
+    // several queue pairs on one route (ch. 6: several send engines per port).
+    unsigned num_paths = 0;
+    // Path bits to use, in this order; empty: 0, 1, 2, ... Values beyond a rail's LMC are refused at open.
+    std::vector<std::uint8_t> path_bits;
+    bool cross_rails = false; // every pair of rails of one subnet, not only one partner per rail
+};
+
+// One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
+[[nodiscard]] std::string check(const PathConfig& config, std::span<const verbs::Rail> rails);
+
+// The server's choice. Without cross_rails every rail of the side with more rails gets one partner (the i-th reachable
+// one, counted round robin), so that no rail is left out; rails without a partner in their subnet are unused. Paths of
+// different rails alternate, so that the first two paths are two rails. At most kMaxPathsPerPeer; empty: unreachable.
+// `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one.
+[[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                                               const PathConfig& server_config, unsigned client_wants);
+
+// How a local rail looks to the other side.
+[[nodiscard]] RemoteRail describe(const verbs::Rail& rail);
+
+} // namespace ucx_mp::path

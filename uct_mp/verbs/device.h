@@ -1,0 +1,75 @@
+// The adapters of this host that a memory domain uses, and their ports as rails.
+//
+// Threads: opened and closed by one thread; const afterwards and readable by all (rates and states of rails change: see
+// path/). Units: bytes, bytes per nanosecond.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "uct_mp/host/services.h"
+#include "uct_mp/host/status.h"
+#include "uct_mp/verbs/handle.h"
+
+namespace ucx_mp::verbs {
+
+inline constexpr unsigned kMaxDevices = 8; // a packed remote key holds one key per device
+inline constexpr unsigned kMaxRails = 8;
+
+struct Device {
+    Context context;
+    ProtectionDomain pd;
+    std::string name;
+    std::uint64_t guid = 0;
+    unsigned index = 0;          // in DeviceSet; the other side names our keys by it
+    unsigned max_sge = 1;        // of a send
+    unsigned max_qp_wr = 0;
+    unsigned max_cqe = 0;
+    unsigned max_srq_wr = 0;
+    unsigned max_rd_atomic = 1;  // outstanding reads and atomics, both as initiator and as responder
+    bool has_dc = false;
+    bool has_timestamps = false; // ibv_cq_ex with completion timestamps, and a clock that can be read
+    double ns_per_tick = 1;      // nominal, of the completion clock
+};
+
+// A local (device, port) that carries InfiniBand traffic.
+struct Rail {
+    unsigned index = 0;  // in DeviceSet
+    unsigned device = 0; // DeviceSet::devices
+    std::uint8_t port = 1;
+    std::uint16_t lid = 0; // base LID
+    std::uint8_t lmc = 0;  // the port answers on 2^lmc LIDs
+    std::uint64_t subnet_prefix = 0;
+    std::uint64_t port_guid = 0; // of GID 0
+    ibv_mtu mtu = IBV_MTU_1024;  // active
+    double rate = 1;             // bytes/ns of payload that the link can carry (after encoding)
+    std::string name;            // "softhca_0:1"
+};
+
+struct DeviceConfig {
+    // Rails to use, "device" or "device:port"; empty: every port that is active and InfiniBand.
+    std::vector<std::string> rails;
+};
+
+class DeviceSet {
+public:
+    // Opens what the configuration names. On failure `error` is one line (variable, value, what is allowed).
+    // No device at all: Status::unreachable, error says why. A named rail that doesn't exist: invalid_param. A named
+    // rail that is not active is kept (it may come up), an unnamed one is left out.
+    [[nodiscard]] static Status open(const DeviceConfig& config, DeviceSet& out, std::string& error);
+    // Names and cheap facts only (no protection domain): what a query of resources needs. Never fails; empty if none.
+    [[nodiscard]] static std::vector<std::string> active_ports();
+
+    [[nodiscard]] std::span<const Device> devices() const { return devices_; }
+    [[nodiscard]] std::span<const Rail> rails() const { return rails_; }
+    [[nodiscard]] const Device& device_of(const Rail& rail) const { return devices_[rail.device]; }
+    [[nodiscard]] bool all_have_dc() const;
+
+private:
+    std::vector<Device> devices_;
+    std::vector<Rail> rails_;
+};
+
+} // namespace ucx_mp::verbs

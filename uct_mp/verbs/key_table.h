@@ -1,0 +1,30 @@
+// Which memory may be changed by atomics that the transport executes itself at the target: key of device 0 -> range.
+// The adapter checks keys of its own operations; for these we are the adapter.
+//
+// Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
+// (readers retry while a writer is busy). An erased key is refused as soon as erase() has returned, except to an operation that
+// is being executed at that moment.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace ucx_mp::verbs {
+
+class KeyTable {
+public:
+    KeyTable();
+    ~KeyTable();
+    KeyTable(const KeyTable&) = delete;
+
+    void insert(std::uint32_t rkey, std::uint64_t address, std::uint64_t length);
+    void erase(std::uint32_t rkey);
+    // [address, address + length) lies within the region of this key (no overflow), length > 0.
+    [[nodiscard]] bool allows(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) const;
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace ucx_mp::verbs

@@ -1,0 +1,71 @@
+// Making, moving and recycling queue pairs: the only room that knows ibv_qp_attr. Slow path.
+//
+// Threads: any; one queue pair from one thread at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "uct_mp/verbs/device.h"
+
+namespace ucx_mp::verbs {
+
+struct QueuePairLimits {
+    std::uint32_t send_wr = 128;
+    std::uint32_t send_sge = 4;
+    std::uint32_t inline_bytes = 256; // what the device grants may be less or more: see the granted value
+};
+
+// Timers of reliable connections, in the encoding of the IB specification (9.7.5, 9.9.2.1, 9.7.5.2.8).
+struct Reliability {
+    std::uint8_t timeout = 14;     // 4.096 us * 2^timeout
+    std::uint8_t retry_count = 7;
+    std::uint8_t rnr_retry = 7;    // 7: for ever
+    std::uint8_t min_rnr_timer = 12;
+    std::uint8_t max_rd_atomic = 16; // at most the device's
+    std::uint8_t service_level = 0;
+};
+
+// The other end of one path.
+struct RemoteEnd {
+    std::uint16_t dlid = 0;         // with path bits
+    std::uint8_t source_path_bits = 0;
+    ibv_mtu mtu = IBV_MTU_1024;     // the smaller of both ends
+    std::uint32_t qp_number = 0;
+    std::uint32_t rq_psn = 0;       // first packet number that it will send
+};
+
+// RC, in INIT on the rail's port, remote read, write and atomics allowed. Completions of both directions go to `cq`,
+// receives come from `srq`. nullptr: errno. `granted_inline` may be null.
+[[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, ibv_cq* cq, ibv_srq* srq,
+                                  const QueuePairLimits& limits, std::uint32_t* granted_inline);
+// INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. 0 or errno.
+[[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
+                             std::uint32_t sq_psn);
+
+// DC initiator in RTS, through the ibv_wr_* API (ibv_qp_to_qp_ex works on it). nullptr: errno.
+[[nodiscard]] QueuePair create_dci(const Device& device, const Rail& rail, ibv_cq* cq, const QueuePairLimits& limits,
+                                   const Reliability& reliability, std::uint32_t* granted_inline);
+// DC target in RTR.
+[[nodiscard]] QueuePair create_dct(const Device& device, const Rail& rail, ibv_cq* cq, ibv_srq* srq,
+                                   std::uint64_t access_key, const Reliability& reliability);
+
+// UD in RTS, for the control plane.
+[[nodiscard]] QueuePair create_ud(const Device& device, const Rail& rail, ibv_cq* send_cq, ibv_cq* recv_cq,
+                                  std::uint32_t send_wr, std::uint32_t recv_wr, std::uint32_t q_key);
+
+// Local route only (same subnet): destination LID and our own path bits. nullptr: errno.
+[[nodiscard]] AddressHandle create_ah(const Device& device, const Rail& rail, std::uint16_t dlid,
+                                      std::uint8_t source_path_bits, std::uint8_t service_level);
+
+// Any state -> ERR: everything outstanding is flushed. 0 or errno.
+[[nodiscard]] int to_error(ibv_qp* qp);
+// Any state -> RESET -> INIT, for reuse. 0 or errno.
+[[nodiscard]] int reset_to_init(ibv_qp* qp, const Rail& rail);
+// State and packet numbers as the device has them now (the device may refuse or be late: see recover/). 0 or errno.
+struct QueuePairTruth {
+    ibv_qp_state state;
+    std::uint32_t sq_psn, rq_psn;
+};
+[[nodiscard]] int query(ibv_qp* qp, QueuePairTruth& out);
+
+} // namespace ucx_mp::verbs
