@@ -1,6 +1,7 @@
 // The client's part of the handshake: request until reply, confirm until ready.
 #include <algorithm>
 #include <cassert>
+#include <cstdio>
 
 #include "uct_mp/connect/bytes.h"
 #include "uct_mp/connect/control_plane_impl.h"
@@ -39,27 +40,36 @@ Status status_of(wire::Reason reason) {
 void ControlPlane::Impl::start(Connection& c) {
     assert(c.state == State::closed && c.peer.uid != 0 && c.peer.uid != address.uid);
     c.server = false;
-    c.wanted = true;
     c.transaction = next_transaction();
     c.started = services.now();
     c.attempts = c.sent = 0;
-    c.paths.clear();
-    c.remote_rails.clear();
     set_state(c, State::requesting, "wanted");
-    const bool speaks = c.peer.min_version <= address.max_version && address.min_version <= c.peer.max_version;
-    if (!speaks || !reachable(c.peer, devices.rails(), config.transport))
-        set_timer(c, c.started, &Impl::give_up); // the owner does not expect the answer inside of start()
-    else
+    if (hopeless(c, nullptr) == Status::ok)
         send_request(c);
+    else
+        set_timer(c, c.started, &Impl::give_up); // the owner does not expect the answer inside of start()
+}
+
+Status ControlPlane::Impl::hopeless(const Connection& c, std::string* why) const {
+    const auto because = [&](Status status, const std::string& text) {
+        if (why) *why = text;
+        return status;
+    };
+    const InterfaceAddress &p = c.peer, &a = address;
+    if (p.min_version > a.max_version || a.min_version > p.max_version)
+        return because(Status::unsupported, "it speaks " + range(p.min_version, p.max_version) +
+                                                " of the handshake, we " + range(a.min_version, a.max_version));
+    if (p.transport != config.transport) return because(Status::unsupported, connect::name(wire::Reason::transport));
+    if (!route(c, 0)) return because(Status::unreachable, "no working rail of ours is in a subnet of one of its");
+    return Status::ok;
 }
 
 void ControlPlane::Impl::give_up(Connection& c) {
-    if (c.peer.min_version > address.max_version || address.min_version > c.peer.max_version)
-        fail(c, Status::unsupported,
-             "it speaks " + range(c.peer.min_version, c.peer.max_version) + " of the handshake, we " +
-                 range(address.min_version, address.max_version));
+    std::string why;
+    if (const Status status = hopeless(c, &why); status != Status::ok)
+        fail(c, status, why);
     else
-        fail(c, Status::unreachable, "none of its control addresses is in a subnet of ours");
+        send_request(c); // a rail has come back
 }
 
 // Pairs of rails that reach each other, ordered so that consecutive ones differ on both sides where they can; when all

@@ -203,13 +203,12 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     }
     Target way_back = from;
     way_back.q_key = m.sender_q_key;
-    if (parsed == Parse::version || m.transport != config.transport) {
-        // Only a request is worth an answer: the other kinds follow one that has been understood.
+    if (parsed == Parse::version || (m.transport != config.transport && m.kind != wire::Kind::refuse)) {
         ++counters.dropped;
+        // Only a request is worth an answer: the other kinds follow one that has been understood.
         if (m.kind == wire::Kind::request)
             refuse(way_back, m, parsed == Parse::version ? wire::Reason::version : wire::Reason::transport);
-        if (m.kind != wire::Kind::refuse) return;
-        --counters.dropped;
+        return;
     }
     switch (m.kind) {
     case wire::Kind::request: on_request(way_back, m); break;
@@ -231,7 +230,7 @@ Connection* ControlPlane::Impl::connection_of(const Message& m) {
 
 void ControlPlane::Impl::on_refuse(const Message& m) {
     Connection* c = connection_of(m);
-    if (!c || !under_way(c->state) || c->transaction != m.transaction) {
+    if (!c || !connect::under_way(c->state) || c->transaction != m.transaction) {
         ++counters.late;
     } else if (c->state != State::accepting) {
         refused(*c, m);
@@ -278,7 +277,8 @@ void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& w
 
 Status ControlPlane::Impl::make_ends(Connection& c) {
     c.ends.assign(c.paths.size(), {});
-    for (LocalEnd& end : c.ends) end.psn = std::uint32_t(random() >> 40);
+    if (config.transport == Transport::rc)
+        for (LocalEnd& end : c.ends) end.psn = std::uint32_t(random() >> 40); // 24 bits
     Status status = owner.make_ends(c);
     if (!failed(status) && c.ends.size() != c.paths.size()) status = Status::invalid_param;
     if (failed(status)) {
@@ -316,7 +316,6 @@ const InterfaceAddress& ControlPlane::address() const { return impl_->address; }
 void ControlPlane::start(Connection& connection) { impl_->start(connection); }
 void ControlPlane::forget(Connection& connection) {
     if (connection.state != State::closed) impl_->set_state(connection, State::closed, "forgotten");
-    connection.wanted = false;
 }
 unsigned ControlPlane::poll() { return impl_->poll(); }
 bool ControlPlane::busy() const { return !impl_->under_way.empty(); }

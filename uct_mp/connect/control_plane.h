@@ -79,7 +79,6 @@ struct Connection {
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
-    bool wanted = false;           // start() has been called for it
     Services::Timer timer = 0;
     Nanos started = 0;  // start() or the request
     Nanos answered = 0; // server: latest answer

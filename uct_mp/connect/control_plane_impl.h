@@ -56,7 +56,8 @@ struct ControlPlane::Impl {
     void send_confirm(Connection& c, const Target& to);
     void repeat(Connection& c); // timer
     void give_up(Connection& c); // timer, of a start that can't succeed
-    void start_again(Connection& c); // timer, after the server has given up
+    // Why a handshake can't succeed (one line, `why` may be null); ok: it can.
+    [[nodiscard]] Status hopeless(const Connection& c, std::string* why) const;
     void wait_for_answer(Connection& c);
     void on_reply(const Target& way_back, const Message& m);
     void on_ready(const Message& m);

@@ -82,8 +82,10 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
         c.incarnation = before;
         // Not now: the client repeats its request, and we our own if we have one.
         if (s != Status::no_resource && s != Status::busy) refuse(way_back, m, wire::Reason::resources);
-        if (c.state != State::requesting && c.state != State::closed)
+        if (c.state != State::requesting && c.state != State::closed) {
             set_state(c, State::closed, "no queue pairs for the peer's new request");
+            owner.abandoned(c);
+        }
         return;
     }
     c.server = true;

@@ -17,6 +17,10 @@ public:
     // or so: the slope is refined with the distance of the two latest points. False: the device has no readable clock.
     [[nodiscard]] bool calibrate(const Device& device, Services& services);
 
+    // The arithmetic alone, which calibrate() feeds: `ticks` was read between `before` and `after` (not 0). `nominal`
+    // in ns per tick; `bits`: how many of a tick count are valid.
+    void add_point(std::uint64_t ticks, Nanos before, Nanos after, double nominal, unsigned bits);
+
     // Host time of a completion timestamp; wraps of the adapter's counter (valid bits) are followed.
     [[nodiscard]] Nanos to_host(std::uint64_t ticks) const {
         // Signed: a completion may be older than the last calibration.
@@ -25,10 +29,24 @@ public:
     }
 
 private:
+    void rebase(std::uint64_t ticks, Nanos host) {
+        base_ticks_ = ticks;
+        base_host_ = host;
+    }
+    void anchor(std::uint64_t ticks, Nanos host, Nanos width) {
+        anchor_ticks_ = ticks;
+        anchor_host_ = host;
+        anchor_width_ = width;
+    }
+
+    // The latest reading: from here to_host() counts.
     std::uint64_t base_ticks_ = 0;
     Nanos base_host_ = 0;
     double ns_per_tick_ = 1;
     unsigned unused_bits_ = 0; // 64 - valid bits of the counter
+    // The reading that the next slope is measured from; 0: not calibrated yet.
+    std::uint64_t anchor_ticks_ = 0;
+    Nanos anchor_host_ = 0, anchor_width_ = 0;
 };
 
 } // namespace ucx_mp::verbs

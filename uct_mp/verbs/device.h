@@ -23,15 +23,16 @@ struct Device {
     ProtectionDomain pd;
     std::string name;
     std::uint64_t guid = 0;
-    unsigned index = 0;          // in DeviceSet; the other side names our keys by it
-    unsigned max_sge = 1;        // of a send
+    unsigned index = 0;   // in DeviceSet; the other side names our keys by it
+    unsigned max_sge = 1; // of a send
     unsigned max_qp_wr = 0;
     unsigned max_cqe = 0;
     unsigned max_srq_wr = 0;
-    unsigned max_rd_atomic = 1;  // outstanding reads and atomics, both as initiator and as responder
+    unsigned max_rd_atomic = 1; // outstanding reads and atomics, both as initiator and as responder
     bool has_dc = false;
-    bool has_timestamps = false; // ibv_cq_ex with completion timestamps, and a clock that can be read
-    double ns_per_tick = 1;      // nominal, of the completion clock
+    bool has_timestamps = false;  // ibv_cq_ex with completion timestamps, and a clock that can be read
+    double ns_per_tick = 1;       // nominal, of the completion clock
+    unsigned timestamp_bits = 64; // of a completion timestamp that count; the counter wraps behind them
 };
 
 // A local (device, port) that carries InfiniBand traffic.
@@ -46,10 +47,12 @@ struct Rail {
     ibv_mtu mtu = IBV_MTU_1024;  // active
     double rate = 1;             // bytes/ns of payload that the link can carry (after encoding)
     std::string name;            // "softhca_0:1"
+    bool active = true;          // when it was asked last; false: LID, MTU and rate may be none or old
 };
 
 struct DeviceConfig {
-    // Rails to use, "device" or "device:port"; empty: every port that is active and InfiniBand.
+    // Rails to use, in this order: "device:port", or "device" for its active ports (all its InfiniBand ports if none is
+    // active). A rail may be named once. Empty: every port that is active and InfiniBand, the first kMaxRails of them.
     std::vector<std::string> rails;
 };
 
@@ -71,5 +74,9 @@ private:
     std::vector<Device> devices_;
     std::vector<Rail> rails_;
 };
+
+// Asks the port again and updates what may have changed (LID, LMC, prefix, MTU, rate, active). For a copy of a rail,
+// held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
+[[nodiscard]] bool refresh(const Device& device, Rail& rail);
 
 } // namespace ucx_mp::verbs

@@ -2,8 +2,10 @@
 // The adapter checks keys of its own operations; for these we are the adapter.
 //
 // Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
-// (readers retry while a writer is busy). An erased key is refused as soon as erase() has returned, except to an operation that
-// is being executed at that moment.
+// (readers retry while a writer is busy). An erased key is refused as soon as erase() has returned, except to an
+// operation that is being executed at that moment. So: insert() after registering, erase() before deregistering (the
+// adapter may give the key to somebody else at once), and memory of an erased key is unmapped no earlier than the
+// progress threads' next poll.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +19,9 @@ public:
     ~KeyTable();
     KeyTable(const KeyTable&) = delete;
 
+    // A key that is there already is replaced. May throw std::bad_alloc; the table is unchanged then.
     void insert(std::uint32_t rkey, std::uint64_t address, std::uint64_t length);
-    void erase(std::uint32_t rkey);
+    void erase(std::uint32_t rkey); // of an unknown key: no effect
     // [address, address + length) lies within the region of this key (no overflow), length > 0.
     [[nodiscard]] bool allows(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) const;
 

@@ -21,7 +21,9 @@ struct Registration {
     std::uint8_t count = 0;
 };
 
-// IBV_ACCESS_* in `access`. Either every device has it afterwards or `out` is empty; errno tells which call failed.
+// IBV_ACCESS_* in `access`: as given, never weakened. Memory that is read-only for this process can be registered
+// without LOCAL_WRITE, REMOTE_WRITE and REMOTE_ATOMIC only; with them, current kernels refuse (invalid_param, errno
+// EFAULT). Either every device has it afterwards or `out` is empty; errno tells why.
 [[nodiscard]] Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access,
                                      Registration& out);
 

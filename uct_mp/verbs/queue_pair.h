@@ -17,28 +17,28 @@ struct QueuePairLimits {
 
 // Timers of reliable connections, in the encoding of the IB specification (9.7.5, 9.9.2.1, 9.7.5.2.8).
 struct Reliability {
-    std::uint8_t timeout = 14;     // 4.096 us * 2^timeout
+    std::uint8_t timeout = 14; // 4.096 us * 2^timeout
     std::uint8_t retry_count = 7;
-    std::uint8_t rnr_retry = 7;    // 7: for ever
+    std::uint8_t rnr_retry = 7; // 7: for ever
     std::uint8_t min_rnr_timer = 12;
-    std::uint8_t max_rd_atomic = 16; // at most the device's
+    std::uint8_t max_rd_atomic = 16; // connect_rc: at most what both ends' devices can (Device::max_rd_atomic)
     std::uint8_t service_level = 0;
 };
 
 // The other end of one path.
 struct RemoteEnd {
-    std::uint16_t dlid = 0;         // with path bits
+    std::uint16_t dlid = 0; // with path bits
     std::uint8_t source_path_bits = 0;
-    ibv_mtu mtu = IBV_MTU_1024;     // the smaller of both ends
+    ibv_mtu mtu = IBV_MTU_1024; // the smaller of both ends
     std::uint32_t qp_number = 0;
-    std::uint32_t rq_psn = 0;       // first packet number that it will send
+    std::uint32_t rq_psn = 0; // first packet number that it will send
 };
 
 // RC, in INIT on the rail's port, remote read, write and atomics allowed. Completions of both directions go to `cq`,
 // receives come from `srq`. nullptr: errno. `granted_inline` may be null.
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, ibv_cq* cq, ibv_srq* srq,
                                   const QueuePairLimits& limits, std::uint32_t* granted_inline);
-// INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. 0 or errno.
+// INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. Packet numbers are taken modulo 2^24. 0 or errno.
 [[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
                              std::uint32_t sq_psn);
 
@@ -59,8 +59,11 @@ struct RemoteEnd {
 
 // Any state -> ERR: everything outstanding is flushed. 0 or errno.
 [[nodiscard]] int to_error(ibv_qp* qp);
-// Any state -> RESET -> INIT, for reuse. 0 or errno.
+// RC: any state -> RESET -> INIT, for reuse. 0 or errno. Poll the completion queue empty before: what is left of this
+// queue pair there is dropped by some adapters (mlx5), and the SRQ receives it names are lost to their owner.
 [[nodiscard]] int reset_to_init(ibv_qp* qp, const Rail& rail);
+// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. As above: poll before.
+[[nodiscard]] int restart_dci(ibv_qp* qp, const Device& device, const Rail& rail, const Reliability& reliability);
 // State and packet numbers as the device has them now (the device may refuse or be late: see recover/). 0 or errno.
 struct QueuePairTruth {
     ibv_qp_state state;

@@ -1,0 +1,277 @@
+#include "uct_mp/verbs/device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+
+#include "uct_mp/verbs/port_query.h"
+
+namespace ucx_mp::verbs {
+namespace {
+
+constexpr const char* kVariable = "UCX_MP_RAILS";
+
+using DeviceList = std::unique_ptr<ibv_device*, Destroyer<ibv_free_device_list>>;
+
+struct Port {
+    Rail rail;
+    PortUse use = PortUse::unknown;
+
+    [[nodiscard]] bool is_rail() const { return use == PortUse::active || use == PortUse::inactive; }
+};
+
+// An adapter of this host, whether we shall use it or not.
+struct Adapter {
+    std::string name;
+    Context context; // null: `trouble` says why
+    std::string trouble;
+    std::vector<Port> ports; // ports[i]: IB port i + 1
+};
+
+struct Choice {
+    std::size_t adapter;
+    std::size_t port; // index in Adapter::ports
+
+    bool operator==(const Choice&) const = default;
+};
+
+std::string with_errno(const char* what, int error) { return std::string(what) + ": " + std::strerror(error); }
+
+Adapter look_at(ibv_device* device) {
+    Adapter out;
+    out.name = ibv_get_device_name(device);
+    out.context.reset(ibv_open_device(device));
+    if (!out.context) {
+        out.trouble = with_errno("ibv_open_device", errno ? errno : EIO);
+        return out;
+    }
+    ibv_device_attr attributes{};
+    if (const int error = ibv_query_device(out.context.get(), &attributes)) {
+        out.trouble = with_errno("ibv_query_device", error > 0 ? error : errno);
+        out.context.reset();
+        return out;
+    }
+    out.ports.resize(attributes.phys_port_cnt);
+    for (std::size_t i = 0; i < out.ports.size(); ++i) {
+        Port& port = out.ports[i];
+        port.use = query_port(out.context.get(), static_cast<std::uint8_t>(i + 1), port.rail);
+        // iWARP and vendors' own transports have ports, but not of this kind.
+        if (device->transport_type != IBV_TRANSPORT_IB) port.use = PortUse::foreign;
+        port.rail.name = out.name + ":" + std::to_string(i + 1);
+    }
+    return out;
+}
+
+// All adapters of this host in the order of ibv_get_device_list; empty: errno.
+std::vector<Adapter> look_around() {
+    int count = 0;
+    errno = 0;
+    const DeviceList list(ibv_get_device_list(&count));
+    std::vector<Adapter> out;
+    if (!list) return out;
+    out.reserve(static_cast<std::size_t>(count));
+    for (int i = 0; i < count; ++i) out.push_back(look_at(list.get()[i]));
+    if (out.empty()) errno = ENODEV;
+    return out;
+}
+
+// A user's value as part of one line of text.
+std::string quoted(std::string_view value) {
+    std::string out = "\"";
+    for (const char c : value) out += std::isprint(static_cast<unsigned char>(c)) ? c : '?';
+    return out + "\"";
+}
+
+std::string allowed(const std::vector<Adapter>& adapters) {
+    std::string ports;
+    for (const Adapter& adapter : adapters)
+        for (const Port& port : adapter.ports)
+            if (port.is_rail()) ports += (ports.empty() ? "" : ", ") + port.rail.name;
+    if (ports.empty()) return "nothing: this host has no InfiniBand port";
+    return ports + ", or an adapter's name without a port; each rail once, at most " + std::to_string(kMaxRails);
+}
+
+std::string refusal(std::string_view value, const std::string& reason, const std::vector<Adapter>& adapters) {
+    return std::string(kVariable) + ": " + quoted(value) + " " + reason + "; allowed: " + allowed(adapters);
+}
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
+    return text;
+}
+
+const Adapter* find(const std::vector<Adapter>& adapters, std::string_view name) {
+    const auto found = std::ranges::find(adapters, name, &Adapter::name);
+    return found == adapters.end() ? nullptr : &*found;
+}
+
+std::vector<Choice> ports_of(const std::vector<Adapter>& adapters, std::size_t adapter, bool only_active) {
+    std::vector<Choice> out;
+    const std::vector<Port>& ports = adapters[adapter].ports;
+    for (std::size_t i = 0; i < ports.size(); ++i)
+        if (only_active ? ports[i].use == PortUse::active : ports[i].is_rail()) out.push_back({adapter, i});
+    return out;
+}
+
+// What one element of the variable means; empty: `reason`.
+std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view value, std::string& reason) {
+    if (value.empty()) {
+        reason = "is empty";
+        return {};
+    }
+    const Adapter* adapter = find(adapters, value);
+    std::string_view number;
+    if (!adapter) {
+        const std::size_t colon = value.rfind(':');
+        if (colon != std::string_view::npos) {
+            adapter = find(adapters, value.substr(0, colon));
+            number = value.substr(colon + 1);
+        }
+        if (!adapter) {
+            reason = "is not an adapter of this host";
+            return {};
+        }
+    }
+    const auto index = static_cast<std::size_t>(adapter - adapters.data());
+    if (!adapter->context) {
+        reason = "can't be used (" + adapter->trouble + ")";
+        return {};
+    }
+    if (number.data() == nullptr) { // the adapter: the ports that work, or else those that might
+        std::vector<Choice> out = ports_of(adapters, index, true);
+        if (out.empty()) out = ports_of(adapters, index, false);
+        if (out.empty()) reason = "has no InfiniBand port";
+        return out;
+    }
+    unsigned port = 0;
+    const auto [end, bad] = std::from_chars(number.data(), number.data() + number.size(), port);
+    if (bad != std::errc{} || end != number.data() + number.size()) {
+        reason = "has no port number behind the colon";
+        return {};
+    }
+    if (port == 0 || port > adapter->ports.size()) {
+        reason = "names a port that the adapter doesn't have";
+        return {};
+    }
+    const Port& chosen = adapter->ports[port - 1];
+    if (chosen.is_rail()) return {{index, port - 1}};
+    reason = chosen.use == PortUse::foreign ? "is not an InfiniBand port (Ethernet)" : "can't be queried";
+    return {};
+}
+
+Status choose_named(const std::vector<Adapter>& adapters, const std::vector<std::string>& names,
+                    std::vector<Choice>& out, std::string& error) {
+    for (const std::string& name : names) {
+        const std::string_view value = trimmed(name);
+        std::string reason;
+        const std::vector<Choice> more = parse(adapters, value, reason);
+        for (const Choice& choice : more)
+            if (std::ranges::find(out, choice) != out.end()) reason = "is named twice";
+        if (reason.empty() && out.size() + more.size() > kMaxRails) reason = "is one rail too many";
+        if (!reason.empty()) {
+            error = refusal(value, reason, adapters);
+            return Status::invalid_param;
+        }
+        out.insert(out.end(), more.begin(), more.end());
+    }
+    return Status::ok;
+}
+
+Status choose_active(const std::vector<Adapter>& adapters, std::vector<Choice>& out, std::string& error) {
+    for (std::size_t i = 0; i < adapters.size(); ++i)
+        for (const Choice& choice : ports_of(adapters, i, true))
+            if (out.size() < kMaxRails) out.push_back(choice);
+    if (!out.empty()) return Status::ok;
+    error = "no active InfiniBand port on this host (";
+    for (const Adapter& adapter : adapters) {
+        if (&adapter != adapters.data()) error += ", ";
+        if (!adapter.context)
+            error += adapter.name + ": " + adapter.trouble;
+        else if (!ports_of(adapters, static_cast<std::size_t>(&adapter - adapters.data()), false).empty())
+            error += adapter.name + ": down";
+        else
+            error += adapter.name + ": not InfiniBand";
+    }
+    error += ")";
+    return Status::unreachable;
+}
+
+Status make_device(Adapter& adapter, const Rail& rail, Device& out, std::string& error) {
+    out.context = std::move(adapter.context);
+    out.name = adapter.name;
+    if (const int code = query_limits(out)) {
+        error = adapter.name + ": " + with_errno("ibv_query_device_ex", code);
+        return Status::io_error;
+    }
+    out.pd.reset(ibv_alloc_pd(out.context.get()));
+    if (!out.pd) {
+        const int code = errno;
+        error = adapter.name + ": " + with_errno("ibv_alloc_pd", code);
+        return code == ENOMEM ? Status::no_memory : Status::io_error;
+    }
+    out.has_dc = try_dc(out, rail);
+    return Status::ok;
+}
+
+} // namespace
+
+Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& error) {
+    std::vector<Adapter> adapters = look_around();
+    if (adapters.empty()) {
+        error = with_errno("no InfiniBand adapter on this host: ibv_get_device_list", errno ? errno : ENODEV);
+        return Status::unreachable;
+    }
+    std::vector<Choice> chosen;
+    const Status choice = config.rails.empty() ? choose_active(adapters, chosen, error)
+                                               : choose_named(adapters, config.rails, chosen, error);
+    if (failed(choice)) return choice;
+
+    DeviceSet made;
+    std::vector<std::size_t> device_of(adapters.size(), kMaxDevices); // DeviceSet's index by adapter
+    for (const auto& [adapter, port] : chosen) {
+        Rail rail = std::move(adapters[adapter].ports[port].rail);
+        if (device_of[adapter] == kMaxDevices) {
+            Device device;
+            if (const Status status = make_device(adapters[adapter], rail, device, error); failed(status))
+                return status;
+            device_of[adapter] = made.devices_.size();
+            device.index = static_cast<unsigned>(made.devices_.size());
+            made.devices_.push_back(std::move(device));
+        }
+        rail.index = static_cast<unsigned>(made.rails_.size());
+        rail.device = static_cast<unsigned>(device_of[adapter]);
+        made.rails_.push_back(std::move(rail));
+    }
+    out = std::move(made);
+    return Status::ok;
+}
+
+std::vector<std::string> DeviceSet::active_ports() {
+    std::vector<std::string> out;
+    for (const Adapter& adapter : look_around())
+        for (const Port& port : adapter.ports)
+            if (port.use == PortUse::active) out.push_back(port.rail.name);
+    return out;
+}
+
+bool DeviceSet::all_have_dc() const { return !devices_.empty() && std::ranges::all_of(devices_, &Device::has_dc); }
+
+bool refresh(const Device& device, Rail& rail) {
+    Rail now;
+    const PortUse use = query_port(device.context.get(), rail.port, now);
+    if (use != PortUse::active && use != PortUse::inactive) return false;
+    rail.lid = now.lid;
+    rail.lmc = now.lmc;
+    rail.subnet_prefix = now.subnet_prefix;
+    rail.port_guid = now.port_guid;
+    rail.mtu = now.mtu;
+    rail.rate = now.rate;
+    rail.active = now.active;
+    return true;
+}
+
+} // namespace ucx_mp::verbs

@@ -1,0 +1,148 @@
+// An open-addressing table under one sequence lock. Fields are atomics, read with acquire and written with release: a
+// reader that has seen any part of a change therefore sees the odd sequence number too and reads again. No fences,
+// which ThreadSanitizer does not understand.
+//
+// A table that has grown stays allocated, because a reader may still be in it: sizes double, so all former tables
+// together are no larger than the current one.
+#include "uct_mp/verbs/key_table.h"
+
+#include <sched.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+namespace ucx_mp::verbs {
+namespace {
+
+constexpr std::uint64_t kPresent = std::uint64_t{1} << 32; // 0 is a legal rkey: an entry is marked above its 32 bits
+constexpr std::size_t kFirstCapacity = 64;
+constexpr unsigned kSpins = 64; // a writer that is not scheduled holds readers up; give it the core
+
+struct Entry {
+    std::uint64_t tag = 0; // kPresent | rkey; 0: free
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+};
+
+struct alignas(32) Slot {
+    std::atomic<std::uint64_t> tag{0}, address{0}, length{0};
+
+    [[nodiscard]] Entry load() const {
+        return {tag.load(std::memory_order_acquire), address.load(std::memory_order_acquire),
+                length.load(std::memory_order_acquire)};
+    }
+    void store(const Entry& e) {
+        tag.store(e.tag, std::memory_order_release);
+        address.store(e.address, std::memory_order_release);
+        length.store(e.length, std::memory_order_release);
+    }
+};
+
+struct Table {
+    explicit Table(std::size_t capacity) : slots(capacity), mask(capacity - 1) {}
+
+    // Keys of adapters are an index and a few low variant bits: spread by the golden ratio.
+    [[nodiscard]] std::size_t home(std::uint64_t tag) const {
+        return (static_cast<std::uint32_t>(tag) * 0x9e3779b97f4a7c15ull >> 32) & mask;
+    }
+    // The entry's slot, or the free one where it belongs. At most half of the slots are in use, so there is one; a
+    // reader beside a writer may meet anything, hence the bound.
+    [[nodiscard]] std::size_t find(std::uint64_t tag) const {
+        std::size_t i = home(tag);
+        for (std::size_t n = 0; n < mask; ++n, i = (i + 1) & mask) {
+            const std::uint64_t there = slots[i].tag.load(std::memory_order_acquire);
+            if (there == tag || there == 0) break;
+        }
+        return i;
+    }
+
+    std::vector<Slot> slots;
+    std::size_t mask;
+};
+
+} // namespace
+
+struct KeyTable::Impl {
+    Impl() { adopt(kFirstCapacity); }
+
+    Table& adopt(std::size_t capacity) {
+        tables.push_back(std::make_unique<Table>(capacity));
+        current.store(tables.back().get(), std::memory_order_release);
+        return *tables.back();
+    }
+    // Between these two, readers wait. Writers hold the mutex.
+    void begin_change() { sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+    // Sequentially consistent: visible to all before erase() returns.
+    void end_change() { sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
+
+    void grow() {
+        const Table& old = *tables.back();
+        auto larger = std::make_unique<Table>(old.slots.size() * 2);
+        for (const Slot& slot : old.slots)
+            if (const Entry e = slot.load(); e.tag) larger->slots[larger->find(e.tag)].store(e);
+        tables.push_back(std::move(larger));
+        begin_change();
+        current.store(tables.back().get(), std::memory_order_release);
+        end_change();
+    }
+
+    std::mutex mutex;
+    std::size_t used = 0;
+    std::vector<std::unique_ptr<Table>> tables;         // the last one is current
+    alignas(64) std::atomic<std::uint64_t> sequence{0}; // odd: a change is under way
+    std::atomic<const Table*> current{nullptr};
+};
+
+KeyTable::KeyTable() : impl_(std::make_unique<Impl>()) {}
+KeyTable::~KeyTable() = default;
+
+void KeyTable::insert(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) {
+    const std::lock_guard guard(impl_->mutex);
+    if ((impl_->used + 1) * 2 > impl_->tables.back()->slots.size()) impl_->grow();
+    Table& table = *impl_->tables.back();
+    const Entry entry{kPresent | rkey, address, length};
+    Slot& slot = table.slots[table.find(entry.tag)];
+    if (slot.tag.load(std::memory_order_relaxed) == 0) ++impl_->used;
+    impl_->begin_change();
+    slot.store(entry);
+    impl_->end_change();
+}
+
+void KeyTable::erase(std::uint32_t rkey) {
+    const std::lock_guard guard(impl_->mutex);
+    Table& table = *impl_->tables.back();
+    std::size_t hole = table.find(kPresent | rkey);
+    if (table.slots[hole].tag.load(std::memory_order_relaxed) == 0) return;
+    impl_->begin_change();
+    // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are needed,
+    // so that searches stay short however many keys come and go.
+    for (std::size_t i = (hole + 1) & table.mask;; i = (i + 1) & table.mask) {
+        const Entry e = table.slots[i].load();
+        if (e.tag == 0) break;
+        const std::size_t from_home = (i - table.home(e.tag)) & table.mask, from_hole = (i - hole) & table.mask;
+        if (from_home < from_hole) continue;
+        table.slots[hole].store(e);
+        hole = i;
+    }
+    table.slots[hole].store({});
+    impl_->end_change();
+    --impl_->used;
+}
+
+bool KeyTable::allows(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) const {
+    const std::uint64_t tag = kPresent | rkey;
+    for (unsigned tries = 1;; ++tries) {
+        const std::uint64_t before = impl_->sequence.load(std::memory_order_acquire);
+        if ((before & 1) == 0) {
+            const Table& table = *impl_->current.load(std::memory_order_acquire);
+            const Entry e = table.slots[table.find(tag)].load();
+            if (impl_->sequence.load(std::memory_order_relaxed) == before)
+                return e.tag == tag && length > 0 && address >= e.address && length <= e.length &&
+                       address - e.address <= e.length - length;
+        }
+        if (tries % kSpins == 0) sched_yield();
+    }
+}
+
+} // namespace ucx_mp::verbs

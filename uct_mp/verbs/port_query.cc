@@ -1,0 +1,148 @@
+#include "uct_mp/verbs/port_query.h"
+
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "uct_mp/verbs/queue_pair.h"
+
+namespace ucx_mp::verbs {
+namespace {
+
+// The clock fit is renewed every second or so and follows a counter by half its range: a shorter one is of no use.
+constexpr double kShortestWrap = 4e9; // ns
+
+unsigned at_least_0(int value) { return static_cast<unsigned>(std::max(value, 0)); }
+
+// The capability says that the device stamps; that such a queue can be made and the clock be read is tried.
+bool try_timestamps(ibv_context* context) {
+    ibv_cq_init_attr_ex init{};
+    init.cqe = 1;
+    init.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    ibv_cq_ex* made = ibv_create_cq_ex(context, &init);
+    if (!made) return false;
+    const CompletionQueue cq(ibv_cq_ex_to_cq(made));
+    ibv_values_ex values{};
+    values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+    return ibv_query_rt_values_ex(context, &values) == 0 && (values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK);
+}
+
+void query_timestamps(Device& device, const ibv_device_attr_ex& a) {
+    if (a.completion_timestamp_mask == 0 || a.hca_core_clock == 0) return;
+    const auto bits = static_cast<unsigned>(std::bit_width(a.completion_timestamp_mask));
+    const double ns_per_tick = 1e6 / static_cast<double>(a.hca_core_clock); // it is in kHz
+    if (ns_per_tick * static_cast<double>(a.completion_timestamp_mask) < kShortestWrap) return;
+    if (!try_timestamps(device.context.get())) return;
+    device.has_timestamps = true;
+    device.timestamp_bits = bits;
+    device.ns_per_tick = ns_per_tick;
+}
+
+} // namespace
+
+double link_rate(unsigned active_speed, unsigned active_width) {
+    double lane = 0; // Gb/s of data
+    switch (active_speed) {
+    case 1: // SDR, 2.5 Gb/s, 8b/10b
+        lane = 2;
+        break;
+    case 2: // DDR
+        lane = 4;
+        break;
+    case 4: // QDR
+        lane = 8;
+        break;
+    case 8: // FDR10, 10.3125 Gb/s, 64b/66b
+        lane = 10;
+        break;
+    case 16: // FDR, 14.0625 Gb/s, 64b/66b
+        lane = 14.0625 * 64 / 66;
+        break;
+    case 32: // EDR, 25.78125 Gb/s, 64b/66b
+        lane = 25;
+        break;
+    case 64: // HDR: PAM4, the rate behind forward error correction
+        lane = 50;
+        break;
+    case 128: // NDR
+        lane = 100;
+        break;
+    default:
+        return 0;
+    }
+    unsigned lanes = 0;
+    switch (active_width) {
+    case 1:
+        lanes = 1;
+        break;
+    case 2:
+        lanes = 4;
+        break;
+    case 4:
+        lanes = 8;
+        break;
+    case 8:
+        lanes = 12;
+        break;
+    case 16:
+        lanes = 2;
+        break;
+    default:
+        return 0;
+    }
+    return lane * lanes / 8;
+}
+
+PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out) {
+    ibv_port_attr a{};
+    if (ibv_query_port(context, port, &a) != 0) return PortUse::unknown;
+    // Unspecified is what kernels before RoCE said of InfiniBand.
+    if (a.link_layer != IBV_LINK_LAYER_INFINIBAND && a.link_layer != IBV_LINK_LAYER_UNSPECIFIED)
+        return PortUse::foreign;
+    ibv_gid gid{};
+    if (ibv_query_gid(context, port, 0, &gid) != 0) return PortUse::unknown;
+    out.port = port;
+    out.lid = a.lid;
+    out.lmc = a.lmc;
+    out.subnet_prefix = be64toh(gid.global.subnet_prefix);
+    out.port_guid = be64toh(gid.global.interface_id);
+    out.mtu = a.active_mtu >= IBV_MTU_256 && a.active_mtu <= IBV_MTU_4096 ? a.active_mtu : IBV_MTU_1024;
+    const double rate = link_rate(a.active_speed, a.active_width);
+    out.rate = rate > 0 ? rate : 1;
+    out.active = a.state == IBV_PORT_ACTIVE && a.lid != 0;
+    return out.active ? PortUse::active : PortUse::inactive;
+}
+
+int query_limits(Device& device) {
+    ibv_device_attr_ex a{};
+    // Falls back to the plain query where the provider doesn't know the extended one.
+    if (const int error = ibv_query_device_ex(device.context.get(), nullptr, &a)) return error > 0 ? error : errno;
+    const ibv_device_attr& base = a.orig_attr;
+    device.guid = be64toh(base.node_guid);
+    device.max_sge = std::max(at_least_0(base.max_sge), 1u);
+    device.max_qp_wr = at_least_0(base.max_qp_wr);
+    device.max_cqe = at_least_0(base.max_cqe);
+    device.max_srq_wr = at_least_0(base.max_srq_wr);
+    // ibv_qp_attr has 8 bits for it.
+    device.max_rd_atomic = std::min(at_least_0(std::min(base.max_qp_rd_atom, base.max_qp_init_rd_atom)), 255u);
+    query_timestamps(device, a);
+    return 0;
+}
+
+bool try_dc(const Device& device, const Rail& rail) {
+    if (!mlx5dv_is_supported(device.context->device)) return false;
+    const CompletionQueue cq(ibv_create_cq(device.context.get(), 16, nullptr, nullptr, 0));
+    ibv_srq_init_attr init{};
+    init.attr.max_wr = 1;
+    init.attr.max_sge = 1;
+    const SharedReceiveQueue srq(ibv_create_srq(device.pd.get(), &init));
+    if (!cq || !srq) return false;
+    const QueuePairLimits small{.send_wr = 4, .send_sge = 1, .inline_bytes = 0};
+    return create_dci(device, rail, cq.get(), small, {}, nullptr) != nullptr &&
+           create_dct(device, rail, cq.get(), srq.get(), 1, {}) != nullptr;
+}
+
+} // namespace ucx_mp::verbs
