@@ -89,7 +89,7 @@ bool Interface::Impl::peek(Adapter& adapter) {
 }
 
 // What one request meant to its channel; its account is the caller's.
-inline void Interface::Impl::settle(const Posted& posted) {
+void Interface::Impl::settle(const Posted& posted) {
     if (posted.work) {
         if (--posted.work->open == 0) finish_work(*posted.work);
     } else if (posted.epoch != kNoEpoch) {

@@ -62,7 +62,10 @@ struct Interface::Impl final : connect::Owner {
         bool fenced;
         std::uint32_t placed; // bytes in the account
     };
-    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
+    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+        if (channel.marker_due) [[unlikely]] return start_fenced(channel, pool, size, start);
+        return start_plain(channel, pool, size, start);
+    }
     Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // whatever fences want
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     // Fills the header, retains, posts `buffer` (inline if it fits) and, for zcopy, the pieces of its work behind it.

@@ -34,11 +34,6 @@ Status Interface::Impl::pass_gate_message(Channel& channel) {
 
 // -- Beginning and ending a message
 
-inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
-    if (channel.marker_due) [[unlikely]] return start_fenced(channel, pool, size, start);
-    return start_plain(channel, pool, size, start);
-}
-
 Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (!channel.window_open()) [[unlikely]] return Status::no_resource;
     start.buffer = pool.get();
