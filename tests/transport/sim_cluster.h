@@ -154,6 +154,9 @@ public:
         if (config.completion_depth > 1024) config.completion_depth = 1024;
         for (unsigned i = 0; i < nodes; ++i) nodes_.push_back(std::make_unique<Node>(world, i, config));
     }
+    // The node whose callbacks are running.
+    [[nodiscard]] unsigned progressing() const { return progressing_; }
+    std::function<void()> after_progress; // outside of callbacks, after something has happened
     ~Cluster() { nodes_.clear(); }
 
     softhca::sim::World world;
@@ -183,25 +186,31 @@ public:
         (void)until([&] { return world.now() >= end; }, time);
     }
     void settle_all() {
-        for (auto& node : nodes_) node->progress();
+        for (auto& node : nodes_) (void)progress(*node);
         settle();
     }
 
 private:
+    bool progress(Node& node) {
+        progressing_ = node.index();
+        return node.progress();
+    }
     void settle() {
         for (;;) {
             bool any = false;
             const auto touched = world.touched();
             scratch_.assign(touched.begin(), touched.end());
             for (const std::uint32_t i : scratch_)
-                if (i < nodes_.size()) any |= node(i).progress();
+                if (i < nodes_.size()) any |= progress(node(i));
             for (auto& node : nodes_)
-                if (node->services().has_due()) any |= node->progress();
+                if (node->services().has_due()) any |= progress(*node);
+            if (any && after_progress) after_progress();
             if (!any) return;
         }
     }
     std::vector<std::unique_ptr<Node>> nodes_;
     std::vector<std::uint32_t> scratch_;
+    unsigned progressing_ = 0;
 };
 
 } // namespace ucx_mp::sim
