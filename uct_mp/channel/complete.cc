@@ -178,7 +178,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);
         }
-        (buffer->small ? small : large).put(buffer);
+        pool_of(*buffer).put(buffer);
     }
     for (Work* work : std::exchange(channel.atomics, {})) {
         work->status = status;

@@ -9,8 +9,11 @@ namespace ucx_mp::channel {
 void Interface::Impl::fence(Channel& channel) {
     const bool one_queue = channel.path_count <= 1 && !config.split_reads;
     if (!one_queue) {
+        // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
+        if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
         channel.fence_paths |= channel.put_paths;
         channel.marker_due = channel.fence_paths != 0;
+        channel.catch_up = channel.pulled_first != nullptr;
     }
     channel.put_paths = 0;
     // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be repeated).
@@ -20,13 +23,13 @@ void Interface::Impl::fence(Channel& channel) {
         channel.atomics_until = channel.atomics_end;
         channel.atomics_due = channel.drain_due = true;
     }
-    if (channel.marker_due || channel.drain_due || channel.gets_open) channel.gates |= gate::fence;
+    if (channel.marker_due || channel.drain_due || channel.gets_open || channel.catch_up) channel.gates |= gate::fence;
 }
 
 // True: RDMA may go.
 bool Interface::Impl::clear_drain(Channel& channel) {
     if (!channel.drain_due) {
-        if (!channel.marker_due && !channel.gets_open) channel.gates &= ~gate::fence;
+        if (!channel.marker_due && !channel.gets_open && !channel.catch_up) channel.gates &= ~gate::fence;
         return true;
     }
     if (channel.rdma_open) return false;
@@ -35,7 +38,7 @@ bool Interface::Impl::clear_drain(Channel& channel) {
         channel.atomics_due = false;
     }
     channel.drain_due = false;
-    if (!channel.marker_due) channel.gates &= ~gate::fence;
+    if (!channel.marker_due && !channel.catch_up) channel.gates &= ~gate::fence;
     return true;
 }
 

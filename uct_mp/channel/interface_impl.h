@@ -142,6 +142,7 @@ struct Interface::Impl final : connect::Owner {
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
     BufferPool small, large;
+    BufferPool& pool_of(const Buffer& buffer) { return buffer.small ? small : large; }
     WorkPool works;
     std::unique_ptr<connect::ControlPlane> control;
     schedule::Plan plan; // scratch

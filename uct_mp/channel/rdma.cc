@@ -37,7 +37,7 @@ void Interface::Impl::finish_work(Work& work) {
     case WorkKind::atomic:
     case WorkKind::flush: break;
     }
-    if (work.bounce) (work.bounce->small ? small : large).put(work.bounce);
+    if (work.bounce) pool_of(*work.bounce).put(work.bounce);
     const std::uint8_t epoch = work.epoch;
     works.put(&work);
     if (completion) complete(completion, status);
@@ -113,7 +113,7 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
         --channel.rdma_open;
         channel.gets_open -= read;
         --channel.epoch_open[work.epoch];
-        if (work.bounce) (work.bounce->small ? small : large).put(work.bounce);
+        if (work.bounce) pool_of(*work.bounce).put(work.bounce);
         works.put(&work);
         return Status::no_resource;
     };

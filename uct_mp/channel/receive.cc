@@ -14,7 +14,7 @@ void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
     while (channel.acked != ack) {
         Buffer* buffer = channel.retained[channel.acked++ & channel.window_mask];
         Work* work = buffer->work;
-        (buffer->small ? small : large).put(buffer);
+        pool_of(*buffer).put(buffer);
         if (work) [[unlikely]] {
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);
