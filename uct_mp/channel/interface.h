@@ -46,13 +46,16 @@ struct Config {
     unsigned send_depth = 128;     // requests per queue pair
     unsigned completion_depth = 4096; // outstanding sends per device
     unsigned receive_depth = 1024; // buffers posted per device
-    unsigned window = 512;         // sequenced messages per channel not yet acknowledged; power of two
+    unsigned window = 256;         // sequenced messages per channel not yet acknowledged; power of two
     unsigned max_send_buffers = 16384; // per interface, of each size class
     unsigned signal_interval = 16; // every so many small messages of a queue pair ask for a completion
     unsigned poll_batch = 32;      // completions per device and progress()
+    unsigned control_interval = 64; // progress() looks for handshakes of others every so many calls
     unsigned dci_count = 8;        // mp_dc: initiators per rail
     DciPolicy dci_policy = DciPolicy::hash;
     unsigned headroom = 0;         // bytes before the payload of a received message that its keeper may overwrite
+    void* keeper = nullptr;        // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
+                                   // release descriptor)
     Nanos connect_timeout = 60'000'000'000;
     // Reads on queue pairs of their own, so that a read's request never waits behind writes (dissertation 5.2.2).
     bool split_reads = false;

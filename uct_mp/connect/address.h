@@ -35,6 +35,10 @@ struct ControlAddress {
     std::uint8_t rail = 0;
     std::uint16_t subnet_tag = 0;
 };
+// Unicast LIDs end at 0xbfff (IB 4.1.3), a base LID is aligned to its 2^LMC, and LMC has three bits.
+[[nodiscard]] constexpr bool valid_port(std::uint16_t lid, std::uint8_t lmc) {
+    return lmc <= 7 && lid != 0 && lid + (1u << lmc) <= 0xc000 && (lid & ((1u << lmc) - 1)) == 0;
+}
 [[nodiscard]] std::uint16_t subnet_tag(std::uint64_t subnet_prefix); // a hash: equal prefixes have equal tags
 
 struct InterfaceAddress {
@@ -48,8 +52,8 @@ struct InterfaceAddress {
 
 [[nodiscard]] std::size_t packed_size(const InterfaceAddress& address);
 void pack(const InterfaceAddress& address, void* out); // packed_size bytes
-// Trusts nothing: false if the count is out of range. The length is not known to UCT, so at most kMaxInterfaceAddress
-// bytes are read, and only `count` entries of them.
+// Trusts nothing: false if the count, a LID, LMC, rail or queue pair number is out of range. The length is not known to
+// UCT, so at most kMaxInterfaceAddress bytes are read, and only `count` entries of them.
 [[nodiscard]] bool unpack(const void* in, InterfaceAddress& out);
 
 // Some control address is in the subnet of one of our rails, and the transports and versions fit.

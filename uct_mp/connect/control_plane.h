@@ -9,16 +9,30 @@
 //                                      <-  ready
 //   established(): data may flow
 //
-// Only the client repeats (request until reply, confirm until ready), with back-off up to a ceiling; the server answers
-// a repeated message with the same answer. Every repetition uses the next pair of rails that can reach each other, so
-// that one dead rail does not prevent a connection. The server may have data arrive before `ready` has: both directions
-// are usable from its established() on.
+// Only the client repeats (request until reply, confirm until ready), with back-off up to a ceiling and a jitter that
+// follows from the uids; the server answers a repeated message with the same answer, by the way it has come. Every
+// repetition uses the next pair of rails that can reach each other, then their other routes, so that one dead rail does
+// not prevent a connection.
 // Both sides may start at the same time: the one with the smaller uid stays client, the other drops its own request
 // and becomes the server (it has no queue pairs yet). Messages: wire.h. Nothing is believed: cookie, versions, sizes,
 // ranges and the state are checked before anything changes; what fails is counted and dropped, a version that does not
 // fit is answered with a refusal that says so.
 //
-// Threads: all calls from the thread that progresses the interface. Slow path throughout.
+// What the owner may assume about data:
+//   server  Its queue pairs are in RTS before `ready` leaves, and the client sends nothing before it has `ready`. So
+//           nothing arrives before established().
+//   client  Its queue pairs are in RTS before `confirm` leaves. The server may send from its established() on, so data
+//           may arrive while the state is still confirming: they are good and may be delivered at once. Receive buffers
+//           must be posted when connect_ends() returns. Sending has to wait for established() (the server's queue pairs
+//           may be in INIT, which drops packets).
+//
+// An interface that starts anew has another uid and is another peer. A peer with the same uid that asks anew although
+// we hold a connection with it has dropped its side: Owner::renew().
+// A connection to oneself is not made here: the owner loops back.
+//
+// Threads: all calls from the thread that progresses the interface. Slow path throughout. Owner's functions are called
+// inside poll() or a timer; they may call start() and forget() for any connection, except that make_ends and
+// connect_ends must not forget theirs.
 #pragma once
 
 #include <cstdint>
@@ -62,10 +76,13 @@ struct Connection {
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
     std::uint64_t dc_key = 0;          // mp_dc: access key of the peer's targets
-    // Retries (client)
+    // The control plane's own
+    std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
+    std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
     Services::Timer timer = 0;
-    Nanos started = 0;
-    unsigned attempts = 0;
+    Nanos started = 0;  // start() or the request
+    Nanos answered = 0; // server: latest answer
+    unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
 };
 
 // What the owner of connections (the interface) does for the handshake.
@@ -78,14 +95,25 @@ public:
     virtual Connection* find(std::uint64_t peer_uid) = 0;
     // By our own local_id as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
-    // Our half of every path of connection.paths: fills connection.ends (mp_rc: queue pairs in INIT).
+    // Our half of every path of connection.paths. connection.ends has one entry per path, with the packet number already
+    // chosen; mp_rc: makes queue pairs in INIT and sets their numbers. no_resource or busy: not now, the client will
+    // repeat its message; other failures end the handshake. After a failure drop_ends() is called all the same.
     virtual Status make_ends(Connection& connection) = 0;
     // remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: address handles).
     virtual Status connect_ends(Connection& connection) = 0;
     // Takes back make_ends (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
     virtual void established(Connection& connection) = 0;
+    // After drop_ends(). Once; `why` is one line and has been logged.
     virtual void failed(Connection& connection, Status status, const char* why) = 0;
+
+    // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.
+    // start() if there is something to send.
+    virtual void abandoned(Connection&) {}
+    // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those are
+    // told apart). True: the old one is given up, drop_ends() follows and the handshake goes on; false: refused. The
+    // hook for recovery and teardown on demand, which know what is outstanding.
+    virtual bool renew(Connection&) { return false; }
 };
 
 struct ControlConfig {
@@ -99,15 +127,25 @@ struct ControlConfig {
     std::uint64_t dc_key = 0;                    // mp_dc: of our targets
     std::vector<std::uint32_t> dct_numbers;      // mp_dc: ours, per rail
     std::uint8_t service_level = 0;
+    // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
+    // are repeatable; every interface needs another one.
+    std::uint64_t seed = 0;
+    std::uint8_t min_version = kMinVersion, max_version = kMaxVersion; // for tests
 };
 
-struct ControlCounters {
-    std::uint64_t sent = 0, received = 0, repeated = 0, dropped = 0, refused = 0;
+struct ControlCounters { // messages
+    std::uint64_t sent = 0, received = 0;
+    std::uint64_t repeated = 0; // sent: again, because no answer had come
+    std::uint64_t unsent = 0;   // no buffer was free, or a rail's queue pair is broken; repeated later
+    std::uint64_t dropped = 0;  // received: malformed, foreign, wrong cookie
+    std::uint64_t late = 0;     // received: well-formed, but of something settled (duplicates)
+    std::uint64_t refused = 0;  // sent refusals
 };
 
 class ControlPlane {
 public:
-    // Opens one control queue pair per rail. `devices`, `services` and `owner` must outlive it. Status and one line.
+    // Opens one control queue pair per rail. Status and one line. `devices`, `services` and `owner` must outlive it, and
+    // so must connections that have been started or accepted, unless they are forgotten before.
     [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
                                      Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error);
     ~ControlPlane();
@@ -115,9 +153,10 @@ public:
 
     [[nodiscard]] const InterfaceAddress& address() const;
 
-    // Client side; state must be closed, peer and local_id set. The result comes through Owner.
+    // Client side; state must be closed, peer and local_id set. The result comes through Owner, never from within.
     void start(Connection& connection);
-    // Forget it: cancels its timer, sends nothing. Its memory may go afterwards.
+    // Forget it: cancels its timer, sends nothing, state is closed. Its ends are the owner's to drop. Its memory may go
+    // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
@@ -132,8 +171,9 @@ public:
 
     [[nodiscard]] const ControlCounters& counters() const;
 
+    struct Impl; // control_plane_impl.h, private to this folder
+
 private:
-    struct Impl;
     explicit ControlPlane(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
 };

@@ -44,14 +44,17 @@ struct PathConfig {
 // One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
 [[nodiscard]] std::string check(const PathConfig& config, std::span<const verbs::Rail> rails);
 
-// The server's choice. Without cross_rails every rail of the side with more rails gets one partner (the i-th reachable
-// one, counted round robin), so that no rail is left out; rails without a partner in their subnet are unused. Paths of
-// different rails alternate, so that the first two paths are two rails. At most kMaxPathsPerPeer; empty: unreachable.
-// `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one.
+// The server's choice. Rails reach each other if they are in one subnet. Without cross_rails every rail of the side that
+// has more rails in a subnet gets one partner (the i-th, counted round robin), so that no rail is left out; rails without
+// a partner in their subnet are unused. Paths of different rails alternate, so that the first two paths are two rails.
+// At most `max_paths` (and kMaxPathsPerPeer), cut so that all pairs of rails lose alike; empty: unreachable.
+// `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one. Explicit path
+// bits are the server's; without a wish as many routes per pair as it has named, cut to the client's LMC.
 [[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                                               const PathConfig& server_config, unsigned client_wants);
+                                               const PathConfig& server_config, unsigned client_wants,
+                                               unsigned max_paths = kMaxPathsPerPeer);
 
-// How a local rail looks to the other side.
+// How a local rail looks to the other side; dct_number and control_qpn are for the caller to fill in.
 [[nodiscard]] RemoteRail describe(const verbs::Rail& rail);
 
 } // namespace ucx_mp::path

@@ -70,6 +70,8 @@ public:
         }
         learn(delivery);
     }
+    // Bytes that go on this path whatever the policy says (it was full, a fence ties them to it): only the account.
+    void place_on(PathIndex path, Direction d, std::uint64_t bytes) { paths_.place(path, d, bytes); }
     void cancel(PathIndex path, Direction d, std::uint64_t bytes) {
         if (path < paths_.size()) paths_.cancel(path, d, bytes);
     }

@@ -1,0 +1,120 @@
+#include "uct_mp/channel/adapter.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "uct_mp/channel/interface.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+std::string failure(const verbs::Device& device, const char* what) {
+    return std::string(what) + " on " + device.name + ": " + std::strerror(errno);
+}
+} // namespace
+
+Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
+                     const ReceiveLayout& layout, std::string& error) {
+    device = &from;
+    index = static_cast<std::uint8_t>(from.index);
+    channel.reset(ibv_create_comp_channel(from.context.get()));
+    if (!channel || fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) < 0) {
+        error = failure(from, "cannot create a completion channel");
+        return Status::io_error;
+    }
+    const unsigned receives = std::min(config.receive_depth, from.max_srq_wr);
+    if (from.max_cqe <= receives + 64) {
+        error = failure(from, "the completion queue is too small for RX_QUEUE_LEN");
+        return Status::invalid_param;
+    }
+    send_credits = std::min(config.completion_depth, from.max_cqe - receives);
+    if (from.has_timestamps) {
+        ibv_cq_init_attr_ex attr{};
+        attr.cqe = receives + send_credits;
+        attr.channel = channel.get();
+        attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+        // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
+        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+        attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+        ibv_cq_ex* extended = ibv_create_cq_ex(from.context.get(), &attr);
+        if (!extended) {
+            attr.comp_mask = 0;
+            extended = ibv_create_cq_ex(from.context.get(), &attr);
+        }
+        if (extended) {
+            cq.reset(ibv_cq_ex_to_cq(extended));
+            timestamps = true;
+        }
+    }
+    if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(receives + send_credits), nullptr, channel.get(), 0));
+    if (!cq) {
+        error = failure(from, "cannot create a completion queue");
+        return Status::io_error;
+    }
+    ibv_srq_init_attr attr{};
+    attr.attr.max_wr = receives;
+    attr.attr.max_sge = 1;
+    srq.reset(ibv_create_srq(from.pd.get(), &attr));
+    if (!srq) {
+        error = failure(from, "cannot create a shared receive queue");
+        return Status::io_error;
+    }
+    to_post = receives;
+    refill(devices, layout, true);
+    if (to_post == receives) {
+        error = failure(from, "cannot register receive buffers (check ulimit -l)");
+        return Status::no_memory;
+    }
+    return Status::ok;
+}
+
+bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
+    RegisteredChunks::Chunk* chunk = chunks.add(devices, std::size_t{layout.stride} * count);
+    if (!chunk) return false;
+    for (unsigned i = count; i-- > 0;) {
+        auto* buffer = new (chunk->memory.get() + std::size_t{layout.stride} * i) ReceiveBuffer{};
+        buffer->lkey = chunk->registration->lkey[index];
+        buffer->adapter = index;
+        give_back(buffer);
+    }
+    return true;
+}
+
+void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout, bool all) {
+    while (to_post >= kBatch || (all && to_post > 0)) {
+        const unsigned count = std::min(to_post, kBatch);
+        // Kept buffers are missing here: as many new ones are made, the queue's depth is a promise to the senders.
+        if (free_count < count && !grow(devices, layout, std::max(count, std::min(to_post, 256u))) && free_count == 0)
+            return;
+        ibv_recv_wr wr[kBatch];
+        ibv_sge sge[kBatch];
+        const unsigned n = std::min(count, free_count);
+        for (unsigned i = 0; i < n; ++i) {
+            ReceiveBuffer* buffer = free;
+            free = buffer->next;
+            sge[i] = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes, buffer->lkey};
+            wr[i].wr_id = reinterpret_cast<std::uint64_t>(buffer);
+            wr[i].next = i + 1 < n ? &wr[i + 1] : nullptr;
+            wr[i].sg_list = &sge[i];
+            wr[i].num_sge = 1;
+        }
+        free_count -= n;
+        ibv_recv_wr* bad = nullptr;
+        if (ibv_post_srq_recv(srq.get(), wr, &bad) != 0) {
+            // Those not taken come back; the next refill tries again.
+            for (ibv_recv_wr* left = bad; left; left = left->next) {
+                give_back(reinterpret_cast<ReceiveBuffer*>(left->wr_id));
+                ++to_post;
+            }
+            to_post -= n;
+            return;
+        }
+        to_post -= n;
+    }
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,67 @@
+// The interface's queues on one device: one completion queue for everything, one shared receive queue.
+//
+// Threads: the interface's. The completion queue can't overrun: it has room for every posted receive, and sends are limited
+// by `send_credits`.
+#pragma once
+
+#include <string>
+
+#include "uct_mp/channel/buffer.h"
+#include "uct_mp/channel/send_queue.h"
+#include "uct_mp/verbs/clock_fit.h"
+
+namespace ucx_mp::channel {
+
+struct Config;
+
+// One completion, copied out before anything is done about it: users' callbacks must not run inside ibv_start_poll.
+struct Completed {
+    std::uint64_t id;
+    std::uint64_t ticks;
+    std::uint32_t length;
+    std::uint32_t vendor_error;
+    ibv_wc_status status;
+};
+
+struct Adapter {
+    const verbs::Device* device = nullptr;
+    std::uint8_t index = 0; // in DeviceSet
+    bool timestamps = false;
+    verbs::CompletionChannel channel; // wake-up; made with the queue since it can't be added later
+    verbs::CompletionQueue cq;
+    verbs::SharedReceiveQueue srq;
+    verbs::ClockFit clock;
+    std::uint32_t send_credits = 0;
+
+    // Found while going to sleep, handled by the next poll.
+    static constexpr unsigned kPeek = 16;
+    unsigned peeked_count = 0;
+    Completed peeked[kPeek];
+
+    // Receives
+    ReceiveBuffer* free = nullptr;
+    std::uint32_t free_count = 0;
+    std::uint32_t to_post = 0; // receives that the queue lacks
+    std::uint32_t unacked_events = 0;
+    RegisteredChunks chunks;
+
+    Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
+                const ReceiveLayout& layout, std::string& error);
+    // Posts what is missing, from kBatch on (or all). Slow only when buffers must be made.
+    static constexpr std::uint32_t kBatch = 32;
+    void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout, bool all = false);
+    void give_back(ReceiveBuffer* buffer) {
+        buffer->next = free;
+        free = buffer;
+        ++free_count;
+    }
+
+private:
+    bool grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
+};
+
+inline bool SendQueue::room(unsigned n) const {
+    return depth_ - (head - tail) >= n && adapter->send_credits >= n && !failed;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,136 @@
+// Atomics executed by the target's transport: any operation, 32 and 64 bit, atomic against all adapters and all threads
+// of the target, because the target's processor executes them. Request and reply are sequenced messages, so they happen
+// exactly once whatever becomes of paths.
+#include <cstring>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+
+template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
+    switch (op) {
+    case AtomicOp::add: return __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_and: return __atomic_fetch_and(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_or: return __atomic_fetch_or(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_xor: return __atomic_fetch_xor(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::swap: return __atomic_exchange_n(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::compare_swap: break;
+    }
+    __atomic_compare_exchange_n(target, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return compare;
+}
+
+} // namespace
+
+Status Interface::Impl::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                               std::uint64_t compare, void* result, std::uint64_t remote,
+                               const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
+    if (channel.gates) [[unlikely]] {
+        if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
+    }
+    constexpr std::uint32_t size = kHeader + sizeof(AtomicRequest);
+    Start start;
+    if (const Status status = start_message(channel, small, size, start); status != Status::ok) return status;
+    Work* work = new_work(channel, WorkKind::atomic, completion);
+    work->open = fetch ? 2 : 1; // the acknowledgment, and the reply
+    work->width = static_cast<std::uint8_t>(width);
+    work->unpack_arg = result;
+    work->tag = ++channel.atomic_tag;
+    AtomicRequest request{};
+    request.op = static_cast<std::uint8_t>(op);
+    request.width = static_cast<std::uint8_t>(width);
+    request.fetch = fetch;
+    request.rkey = rkeys.rkey[0];
+    request.address = remote;
+    request.value = value;
+    request.compare = compare;
+    request.tag = work->tag;
+    std::memcpy(start.buffer->data() + kHeader, &request, sizeof request);
+    start.buffer->work = work;
+    if (fetch) channel.atomics.push_back(work);
+    ++channel.atomics_pending;
+    finish_message(channel, start, Kind::atomic, 0, size, fetch ? flag::ack_request : 0);
+    channel.atomics_sent = true;
+    channel.atomics_end = channel.next_sequence;
+    return fetch ? Status::in_progress : Status::ok;
+}
+
+void Interface::Impl::serve_atomic(Channel& channel, const AtomicRequest& request) {
+    AtomicReply reply{0, request.tag, 1};
+    const auto op = static_cast<AtomicOp>(request.op);
+    const bool good = (request.width == 4 || request.width == 8) && request.op <= 5 &&
+                      request.address % request.width == 0 &&
+                      keys.allows(request.rkey, request.address, request.width);
+    if (good) {
+        reply.status = 0;
+        if (request.width == 8)
+            reply.value = execute(op, reinterpret_cast<std::uint64_t*>(request.address), request.value, request.compare);
+        else
+            reply.value = execute(op, reinterpret_cast<std::uint32_t*>(request.address),
+                                  static_cast<std::uint32_t>(request.value),
+                                  static_cast<std::uint32_t>(request.compare));
+    } else {
+        services.say(LogLevel::error, "atomic operation %u of %u bytes at 0x%llx refused: not in registered memory",
+                     request.op, request.width, static_cast<unsigned long long>(request.address));
+    }
+    if (!request.fetch) return;
+    replies.push_back({&channel, reply});
+    serve_replies();
+}
+
+// In order per channel; one that finds no room blocks only its own channel.
+void Interface::Impl::serve_replies() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        Channel& channel = *replies[i].channel;
+        bool sent = false, earlier = false;
+        for (std::size_t k = 0; k < kept; ++k) earlier |= replies[k].channel == &channel;
+        // Held is for the user's operations; a reply must get through. A fence of ours is none of its business: the
+        // reply carries a value that has been read already.
+        if (channel.gates & gate::failed) continue;
+        Start start;
+        if (!earlier && !(channel.gates & gate::not_ready) &&
+            start_plain(channel, small, kHeader + sizeof(AtomicReply), start) == Status::ok) {
+            std::memcpy(start.buffer->data() + kHeader, &replies[i].reply, sizeof(AtomicReply));
+            start.buffer->work = nullptr;
+            finish_message(channel, start, Kind::atomic_reply, 0, kHeader + sizeof(AtomicReply), 0);
+            sent = true;
+        }
+        if (!sent) replies[kept++] = replies[i];
+    }
+    replies.resize(kept);
+}
+
+void Interface::Impl::take_reply(Channel& channel, const AtomicReply& reply) {
+    for (std::size_t i = 0; i < channel.atomics.size(); ++i) {
+        Work* work = channel.atomics[i];
+        if (work->tag != reply.tag) continue;
+        channel.atomics.erase(channel.atomics.begin() + static_cast<std::ptrdiff_t>(i));
+        if (reply.status != 0) {
+            work->status = Status::io_error;
+        } else if (work->width == 8) {
+            std::memcpy(work->unpack_arg, &reply.value, 8);
+        } else {
+            const auto value = static_cast<std::uint32_t>(reply.value);
+            std::memcpy(work->unpack_arg, &value, 4);
+        }
+        if (--work->open == 0) finish_work(*work);
+        return;
+    }
+    ++dropped;
+}
+
+Status Interface::atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
+                              const verbs::RemoteKeys& rkeys) {
+    return impl_->atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+}
+
+Status Interface::atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                               std::uint64_t compare, void* result, std::uint64_t remote,
+                               const verbs::RemoteKeys& rkeys, Completion* completion) {
+    return impl_->atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,57 @@
+#include "uct_mp/channel/buffer.h"
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace ucx_mp::channel {
+
+namespace {
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+} // namespace
+
+RegisteredChunks::Chunk* RegisteredChunks::add(const verbs::DeviceSet& devices, std::size_t bytes) {
+    Chunk chunk;
+    chunk.bytes = round_up(bytes, kPage);
+    chunk.memory = {static_cast<std::byte*>(std::aligned_alloc(kPage, chunk.bytes)), std::free};
+    if (!chunk.memory) return nullptr;
+    chunk.registration = std::make_unique<verbs::Registration>();
+    if (failed(verbs::register_memory(devices, chunk.memory.get(), chunk.bytes, IBV_ACCESS_LOCAL_WRITE,
+                                      *chunk.registration)))
+        return nullptr;
+    bytes_ += chunk.bytes;
+    chunks_.push_back(std::move(chunk));
+    return &chunks_.back();
+}
+
+bool BufferPool::grow() {
+    if (made_ >= max_) return false;
+    const std::size_t stride = round_up(sizeof(Buffer) + data_bytes_, 64);
+    // Starts small, then doubles: a rank with two peers need not pin what one with a thousand does.
+    const auto count = static_cast<unsigned>(std::min<std::size_t>(
+        {max_ - made_, std::max(made_, 32u), std::max<std::size_t>(32, (std::size_t{4} << 20) / stride)}));
+    RegisteredChunks::Chunk* chunk = chunks_.add(*devices_, stride * count);
+    if (!chunk) return false;
+    for (unsigned i = count; i-- > 0;) {
+        auto* buffer = new (chunk->memory.get() + i * stride) Buffer{};
+        buffer->lkey = chunk->registration->lkey.data();
+        buffer->small = small_;
+        put(buffer);
+    }
+    made_ += count;
+    return true;
+}
+
+ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsigned message_bytes) {
+    ReceiveLayout layout;
+    // The payload starts on a cache line, the pointer of its keeper lies behind our own header.
+    const std::size_t before = std::max<std::size_t>(sizeof(void*) + headroom, header_bytes);
+    layout.message_offset = static_cast<unsigned>(round_up(sizeof(ReceiveBuffer) + before, 64) - header_bytes);
+    layout.message_bytes = message_bytes;
+    layout.stride = static_cast<unsigned>(round_up(layout.message_offset + message_bytes, 64));
+    return layout;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,136 @@
+// A channel: everything between this interface and one peer interface, over all paths (dissertation 4.1: virtual
+// channel of subchannels). It owns order: the numbers of what is sent and delivered, the copies of what has not been
+// acknowledged, the store of what came early, fences, and the epochs that flushes wait for.
+//
+// Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
+// numbers are not acknowledged. Acknowledgments ride on messages of the other direction, or go alone when a quarter of
+// the window is owed, or when the sender asks.
+//
+// Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
+// first message after a fence carries the set of paths that have carried puts since the fence before, a marker follows
+// the puts on each of them, and the receiver delivers the message when all markers are in. The message itself is the marker of
+// the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a single queue
+// pair (order is the hardware's then).
+//
+// Threads: the interface's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "uct_mp/channel/send_queue.h"
+#include "uct_mp/channel/wire.h"
+#include "uct_mp/channel/work.h"
+#include "uct_mp/connect/control_plane.h"
+#include "uct_mp/schedule/scheduler.h"
+
+namespace ucx_mp::channel {
+
+using schedule::Direction;
+using schedule::kNoPath;
+using schedule::PathIndex;
+using schedule::PathMask;
+
+// One path of a channel (dissertation 4.1: subchannel).
+struct Subchannel {
+    SendQueue* queue[2] = {nullptr, nullptr}; // by Direction; the same one unless reads have their own
+    std::unique_ptr<SendQueue> own[2];        // mp_rc: the queue pairs themselves
+    DcAddress dc;                             // mp_dc
+    std::uint8_t rail = 0;                    // ours
+    std::uint8_t device = 0;                  // ours: which lkey
+    std::uint8_t remote_device = 0;           // theirs: which rkey
+    std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
+    std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
+    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction
+    std::uint64_t requests = 0;
+};
+
+// Reasons why an operation can't go straight away.
+namespace gate {
+inline constexpr std::uint32_t not_ready = 1; // not connected
+inline constexpr std::uint32_t held = 2;      // the face has older operations queued
+inline constexpr std::uint32_t fence = 4;     // a fence has something to do
+inline constexpr std::uint32_t failed = 8;    // the peer is gone
+} // namespace gate
+
+class Channel {
+public:
+    static constexpr unsigned kEpochs = 16;
+    static constexpr unsigned kFences = 32; // fences whose message is not acknowledged
+
+    // -- Sending, hot
+    std::uint32_t gates = gate::not_ready;
+    std::uint32_t next_sequence = 0; // of the next message
+    std::uint32_t acked = 0;         // all before have been delivered
+    std::uint32_t window_mask = 0;
+    std::uint32_t window = 0; // while no copies can be retained: 0
+    std::uint32_t remote_id = 0;
+    std::uint8_t path_count = 0;
+    std::uint8_t epoch = 0; // that new operations belong to
+    std::uint8_t oldest_epoch = 0;
+    std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
+    std::unique_ptr<Subchannel[]> subs;
+    std::uint32_t epoch_open[kEpochs] = {};
+
+    // -- Receiving, hot
+    std::uint32_t expected = 0;   // next number to deliver
+    std::uint32_t ack_sent = 0;   // the last one that we told
+    std::uint32_t early_count = 0;
+    bool ack_due = false; // in the interface's list
+    bool ack_now = false; // whatever the list's threshold says
+    std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
+
+    std::optional<schedule::Scheduler> scheduler;
+
+    // -- Fences, sending
+    PathMask put_paths = 0;      // have carried puts since the last fence
+    PathMask fence_paths = 0;    // have carried puts before it: the next message waits for their markers
+    std::uint32_t rdma_open = 0; // RDMA operations not complete
+    std::uint32_t gets_open = 0; // those that read
+    bool marker_due = false;     // the next message is a fenced one
+    bool drain_due = false;      // the next RDMA waits for rdma_open == 0 and for `atomics_until`
+    bool atomics_due = false;
+    std::uint32_t atomics_until = 0; // acked must reach this
+    bool atomics_sent = false;       // since the last fence; their last number + 1:
+    std::uint32_t atomics_end = 0;
+    std::uint32_t atomics_pending = 0; // requests not acknowledged
+    std::uint32_t fence_number = 0;
+    std::uint32_t fence_sequence[kFences] = {}; // + 1 of the fenced message; to bound fences in flight
+
+    // -- Fences, receiving
+    struct Markers {
+        std::uint32_t number = 0;
+        PathMask paths = 0;
+    };
+    Markers markers[kFences];
+
+    // -- Works
+    Work* pulled_first = nullptr; // not all placed yet, in order
+    Work* pulled_last = nullptr;
+    std::uint32_t pulled_count = 0;
+    static constexpr std::uint32_t kMaxPulled = 64;
+    Work* flushes[kEpochs] = {};  // waiting for this epoch and all before
+    std::uint32_t atomic_tag = 0;
+    std::vector<Work*> atomics; // fetches waiting for a reply, few
+
+    // -- Who
+    connect::Connection connection;
+    std::uint32_t local_id = 0;
+    unsigned references = 0;
+    bool self = false;       // our own interface
+    bool waiting = false;    // in the interface's list of those who want room
+    bool error_told = false;
+    Status error = Status::ok;
+    void* user = nullptr; // the face's
+
+    // -- Statistics
+    std::uint64_t delivered = 0, early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
+
+    [[nodiscard]] std::uint32_t in_flight() const { return next_sequence - acked; }
+    [[nodiscard]] bool window_open() const { return in_flight() < window; }
+    [[nodiscard]] bool epochs_empty() const { return epoch == oldest_epoch && epoch_open[epoch] == 0; }
+};
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,206 @@
+// Completion queues: what has been sent is settled, what has come is handed to receive.cc.
+#include <cinttypes>
+#include <utility>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+
+constexpr unsigned kBatch = Adapter::kPeek;
+
+template <bool extended> unsigned fetch(ibv_cq* queue, Completed* out, unsigned max) {
+    unsigned n = 0;
+    if constexpr (extended) {
+        auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
+        ibv_poll_cq_attr attr{};
+        if (ibv_start_poll(cq, &attr) != 0) return 0;
+        do {
+            Completed& c = out[n++];
+            c.id = cq->wr_id;
+            c.status = cq->status;
+            c.ticks = ibv_wc_read_completion_ts(cq);
+            if (c.status == IBV_WC_SUCCESS) [[likely]] {
+                if (!SendQueue::is_send(c.id)) c.length = ibv_wc_read_byte_len(cq);
+            } else {
+                c.vendor_error = ibv_wc_read_vendor_err(cq);
+            }
+        } while (n < max && ibv_next_poll(cq) == 0);
+        ibv_end_poll(cq);
+    } else {
+        ibv_wc wc[kBatch];
+        const int got = ibv_poll_cq(queue, static_cast<int>(max), wc);
+        for (; static_cast<int>(n) < got; ++n)
+            out[n] = {wc[n].wr_id, 0, wc[n].byte_len, wc[n].vendor_err, wc[n].status};
+    }
+    return n;
+}
+
+} // namespace
+
+template <bool extended> inline void Interface::Impl::handle(Adapter& adapter, const Completed& c) {
+    if (SendQueue::is_send(c.id)) {
+        SendQueue& queue = *SendQueue::of(c.id);
+        if (c.status != IBV_WC_SUCCESS) [[unlikely]]
+            send_failed(queue, SendQueue::position_of(c.id), c.status, c.vendor_error);
+        else
+            reap(queue, SendQueue::position_of(c.id), extended ? adapter.clock.to_host(c.ticks) : 0);
+        return;
+    }
+    ++adapter.to_post;
+    auto* buffer = reinterpret_cast<ReceiveBuffer*>(c.id);
+    if (c.status == IBV_WC_SUCCESS) [[likely]]
+        receive(adapter, buffer, c.length);
+    else
+        adapter.give_back(buffer); // flushed with its queue pair
+}
+
+template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) {
+    Completed batch[kBatch];
+    unsigned total = 0;
+    while (total < config.poll_batch) {
+        const unsigned n = fetch<extended>(adapter.cq.get(), batch, kBatch);
+        if (n == 0) break;
+        total += n;
+        for (unsigned i = 0; i < n; ++i) handle<extended>(adapter, batch[i]);
+        if (n < kBatch) break;
+    }
+    return total;
+}
+
+unsigned Interface::Impl::poll(Adapter& adapter) {
+    unsigned n = 0;
+    if (adapter.peeked_count) [[unlikely]] {
+        n = std::exchange(adapter.peeked_count, 0);
+        for (unsigned i = 0; i < n; ++i)
+            adapter.timestamps ? handle<true>(adapter, adapter.peeked[i]) : handle<false>(adapter, adapter.peeked[i]);
+    }
+    n += adapter.timestamps ? poll_queue<true>(adapter) : poll_queue<false>(adapter);
+    if (adapter.to_post >= Adapter::kBatch) adapter.refill(devices, layout);
+    return n;
+}
+
+bool Interface::Impl::peek(Adapter& adapter) {
+    if (adapter.peeked_count == 0)
+        adapter.peeked_count = adapter.timestamps ? fetch<true>(adapter.cq.get(), adapter.peeked, kBatch)
+                                                  : fetch<false>(adapter.cq.get(), adapter.peeked, kBatch);
+    return adapter.peeked_count != 0;
+}
+
+// What one request meant to its channel; its account is the caller's.
+void Interface::Impl::settle(const Posted& posted) {
+    if (posted.work) {
+        if (--posted.work->open == 0) finish_work(*posted.work);
+    } else if (posted.epoch != kNoEpoch) {
+        epoch_done(*posted.channel, posted.epoch);
+    }
+}
+
+// The completion at `position` also covers the unsignaled requests before it.
+void Interface::Impl::reap(SendQueue& queue, std::uint16_t position, Nanos t_done) {
+    const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    if (count > queue.outstanding()) [[unlikely]] return; // of an earlier life of this queue pair
+    queue.adapter->send_credits += count;
+    const Posted last = queue.at(queue.tail + count - 1);
+    std::uint64_t settled = 0;
+    for (unsigned i = 0; i < count; ++i) {
+        const Posted posted = queue.at(queue.tail++);
+        --posted.channel->subs[posted.path].open;
+        if (posted.channel == last.channel && posted.path == last.path && posted.read == last.read)
+            settled += posted.bytes;
+        else
+            posted.channel->scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
+                                              posted.bytes);
+        settle(posted);
+    }
+    Channel& channel = *last.channel;
+    const Direction direction = last.read ? Direction::read : Direction::write;
+    if (last.timed) {
+        // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
+        const Nanos done = t_done ? t_done : services.now();
+        channel.scheduler->observe({last.path, direction, last.bytes, settled, last.t_post, done});
+    } else {
+        channel.scheduler->cancel(last.path, direction, settled);
+    }
+    if (channel.pulled_first) pull(channel);
+}
+
+// -- Failures
+
+// TODO(recovery): a failed path takes its channel with it. Issue "failover" replaces this by replay on other paths.
+void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status,
+                                  std::uint32_t vendor_error) {
+    const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    if (count > queue.outstanding()) return;
+    Channel& culprit = *queue.at(queue.tail + count - 1).channel;
+    if (!queue.failed) {
+        queue.failed = true;
+        if (!(culprit.gates & gate::failed))
+            services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
+                         queue.at(queue.tail + count - 1).path, culprit.connection.peer.uid, ibv_wc_status_str(status),
+                         queue.qp->qp_num, vendor_error);
+    }
+    Status result = Status::io_error;
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR: result = Status::endpoint_timeout; break;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR: result = Status::connection_reset; break;
+    case IBV_WC_WR_FLUSH_ERR: result = Status::canceled; break;
+    default: break;
+    }
+    queue.adapter->send_credits += count;
+    for (unsigned i = 0; i < count; ++i) {
+        const Posted posted = queue.at(queue.tail++);
+        Channel& channel = *posted.channel;
+        --channel.subs[posted.path].open;
+        channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+        fail_channel(channel, result);
+        if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
+        settle(posted);
+    }
+}
+
+void Interface::Impl::fail_channel(Channel& channel, Status status) {
+    if (channel.gates & gate::failed) return;
+    channel.gates |= gate::failed;
+    channel.error = status;
+    failures.push_back(&channel);
+    // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
+    for (unsigned i = 0; i < channel.path_count; ++i)
+        for (const auto& own : channel.subs[i].own)
+            if (own && !own->failed && verbs::to_error(own->qp.get()) == 0) own->failed = true;
+    for (; channel.acked != channel.next_sequence; ++channel.acked) {
+        Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
+        if (Work* work = buffer->work) {
+            work->status = status;
+            if (work->kind == WorkKind::atomic) --channel.atomics_pending;
+            if (--work->open == 0) finish_work(*work);
+        }
+        (buffer->small ? small : large).put(buffer);
+    }
+    for (Work* work : std::exchange(channel.atomics, {})) {
+        work->status = status;
+        if (--work->open == 0) finish_work(*work);
+    }
+    while (Work* work = channel.pulled_first) {
+        channel.pulled_first = work->next;
+        --channel.pulled_count;
+        work->status = status;
+        if (--work->open == 0) finish_work(*work);
+    }
+    channel.pulled_last = nullptr;
+    close_epochs(channel);
+}
+
+// Outside of everything else: the user may do anything in it.
+void Interface::Impl::tell_failures() {
+    for (Channel* channel : std::exchange(failures, {})) {
+        if (channel->error_told) continue;
+        channel->error_told = true;
+        events.peer_failed(*channel, channel->error);
+    }
+}
+
+} // namespace ucx_mp::channel

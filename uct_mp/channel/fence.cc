@@ -1,0 +1,129 @@
+// Fences, and flushes by epochs: every operation belongs to the epoch in which it was started; a flush closes the epoch
+// and is done when this one and all before are empty.
+#include <utility>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+void Interface::Impl::fence(Channel& channel) {
+    const bool one_queue = channel.path_count <= 1 && !config.split_reads;
+    if (!one_queue) {
+        channel.fence_paths |= channel.put_paths;
+        channel.marker_due = channel.fence_paths != 0;
+    }
+    channel.put_paths = 0;
+    // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be repeated).
+    if (channel.rdma_open && (!one_queue || channel.gets_open)) channel.drain_due = true;
+    if (channel.atomics_sent) {
+        channel.atomics_sent = false;
+        channel.atomics_until = channel.atomics_end;
+        channel.atomics_due = channel.drain_due = true;
+    }
+    if (channel.marker_due || channel.drain_due || channel.gets_open) channel.gates |= gate::fence;
+}
+
+// True: RDMA may go.
+bool Interface::Impl::clear_drain(Channel& channel) {
+    if (!channel.drain_due) {
+        if (!channel.marker_due && !channel.gets_open) channel.gates &= ~gate::fence;
+        return true;
+    }
+    if (channel.rdma_open) return false;
+    if (channel.atomics_due) {
+        if (static_cast<std::int32_t>(channel.acked - channel.atomics_until) < 0) return false;
+        channel.atomics_due = false;
+    }
+    channel.drain_due = false;
+    if (!channel.marker_due) channel.gates &= ~gate::fence;
+    return true;
+}
+
+// Small messages ask for completions only now and then: a write of nothing asks for one of everything before it.
+bool Interface::Impl::push_out(Channel& channel) {
+    for (PathIndex path = 0; path < channel.path_count; ++path) {
+        Subchannel& sub = channel.subs[path];
+        SendQueue* queue = sub.queue[0];
+        if (!queue || queue->unsignaled == 0 || queue->failed || sub.open == 0) continue;
+        if (!queue->room(1)) return false;
+        const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0};
+        ++sub.open;
+        if (!queue->write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) {
+            post_refused(channel, *queue, posted);
+            return false;
+        }
+    }
+    return true;
+}
+
+Status Interface::Impl::flush(Channel& channel, Completion* completion) {
+    if (channel.gates & gate::failed) return channel.epochs_empty() ? channel.error : Status::in_progress;
+    close_epochs(channel);
+    if (channel.epochs_empty()) return Status::ok;
+    if (!push_out(channel)) return Status::no_resource;
+    if (channel.atomics_pending && !send_ack(channel, Kind::ack_request)) return Status::no_resource;
+    if (!completion) return Status::in_progress;
+    // Operations from now on belong to the next epoch; if that one is still in use, this flush waits for more than it must.
+    std::uint8_t closed = channel.epoch;
+    const auto next = static_cast<std::uint8_t>((closed + 1) % Channel::kEpochs);
+    if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
+        closed = static_cast<std::uint8_t>((closed + Channel::kEpochs - 1) % Channel::kEpochs); // nothing new since the last
+    else if (next == channel.oldest_epoch)
+        return Status::no_resource;
+    else
+        channel.epoch = next;
+    Work* work = works.get();
+    work->channel = &channel;
+    work->completion = completion;
+    work->kind = WorkKind::flush;
+    work->next = channel.flushes[closed];
+    channel.flushes[closed] = work;
+    return Status::in_progress;
+}
+
+void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch) {
+    if (--channel.epoch_open[epoch] == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
+        close_epochs(channel);
+}
+
+void Interface::Impl::close_epochs(Channel& channel) {
+    while (channel.oldest_epoch != channel.epoch && channel.epoch_open[channel.oldest_epoch] == 0) {
+        Work* work = std::exchange(channel.flushes[channel.oldest_epoch], nullptr);
+        channel.oldest_epoch = static_cast<std::uint8_t>((channel.oldest_epoch + 1) % Channel::kEpochs);
+        const Status status = channel.gates & gate::failed ? channel.error : Status::ok;
+        while (work) {
+            Work* next = work->next;
+            Completion* completion = work->completion;
+            works.put(work);
+            complete(completion, status);
+            work = next;
+        }
+    }
+}
+
+Status Interface::fence(Channel& channel) {
+    impl_->fence(channel);
+    return Status::ok;
+}
+
+void Interface::fence_all() {
+    for (const auto& channel : impl_->channels)
+        if (channel) impl_->fence(*channel);
+}
+
+Status Interface::flush(Channel& channel, Completion* completion) { return impl_->flush(channel, completion); }
+
+Status Interface::flush_all() {
+    Status result = Status::ok;
+    for (std::size_t i = 0; i < impl_->channels.size(); ++i) {
+        Channel* channel = impl_->channels[i].get();
+        if (!channel || channel->epochs_empty()) continue;
+        if (const Status status = impl_->flush(*channel, nullptr); status != Status::ok && !ucx_mp::failed(status))
+            result = Status::in_progress;
+        else if (status == Status::no_resource)
+            result = Status::in_progress; // the next call pushes the rest
+    }
+    return result;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,180 @@
+// The inside of Interface: state, and the functions of the files of this folder. Private to uct_mp/channel.
+#pragma once
+
+#include <unordered_map>
+
+#include "uct_mp/channel/adapter.h"
+#include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/interface.h"
+
+namespace ucx_mp::channel {
+
+inline constexpr unsigned kHeader = sizeof(MessageHeader);
+// After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
+inline constexpr unsigned kExtra = 64;
+
+struct Interface::Impl final : connect::Owner {
+    Impl(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
+         const verbs::KeyTable& keys, const AmHandler* handlers);
+    ~Impl() override;
+
+    // -- Set-up: setup.cc
+    Status open(std::string& error);
+    Status open_dc(std::string& error);
+    Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
+    Channel* make_channel(std::uint64_t uid);
+    void connect_self(Channel& channel);
+
+    // -- Handshake's owner: owner.cc
+    connect::Connection* accept(std::uint64_t peer_uid) override;
+    connect::Connection* find(std::uint64_t peer_uid) override;
+    connect::Connection* find_local(std::uint32_t local_id) override;
+    Status make_ends(connect::Connection& connection) override;
+    Status connect_ends(connect::Connection& connection) override;
+    void drop_ends(connect::Connection& connection) override;
+    void established(connect::Connection& connection) override;
+    void failed(connect::Connection& connection, Status status, const char* why) override;
+    Status connect_dc(Channel& channel);
+    ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
+    Channel& channel_of(connect::Connection& connection);
+
+    // -- Choosing where: place.cc
+    // A path with room for a whole message of `size`, in the account; kNoPath: none has room.
+    PathIndex place(Channel& channel, Direction direction, std::uint64_t size);
+    [[nodiscard]] bool path_has_room(Channel& channel, PathIndex path, Direction direction, unsigned n);
+    SendQueue* queue_for(Channel& channel, PathIndex path, Direction direction);
+    SendQueue* pick_initiator(Channel& channel, Subchannel& sub);
+    [[nodiscard]] bool any_path_has_room(Channel& channel);
+    // Strict: every kind of operation would go now. Loose: some kind would.
+    [[nodiscard]] bool surely_room(Channel& channel);
+    [[nodiscard]] bool maybe_room(Channel& channel);
+
+    // -- Messages: send.cc
+    // gates != 0: may a message go in spite of it? no_resource, or the error of a failed channel. May start a connection.
+    Status pass_gate_message(Channel& channel);
+    Status pass_gate_rdma(Channel& channel);
+    Status blocked(Channel& channel); // not ready, held, failed
+    // What begins a sequenced message of `total` bytes (header included, trailer not): a path and a buffer. ok, or not.
+    struct Start {
+        Buffer* buffer;
+        SendQueue* queue;
+        PathIndex path;
+        bool fenced;
+        std::uint32_t placed; // bytes in the account
+    };
+    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+        if (channel.marker_due) [[unlikely]] return start_fenced(channel, pool, size, start);
+        return start_plain(channel, pool, size, start);
+    }
+    Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // whatever fences want
+    Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
+    // Fills the header, retains, posts `buffer` (inline if it fits) and, for zcopy, the pieces of its work behind it.
+    void finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
+                        std::uint8_t flags);
+    void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
+    void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
+    void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
+    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue);
+    bool send_ack(Channel& channel, Kind kind);
+    void send_due_acks();
+    void owe_ack(Channel& channel, bool now);
+
+    // -- RDMA: rdma.cc
+    Status rdma(Channel& channel, Work& work);
+    bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
+    void pull(Channel& channel);
+    Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
+    void finish_work(Work& work); // open has come to 0
+
+    // -- Atomics: atomic.cc
+    Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                  void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
+                  bool fetch);
+    void serve_atomic(Channel& channel, const AtomicRequest& request);
+    void serve_replies(); // replies that found no room
+    void take_reply(Channel& channel, const AtomicReply& reply);
+
+    // -- Fences and flushes: fence.cc
+    void fence(Channel& channel);
+    bool clear_drain(Channel& channel);
+    Status flush(Channel& channel, Completion* completion);
+    bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
+    void epoch_done(Channel& channel, std::uint8_t epoch);
+    void close_epochs(Channel& channel);
+
+    // -- Completions: complete.cc
+    unsigned poll(Adapter& adapter);
+    template <bool extended> unsigned poll_queue(Adapter& adapter);
+    template <bool extended> void handle(Adapter& adapter, const Completed& completed);
+    bool peek(Adapter& adapter); // something is there; it is kept for the next poll
+    void reap(SendQueue& queue, std::uint16_t position, Nanos t_done);
+    void settle(const Posted& posted);
+    void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
+    void fail_channel(Channel& channel, Status status);
+    void tell_failures();
+
+    // -- Receiving: receive.cc
+    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
+    // Delivers in place; true: the buffer may be given back.
+    bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
+    void store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    void drain_early(Channel& channel);
+    bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
+    void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
+    void take_ack(Channel& channel, std::uint32_t ack);
+    ReceiveBuffer* get_stored();
+    void release(ReceiveBuffer* buffer);
+
+    void calibrate();
+    void list_waiting(Channel& channel);
+    void wake_waiting();
+
+    const verbs::DeviceSet& devices;
+    const Config config;
+    Services& services;
+    Events& events;
+    const verbs::KeyTable& keys;
+    const AmHandler* const handlers;
+
+    Limits limits{};
+    ReceiveLayout layout;
+    std::uint32_t inline_bytes = 0; // that every queue pair grants
+    std::unique_ptr<Adapter[]> adapters;
+    unsigned adapter_count = 0;
+    BufferPool small, large;
+    WorkPool works;
+    std::unique_ptr<connect::ControlPlane> control;
+    schedule::Plan plan; // scratch
+    Nanos poll_time = 0; // of the batch of completions being handled
+
+    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
+    std::vector<std::unique_ptr<Channel>> channels;
+    std::unordered_map<std::uint64_t, Channel*> by_uid;
+    std::vector<Channel*> acks_due;
+    std::vector<Channel*> waiting;
+    std::vector<Channel*> failures;
+    struct PendingReply {
+        Channel* channel;
+        AtomicReply reply;
+    };
+    std::vector<PendingReply> replies;
+    std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
+    ReceiveBuffer* stored_free = nullptr;
+    unsigned ack_threshold = 64;
+    unsigned tick = 0;
+    unsigned until_control = 1;
+    std::uint64_t dropped = 0;
+    int event_fd = -1;
+
+    // mp_dc
+    struct DcRail {
+        verbs::QueuePair target;
+        std::vector<std::unique_ptr<SendQueue>> initiators;
+    };
+    std::vector<DcRail> dc_rails;
+    std::uint64_t dc_key = 0;
+    std::unordered_map<std::uint64_t, verbs::AddressHandle> address_handles; // rail, dlid, path bits
+    Nanos next_calibration = 0;
+};
+
+} // namespace ucx_mp::channel

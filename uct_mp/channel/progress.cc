@@ -1,0 +1,83 @@
+// The heartbeat, and a look from outside.
+#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/statistics.h"
+
+namespace ucx_mp::channel {
+
+unsigned Interface::progress() {
+    Impl& m = *impl_;
+    unsigned n = 0;
+    for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
+    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
+    if (--m.until_control == 0 || m.control->busy()) [[unlikely]] {
+        n += m.control->poll();
+        if (m.until_control == 0) {
+            m.until_control = m.config.control_interval;
+            if (++m.tick % 1024 == 0) m.calibrate();
+        }
+    }
+    if (!m.replies.empty()) [[unlikely]] m.serve_replies();
+    if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
+    if (!m.failures.empty()) [[unlikely]] m.tell_failures();
+    if (n && !m.waiting.empty()) m.wake_waiting();
+    return n;
+}
+
+void Interface::Impl::calibrate() {
+    const Nanos now = services.now();
+    if (now < next_calibration) return;
+    next_calibration = now + 1'000'000'000;
+    for (unsigned i = 0; i < adapter_count; ++i)
+        if (adapters[i].timestamps && !adapters[i].clock.calibrate(*adapters[i].device, services))
+            adapters[i].timestamps = false;
+}
+
+void Interface::statistics(Statistics& out) const {
+    Impl& m = *impl_;
+    out = {};
+    out.uid = m.control->address().uid;
+    out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
+    for (unsigned i = 0; i < m.adapter_count; ++i) out.receive_buffer_bytes += m.adapters[i].chunks.bytes();
+    out.dropped = m.dropped;
+    out.control = m.control->counters();
+    for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
+    for (const auto& channel : m.channels) {
+        if (!channel) continue;
+        ChannelStatistics& to = out.channels.emplace_back();
+        to.peer_uid = channel->connection.peer.uid;
+        to.state = channel->connection.state;
+        to.sent = channel->next_sequence;
+        to.delivered = channel->delivered;
+        to.early = channel->early_total;
+        to.duplicates = channel->duplicates;
+        to.acks_sent = channel->acks_sent;
+        to.markers_sent = channel->markers_sent;
+        for (unsigned i = 0; i < channel->path_count; ++i) {
+            const Subchannel& sub = channel->subs[i];
+            for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
+            if (!channel->scheduler) continue;
+            PathStatistics& path = to.paths.emplace_back();
+            const connect::Connection& connection = channel->connection;
+            const path::PathSpec& spec = connection.paths[i];
+            const verbs::Rail& rail = m.devices.rails()[sub.rail];
+            const path::RemoteRail& remote =
+                connection.remote_rails[connection.server ? spec.client_rail : spec.server_rail];
+            path.local_rail = rail.name;
+            path.local_lid = static_cast<std::uint16_t>(rail.lid + (connection.server ? spec.server_bits : spec.client_bits));
+            path.remote_lid = static_cast<std::uint16_t>(remote.lid + (connection.server ? spec.client_bits : spec.server_bits));
+            path.qp_number = sub.queue[0] ? sub.queue[0]->qp->qp_num : 0;
+            const schedule::Path& state = channel->scheduler->paths()[static_cast<PathIndex>(i)];
+            path.state = state.state;
+            path.weight = state.weight;
+            path.write_rate = state.account[0].rate;
+            path.read_rate = state.account[1].rate;
+            path.latency = state.latency;
+            path.written = sub.bytes[0];
+            path.read = sub.bytes[1];
+            path.requests = sub.requests;
+            path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
+        }
+    }
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,216 @@
+// Receiving: whatever path brings a message, and however often, each sequence number is delivered once and in order.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
+    const std::uint32_t count = ack - channel.acked;
+    if (count == 0) return;
+    if (count > channel.in_flight()) return; // older than what we know, or nonsense
+    while (channel.acked != ack) {
+        Buffer* buffer = channel.retained[channel.acked++ & channel.window_mask];
+        Work* work = buffer->work;
+        (buffer->small ? small : large).put(buffer);
+        if (work) [[unlikely]] {
+            if (work->kind == WorkKind::atomic) --channel.atomics_pending;
+            if (--work->open == 0) finish_work(*work);
+        }
+    }
+}
+
+void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+    std::byte* const message = layout.message(buffer);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+    const std::uint32_t slot = header.channel & kSlotMask;
+    if (length < kHeader || header.version != kWireVersion || slot >= channels.size() || !channels[slot] ||
+        channels[slot]->local_id != header.channel) [[unlikely]] {
+        ++dropped;
+        adapter.give_back(buffer);
+        return;
+    }
+    Channel& channel = *channels[slot];
+    if (channel.gates & (gate::not_ready | gate::failed)) [[unlikely]] {
+        // Data may overtake the last message of the handshake: whoever sends is ready, and so are we.
+        if (channel.connection.state == connect::State::confirming && channel.subs) established(channel.connection);
+        if (channel.gates & (gate::not_ready | gate::failed)) {
+            ++dropped;
+            adapter.give_back(buffer);
+            return;
+        }
+    }
+    take_ack(channel, header.ack);
+    const auto kind = static_cast<Kind>(header.kind);
+    if (kind <= Kind::atomic_reply) [[likely]] {
+        if (header.flags & flag::ack_request) owe_ack(channel, true);
+        const std::uint32_t sequence = header.sequence;
+        if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
+            ++channel.expected;
+            if (deliver(channel, buffer, length)) adapter.give_back(buffer);
+            if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+            if (channel.early_count) [[unlikely]] drain_early(channel);
+            return;
+        }
+        const std::uint32_t ahead = sequence - channel.expected;
+        if (ahead >= config.window) {
+            ++channel.duplicates; // delivered before (or nonsense): the sender has missed our acknowledgment
+            owe_ack(channel, true);
+            channel.ack_sent = channel.expected - 1;
+        } else {
+            // Copied out, so that messages waiting for a late one never keep the adapter's receives.
+            store_early(channel, buffer, length, sequence);
+            if (ahead == 0) drain_early(channel);
+        }
+        adapter.give_back(buffer);
+        return;
+    }
+    switch (kind) {
+    case Kind::ack_request:
+        owe_ack(channel, true);
+        if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
+        break;
+    case Kind::marker:
+        if (length >= kHeader + sizeof(MarkerBody)) {
+            MarkerBody body;
+            std::memcpy(&body, message + kHeader, sizeof body);
+            take_marker(channel, body.number, header.path);
+            if (channel.early_count) drain_early(channel);
+        } else {
+            ++dropped;
+        }
+        break;
+    case Kind::ack: break;
+    default: ++dropped;
+    }
+    adapter.give_back(buffer);
+}
+
+bool Interface::Impl::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length) {
+    std::byte* const message = layout.message(buffer);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+    std::byte* const payload = message + kHeader;
+    std::uint32_t bytes = length - kHeader;
+    ++channel.delivered;
+    if (header.kind == static_cast<std::uint8_t>(Kind::am)) [[likely]] {
+        if (header.flags & flag::fenced) [[unlikely]] bytes -= sizeof(FenceTrailer);
+        const AmHandler& handler = handlers[header.am_id % kAmIds];
+        const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
+        if (status != Status::in_progress) [[likely]] return true;
+        std::memcpy(payload - config.headroom - sizeof(void*), &config.keeper, sizeof(void*));
+        return false;
+    }
+    if (header.kind == static_cast<std::uint8_t>(Kind::atomic) && bytes >= sizeof(AtomicRequest)) {
+        AtomicRequest request;
+        std::memcpy(&request, payload, sizeof request);
+        serve_atomic(channel, request);
+    } else if (header.kind == static_cast<std::uint8_t>(Kind::atomic_reply) && bytes >= sizeof(AtomicReply)) {
+        AtomicReply reply;
+        std::memcpy(&reply, payload, sizeof reply);
+        take_reply(channel, reply);
+    } else {
+        ++dropped;
+    }
+    return true;
+}
+
+// -- Early messages
+
+ReceiveBuffer* Interface::Impl::get_stored() {
+    if (!stored_free) {
+        // 32 at a time; their number is bounded by the senders' windows.
+        constexpr unsigned kChunk = 32;
+        auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, std::size_t{layout.stride} * kChunk));
+        if (!memory) return nullptr;
+        for (unsigned i = 0; i < kChunk; ++i) {
+            auto* buffer = new (memory + std::size_t{layout.stride} * i) ReceiveBuffer{};
+            buffer->adapter = ReceiveBuffer::kStored;
+            buffer->next = stored_free;
+            stored_free = buffer;
+        }
+        stored_chunks.emplace_back(memory, std::free);
+    }
+    ReceiveBuffer* buffer = stored_free;
+    stored_free = buffer->next;
+    return buffer;
+}
+
+void Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
+    const std::uint32_t mask = config.window - 1;
+    if (sequence - channel.expected >= config.window) return;
+    if (!channel.early) channel.early = std::make_unique<ReceiveBuffer*[]>(config.window);
+    ReceiveBuffer*& place = channel.early[sequence & mask];
+    if (place) {
+        ++channel.duplicates;
+        return;
+    }
+    ReceiveBuffer* stored = get_stored();
+    if (!stored) {
+        services.say(LogLevel::error, "no memory for a message that came early: dropped");
+        return;
+    }
+    std::memcpy(layout.message(stored), layout.message(from), length);
+    stored->length = length;
+    place = stored;
+    ++channel.early_count;
+    ++channel.early_total;
+}
+
+void Interface::Impl::drain_early(Channel& channel) {
+    const std::uint32_t mask = config.window - 1;
+    while (channel.early_count) {
+        ReceiveBuffer*& place = channel.early[channel.expected & mask];
+        if (!place) return;
+        ReceiveBuffer* buffer = place;
+        const std::byte* message = layout.message(buffer);
+        const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+        if (header.flags & flag::fenced && !markers_in(channel, header, message, buffer->length)) return;
+        place = nullptr;
+        --channel.early_count;
+        ++channel.expected;
+        if (deliver(channel, buffer, buffer->length)) {
+            buffer->next = stored_free;
+            stored_free = buffer;
+        }
+        if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+    }
+}
+
+// -- Fences
+
+void Interface::Impl::take_marker(Channel& channel, std::uint32_t number, PathIndex path) {
+    if (path >= 64) return;
+    Channel::Markers& markers = channel.markers[number % Channel::kFences];
+    if (markers.number != number) {
+        if (static_cast<std::int32_t>(number - markers.number) < 0) return; // late, its fence is over
+        markers = {number, 0};
+    }
+    markers.paths |= PathMask{1} << path;
+}
+
+bool Interface::Impl::markers_in(Channel& channel, const MessageHeader& header, const std::byte* message,
+                                 std::uint32_t length) {
+    if (length < kHeader + sizeof(FenceTrailer)) return true; // nonsense: deliver() drops it
+    FenceTrailer trailer;
+    std::memcpy(&trailer, message + length - sizeof trailer, sizeof trailer);
+    take_marker(channel, trailer.number, header.path); // it is the marker of its own path
+    const Channel::Markers& markers = channel.markers[trailer.number % Channel::kFences];
+    return markers.number != trailer.number || (trailer.paths & ~markers.paths) == 0;
+}
+
+void Interface::Impl::release(ReceiveBuffer* buffer) {
+    if (buffer->adapter == ReceiveBuffer::kStored) {
+        buffer->next = stored_free;
+        stored_free = buffer;
+    } else {
+        adapters[buffer->adapter].give_back(buffer);
+    }
+}
+
+void Interface::release(void* data) {
+    impl_->release(impl_->layout.buffer_of_message(static_cast<std::byte*>(data) - kHeader));
+}
+
+} // namespace ucx_mp::channel

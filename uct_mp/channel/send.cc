@@ -1,0 +1,310 @@
+// Sending messages. The way of one: gate, window, path, buffer; header; retained until acknowledged; posted.
+#include <cassert>
+#include <cstring>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+// -- Gates (slow path)
+
+Status Interface::Impl::blocked(Channel& channel) {
+    if (channel.gates & gate::failed) return channel.error;
+    if ((channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed) {
+        if (channel.self) {
+            connect_self(channel);
+            if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
+            if (channel.gates & gate::failed) return channel.error;
+        } else {
+            control->start(channel.connection);
+        }
+    }
+    return Status::no_resource;
+}
+
+Status Interface::Impl::pass_gate_message(Channel& channel) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed)) {
+        const Status status = blocked(channel);
+        if (status != Status::ok) return status;
+    }
+    // Nothing passes a fence while a read before it is open, or a write before it has not been posted whole.
+    if (channel.gates & gate::fence && (channel.gets_open || channel.pulled_first)) return Status::no_resource;
+    return Status::ok;
+}
+
+// -- Beginning and ending a message
+
+Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (!channel.window_open()) [[unlikely]] return Status::no_resource;
+    start.buffer = pool.get();
+    if (!start.buffer) [[unlikely]] return Status::no_resource;
+    start.path = place(channel, Direction::write, size);
+    if (start.path == kNoPath) [[unlikely]] {
+        pool.put(start.buffer);
+        return Status::no_resource;
+    }
+    start.queue = channel.subs[start.path].queue[0];
+    start.fenced = false;
+    start.placed = size;
+    return Status::ok;
+}
+
+// The message takes one of the paths that have carried puts, and is that path's marker; the other paths get theirs now.
+Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (!channel.window_open()) return Status::no_resource;
+    const std::uint32_t number = channel.fence_number + 1;
+    // The receiver remembers kFences fences.
+    if (number > Channel::kFences &&
+        static_cast<std::int32_t>(channel.acked - channel.fence_sequence[number % Channel::kFences]) < 0)
+        return Status::no_resource;
+    const PathMask usable = channel.scheduler->paths().usable();
+    if (channel.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
+    start.path = kNoPath;
+    for (const PathIndex path : schedule::each(channel.fence_paths)) {
+        if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return Status::no_resource;
+        if (start.path == kNoPath) start.path = path;
+    }
+    start.buffer = pool.get();
+    if (!start.buffer) return Status::no_resource;
+    for (const PathIndex path : schedule::each(channel.fence_paths)) {
+        if (path == start.path) continue;
+        const MarkerBody body{number, channel.subs[path].puts};
+        send_control(channel, Kind::marker, &body, sizeof body, path, *queue_for(channel, path, Direction::write));
+        ++channel.markers_sent;
+    }
+    channel.scheduler->place_on(start.path, Direction::write, size);
+    start.queue = queue_for(channel, start.path, Direction::write);
+    start.fenced = true;
+    start.placed = size;
+    channel.fence_number = number;
+    return Status::ok;
+}
+
+void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
+                                            std::uint32_t length, std::uint8_t flags) {
+    Buffer& buffer = *start.buffer;
+    const std::uint32_t sequence = channel.next_sequence++;
+    channel.retained[sequence & channel.window_mask] = &buffer;
+    auto* header = reinterpret_cast<MessageHeader*>(buffer.data());
+    header->kind = static_cast<std::uint8_t>(kind);
+    header->version = kWireVersion;
+    header->flags = flags;
+    header->am_id = am_id;
+    header->path = start.path;
+    header->channel = channel.remote_id;
+    header->sequence = sequence;
+    buffer.length = length;
+    buffer.path = start.path;
+    buffer.trailer = 0;
+    if (start.fenced) [[unlikely]] {
+        header->flags = flags | flag::fenced | flag::ack_request; // soon: fences in flight are few
+        append_trailer(channel, buffer, sequence);
+    }
+    post_message(channel, buffer, *start.queue, start.path, start.placed);
+}
+
+void Interface::Impl::append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence) {
+    const FenceTrailer trailer{channel.fence_paths, channel.fence_number, 0};
+    std::memcpy(buffer.data() + buffer.length, &trailer, sizeof trailer);
+    buffer.trailer = sizeof trailer;
+    channel.fence_sequence[channel.fence_number % Channel::kFences] = sequence + 1;
+    channel.fence_paths = 0;
+    channel.marker_due = false;
+    if (!channel.drain_due) channel.gates &= ~gate::fence;
+}
+
+// Also for sending again: everything is in the buffer and its work. `placed`: bytes that are in the account already.
+void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path,
+                                   std::uint32_t placed) {
+    auto* header = reinterpret_cast<MessageHeader*>(buffer.data());
+    header->ack = channel.expected;
+    channel.ack_sent = channel.expected;
+
+    Work* work = buffer.work;
+    Subchannel& sub = channel.subs[path];
+    std::uint32_t bytes = buffer.length + buffer.trailer;
+    ibv_sge sge[kMaxIov + 2];
+    int count = 1;
+    const bool pieces = work && work->kind == WorkKind::message;
+    if (pieces) {
+        sge[0] = {buffer.address(), buffer.length, buffer.lkey[sub.device]};
+        for (unsigned i = 0; i < work->pieces; ++i) {
+            const LocalPiece& piece = work->local[i];
+            sge[count++] = {piece.address, static_cast<std::uint32_t>(piece.length), piece.lkey[sub.device]};
+            bytes += static_cast<std::uint32_t>(piece.length);
+        }
+        if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[sub.device]};
+    }
+    if (bytes > placed) channel.scheduler->place_on(path, Direction::write, bytes - placed);
+
+    Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0};
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (pieces || queue.unsignaled + 1 >= config.signal_interval ||
+        (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
+        flags |= IBV_SEND_SIGNALED;
+        if (channel.path_count > 1) {
+            posted.timed = true;
+            posted.t_post = services.now();
+        }
+    }
+    if (!pieces) ++channel.epoch_open[channel.epoch];
+    ++sub.open;
+    ++sub.requests;
+    sub.bytes[0] += bytes;
+    bool good;
+    if (!pieces && bytes <= queue.inline_bytes) {
+        good = queue.send_inline(sub.dc, buffer.data(), bytes, posted, flags);
+    } else {
+        if (!pieces) sge[0] = {buffer.address(), bytes, buffer.lkey[sub.device]};
+        good = queue.send(sub.dc, sge, count, posted, flags);
+    }
+    if (!good) [[unlikely]] post_refused(channel, queue, posted);
+}
+
+// The provider takes no more although there was room: the queue pair is broken in a way that no completion tells.
+void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Posted& posted) {
+    services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
+    settle(posted);
+    channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+    --channel.subs[posted.path].open;
+    queue.failed = true;
+    fail_channel(channel, Status::io_error);
+}
+
+// -- Control messages: outside the sequence, never retained
+
+bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path,
+                                   SendQueue& queue) {
+    if (!queue.room(1)) return false;
+    struct {
+        MessageHeader header;
+        std::byte body[16];
+    } message;
+    message.header = {static_cast<std::uint8_t>(kind), kWireVersion, 0,
+                      0,                               path,         channel.remote_id,
+                      channel.next_sequence,           channel.expected};
+    if (length) std::memcpy(message.body, body, length);
+    channel.ack_sent = channel.expected;
+    const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0};
+    Subchannel& sub = channel.subs[path];
+    ++sub.open;
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (queue.unsignaled + 1 >= config.signal_interval) flags |= IBV_SEND_SIGNALED;
+    if (queue.send_inline(sub.dc, &message, kHeader + length, posted, flags)) return true;
+    post_refused(channel, queue, posted);
+    return false;
+}
+
+bool Interface::Impl::send_ack(Channel& channel, Kind kind) {
+    if (!channel.scheduler) return false;
+    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable())) {
+        SendQueue* queue = queue_for(channel, path, Direction::write);
+        if (!queue || !queue->room(1)) continue;
+        if (!send_control(channel, kind, nullptr, 0, path, *queue)) return false;
+        ++channel.acks_sent;
+        return true;
+    }
+    return false;
+}
+
+void Interface::Impl::owe_ack(Channel& channel, bool now) {
+    channel.ack_now |= now;
+    if (channel.ack_due) return;
+    channel.ack_due = true;
+    acks_due.push_back(&channel);
+}
+
+void Interface::Impl::send_due_acks() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < acks_due.size(); ++i) {
+        Channel& channel = *acks_due[i];
+        // A message of ours may have carried it meanwhile.
+        const bool due = channel.expected != channel.ack_sent &&
+                         (channel.ack_now || channel.expected - channel.ack_sent >= ack_threshold);
+        if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
+            acks_due[kept++] = &channel; // no room: at the next progress
+            continue;
+        }
+        channel.ack_due = channel.ack_now = false;
+    }
+    acks_due.resize(kept);
+}
+
+// -- The calls
+
+Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                           unsigned length) {
+    Impl& m = *impl_;
+    if (channel.gates) [[unlikely]] {
+        if (const Status status = m.pass_gate_message(channel); status != Status::ok) return status;
+    }
+    const std::uint32_t size = kHeader + sizeof header + length;
+    Impl::Start start;
+    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
+    std::byte* data = start.buffer->data() + kHeader;
+    std::memcpy(data, &header, sizeof header);
+    std::memcpy(data + sizeof header, payload, length);
+    start.buffer->work = nullptr;
+    m.finish_message(channel, start, Kind::am, id, size, 0);
+    return Status::ok;
+}
+
+Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
+    Impl& m = *impl_;
+    if (channel.gates) [[unlikely]] {
+        if (const Status status = m.pass_gate_message(channel); status != Status::ok) return status;
+    }
+    const auto size = static_cast<std::uint32_t>(kHeader + total_length(iov, count));
+    Impl::Start start;
+    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
+    std::byte* data = start.buffer->data() + kHeader;
+    for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(data, iov[i].buffer, iov[i].length);
+        data += iov[i].length;
+    }
+    start.buffer->work = nullptr;
+    m.finish_message(channel, start, Kind::am, id, size, 0);
+    return Status::ok;
+}
+
+ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
+    Impl& m = *impl_;
+    if (channel.gates) [[unlikely]] {
+        if (const Status status = m.pass_gate_message(channel); status != Status::ok)
+            return static_cast<ssize_t>(status);
+    }
+    Impl::Start start;
+    // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
+    if (const Status status = m.start_message(channel, m.large, 0, start); status != Status::ok)
+        return static_cast<ssize_t>(status);
+    const std::size_t length = pack(start.buffer->data() + kHeader, arg);
+    assert(length <= m.limits.max_bcopy);
+    start.buffer->work = nullptr;
+    m.finish_message(channel, start, Kind::am, id, static_cast<std::uint32_t>(kHeader + length), 0);
+    return static_cast<ssize_t>(length);
+}
+
+Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
+                           const Iov* iov, std::size_t count, Completion* completion) {
+    Impl& m = *impl_;
+    if (channel.gates) [[unlikely]] {
+        if (const Status status = m.pass_gate_message(channel); status != Status::ok) return status;
+    }
+    Impl::Start start;
+    const std::uint32_t size = kHeader + header_length;
+    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
+    std::memcpy(start.buffer->data() + kHeader, header, header_length);
+    Work* work = m.new_work(channel, WorkKind::message, completion);
+    work->open = 2; // the send completion frees the caller's memory from the adapter, the acknowledgment from replay
+    work->pieces = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (!iov[i].length) continue;
+        work->local[work->pieces++] = {reinterpret_cast<std::uint64_t>(iov[i].buffer), iov[i].length,
+                                       iov[i].memory->lkey.data()};
+    }
+    start.buffer->work = work;
+    m.finish_message(channel, start, Kind::am, id, size, flag::ack_request);
+    return Status::in_progress;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,235 @@
+// Opening and closing an interface; making channels. Slow path.
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+// sge: the header's buffer, a fence's trailer, and the caller's pieces.
+unsigned pieces_per_request(const verbs::DeviceSet& devices) {
+    unsigned n = kMaxIov;
+    for (const verbs::Device& device : devices.devices()) n = std::min(n, device.max_sge > 3 ? device.max_sge - 2 : 1);
+    return n;
+}
+} // namespace
+
+Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
+                      const verbs::KeyTable& k, const AmHandler* h)
+    : devices(from), config(with), services(s), events(e), keys(k), handlers(h),
+      small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers, true),
+      large(from, kHeader + with.segment + kExtra, with.max_send_buffers, false) {}
+
+Status Interface::Impl::open(std::string& error) {
+    limits.max_iov = pieces_per_request(devices);
+    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + 256 + sizeof(FenceTrailer));
+    ack_threshold = std::max(1u, config.window / 4);
+
+    adapter_count = static_cast<unsigned>(devices.devices().size());
+    adapters = std::make_unique<Adapter[]>(adapter_count);
+    inline_bytes = config.inline_bytes;
+    for (unsigned i = 0; i < adapter_count; ++i) {
+        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, error);
+        if (ucx_mp::failed(status)) return status;
+    }
+    calibrate();
+    // What a queue pair grants is known only from one that has been made.
+    for (const verbs::Rail& rail : devices.rails()) {
+        Adapter& adapter = adapters[rail.device];
+        std::uint32_t granted = 0;
+        verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
+                                                  {config.send_depth, limits.max_iov + 2, config.inline_bytes},
+                                                  &granted);
+        if (!probe) {
+            error = "cannot create a queue pair with " + std::to_string(config.send_depth) + " send requests on " +
+                    rail.name + ": " + std::strerror(errno) + " (TX_QUEUE_LEN, MAX_INLINE)";
+            return Status::io_error;
+        }
+        inline_bytes = std::min(inline_bytes, granted);
+    }
+    if (config.transport == connect::Transport::dc) {
+        const Status status = open_dc(error);
+        if (ucx_mp::failed(status)) return status;
+    }
+    limits.max_am_short = inline_bytes > kHeader ? inline_bytes - kHeader : 0;
+    limits.max_put_short = inline_bytes;
+    limits.max_bcopy = config.segment;
+    limits.max_am_zcopy = config.segment;
+    limits.max_am_zcopy_header = 256;
+    limits.max_rdma = std::size_t{1} << 30;
+
+    connect::ControlConfig with;
+    with.transport = config.transport;
+    with.paths = config.paths;
+    with.timeout = config.connect_timeout;
+    with.service_level = config.reliability.service_level;
+    with.dc_key = dc_key;
+    for (const DcRail& rail : dc_rails) with.dct_numbers.push_back(rail.target->qp_num);
+    return connect::ControlPlane::open(devices, with, services, *this, control, error);
+}
+
+Status Interface::Impl::open_dc(std::string& error) {
+    dc_key = (services.now() * 0x9e3779b97f4a7c15ull) ^ reinterpret_cast<std::uint64_t>(this);
+    for (const verbs::Rail& rail : devices.rails()) {
+        Adapter& adapter = adapters[rail.device];
+        DcRail& dc = dc_rails.emplace_back();
+        dc.target = verbs::create_dct(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(), dc_key,
+                                      config.reliability);
+        if (!dc.target) {
+            error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
+            return Status::io_error;
+        }
+        for (unsigned i = 0; i < config.dci_count; ++i) {
+            std::uint32_t granted = 0;
+            verbs::QueuePair qp = verbs::create_dci(*adapter.device, rail, adapter.cq.get(),
+                                                    {config.send_depth, limits.max_iov + 2, config.inline_bytes},
+                                                    config.reliability, &granted);
+            if (!qp) {
+                error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) +
+                        " on " + rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
+                return Status::io_error;
+            }
+            inline_bytes = std::min(inline_bytes, granted);
+            dc.initiators.push_back(
+                std::make_unique<SendQueue>(std::move(qp), adapter, config.send_depth, inline_bytes, true));
+        }
+    }
+    return Status::ok;
+}
+
+Interface::Impl::~Impl() {
+    for (const auto& channel : channels)
+        if (channel && control) control->forget(channel->connection);
+    // Buffers that completions would have given back go with their pools; the queue pairs end before them.
+    if (event_fd >= 0) close(event_fd);
+}
+
+Channel* Interface::Impl::make_channel(std::uint64_t uid) {
+    std::size_t slot = 0;
+    while (slot < channels.size() && channels[slot]) ++slot;
+    if (slot > kSlotMask) return nullptr;
+    if (slot == channels.size()) channels.emplace_back();
+    channels[slot] = std::make_unique<Channel>();
+    Channel& channel = *channels[slot];
+    // The generation differs from run to run: a stranger's message does not match by chance of both being young.
+    const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
+    channel.local_id = static_cast<std::uint32_t>(slot) | generation << kSlotBits;
+    channel.connection.local_id = channel.local_id;
+    channel.connection.peer.uid = uid;
+    by_uid[uid] = &channel;
+    return &channel;
+}
+
+Channel* Interface::Impl::attach(const connect::InterfaceAddress& peer, std::string& error) {
+    Channel* channel = nullptr;
+    if (const auto known = by_uid.find(peer.uid); known != by_uid.end()) {
+        channel = known->second;
+        // Known only from its request: the full address has come out of band now.
+        if (channel->connection.peer.count == 0) channel->connection.peer = peer;
+    } else {
+        if (!connect::reachable(peer, devices.rails(), config.transport)) {
+            error = "no rail in the peer's subnet, or another transport or protocol version";
+            return nullptr;
+        }
+        channel = make_channel(peer.uid);
+        if (!channel) {
+            error = "too many peers";
+            return nullptr;
+        }
+        channel->connection.peer = peer;
+        channel->self = peer.uid == control->address().uid;
+    }
+    ++channel->references;
+    return channel;
+}
+
+Interface::Interface(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Interface::~Interface() = default;
+
+Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
+                       const verbs::KeyTable& keys, const AmHandler* handlers, std::unique_ptr<Interface>& out,
+                       std::string& error) {
+    if (!std::has_single_bit(config.window) || config.window < 8 || config.window > 1u << 15) {
+        error = "TX_WINDOW " + std::to_string(config.window) + ": a power of two from 8 to 32768 is allowed";
+        return Status::invalid_param;
+    }
+    if (config.send_depth < 16 || config.send_depth > 1u << 15) {
+        error = "TX_QUEUE_LEN " + std::to_string(config.send_depth) + ": 16 to 32768 is allowed";
+        return Status::invalid_param;
+    }
+    auto impl = std::make_unique<Impl>(devices, config, services, events, keys, handlers);
+    const Status status = impl->open(error);
+    if (ucx_mp::failed(status)) return status;
+    out.reset(new Interface(std::move(impl)));
+    return Status::ok;
+}
+
+const connect::InterfaceAddress& Interface::address() const { return impl_->control->address(); }
+const Limits& Interface::limits() const { return impl_->limits; }
+
+double Interface::bandwidth() const {
+    double sum = 0;
+    for (const verbs::Rail& rail : impl_->devices.rails()) sum += rail.rate;
+    return sum;
+}
+double Interface::latency() const { return 700; }
+
+Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
+    return impl_->attach(peer, error);
+}
+void Interface::detach(Channel& channel) { --channel.references; }
+
+int Interface::event_fd() {
+    Impl& m = *impl_;
+    if (m.event_fd >= 0) return m.event_fd;
+    m.event_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (m.event_fd < 0) return -1;
+    const auto add = [&](int fd) {
+        epoll_event event{EPOLLIN, {}};
+        return epoll_ctl(m.event_fd, EPOLL_CTL_ADD, fd, &event);
+    };
+    for (unsigned i = 0; i < m.adapter_count; ++i) add(m.adapters[i].channel->fd);
+    for (const int fd : m.control->event_fds()) add(fd);
+    return m.event_fd;
+}
+
+Status Interface::arm() {
+    Impl& m = *impl_;
+    if (!m.acks_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
+    bool busy = false;
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        Adapter& adapter = m.adapters[i];
+        ibv_cq* cq;
+        void* context;
+        while (ibv_get_cq_event(adapter.channel.get(), &cq, &context) == 0) { // never blocks: see Adapter::open
+            ++adapter.unacked_events;
+            busy = true;
+        }
+        if (adapter.unacked_events) ibv_ack_cq_events(adapter.cq.get(), std::exchange(adapter.unacked_events, 0));
+        if (ibv_req_notify_cq(adapter.cq.get(), 0)) return Status::io_error;
+        // What came before the request raises no event (IB specification 11.4.2.2; some adapters do it all the same).
+        busy |= m.peek(adapter);
+    }
+    if (m.control->arm() == Status::busy) busy = true;
+    return busy ? Status::busy : Status::ok;
+}
+
+void Interface::hold(Channel& channel, bool held) {
+    channel.gates = held ? channel.gates | gate::held : channel.gates & ~gate::held;
+}
+
+Status Interface::want_room(Channel& channel) {
+    if (impl_->surely_room(channel)) return Status::busy;
+    impl_->list_waiting(channel);
+    return Status::ok;
+}
+
+} // namespace ucx_mp::channel

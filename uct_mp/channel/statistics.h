@@ -1,0 +1,39 @@
+// What an interface shows of itself (mp_info, VFS, tests): a copy, taken in the interface's thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "uct_mp/channel/interface.h"
+#include "uct_mp/schedule/path_state.h"
+
+namespace ucx_mp::channel {
+
+struct PathStatistics {
+    std::string local_rail;
+    std::uint16_t local_lid = 0, remote_lid = 0; // path bits included
+    std::uint32_t qp_number = 0;                 // mp_dc: of the initiator in use
+    schedule::PathState state = schedule::PathState::up;
+    double weight = 0, write_rate = 0, read_rate = 0; // bytes/ns
+    double latency = 0;                               // ns
+    std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
+    std::uint64_t in_flight = 0;                       // bytes
+};
+
+struct ChannelStatistics {
+    std::uint64_t peer_uid = 0;
+    connect::State state = connect::State::closed;
+    std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
+    std::vector<PathStatistics> paths;
+};
+
+struct Interface::Statistics {
+    std::uint64_t uid = 0;
+    std::uint64_t send_buffer_bytes = 0, receive_buffer_bytes = 0;
+    std::uint64_t dropped = 0; // messages that were not believed
+    unsigned queue_pairs = 0;
+    connect::ControlCounters control;
+    std::vector<ChannelStatistics> channels;
+};
+
+} // namespace ucx_mp::channel

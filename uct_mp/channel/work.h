@@ -1,0 +1,78 @@
+// An operation under way that is more than one retained message: RDMA (perhaps in stripes, perhaps not all placed yet), zcopy
+// messages, atomics, flushes. It keeps what a replay would need: the pieces of local memory, the remote range and keys.
+//
+// Owned by the interface's pool; its channel counts it in an epoch until it is done.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "uct_mp/channel/buffer.h"
+#include "uct_mp/channel/types.h"
+#include "uct_mp/schedule/policy.h"
+
+namespace ucx_mp::channel {
+
+class Channel;
+
+enum class WorkKind : std::uint8_t {
+    put,          // from `local`; a bounce buffer may own that memory
+    get,          // into `local`
+    get_bcopy,    // into the bounce buffer, then `unpack`
+    message,      // zcopy message: its completion waits for acknowledgment and send completion
+    atomic,       // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
+    flush,        // a completion waiting for an epoch
+};
+
+struct LocalPiece {
+    std::uint64_t address;
+    std::uint64_t length;
+    const std::uint32_t* lkey; // per device
+};
+
+struct Work {
+    Work* next; // free list; pulled works; flushes of an epoch
+    Channel* channel;
+    Completion* completion; // may be null
+    Buffer* bounce;         // given back at the end; may be null
+    WorkKind kind;
+    std::uint8_t epoch;
+    std::uint8_t pieces; // of local
+    std::uint8_t width;  // atomic: of the result
+    Status status;
+    std::uint32_t open; // things that must happen before it is done
+    schedule::Transfer transfer; // put, get: what has been placed
+    std::uint64_t remote;
+    UnpackFn unpack;     // get_bcopy
+    void* unpack_arg;    // get_bcopy; atomic: result
+    std::uint32_t tag;   // atomic fetch
+    LocalPiece local[kMaxIov];
+    verbs::RemoteKeys keys;
+};
+
+// Grows in chunks, gives nothing back before it ends.
+class WorkPool {
+public:
+    [[nodiscard]] Work* get() {
+        if (!free_) [[unlikely]] grow();
+        Work* work = free_;
+        free_ = work->next;
+        return work;
+    }
+    void put(Work* work) {
+        work->next = free_;
+        free_ = work;
+    }
+
+private:
+    void grow() {
+        constexpr unsigned kChunk = 64;
+        chunks_.emplace_back(new Work[kChunk]);
+        for (unsigned i = 0; i < kChunk; ++i) put(&chunks_.back()[i]);
+    }
+    Work* free_ = nullptr;
+    std::vector<std::unique_ptr<Work[]>> chunks_;
+};
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,29 @@
+// Little-endian numbers in byte buffers. Offsets are the caller's to check.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <cstring>
+
+namespace ucx_mp::connect {
+
+static_assert(std::endian::native == std::endian::little, "wire structures are read and written as they are in memory");
+
+template <std::unsigned_integral T> [[nodiscard]] T load(const std::uint8_t* at) {
+    T value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+}
+
+template <std::unsigned_integral T> void store(std::uint8_t* at, T value) { std::memcpy(at, &value, sizeof value); }
+
+// Stateless mixing (the finalizer of splitmix64): hashes and jitter.
+[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,326 @@
+#include "uct_mp/connect/control_plane.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cinttypes>
+#include <cstdio>
+
+#include "uct_mp/connect/bytes.h"
+#include "uct_mp/connect/control_plane_impl.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+
+bool under_way(State s) { return s == State::requesting || s == State::confirming || s == State::accepting; }
+
+[[maybe_unused]] bool legal(State from, State to) {
+    switch (from) {
+    case State::closed: return to == State::requesting || to == State::accepting;
+    case State::requesting: // -> accepting: both had started, we are the server
+        return to == State::confirming || to == State::accepting || to == State::failed || to == State::closed;
+    case State::confirming: // -> requesting, accepting: the server has given up this handshake
+        return to == State::established || to == State::requesting || to == State::accepting || to == State::failed ||
+               to == State::closed;
+    case State::accepting: // -> accepting: the client has started anew
+        return to == State::established || to == State::accepting || to == State::failed || to == State::closed;
+    case State::established:
+    case State::failed: // -> accepting: Owner::renew
+        return to == State::accepting || to == State::closed;
+    }
+    return false;
+}
+
+} // namespace
+
+const char* name(State state) {
+    switch (state) {
+    case State::closed: return "closed";
+    case State::requesting: return "requesting";
+    case State::confirming: return "confirming";
+    case State::accepting: return "accepting";
+    case State::established: return "established";
+    case State::failed: return "failed";
+    }
+    return "?";
+}
+
+// ---- Opening
+
+Status ControlPlane::Impl::open(std::string& error) {
+    error = path::check(config.paths, devices.rails());
+    if (!error.empty()) return Status::invalid_param;
+    if (devices.rails().empty() || devices.rails().size() > verbs::kMaxRails) {
+        error = "control plane: " + std::to_string(devices.rails().size()) + " rails; allowed: 1 to " +
+                std::to_string(verbs::kMaxRails);
+        return Status::invalid_param;
+    }
+    const std::size_t request = wire::request_size(devices.rails().size());
+    for (const verbs::Rail& rail : devices.rails())
+        if (mtu_bytes(rail.mtu) < request) {
+            error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
+                    " bytes; " + std::to_string(devices.rails().size()) + " rails need at least " +
+                    std::to_string(request);
+            return Status::invalid_param;
+        }
+    make_identity();
+    const Datagrams::Config queues{.receive_depth = config.receive_depth,
+                                   .send_depth = config.send_depth,
+                                   .q_key = address.q_key,
+                                   .service_level = config.service_level};
+    if (const Status s = datagrams.open(devices, queues, error); failed(s)) return s;
+    for (const verbs::Rail& rail : devices.rails()) {
+        path::RemoteRail& own = own_rails.emplace_back(path::describe(rail));
+        own.control_qpn = datagrams.qp_number(rail.index);
+        if (rail.index < config.dct_numbers.size()) own.dct_number = config.dct_numbers[rail.index];
+    }
+    make_address();
+    return Status::ok;
+}
+
+void ControlPlane::Impl::make_identity() {
+    std::uint64_t secrets[3]; // uid, cookie and Q_Key, where packet numbers begin: none tells anything about another
+    if (config.seed) {
+        for (std::uint64_t i = 0; i < 3; ++i) secrets[i] = mix(mix(config.seed) + i);
+    } else {
+        // Never fails for so few bytes, but may be interrupted early after boot.
+        while (getrandom(secrets, sizeof secrets, 0) != sizeof secrets) {}
+    }
+    address.uid = secrets[0] ? secrets[0] : 1;
+    address.cookie = secrets[1];
+    // With the top bit set a sender would use its own queue pair's key (IB 10.2.5).
+    address.q_key = std::uint32_t(mix(secrets[1] ^ secrets[0])) & 0x7fffffff;
+    random_state = secrets[2];
+    address.min_version = config.min_version;
+    address.max_version = config.max_version;
+    address.transport = config.transport;
+}
+
+// Few addresses for many rails: every subnet gets its turn.
+void ControlPlane::Impl::make_address() {
+    std::vector<bool> used(own_rails.size());
+    const auto chosen_of = [&](std::uint64_t prefix) {
+        unsigned n = 0;
+        for (std::size_t i = 0; i < used.size(); ++i) n += used[i] && own_rails[i].subnet_prefix == prefix;
+        return n;
+    };
+    while (address.count < std::min<std::size_t>(own_rails.size(), kMaxControlAddresses)) {
+        std::size_t best = own_rails.size();
+        for (std::size_t i = 0; i < own_rails.size(); ++i)
+            if (!used[i] && (best == own_rails.size() ||
+                             chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix)))
+                best = i;
+        used[best] = true;
+        const path::RemoteRail& r = own_rails[best];
+        address.control[address.count++] = {r.lid, r.control_qpn, r.lmc, std::uint8_t(best),
+                                            subnet_tag(r.subnet_prefix)};
+    }
+}
+
+ControlPlane::Impl::~Impl() {
+    for (Connection* c : under_way) cancel_timer(*c);
+}
+
+std::uint64_t ControlPlane::Impl::random() {
+    random_state += 0x9e3779b97f4a7c15u;
+    return mix(random_state);
+}
+
+std::uint32_t ControlPlane::Impl::next_transaction() {
+    if (++newest_transaction == 0) ++newest_transaction;
+    return newest_transaction;
+}
+
+// ---- Sending
+
+Message ControlPlane::Impl::message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const {
+    Message m;
+    m.kind = kind;
+    m.version = address.max_version;
+    m.cookie = cookie;
+    m.sender_uid = address.uid;
+    m.sender_cookie = address.cookie;
+    m.sender_q_key = address.q_key;
+    m.transaction = transaction;
+    m.min_version = address.min_version;
+    m.max_version = address.max_version;
+    m.transport = config.transport;
+    return m;
+}
+
+Message ControlPlane::Impl::message_to(wire::Kind kind, const Connection& c) const {
+    Message m = message(kind, c.peer.cookie, c.transaction);
+    m.version = std::min(address.max_version, c.peer.max_version);
+    m.destination = kind == wire::Kind::request ? 0 : c.remote_id;
+    m.source = c.local_id;
+    m.incarnation = c.incarnation;
+    return m;
+}
+
+void ControlPlane::Impl::send(const Target& to, const Message& m) {
+    std::uint8_t datagram[wire::kMaxMessage];
+    const std::size_t bytes = pack(m, datagram);
+    if (failed(datagrams.send(to, {datagram, bytes})))
+        ++counters.unsent; // the client will repeat its message
+    else
+        ++counters.sent;
+}
+
+void ControlPlane::Impl::refuse(const Target& way_back, const Message& m, wire::Reason reason) {
+    services.say(LogLevel::debug, "mp: %s of peer %016" PRIx64 " refused: reason %u", connect::name(m.kind),
+                 m.sender_uid, unsigned(reason));
+    Message answer = message(wire::Kind::refuse, m.sender_cookie, m.transaction);
+    answer.destination = m.source;
+    answer.source = m.destination;
+    answer.reason = reason;
+    answer.refused = m.kind;
+    ++counters.refused;
+    Target to = way_back;
+    to.q_key = m.sender_q_key;
+    send(to, answer);
+}
+
+// ---- Arrival
+
+unsigned ControlPlane::Impl::poll() {
+    if (polling) return 0; // an owner's function has called it
+    polling = true;
+    const unsigned n = datagrams.poll(
+        [this](const Target& way_back, std::span<const std::uint8_t> datagram) { arrived(way_back, datagram); });
+    polling = false;
+    return n;
+}
+
+void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_t> datagram) {
+    ++counters.received;
+    Message m;
+    const Parse parsed = parse(datagram, own_rails, m, address.min_version, address.max_version);
+    if (parsed == Parse::malformed || m.cookie != address.cookie || m.sender_uid == address.uid) {
+        ++counters.dropped;
+        return;
+    }
+    Target way_back = from;
+    way_back.q_key = m.sender_q_key;
+    if (parsed == Parse::version || (m.transport != config.transport && m.kind != wire::Kind::refuse)) {
+        ++counters.dropped;
+        // Only a request is worth an answer: the other kinds follow one that has been understood.
+        if (m.kind == wire::Kind::request)
+            refuse(way_back, m, parsed == Parse::version ? wire::Reason::version : wire::Reason::transport);
+        return;
+    }
+    switch (m.kind) {
+    case wire::Kind::request: on_request(way_back, m); break;
+    case wire::Kind::reply: on_reply(way_back, m); break;
+    case wire::Kind::confirm: on_confirm(way_back, m); break;
+    case wire::Kind::ready: on_ready(m); break;
+    case wire::Kind::refuse: on_refuse(m); break;
+    }
+}
+
+bool ControlPlane::Impl::known_as(const Connection& c, const Message& m) const {
+    return c.peer.uid == m.sender_uid && c.peer.cookie == m.sender_cookie;
+}
+
+Connection* ControlPlane::Impl::connection_of(const Message& m) {
+    Connection* c = owner.find_local(m.destination);
+    return c && known_as(*c, m) ? c : nullptr;
+}
+
+void ControlPlane::Impl::on_refuse(const Message& m) {
+    Connection* c = connection_of(m);
+    if (!c || !connect::under_way(c->state) || c->transaction != m.transaction) {
+        ++counters.late;
+    } else if (c->state != State::accepting) {
+        refused(*c, m);
+    } else {
+        abandon(*c, "the client gave up");
+    }
+}
+
+// ---- States
+
+void ControlPlane::Impl::cancel_timer(Connection& c) {
+    if (c.timer) services.cancel(c.timer);
+    c.timer = 0;
+}
+
+void ControlPlane::Impl::set_timer(Connection& c, Nanos at, void (Impl::*fn)(Connection&)) {
+    cancel_timer(c);
+    c.timer = services.at(at, [this, &c, fn] {
+        c.timer = 0;
+        (this->*fn)(c);
+    });
+}
+
+void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
+    assert(legal(c.state, to));
+    services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
+                 connect::name(c.state), connect::name(to), why);
+    cancel_timer(c);
+    c.state = to;
+    if (connect::under_way(to))
+        under_way.insert(&c);
+    else
+        under_way.erase(&c);
+}
+
+void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& why) {
+    const std::string line = "connection to " + describe(c) + ": " + why;
+    set_state(c, State::failed, why.c_str());
+    services.say(LogLevel::error, "mp: %s", line.c_str());
+    owner.drop_ends(c);
+    c.ends.clear();
+    owner.failed(c, status, line.c_str());
+}
+
+Status ControlPlane::Impl::make_ends(Connection& c) {
+    c.ends.assign(c.paths.size(), {});
+    if (config.transport == Transport::rc)
+        for (LocalEnd& end : c.ends) end.psn = std::uint32_t(random() >> 40); // 24 bits
+    Status status = owner.make_ends(c);
+    if (!failed(status) && c.ends.size() != c.paths.size()) status = Status::invalid_param;
+    if (failed(status)) {
+        owner.drop_ends(c);
+        c.ends.clear();
+    }
+    return status;
+}
+
+std::string ControlPlane::Impl::describe(const Connection& c) const {
+    char text[96];
+    std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
+    std::string line = text;
+    if (const std::uint16_t lid = c.peer.count           ? c.peer.control[0].lid
+                                  : c.remote_rails.empty() ? std::uint16_t{0}
+                                                           : c.remote_rails[0].lid)
+        line += " (LID " + std::to_string(lid) + ")";
+    return line;
+}
+
+// ---- The face
+
+ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ControlPlane::~ControlPlane() = default;
+
+Status ControlPlane::open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
+                          Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error) {
+    auto impl = std::make_unique<Impl>(devices, config, services, owner);
+    if (const Status s = impl->open(error); ucx_mp::failed(s)) return s;
+    out.reset(new ControlPlane(std::move(impl)));
+    return Status::ok;
+}
+
+const InterfaceAddress& ControlPlane::address() const { return impl_->address; }
+void ControlPlane::start(Connection& connection) { impl_->start(connection); }
+void ControlPlane::forget(Connection& connection) {
+    if (connection.state != State::closed) impl_->set_state(connection, State::closed, "forgotten");
+}
+unsigned ControlPlane::poll() { return impl_->poll(); }
+bool ControlPlane::busy() const { return !impl_->under_way.empty(); }
+std::vector<int> ControlPlane::event_fds() const { return impl_->datagrams.event_fds(); }
+Status ControlPlane::arm() { return impl_->datagrams.arm(); }
+const ControlCounters& ControlPlane::counters() const { return impl_->counters; }
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,93 @@
+// Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
+// states), client.cc, server.cc.
+#pragma once
+
+#include <optional>
+#include <unordered_set>
+
+#include "uct_mp/connect/control_plane.h"
+#include "uct_mp/connect/datagrams.h"
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::connect {
+
+// Numbers that wrap: a is newer than b.
+[[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
+
+[[nodiscard]] const char* name(State state);
+
+struct ControlPlane::Impl {
+    Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
+        : devices(devices_in), config(config_in), services(services_in), owner(owner_in) {}
+    ~Impl();
+    [[nodiscard]] Status open(std::string& error);
+
+    // --- control_plane.cc
+    void make_identity();
+    void make_address();
+    unsigned poll();
+    void arrived(const Target& way_back, std::span<const std::uint8_t> datagram);
+    // A message of one of our connections: by the name that it carries, from the peer that it belongs to.
+    [[nodiscard]] Connection* connection_of(const Message& m);
+    [[nodiscard]] bool known_as(const Connection& c, const Message& m) const; // uid and cookie are that peer's
+    void on_refuse(const Message& m);
+
+    // The only place where states change: asserts, logs, keeps the set of those under way; cancels the timer.
+    void set_state(Connection& c, State to, const char* why);
+    void set_timer(Connection& c, Nanos at, void (Impl::*fn)(Connection&));
+    void cancel_timer(Connection& c);
+    // Ends a handshake: drops the ends, says why. The last thing done with a connection.
+    void fail(Connection& c, Status status, const std::string& why);
+
+    [[nodiscard]] Message message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const;
+    [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
+    void send(const Target& to, const Message& m);
+    void refuse(const Target& way_back, const Message& m, wire::Reason reason);
+
+    // Chooses packet numbers and asks the owner for queue pairs. On failure they are dropped again.
+    [[nodiscard]] Status make_ends(Connection& c);
+    [[nodiscard]] std::string describe(const Connection& c) const; // for log lines
+    [[nodiscard]] std::uint64_t random();
+    [[nodiscard]] std::uint32_t next_transaction();
+
+    // --- client.cc
+    void start(Connection& c);
+    void send_request(Connection& c);
+    void send_confirm(Connection& c, const Target& to);
+    void repeat(Connection& c); // timer
+    void give_up(Connection& c); // timer, of a start that can't succeed
+    // Why a handshake can't succeed (one line, `why` may be null); ok: it can.
+    [[nodiscard]] Status hopeless(const Connection& c, std::string* why) const;
+    void wait_for_answer(Connection& c);
+    void on_reply(const Target& way_back, const Message& m);
+    void on_ready(const Message& m);
+    void refused(Connection& c, const Message& m);
+    [[nodiscard]] std::optional<Target> route(const Connection& c, unsigned attempt) const;
+    [[nodiscard]] Nanos back_off(const Connection& c) const;
+
+    // --- server.cc
+    void on_request(const Target& way_back, const Message& m);
+    void on_confirm(const Target& way_back, const Message& m);
+    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths);
+    void send_reply(Connection& c, const Target& way_back);
+    void send_ready(Connection& c, const Target& way_back);
+    void abandon(Connection& c, const char* why);
+    void silence(Connection& c); // timer
+    [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m) const;
+    [[nodiscard]] bool just_answered(const Connection& c) const;
+
+    const verbs::DeviceSet& devices;
+    const ControlConfig config;
+    Services& services;
+    Owner& owner;
+    InterfaceAddress address;
+    std::vector<path::RemoteRail> own_rails; // as the others see them
+    std::uint64_t random_state = 0;
+    std::uint32_t newest_transaction = 0; // of ours; 0: none yet
+    std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
+    bool polling = false;
+    ControlCounters counters;
+    Datagrams datagrams;
+};
+
+} // namespace ucx_mp::connect

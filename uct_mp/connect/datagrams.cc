@@ -1,0 +1,210 @@
+#include "uct_mp/connect/datagrams.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "uct_mp/connect/wire.h"
+#include "uct_mp/verbs/queue_pair.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+
+constexpr std::size_t kGrh = 40; // room that UD receives keep for a global route header, used or not
+constexpr std::size_t kPage = 4096;
+constexpr int kBatch = 16;
+
+constexpr std::uint64_t pack_id(unsigned rail, std::uint64_t buffer) { return std::uint64_t{rail} << 32 | buffer; }
+constexpr unsigned rail_of(std::uint64_t id) { return unsigned(id >> 32); }
+constexpr std::uint32_t buffer_of(std::uint64_t id) { return std::uint32_t(id); }
+
+std::uint32_t depth(std::uint32_t wish, unsigned limit) {
+    return std::max(1u, limit ? std::min<std::uint32_t>(wish, limit) : wish);
+}
+
+std::string reason() { return std::string(": ") + std::strerror(errno); }
+
+} // namespace
+
+Status Datagrams::Buffers::make(const verbs::Device& device, std::size_t count, std::size_t size) {
+    stride = (size + 63) / 64 * 64;
+    const std::size_t bytes = (count * stride + kPage - 1) / kPage * kPage;
+    memory.reset(static_cast<std::uint8_t*>(std::aligned_alloc(kPage, bytes)));
+    if (!memory) return Status::no_memory;
+    mr.reset(ibv_reg_mr(device.pd.get(), memory.get(), bytes, IBV_ACCESS_LOCAL_WRITE));
+    return mr ? Status::ok : Status::no_memory;
+}
+
+Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, std::string& error) {
+    devices_ = &devices;
+    service_level_ = config.service_level;
+    for (const verbs::Device& device : devices.devices())
+        if (const Status s = open_device(device, config, error); failed(s)) return s;
+    for (const verbs::Rail& rail : devices.rails())
+        if (const Status s = open_rail(rail, config, error); failed(s)) return s;
+    return Status::ok;
+}
+
+Status Datagrams::open_device(const verbs::Device& device, const Config& config, std::string& error) {
+    const auto rails = std::size_t(std::ranges::count(devices_->rails(), device.index, &verbs::Rail::device));
+    const auto entries = [&](std::uint32_t wish) { return int(std::max<std::size_t>(1, rails * depth(wish, device.max_qp_wr))); };
+    Queues& q = queues_.emplace_back();
+    const auto fail = [&](const char* what) {
+        error = "control plane: " + device.name + ": " + what + reason();
+        return Status::io_error;
+    };
+    q.channel.reset(ibv_create_comp_channel(device.context.get()));
+    if (!q.channel) return fail("completion channel");
+    // arm() empties it without waiting.
+    if (fcntl(q.channel->fd, F_SETFL, fcntl(q.channel->fd, F_GETFL) | O_NONBLOCK) != 0) return fail("completion channel");
+    q.arrived.reset(ibv_create_cq(device.context.get(), entries(config.receive_depth), nullptr, q.channel.get(), 0));
+    q.sent.reset(ibv_create_cq(device.context.get(), entries(config.send_depth), nullptr, nullptr, 0));
+    if (!q.arrived || !q.sent) return fail("completion queue");
+    return Status::ok;
+}
+
+Status Datagrams::open_rail(const verbs::Rail& rail, const Config& config, std::string& error) {
+    const verbs::Device& device = devices_->device_of(rail);
+    const std::uint32_t receives = depth(config.receive_depth, device.max_qp_wr);
+    const std::uint32_t sends = depth(config.send_depth, device.max_qp_wr);
+    Port& port = ports_.emplace_back();
+    const auto fail = [&](const char* what) {
+        error = "control plane: rail " + rail.name + ": " + what + reason();
+        return Status::io_error;
+    };
+    // A datagram longer than the buffer breaks the queue pair (IB 11.6.2), so whatever an MTU allows must fit.
+    if (failed(port.receives.make(device, receives, kGrh + mtu_bytes(rail.mtu))) ||
+        failed(port.sends.make(device, sends, wire::kMaxMessage)))
+        return fail("buffers");
+    Queues& q = queues_[rail.device];
+    port.qp = verbs::create_ud(device, rail, q.sent.get(), q.arrived.get(), sends, receives, config.q_key);
+    if (!port.qp) return fail("UD queue pair");
+    for (std::uint32_t i = 0; i < receives; ++i) post(rail.index, i);
+    if (port.broken) return fail("receive buffers");
+    for (std::uint32_t i = sends; i-- > 0;) port.free.push_back(i);
+    return Status::ok;
+}
+
+void Datagrams::post(unsigned rail, std::uint64_t buffer) {
+    Port& port = ports_[rail];
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(port.receives.at(buffer)), std::uint32_t(port.receives.stride),
+                port.receives.mr->lkey};
+    ibv_recv_wr wr{}, *bad;
+    wr.wr_id = pack_id(rail, buffer);
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (ibv_post_recv(port.qp.get(), &wr, &bad) != 0) port.broken = true;
+}
+
+ibv_ah* Datagrams::handle(const Target& to) {
+    const std::uint64_t key = std::uint64_t{to.rail} << 32 | std::uint64_t{to.source_bits} << 16 | to.dlid;
+    verbs::AddressHandle& ah = handles_[key];
+    if (!ah) {
+        const verbs::Rail& rail = devices_->rails()[to.rail];
+        ah = verbs::create_ah(devices_->device_of(rail), rail, to.dlid, to.source_bits, service_level_);
+    }
+    return ah.get();
+}
+
+Status Datagrams::send(const Target& to, std::span<const std::uint8_t> payload) {
+    assert(payload.size() <= wire::kMaxMessage);
+    Port& port = ports_[to.rail];
+    if (port.broken) return Status::io_error;
+    if (port.free.empty()) reap(queues_[devices_->rails()[to.rail].device]);
+    if (port.free.empty()) return Status::no_resource;
+    ibv_ah* ah = handle(to);
+    if (!ah) return Status::io_error;
+    const std::uint32_t buffer = port.free.back();
+    std::memcpy(port.sends.at(buffer), payload.data(), payload.size());
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(port.sends.at(buffer)), std::uint32_t(payload.size()),
+                port.sends.mr->lkey};
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = pack_id(to.rail, buffer);
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.ud = {ah, to.qp_number, to.q_key};
+    if (ibv_post_send(port.qp.get(), &wr, &bad) != 0) {
+        port.broken = true;
+        return Status::io_error;
+    }
+    port.free.pop_back();
+    return Status::ok;
+}
+
+void Datagrams::reap(Queues& queues) {
+    ibv_wc wc[kBatch];
+    for (int n; (n = ibv_poll_cq(queues.sent.get(), kBatch, wc)) > 0;)
+        for (const ibv_wc& c : std::span(wc, std::size_t(n))) {
+            Port& port = ports_[rail_of(c.wr_id)];
+            port.free.push_back(buffer_of(c.wr_id));
+            if (c.status != IBV_WC_SUCCESS) port.broken = true;
+        }
+}
+
+unsigned Datagrams::deliver(std::span<const ibv_wc> completions, const Handler& handler) {
+    unsigned delivered = 0;
+    for (const ibv_wc& c : completions) {
+        const unsigned rail = rail_of(c.wr_id);
+        Port& port = ports_[rail];
+        if (c.status != IBV_WC_SUCCESS) {
+            port.broken = true;
+            continue;
+        }
+        if (c.byte_len >= kGrh) {
+            handler({.rail = rail, .source_bits = c.dlid_path_bits, .dlid = c.slid, .qp_number = c.src_qp, .q_key = 0},
+                    {port.receives.at(buffer_of(c.wr_id)) + kGrh, c.byte_len - kGrh});
+            ++delivered;
+        }
+        post(rail, buffer_of(c.wr_id));
+    }
+    return delivered;
+}
+
+unsigned Datagrams::poll(const Handler& handler) {
+    unsigned delivered = 0;
+    for (Queues& q : queues_) {
+        if (!q.early.empty()) [[unlikely]] {
+            const std::vector<ibv_wc> early = std::move(q.early);
+            q.early.clear();
+            delivered += deliver(early, handler);
+        }
+        ibv_wc wc[kBatch];
+        for (int n; (n = ibv_poll_cq(q.arrived.get(), kBatch, wc)) > 0;) {
+            delivered += deliver({wc, std::size_t(n)}, handler);
+            if (n < kBatch) break;
+        }
+    }
+    return delivered;
+}
+
+std::vector<int> Datagrams::event_fds() const {
+    std::vector<int> fds;
+    for (const Queues& q : queues_) fds.push_back(q.channel->fd);
+    return fds;
+}
+
+Status Datagrams::arm() {
+    bool busy = false;
+    for (Queues& q : queues_) {
+        ibv_cq* cq;
+        void* context;
+        unsigned events = 0;
+        while (ibv_get_cq_event(q.channel.get(), &cq, &context) == 0) ++events;
+        if (events) ibv_ack_cq_events(q.arrived.get(), events);
+        if (ibv_req_notify_cq(q.arrived.get(), 0) != 0) return Status::io_error;
+        // What came before the request raises no event.
+        ibv_wc wc;
+        if (ibv_poll_cq(q.arrived.get(), 1, &wc) > 0) q.early.push_back(wc);
+        busy = busy || !q.early.empty();
+    }
+    return busy ? Status::busy : Status::ok;
+}
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,92 @@
+// Unreliable datagrams: one UD queue pair per rail with registered buffers, and address handles made once. Knows nothing
+// of what it carries. Slow path; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "uct_mp/verbs/device.h"
+
+namespace ucx_mp::connect {
+
+[[nodiscard]] constexpr std::size_t mtu_bytes(ibv_mtu mtu) { return std::size_t{128} << mtu; }
+
+// Where a datagram goes: from our rail, over one route, to a queue pair.
+struct Target {
+    unsigned rail = 0; // ours
+    std::uint8_t source_bits = 0;
+    std::uint16_t dlid = 0;
+    std::uint32_t qp_number = 0;
+    std::uint32_t q_key = 0;
+};
+
+class Datagrams {
+public:
+    struct Config {
+        std::uint32_t receive_depth = 256, send_depth = 64; // per rail; cut to what the device has
+        std::uint32_t q_key = 0;
+        std::uint8_t service_level = 0;
+    };
+    // `way_back` is the route that the datagram has come by, turned round; its q_key is unknown (0).
+    using Handler = std::function<void(const Target& way_back, std::span<const std::uint8_t> payload)>;
+
+    // `devices` must outlive it.
+    [[nodiscard]] Status open(const verbs::DeviceSet& devices, const Config& config, std::string& error);
+
+    // At most 1024 bytes. no_resource: all buffers of that rail are on their way; io_error: no address handle, or the
+    // queue pair is broken.
+    [[nodiscard]] Status send(const Target& to, std::span<const std::uint8_t> payload);
+    // Number of datagrams; one call per device without.
+    unsigned poll(const Handler& handler);
+
+    [[nodiscard]] std::uint32_t qp_number(unsigned rail) const { return ports_[rail].qp->qp_num; }
+    // False: the queue pair has failed (a dead adapter). A port that is down is not that.
+    [[nodiscard]] bool works(unsigned rail) const { return !ports_[rail].broken; }
+
+    [[nodiscard]] std::vector<int> event_fds() const;
+    [[nodiscard]] Status arm(); // busy: something is there
+
+private:
+    struct Free {
+        void operator()(std::uint8_t* p) const { std::free(p); }
+    };
+    struct Buffers {
+        std::unique_ptr<std::uint8_t[], Free> memory; // whole pages of its own: fork() must not take neighbours along
+        std::size_t stride = 0;
+        verbs::MemoryRegion mr;
+        [[nodiscard]] Status make(const verbs::Device& device, std::size_t count, std::size_t size);
+        [[nodiscard]] std::uint8_t* at(std::uint64_t i) const { return memory.get() + i * stride; }
+    };
+    struct Queues { // per device
+        verbs::CompletionChannel channel;
+        verbs::CompletionQueue sent, arrived;
+        std::vector<ibv_wc> early; // taken by arm(), not yet handled
+    };
+    struct Port { // per rail
+        Buffers receives, sends;
+        std::vector<std::uint32_t> free; // send buffers
+        verbs::QueuePair qp;
+        bool broken = false;
+    };
+
+    [[nodiscard]] Status open_device(const verbs::Device& device, const Config& config, std::string& error);
+    [[nodiscard]] Status open_rail(const verbs::Rail& rail, const Config& config, std::string& error);
+    void post(unsigned rail, std::uint64_t buffer);
+    void reap(Queues& queues);
+    unsigned deliver(std::span<const ibv_wc> completions, const Handler& handler);
+    [[nodiscard]] ibv_ah* handle(const Target& to);
+
+    const verbs::DeviceSet* devices_ = nullptr;
+    std::uint8_t service_level_ = 0;
+    std::vector<Queues> queues_; // before ports_: a queue pair goes before its completion queues
+    std::vector<Port> ports_;
+    std::unordered_map<std::uint64_t, verbs::AddressHandle> handles_; // by rail, source bits, LID
+};
+
+} // namespace ucx_mp::connect

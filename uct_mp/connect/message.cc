@@ -1,0 +1,258 @@
+#include "uct_mp/connect/message.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "uct_mp/connect/bytes.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+
+using wire::Kind;
+
+constexpr std::uint32_t k24Bits = 0xffffff;
+constexpr double kRateUnit = 1e-6; // kB/s in bytes/ns
+
+// Takes structures off the front of a datagram.
+class Reader {
+public:
+    explicit Reader(std::span<const std::uint8_t> bytes) : left_(bytes) {}
+    template <class T> [[nodiscard]] bool take(T& out) {
+        if (left_.size() < sizeof(T)) return false;
+        std::memcpy(&out, left_.data(), sizeof(T));
+        left_ = left_.subspan(sizeof(T));
+        return true;
+    }
+    [[nodiscard]] std::size_t left() const { return left_.size(); }
+
+private:
+    std::span<const std::uint8_t> left_;
+};
+
+class Writer {
+public:
+    explicit Writer(std::uint8_t* out) : begin_(out), at_(out) {}
+    template <class T> void put(const T& value) {
+        std::memcpy(at_, &value, sizeof value);
+        at_ += sizeof value;
+    }
+    [[nodiscard]] std::size_t size() const { return std::size_t(at_ - begin_); }
+
+private:
+    std::uint8_t *begin_, *at_;
+};
+
+template <class Array> bool all_zero(const Array& bytes) {
+    return std::ranges::all_of(bytes, [](std::uint8_t b) { return b == 0; });
+}
+
+bool valid_transport(std::uint8_t t) { return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc); }
+bool valid_qpn(std::uint32_t n) { return n >= 2 && n <= k24Bits; } // 0 and 1 are the subnet manager's and the GSI's
+
+bool read_rails(Reader& in, unsigned count, Message& out) {
+    if (count < 1 || count > verbs::kMaxRails || in.left() < count * sizeof(wire::Rail)) return false;
+    for (unsigned i = 0; i < count; ++i) {
+        wire::Rail r;
+        if (!in.take(r)) return false;
+        if (!valid_port(r.lid, r.lmc) || r.mtu < IBV_MTU_256 || r.mtu > IBV_MTU_4096 || r.rate == 0) return false;
+        if (r.device >= verbs::kMaxDevices || r.dct_number > k24Bits || !valid_qpn(r.control_qpn)) return false;
+        if (!all_zero(r.reserved)) return false;
+        out.rails.push_back({.lid = r.lid,
+                             .lmc = r.lmc,
+                             .device = r.device,
+                             .mtu = ibv_mtu(r.mtu),
+                             .subnet_prefix = r.subnet_prefix,
+                             .rate = r.rate * kRateUnit,
+                             .dct_number = r.dct_number,
+                             .control_qpn = r.control_qpn});
+    }
+    return true;
+}
+
+bool read_end(const wire::End& end, Message& out) {
+    const bool rc = out.transport == Transport::rc;
+    if (rc ? !valid_qpn(end.qp_number) : end.qp_number != 0) return false;
+    if (end.psn > k24Bits) return false;
+    out.ends.push_back({end.qp_number, end.psn});
+    return true;
+}
+
+bool read_request(Reader& in, Message& out) {
+    wire::Request b;
+    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
+    if (out.destination != 0 || !read_rails(in, b.rails, out)) return false;
+    out.incarnation = b.incarnation;
+    out.num_paths = b.num_paths;
+    out.dc_key = b.dc_key;
+    return true;
+}
+
+bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message& out) {
+    wire::Reply b;
+    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
+    if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
+    for (unsigned i = 0; i < b.paths; ++i) {
+        wire::Path p;
+        if (!in.take(p) || p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
+        const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
+        if (p.client_bits >> client.lmc || p.server_bits >> server.lmc) return false;
+        if (client.subnet_prefix != server.subnet_prefix) return false;
+        if (!read_end(p.end, out)) return false;
+        out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
+    }
+    out.incarnation = b.incarnation;
+    out.void_through = b.void_through;
+    out.dc_key = b.dc_key;
+    return true;
+}
+
+bool read_confirm(Reader& in, Message& out) {
+    wire::Confirm b;
+    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
+    if (in.left() != b.paths * sizeof(wire::End)) return false;
+    for (unsigned i = 0; i < b.paths; ++i)
+        if (wire::End end; !in.take(end) || !read_end(end, out)) return false;
+    out.incarnation = b.incarnation;
+    return true;
+}
+
+bool read_ready(Reader& in, Message& out) {
+    wire::Ready b;
+    if (!in.take(b)) return false;
+    out.incarnation = b.incarnation;
+    return true;
+}
+
+bool read_refuse(Reader& in, Message& out) {
+    wire::Refuse b;
+    if (!in.take(b) || !all_zero(b.reserved)) return false;
+    if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
+    const bool known = b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::unknown);
+    out.reason = known ? wire::Reason(b.reason) : wire::Reason::resources;
+    out.refused = Kind(b.of);
+    return true;
+}
+
+} // namespace
+
+Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails, Message& out,
+            std::uint8_t min, std::uint8_t max) {
+    Reader in(datagram);
+    wire::Header h;
+    if (!in.take(h) || h.magic != wire::kMagic || h.length != datagram.size()) return Parse::malformed;
+    if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version) return Parse::malformed;
+    if (h.sender_uid == 0 || h.transaction == 0 || h.reserved != 0) return Parse::malformed;
+    if (!valid_transport(h.transport)) return Parse::malformed;
+    const auto kind = Kind(h.kind);
+    out = Message{.version = h.version,
+                  .kind = kind,
+                  .cookie = h.cookie,
+                  .sender_uid = h.sender_uid,
+                  .sender_cookie = h.sender_cookie,
+                  .sender_q_key = h.sender_q_key,
+                  .destination = h.destination,
+                  .source = h.source,
+                  .transaction = h.transaction,
+                  .min_version = h.min_version,
+                  .max_version = h.max_version,
+                  .transport = Transport(h.transport),
+                  .rails = {},
+                  .paths = {},
+                  .ends = {}};
+    // Refusals are the same in all versions: this is how the other one learns of it.
+    if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
+    bool good = false;
+    switch (kind) {
+    case Kind::request: good = read_request(in, out); break;
+    case Kind::reply: good = read_reply(in, own_rails, out); break;
+    case Kind::confirm: good = read_confirm(in, out); break;
+    case Kind::ready: good = read_ready(in, out); break;
+    case Kind::refuse: good = read_refuse(in, out); break;
+    }
+    return good && in.left() == 0 ? Parse::ok : Parse::malformed;
+}
+
+std::size_t pack(const Message& m, std::uint8_t* buffer) {
+    Writer out(buffer);
+    out.put(wire::Header{.magic = wire::kMagic,
+                         .version = m.version,
+                         .kind = std::uint8_t(m.kind),
+                         .length = 0, // below
+                         .cookie = m.cookie,
+                         .sender_uid = m.sender_uid,
+                         .sender_cookie = m.sender_cookie,
+                         .sender_q_key = m.sender_q_key,
+                         .destination = m.destination,
+                         .source = m.source,
+                         .transaction = m.transaction,
+                         .min_version = m.min_version,
+                         .max_version = m.max_version,
+                         .transport = std::uint8_t(m.transport),
+                         .reserved = 0});
+    const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
+    const auto put_rails = [&] {
+        for (const path::RemoteRail& r : m.rails)
+            out.put(wire::Rail{.subnet_prefix = r.subnet_prefix,
+                               .rate = std::uint32_t(std::clamp(std::round(r.rate / kRateUnit), 1.0, 4294967295.0)),
+                               .dct_number = r.dct_number,
+                               .control_qpn = r.control_qpn,
+                               .lid = r.lid,
+                               .lmc = r.lmc,
+                               .mtu = std::uint8_t(r.mtu),
+                               .device = r.device,
+                               .reserved = {}});
+    };
+    switch (m.kind) {
+    case Kind::request:
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, {}, m.dc_key});
+        put_rails();
+        break;
+    case Kind::reply:
+        assert(m.paths.size() == m.ends.size());
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, {}, m.dc_key});
+        put_rails();
+        for (std::size_t i = 0; i < m.paths.size(); ++i) {
+            const path::PathSpec& p = m.paths[i];
+            out.put(wire::Path{p.client_rail, p.server_rail, p.client_bits, p.server_bits,
+                               {m.ends[i].qp_number, m.ends[i].psn}});
+        }
+        break;
+    case Kind::confirm:
+        out.put(wire::Confirm{m.incarnation, paths, {}});
+        for (const LocalEnd& e : m.ends) out.put(wire::End{e.qp_number, e.psn});
+        break;
+    case Kind::ready: out.put(wire::Ready{m.incarnation}); break;
+    case Kind::refuse: out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}}); break;
+    }
+    assert(out.size() <= wire::kMaxMessage);
+    store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
+    return out.size();
+}
+
+const char* name(wire::Kind kind) {
+    switch (kind) {
+    case Kind::request: return "request";
+    case Kind::reply: return "reply";
+    case Kind::confirm: return "confirm";
+    case Kind::ready: return "ready";
+    case Kind::refuse: return "refuse";
+    }
+    return "?";
+}
+
+const char* name(wire::Reason reason) {
+    switch (reason) {
+    case wire::Reason::version: return "it speaks other versions of the handshake";
+    case wire::Reason::transport: return "it uses the other transport (mp_rc, mp_dc)";
+    case wire::Reason::unreachable: return "it has no rail in a subnet of ours";
+    case wire::Reason::limits: return "it accepts no more connections";
+    case wire::Reason::resources: return "it could not make its queue pairs";
+    case wire::Reason::settled: return "it holds an older connection with us";
+    case wire::Reason::unknown: return "it has given up this handshake";
+    }
+    return "?";
+}
+
+} // namespace ucx_mp::connect

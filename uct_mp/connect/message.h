@@ -1,0 +1,55 @@
+// A handshake message as a plain struct, and the only code that reads and writes its wire form (wire.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "uct_mp/connect/control_plane.h"
+#include "uct_mp/connect/wire.h"
+
+namespace ucx_mp::connect {
+
+// Fields that a kind does not have are 0 and empty. Field by field: wire.h.
+struct Message {
+    std::uint8_t version = kMaxVersion;
+    wire::Kind kind = wire::Kind::request;
+    std::uint64_t cookie = 0;
+    std::uint64_t sender_uid = 0;
+    std::uint64_t sender_cookie = 0;
+    std::uint32_t sender_q_key = 0;
+    std::uint32_t destination = 0, source = 0;
+    std::uint32_t transaction = 0;
+    std::uint8_t min_version = kMinVersion, max_version = kMaxVersion;
+    Transport transport = Transport::rc;
+
+    std::uint32_t incarnation = 0;
+    std::uint32_t void_through = 0;
+    std::uint8_t num_paths = 0;
+    std::uint64_t dc_key = 0;
+    std::vector<path::RemoteRail> rails;
+    std::vector<path::PathSpec> paths; // reply
+    std::vector<LocalEnd> ends;        // reply, confirm: the sender's
+    wire::Reason reason = wire::Reason::unknown;
+    wire::Kind refused = wire::Kind::request;
+};
+
+enum class Parse : std::uint8_t {
+    ok,
+    malformed, // not a message, or some value is out of range
+    version,   // the header is fine (and is in `out`), but the version is none of `min`..`max`
+};
+
+// Checks everything that a message alone can tell: length, counts, ranges, reserved fields; `out` holds only values that
+// are in range. What needs the other list (rail indices and path bits of a reply refer to the client's rails, which
+// the receiver knows) is checked against `own_rails`.
+[[nodiscard]] Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails,
+                          Message& out, std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
+
+// Bytes written to `out` (room for wire::kMaxMessage). The message must be one that parse() accepts.
+[[nodiscard]] std::size_t pack(const Message& message, std::uint8_t* out);
+
+[[nodiscard]] const char* name(wire::Kind kind);
+[[nodiscard]] const char* name(wire::Reason reason);
+
+} // namespace ucx_mp::connect

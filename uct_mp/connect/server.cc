@@ -1,0 +1,155 @@
+// The server's part of the handshake: it answers, and only the time limit of an unfinished handshake is its own.
+#include <algorithm>
+#include <cassert>
+
+#include "uct_mp/connect/control_plane_impl.h"
+
+namespace ucx_mp::connect {
+
+// As many paths as the answer can carry over the rails of both sides.
+std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m) const {
+    std::size_t mtu = wire::kMaxMessage;
+    for (const path::RemoteRail& r : own_rails) mtu = std::min(mtu, mtu_bytes(r.mtu));
+    for (const path::RemoteRail& r : m.rails) mtu = std::min(mtu, mtu_bytes(r.mtu));
+    const std::size_t fixed = wire::reply_size(own_rails.size(), 0);
+    const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
+    if (room == 0) return {};
+    return path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
+}
+
+// Copies of a message that waited in the queue together (we computed, the client repeated) get one answer.
+bool ControlPlane::Impl::just_answered(const Connection& c) const {
+    return c.answered && services.now() - c.answered < config.retry / 2;
+}
+
+void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
+    Connection* c = owner.find(m.sender_uid);
+    if (c && c->peer.uid && !known_as(*c, m)) {
+        ++counters.dropped;
+        return;
+    }
+    if (c) {
+        if (c->state == State::accepting && c->transaction == m.transaction) {
+            if (just_answered(*c))
+                ++counters.late;
+            else
+                send_reply(*c, way_back);
+            return;
+        }
+        const bool late = c->seen && !newer(m.transaction, c->seen);
+        // Both have started: the smaller uid stays client, and the peer will learn it from our request.
+        const bool ours = c->state == State::requesting && address.uid < c->peer.uid;
+        if (late || ours) {
+            ++counters.late;
+            return;
+        }
+    }
+    std::vector<path::PathSpec> paths = plan(m);
+    if (paths.empty()) {
+        refuse(way_back, m, wire::Reason::unreachable);
+        return;
+    }
+    if (!c && !(c = owner.accept(m.sender_uid))) {
+        refuse(way_back, m, wire::Reason::limits);
+        return;
+    }
+    if ((c->state == State::established || c->state == State::failed) && !owner.renew(*c)) {
+        refuse(way_back, m, wire::Reason::settled);
+        return;
+    }
+    accept(*c, way_back, m, std::move(paths));
+}
+
+void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Message& m,
+                                std::vector<path::PathSpec> paths) {
+    if (c.state != State::closed && c.state != State::requesting) { // an older handshake of the same peer
+        owner.drop_ends(c);
+        c.ends.clear();
+    }
+    c.peer.uid = m.sender_uid;
+    c.peer.cookie = m.sender_cookie;
+    c.peer.q_key = m.sender_q_key;
+    c.peer.min_version = m.min_version;
+    c.peer.max_version = m.max_version;
+    c.peer.transport = m.transport;
+    const std::uint32_t before = c.incarnation;
+    c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
+    c.remote_id = m.source;
+    c.remote_rails = m.rails;
+    c.dc_key = m.dc_key;
+    c.paths = std::move(paths);
+    if (const Status s = make_ends(c); ucx_mp::failed(s)) {
+        c.incarnation = before;
+        // Not now: the client repeats its request, and we our own if we have one.
+        if (s != Status::no_resource && s != Status::busy) refuse(way_back, m, wire::Reason::resources);
+        if (c.state != State::requesting && c.state != State::closed) {
+            set_state(c, State::closed, "no queue pairs for the peer's new request");
+            owner.abandoned(c);
+        }
+        return;
+    }
+    c.server = true;
+    c.transaction = c.seen = m.transaction;
+    c.started = services.now();
+    c.attempts = 0;
+    set_state(c, State::accepting, "request");
+    set_timer(c, c.started + config.timeout, &Impl::silence);
+    send_reply(c, way_back);
+}
+
+void ControlPlane::Impl::send_reply(Connection& c, const Target& way_back) {
+    Message m = message_to(wire::Kind::reply, c);
+    m.void_through = newest_transaction;
+    m.dc_key = config.dc_key;
+    m.rails = own_rails;
+    m.paths = c.paths;
+    m.ends = c.ends;
+    c.answered = services.now();
+    send(way_back, m);
+}
+
+void ControlPlane::Impl::on_confirm(const Target& way_back, const Message& m) {
+    Connection* c = connection_of(m);
+    if (!c || !c->server || c->transaction != m.transaction || c->incarnation != m.incarnation ||
+        (c->state != State::accepting && c->state != State::established)) {
+        refuse(way_back, m, wire::Reason::unknown);
+        return;
+    }
+    if (c->state == State::established) {
+        if (just_answered(*c))
+            ++counters.late;
+        else
+            send_ready(*c, way_back);
+        return;
+    }
+    if (m.ends.size() != c->paths.size()) {
+        ++counters.dropped;
+        return;
+    }
+    c->remote_ends = m.ends;
+    if (const Status s = owner.connect_ends(*c); ucx_mp::failed(s)) {
+        refuse(way_back, m, wire::Reason::resources);
+        fail(*c, s, "could not connect our queue pairs");
+        return;
+    }
+    set_state(*c, State::established, "confirm");
+    send_ready(*c, way_back); // leaves before the owner's data
+    owner.established(*c);
+}
+
+void ControlPlane::Impl::send_ready(Connection& c, const Target& way_back) {
+    c.answered = services.now();
+    send(way_back, message_to(wire::Kind::ready, c));
+}
+
+void ControlPlane::Impl::silence(Connection& c) { abandon(c, "the client is silent"); }
+
+void ControlPlane::Impl::abandon(Connection& c, const char* why) {
+    set_state(c, State::closed, why);
+    c.server = false;
+    owner.drop_ends(c);
+    c.ends.clear();
+    owner.abandoned(c);
+}
+
+} // namespace ucx_mp::connect

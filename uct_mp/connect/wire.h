@@ -1,0 +1,152 @@
+// Messages of the handshake, version 1: UD datagrams, little endian, packed. control_plane.h tells the protocol.
+//
+// Every message is a Header, a body by its kind, and for some kinds lists. The Header and Refuse keep their layout in
+// all versions, so that any two versions can tell each other that they don't fit. A request is written in the highest
+// version that both sides speak (the client knows the server's range from its address); the answers are in the version
+// of the request.
+//
+// What keeps old and foreign messages out:
+//   cookie       of the receiver: only who was given its address knows it
+//   uid          one per interface and life of a process: a peer that has restarted is another peer
+//   transaction  the client numbers its handshakes (1, 2, ..., wraps, one counter per interface). All messages of one
+//                handshake carry its number. The server keeps the newest number that it has accepted from a peer and drops
+//                requests with the same or an older one, once they are settled; everybody drops what does not carry
+//                the number of the handshake under way.
+//   void_through (reply) the server's own newest number: requests that it sent before it became the server (both had
+//                started at once) and that arrive late are void.
+//   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
+//
+// Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
+//
+// Kinds from 16 on are free for what shares these queue pairs later: path queries, pings and their answers, teardown on
+// demand, single paths made anew (they belong to an established connection: destination + incarnation + path index).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "uct_mp/path/path.h"
+
+namespace ucx_mp::connect::wire {
+
+inline constexpr std::uint32_t kMagic = 0x5063706d; // "mpcP"
+inline constexpr std::size_t kMaxMessage = 1024;
+
+enum class Kind : std::uint8_t {
+    request = 1, // client: Request, rails x Rail
+    reply = 2,   // server: Reply, rails x Rail, paths x Path
+    confirm = 3, // client: Confirm, paths x End
+    ready = 4,   // server: Ready
+    refuse = 5,  // either: Refuse
+};
+
+// Why a handshake ends. Unknown values are taken as `resources`.
+enum class Reason : std::uint8_t {
+    version = 1,     // our versions are in the header
+    transport = 2,   // mp_rc here, mp_dc there
+    unreachable = 3, // no rail of ours is in a subnet of yours
+    limits = 4,      // the owner accepts no more connections
+    resources = 5,   // queue pairs could not be made or connected
+    settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Owner::renew)
+    unknown = 7,     // we know nothing of this handshake (any more)
+};
+
+struct __attribute__((packed)) Header {
+    std::uint32_t magic;         // kMagic
+    std::uint8_t version;        // that this message is written in
+    std::uint8_t kind;           // Kind
+    std::uint16_t length;        // of the whole message in bytes
+    std::uint64_t cookie;        // the receiver's, from its interface address
+    std::uint64_t sender_uid;    // not 0
+    std::uint64_t sender_cookie; // what answers must carry
+    std::uint32_t sender_q_key;  // of the sender's control queue pairs
+    std::uint32_t destination;   // the receiver's name of the connection (its local_id); request: 0
+    std::uint32_t source;        // the sender's name of the connection; refuse: may be 0
+    std::uint32_t transaction;   // of the client, not 0
+    std::uint8_t min_version;    // that the sender speaks
+    std::uint8_t max_version;
+    std::uint8_t transport;      // connect::Transport
+    std::uint8_t reserved;       // 0
+};
+static_assert(sizeof(Header) == 52);
+
+// A port of the sender; path::RemoteRail.
+struct __attribute__((packed)) Rail {
+    std::uint64_t subnet_prefix;
+    std::uint32_t rate;        // kB/s, not 0
+    std::uint32_t dct_number;  // 24 bits; 0: none
+    std::uint32_t control_qpn; // 24 bits, not 0 or 1
+    std::uint16_t lid;         // base, unicast, aligned to 2^lmc
+    std::uint8_t lmc;          // 0..7
+    std::uint8_t mtu;          // ibv_mtu: 1..5
+    std::uint8_t device;       // < verbs::kMaxDevices
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Rail) == 28);
+
+// One half of a path.
+struct __attribute__((packed)) End {
+    std::uint32_t qp_number; // 24 bits; mp_dc: 0
+    std::uint32_t psn;       // 24 bits: first packet that the sender of this message will send
+};
+static_assert(sizeof(End) == 8);
+
+struct __attribute__((packed)) Path {
+    std::uint8_t client_rail, server_rail; // indices in the lists of request and reply
+    std::uint8_t client_bits, server_bits; // below 2^LMC of these rails
+    End end;                               // the server's
+};
+static_assert(sizeof(Path) == 12);
+
+struct __attribute__((packed)) Request {
+    std::uint32_t incarnation; // of the client's latest connection with this peer, 0: there was none
+    std::uint8_t rails;        // 1..verbs::kMaxRails, of Rail behind this body
+    std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
+    std::uint8_t reserved[2];  // 0
+    std::uint64_t dc_key;      // mp_dc: access key of the client's targets
+};
+static_assert(sizeof(Request) == 16);
+
+struct __attribute__((packed)) Reply {
+    std::uint32_t incarnation;  // agreed: the larger of both plus one
+    std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
+    std::uint8_t rails;         // 1..verbs::kMaxRails
+    std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
+    std::uint8_t reserved[2];   // 0
+    std::uint64_t dc_key;       // mp_dc: access key of the server's targets
+};
+static_assert(sizeof(Reply) == 20);
+
+struct __attribute__((packed)) Confirm {
+    std::uint32_t incarnation; // as agreed
+    std::uint8_t paths;        // as in the reply
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Confirm) == 8);
+
+struct __attribute__((packed)) Ready {
+    std::uint32_t incarnation; // as agreed
+};
+static_assert(sizeof(Ready) == 4);
+
+struct __attribute__((packed)) Refuse {
+    std::uint8_t reason;      // Reason
+    std::uint8_t of;          // Kind of the message that is refused
+    std::uint8_t reserved[2]; // 0
+};
+static_assert(sizeof(Refuse) == 4);
+
+[[nodiscard]] constexpr std::size_t request_size(std::size_t rails) {
+    return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail);
+}
+[[nodiscard]] constexpr std::size_t reply_size(std::size_t rails, std::size_t paths) {
+    return sizeof(Header) + sizeof(Reply) + rails * sizeof(Rail) + paths * sizeof(Path);
+}
+[[nodiscard]] constexpr std::size_t confirm_size(std::size_t paths) {
+    return sizeof(Header) + sizeof(Confirm) + paths * sizeof(End);
+}
+static_assert(request_size(verbs::kMaxRails) <= kMaxMessage);
+static_assert(reply_size(verbs::kMaxRails, path::kMaxPathsPerPeer) <= kMaxMessage);
+static_assert(confirm_size(path::kMaxPathsPerPeer) <= kMaxMessage);
+
+} // namespace ucx_mp::connect::wire

@@ -1,0 +1,127 @@
+#include "uct_mp/path/path.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace ucx_mp::path {
+
+namespace {
+
+// The rails of both sides in one subnet: whoever is in here reaches everybody on the other side.
+struct Group {
+    std::uint64_t prefix;
+    std::vector<std::uint8_t> client, server; // rail indices
+};
+
+struct RailPair {
+    std::uint8_t client, server;
+    unsigned routes; // paths of this pair
+};
+
+std::vector<Group> group_by_subnet(std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+    std::vector<Group> groups;
+    const auto of = [&](std::uint64_t prefix) -> Group& {
+        const auto found = std::ranges::find(groups, prefix, &Group::prefix);
+        return found != groups.end() ? *found : groups.emplace_back(Group{prefix, {}, {}});
+    };
+    for (std::size_t i = 0; i < client.size(); ++i) of(client[i].subnet_prefix).client.push_back(std::uint8_t(i));
+    for (std::size_t i = 0; i < server.size(); ++i) of(server[i].subnet_prefix).server.push_back(std::uint8_t(i));
+    std::erase_if(groups, [](const Group& g) { return g.client.empty() || g.server.empty(); });
+    return groups;
+}
+
+unsigned lids(const RemoteRail& rail) { return 1u << rail.lmc; }
+
+unsigned routes_of(const RemoteRail& client, const RemoteRail& server, const PathConfig& config, unsigned wish) {
+    if (wish) return wish;
+    if (!config.path_bits.empty()) return unsigned(config.path_bits.size());
+    return std::min({lids(client), lids(server), 4u});
+}
+
+// Each round of pairs uses every rail of the longer side of each subnet once, and those of the shorter side as evenly as
+// the counts allow. The first round is all there is without cross_rails.
+std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size_t round) {
+    std::vector<RailPair> pairs;
+    for (const Group& g : groups) {
+        const std::size_t c = g.client.size(), s = g.server.size();
+        if (round >= std::min(c, s)) continue;
+        for (std::size_t i = 0; i < std::max(c, s); ++i)
+            pairs.push_back(c >= s ? RailPair{g.client[i], g.server[(i + round) % s], 0}
+                                   : RailPair{g.client[(i + round) % c], g.server[i], 0});
+    }
+    return pairs;
+}
+
+} // namespace
+
+std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) {
+    if (config.num_paths > kMaxPathsPerPeer)
+        return "UCX_MP_NUM_PATHS: " + std::to_string(config.num_paths) +
+               " is too many; allowed: 0 (automatic) to " + std::to_string(kMaxPathsPerPeer);
+    if (config.path_bits.size() > kMaxPathsPerPeer)
+        return "UCX_MP_PATH_BITS: " + std::to_string(config.path_bits.size()) + " values; allowed: at most " +
+               std::to_string(kMaxPathsPerPeer);
+    for (const std::uint8_t bits : config.path_bits)
+        for (const verbs::Rail& rail : rails)
+            if (bits >= 1u << rail.lmc)
+                return "UCX_MP_PATH_BITS: " + std::to_string(bits) + " is beyond the LMC " + std::to_string(rail.lmc) +
+                       " of rail " + rail.name + "; allowed: 0 to " + std::to_string((1u << rail.lmc) - 1);
+    return {};
+}
+
+std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                                 const PathConfig& server_config, unsigned client_wants, unsigned max_paths) {
+    max_paths = std::min(max_paths, kMaxPathsPerPeer);
+    const unsigned ours = server_config.num_paths;
+    const unsigned wish = ours && client_wants ? std::min(ours, client_wants) : std::max(ours, client_wants);
+
+    // Whole rounds only, so that the limit leaves rails balanced; but one pair at least.
+    const std::vector<Group> groups = group_by_subnet(client, server);
+    std::vector<RailPair> pairs;
+    for (std::size_t round = 0; round == 0 || server_config.cross_rails; ++round) {
+        std::vector<RailPair> more = round_of_pairs(groups, round);
+        if (more.empty()) break;
+        if (pairs.size() + more.size() > max_paths) {
+            if (pairs.empty()) pairs.assign(more.begin(), more.begin() + max_paths);
+            break;
+        }
+        pairs.insert(pairs.end(), more.begin(), more.end());
+    }
+    unsigned most = 0;
+    for (RailPair& p : pairs) {
+        p.routes = routes_of(client[p.client], server[p.server], server_config, wish);
+        most = std::max(most, p.routes);
+    }
+    const auto total = [&] {
+        std::size_t n = 0;
+        for (const RailPair& p : pairs) n += std::min(p.routes, most);
+        return n;
+    };
+    while (total() > max_paths) --most; // the same cut for all pairs
+
+    const auto bits = [&](const RemoteRail& rail, unsigned route) {
+        const std::vector<std::uint8_t>& named = server_config.path_bits;
+        const unsigned value = named.empty() ? route : named[route % named.size()];
+        return std::uint8_t(value & (lids(rail) - 1)); // the client's LMC may be smaller than ours
+    };
+    std::vector<PathSpec> paths;
+    for (unsigned route = 0; route < most; ++route)
+        for (const RailPair& p : pairs)
+            if (route < p.routes)
+                paths.push_back({p.client, p.server, bits(client[p.client], route), bits(server[p.server], route)});
+    assert(paths.size() <= max_paths);
+    return paths;
+}
+
+RemoteRail describe(const verbs::Rail& rail) {
+    return {.lid = rail.lid,
+            .lmc = rail.lmc,
+            .device = std::uint8_t(rail.device),
+            .mtu = rail.mtu,
+            .subnet_prefix = rail.subnet_prefix,
+            .rate = rail.rate,
+            .dct_number = 0,
+            .control_qpn = 0};
+}
+
+} // namespace ucx_mp::path
