@@ -120,6 +120,27 @@ BOOST_AUTO_TEST_CASE(readers_beside_writers) {
     for (uint32_t k = 0; k < kMoving; ++k) BOOST_REQUIRE(!keys.allows((k << 8) + 1, 0x100000, 1));
 }
 
+// One key that changes all the time, between two regions of which no mix may be seen.
+BOOST_AUTO_TEST_CASE(no_mix_of_old_and_new) {
+    KeyTable keys;
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> mixed{0}, asked{0};
+    keys.insert(5, 0x900000, 0x100);
+    std::thread reader([&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+            mixed += keys.allows(5, 0x900100, 8); // the high address with the large length
+            ++asked;
+        }
+    });
+    for (unsigned i = 0; i < 300000 || asked < 10000; ++i) {
+        keys.insert(5, 0x100000, 0x1000);
+        keys.insert(5, 0x900000, 0x100);
+    }
+    stop = true;
+    reader.join();
+    BOOST_TEST(mixed == 0u);
+}
+
 // Erased means refused for whoever asks afterwards, in any thread.
 BOOST_AUTO_TEST_CASE(erased_is_refused_at_once) {
     KeyTable keys;
