@@ -203,7 +203,7 @@ int Interface::event_fd() {
 
 Status Interface::arm() {
     Impl& m = *impl_;
-    if (!m.acks_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
+    if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];
