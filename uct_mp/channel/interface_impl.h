@@ -83,6 +83,7 @@ struct Interface::Impl final : connect::Owner {
     Status rdma(Channel& channel, Work& work);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
+    void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
 
@@ -155,6 +156,7 @@ struct Interface::Impl final : connect::Owner {
     std::unordered_map<std::uint64_t, Channel*> by_uid;
     std::vector<Channel*> acks_due;
     std::vector<Channel*> pushes_due;
+    std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
     std::vector<Channel*> failures;
     struct PendingReply {
