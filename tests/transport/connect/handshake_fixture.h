@@ -135,6 +135,7 @@ public:
             --failing_makes;
             return make_failure;
         }
+        if (c.peer.transport == connect::Transport::dc) return Status::ok;
         Peer& p = peer(c);
         for (std::size_t i = 0; i < c.paths.size(); ++i) {
             const verbs::Rail& rail = devices.rails()[c.server ? c.paths[i].server_rail : c.paths[i].client_rail];
@@ -149,6 +150,7 @@ public:
         return Status::ok;
     }
     Status connect_ends(Connection& c) override {
+        if (c.peer.transport == connect::Transport::dc) return Status::ok;
         Peer& p = peer(c);
         for (std::size_t i = 0; i < c.paths.size(); ++i) {
             const path::PathSpec& s = c.paths[i];
@@ -297,9 +299,10 @@ public:
         : world_(make_world(rails, lmc, seed, adapter)), services(*world_) {
         for (std::uint32_t i = 0; i < rails.size(); ++i) add(i, config);
     }
-    void add(std::uint32_t index, ControlConfig config) {
-        if (config.seed == 0) config.seed = 7;
-        nodes.push_back(std::make_unique<Node>(*world_, index, config, services));
+    // Every node with its own configuration.
+    Cluster(const std::vector<std::string>& rails, const std::vector<ControlConfig>& configs)
+        : world_(make_world(rails)), services(*world_) {
+        for (std::uint32_t i = 0; i < rails.size(); ++i) add(i, configs.at(i));
     }
     World& world() { return *world_; }
     Node& operator[](std::size_t i) { return *nodes[i]; }
@@ -360,6 +363,10 @@ public:
     }
 
 private:
+    void add(std::uint32_t index, ControlConfig config) {
+        if (config.seed == 0) config.seed = 7;
+        nodes.push_back(std::make_unique<Node>(*world_, index, config, services));
+    }
     std::unique_ptr<World> world_;
 
 public:
