@@ -83,6 +83,7 @@ struct Interface::Impl final : connect::Owner {
     Status rdma(Channel& channel, Work& work);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
+    void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
 
@@ -98,6 +99,8 @@ struct Interface::Impl final : connect::Owner {
     void fence(Channel& channel);
     bool clear_drain(Channel& channel);
     Status flush(Channel& channel, Completion* completion);
+    void push(Channel& channel);
+    void push_due();
     bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
     void epoch_done(Channel& channel, std::uint8_t epoch);
     void close_epochs(Channel& channel);
@@ -152,6 +155,8 @@ struct Interface::Impl final : connect::Owner {
     std::vector<std::unique_ptr<Channel>> channels;
     std::unordered_map<std::uint64_t, Channel*> by_uid;
     std::vector<Channel*> acks_due;
+    std::vector<Channel*> pushes_due;
+    std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
     std::vector<Channel*> failures;
     struct PendingReply {

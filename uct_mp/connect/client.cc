@@ -60,7 +60,7 @@ Status ControlPlane::Impl::hopeless(const Connection& c, std::string* why) const
         return because(Status::unsupported, "it speaks " + range(p.min_version, p.max_version) +
                                                 " of the handshake, we " + range(a.min_version, a.max_version));
     if (p.transport != config.transport) return because(Status::unsupported, connect::name(wire::Reason::transport));
-    if (!route(c, 0)) return because(Status::unreachable, "no working rail of ours is in a subnet of one of its");
+    if (!route(c, 0)) return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");
     return Status::ok;
 }
 

@@ -267,12 +267,10 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
 }
 
 void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& why) {
-    const std::string line = "connection to " + describe(c) + ": " + why;
     set_state(c, State::failed, why.c_str());
-    services.say(LogLevel::error, "mp: %s", line.c_str());
     owner.drop_ends(c);
     c.ends.clear();
-    owner.failed(c, status, line.c_str());
+    owner.failed(c, status, why.c_str());
 }
 
 Status ControlPlane::Impl::make_ends(Connection& c) {

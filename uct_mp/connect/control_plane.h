@@ -104,7 +104,7 @@ public:
     // Takes back make_ends (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
     virtual void established(Connection& connection) = 0;
-    // After drop_ends(). Once; `why` is one line and has been logged.
+    // After drop_ends(). Once; `why` is one line for the log, without the peer's name.
     virtual void failed(Connection& connection, Status status, const char* why) = 0;
 
     // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.

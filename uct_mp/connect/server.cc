@@ -78,8 +78,10 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
     c.remote_rails = m.rails;
     c.dc_key = m.dc_key;
     c.paths = std::move(paths);
+    c.server = true;
     if (const Status s = make_ends(c); ucx_mp::failed(s)) {
         c.incarnation = before;
+        c.server = false;
         // Not now: the client repeats its request, and we our own if we have one.
         if (s != Status::no_resource && s != Status::busy) refuse(way_back, m, wire::Reason::resources);
         if (c.state != State::requesting && c.state != State::closed) {
@@ -88,7 +90,6 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
         }
         return;
     }
-    c.server = true;
     c.transaction = c.seen = m.transaction;
     c.started = services.now();
     c.attempts = 0;
