@@ -183,7 +183,8 @@ struct alignas(64) CqRec {
     uint64_t async_channel;
     Off entries; // Cqe[mask + 1]
     std::atomic<uint32_t> overrun;
-    std::atomic<uint32_t> armed; // 0 no, 1 any, 2 solicited only (or error)
+    std::atomic<uint32_t> armed;     // 0 no, 1 any, 2 solicited only (or error)
+    std::atomic<uint64_t> announced; // entries before this position have been announced by an event
     alignas(64) SharedLock lock; // producers
     uint64_t tail, seen_head;
     alignas(64) std::atomic<uint64_t> head; // consumer

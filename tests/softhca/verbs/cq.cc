@@ -36,6 +36,7 @@ Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context
     rec.entries = ring;
     rec.overrun.store(0);
     rec.armed.store(0);
+    rec.announced.store(0);
     rec.tail = rec.seen_head = 0;
     rec.head.store(0);
     rec.id = index;
