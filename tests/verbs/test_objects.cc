@@ -160,6 +160,20 @@ BOOST_AUTO_TEST_CASE(resize_cq_keeps_completions) {
     }
 }
 
+// Programs with one request outstanding ask for one entry, and may post the next before they have polled.
+BOOST_AUTO_TEST_CASE(smallest_cq_holds_two) {
+    Adapter left(0, 4096, 1), right(1);
+    BOOST_CHECK_GE(left.cq->cqe, 2);
+    {
+        Queue a(left), b(right);
+        connect(a, b);
+        for (uint64_t i = 0; i < 2; ++i)
+            BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        BOOST_CHECK_NE(left.event(0.1), IBV_EVENT_CQ_ERR);
+        for (int i = 0; i < 2; ++i) left.wait();
+    }
+}
+
 BOOST_AUTO_TEST_CASE(completion_events) {
     Adapter left(0), right(1);
     ibv_comp_channel* channel = ibv_create_comp_channel(right.context);
