@@ -279,6 +279,7 @@ struct alignas(64) QpRec {
     std::atomic<uint32_t> sq_psn;    // next PSN that the requester will use (mirrored for the peer's tools)
     std::atomic<uint32_t> mig_state; // ibv_mig_state
     uint32_t port;                   // image port index of the current path
+    uint32_t mig_refused;            // image port + 1 that a peer wanted to migrate to in vain; told once (PATH_MIG_ERR)
     uint64_t user;                   // owner's pointer (ibv_qp)
     uint64_t async_channel;          // where events of this QP go (core/notify.h)
     uint64_t dc_key;                 // DCT access key

@@ -101,6 +101,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         kept.alt_pkey_index = a.alt_pkey_index;
         rec.alt = path_of(s, rec, a.alt_ah_attr, a.alt_port_num);
     }
+    if (mask & (IBV_QP_AV | IBV_QP_ALT_PATH)) rec.mig_refused = 0;
     if (mask & IBV_QP_DEST_QPN) rec.dest_qpn = kept.dest_qp_num = a.dest_qp_num;
     if (mask & IBV_QP_RQ_PSN) {
         kept.rq_psn = a.rq_psn & 0xffffff;
