@@ -148,6 +148,7 @@ Cqe* Engine::next_cqe(Cq& cq) {
         if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(cq.head + 1)) return nullptr;
         if (e.kind == CqeKind::dead) [[unlikely]] { // its QP is destroyed
             ++cq.head;
+            cq.rec->head.store(cq.head, std::memory_order_release); // room again, also if nothing follows
             continue;
         }
         if (e.queue) finish_receive(seg(), e);
@@ -191,7 +192,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
             w.sl = e->sl;
             w.dlid_path_bits = e->path_bits;
         }
-        if (e->queue) retire_receive(*e);
+        retire(*e);
         ++cq.head;
     }
     if (n) {
@@ -200,8 +201,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     }
     if (!cq.single_threaded) cq.poll_lock.unlock();
     if (n == 0) empty_poll(cq);
-    else if (cq.rec->overrun.load(std::memory_order_relaxed)) [[unlikely]] return n; // what is there is still valid
-    return n;
+    return n; // after an overrun, too: what is there is still valid
 }
 
 int Engine::arm_cq(Cq& cq, bool solicited_only) {
