@@ -241,4 +241,11 @@ void Engine::destroy_qp(Qp& qp) {
     kick();
 }
 
+void Engine::destroy_qps_of(const ibv_context* context) {
+    std::lock_guard guard(mutex);
+    const std::vector<Qp*> all = qps;
+    for (Qp* qp : all)
+        if (qp->qp.context == context) destroy_qp(*qp);
+}
+
 } // namespace softhca
