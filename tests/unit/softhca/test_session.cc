@@ -365,6 +365,22 @@ BOOST_AUTO_TEST_CASE(fault_scripts_run_on_time_also_under_a_new_keeper) {
     BOOST_TEST(wait_until([&] { return a.ask("port 0") == "1"; }, 2000));
 }
 
+BOOST_AUTO_TEST_CASE(trace_shows_a_running_session) {
+    const std::string session = new_session();
+    Command program = player(session, {"--fabric", "two-rail"});
+    BOOST_TEST(program.ask("node") == "0");
+    const auto last_line = [&] {
+        Command trace({"trace", "--session", session, "0:softhca_0:1", "1:softhca_0:1"});
+        std::string last;
+        for (std::string line; !(line = trace.line()).empty();) last = line;
+        BOOST_TEST(trace.wait() == 0);
+        return last;
+    };
+    BOOST_TEST(last_line().find("delivered") != std::string::npos);
+    send_command(session, "port down 1:softhca_0:1");
+    BOOST_TEST(last_line().find("delivered") == std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
     const FabricBlock fabric = load_fabric("four-path");
     const FabricImage& image = fabric.image();
