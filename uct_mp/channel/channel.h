@@ -79,6 +79,8 @@ public:
     std::uint32_t ack_sent = 0;   // the last one that we told
     std::uint32_t early_count = 0;
     bool ack_due = false; // in the interface's list
+    bool push_due = false; // likewise, for flushes
+    bool pull_due = false; // likewise, for works that found queues full
     bool ack_now = false; // whatever the list's threshold says
     std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
 
@@ -87,9 +89,11 @@ public:
     // -- Fences, sending
     PathMask put_paths = 0;      // have carried puts since the last fence
     PathMask fence_paths = 0;    // have carried puts before it: the next message waits for their markers
+    PathMask marked_paths = 0;   // of fence_paths: the marker is on its way (the others had no room yet)
     std::uint32_t rdma_open = 0; // RDMA operations not complete
     std::uint32_t gets_open = 0; // those that read
     bool marker_due = false;     // the next message is a fenced one
+    bool catch_up = false;       // puts before the fence had not been posted whole: their paths join fence_paths later
     bool drain_due = false;      // the next RDMA waits for rdma_open == 0 and for `atomics_until`
     bool atomics_due = false;
     std::uint32_t atomics_until = 0; // acked must reach this

@@ -89,7 +89,7 @@ bool Interface::Impl::peek(Adapter& adapter) {
 }
 
 // What one request meant to its channel; its account is the caller's.
-inline void Interface::Impl::settle(const Posted& posted) {
+void Interface::Impl::settle(const Posted& posted) {
     if (posted.work) {
         if (--posted.work->open == 0) finish_work(*posted.work);
     } else if (posted.epoch != kNoEpoch) {
@@ -178,7 +178,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);
         }
-        (buffer->small ? small : large).put(buffer);
+        pool_of(*buffer).put(buffer);
     }
     for (Work* work : std::exchange(channel.atomics, {})) {
         work->status = status;

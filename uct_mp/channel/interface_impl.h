@@ -62,7 +62,10 @@ struct Interface::Impl final : connect::Owner {
         bool fenced;
         std::uint32_t placed; // bytes in the account
     };
-    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
+    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+        if (channel.marker_due) [[unlikely]] return start_fenced(channel, pool, size, start);
+        return start_plain(channel, pool, size, start);
+    }
     Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // whatever fences want
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     // Fills the header, retains, posts `buffer` (inline if it fits) and, for zcopy, the pieces of its work behind it.
@@ -80,6 +83,7 @@ struct Interface::Impl final : connect::Owner {
     Status rdma(Channel& channel, Work& work);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
+    void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
 
@@ -95,6 +99,8 @@ struct Interface::Impl final : connect::Owner {
     void fence(Channel& channel);
     bool clear_drain(Channel& channel);
     Status flush(Channel& channel, Completion* completion);
+    void push(Channel& channel);
+    void push_due();
     bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
     void epoch_done(Channel& channel, std::uint8_t epoch);
     void close_epochs(Channel& channel);
@@ -139,6 +145,7 @@ struct Interface::Impl final : connect::Owner {
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
     BufferPool small, large;
+    BufferPool& pool_of(const Buffer& buffer) { return buffer.small ? small : large; }
     WorkPool works;
     std::unique_ptr<connect::ControlPlane> control;
     schedule::Plan plan; // scratch
@@ -148,6 +155,8 @@ struct Interface::Impl final : connect::Owner {
     std::vector<std::unique_ptr<Channel>> channels;
     std::unordered_map<std::uint64_t, Channel*> by_uid;
     std::vector<Channel*> acks_due;
+    std::vector<Channel*> pushes_due;
+    std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
     std::vector<Channel*> failures;
     struct PendingReply {

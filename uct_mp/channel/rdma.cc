@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "uct_mp/channel/interface_impl.h"
 
@@ -37,7 +38,7 @@ void Interface::Impl::finish_work(Work& work) {
     case WorkKind::atomic:
     case WorkKind::flush: break;
     }
-    if (work.bounce) (work.bounce->small ? small : large).put(work.bounce);
+    if (work.bounce) pool_of(*work.bounce).put(work.bounce);
     const std::uint8_t epoch = work.epoch;
     works.put(&work);
     if (completion) complete(completion, status);
@@ -113,7 +114,7 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
         --channel.rdma_open;
         channel.gets_open -= read;
         --channel.epoch_open[work.epoch];
-        if (work.bounce) (work.bounce->small ? small : large).put(work.bounce);
+        if (work.bounce) pool_of(*work.bounce).put(work.bounce);
         works.put(&work);
         return Status::no_resource;
     };
@@ -174,6 +175,8 @@ void Interface::Impl::pull(Channel& channel) {
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;
+                // Others have filled a queue that we share: no completion of ours need ever come.
+                if (!std::exchange(channel.pull_due, true)) pulls_due.push_back(&channel);
                 return;
             }
         }
@@ -182,6 +185,13 @@ void Interface::Impl::pull(Channel& channel) {
         --channel.pulled_count;
         work->next = nullptr;
         if (--work->open == 0) finish_work(*work);
+    }
+}
+
+void Interface::Impl::pull_due() {
+    for (Channel* channel : std::exchange(pulls_due, {})) {
+        channel->pull_due = false;
+        pull(*channel);
     }
 }
 

@@ -14,7 +14,7 @@ void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
     while (channel.acked != ack) {
         Buffer* buffer = channel.retained[channel.acked++ & channel.window_mask];
         Work* work = buffer->work;
-        (buffer->small ? small : large).put(buffer);
+        pool_of(*buffer).put(buffer);
         if (work) [[unlikely]] {
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);
@@ -45,10 +45,10 @@ void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint
     take_ack(channel, header.ack);
     const auto kind = static_cast<Kind>(header.kind);
     if (kind <= Kind::atomic_reply) [[likely]] {
-        if (header.flags & flag::ack_request) owe_ack(channel, true);
         const std::uint32_t sequence = header.sequence;
         if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
             ++channel.expected;
+            if (header.flags & flag::ack_request) owe_ack(channel, true);
             if (deliver(channel, buffer, length)) adapter.give_back(buffer);
             if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
             if (channel.early_count) [[unlikely]] drain_early(channel);
@@ -170,6 +170,7 @@ void Interface::Impl::drain_early(Channel& channel) {
         place = nullptr;
         --channel.early_count;
         ++channel.expected;
+        if (header.flags & flag::ack_request) owe_ack(channel, true);
         if (deliver(channel, buffer, buffer->length)) {
             buffer->next = stored_free;
             stored_free = buffer;

@@ -1,6 +1,7 @@
 // Sending messages. The way of one: gate, window, path, buffer; header; retained until acknowledged; posted.
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "uct_mp/channel/interface_impl.h"
 
@@ -28,16 +29,17 @@ Status Interface::Impl::pass_gate_message(Channel& channel) {
         if (status != Status::ok) return status;
     }
     // Nothing passes a fence while a read before it is open, or a write before it has not been posted whole.
-    if (channel.gates & gate::fence && (channel.gets_open || channel.pulled_first)) return Status::no_resource;
+    if (channel.gates & gate::fence) {
+        if (channel.gets_open || channel.pulled_first) return Status::no_resource;
+        if (std::exchange(channel.catch_up, false)) {
+            channel.fence_paths |= std::exchange(channel.put_paths, 0);
+            channel.marker_due = channel.fence_paths != 0;
+        }
+    }
     return Status::ok;
 }
 
 // -- Beginning and ending a message
-
-inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
-    if (channel.marker_due) [[unlikely]] return start_fenced(channel, pool, size, start);
-    return start_plain(channel, pool, size, start);
-}
 
 Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (!channel.window_open()) [[unlikely]] return Status::no_resource;
@@ -71,12 +73,19 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
     }
     start.buffer = pool.get();
     if (!start.buffer) return Status::no_resource;
-    for (const PathIndex path : schedule::each(channel.fence_paths)) {
+    for (const PathIndex path : schedule::each(channel.fence_paths & ~channel.marked_paths)) {
         if (path == start.path) continue;
         const MarkerBody body{number, channel.subs[path].puts};
-        send_control(channel, Kind::marker, &body, sizeof body, path, *queue_for(channel, path, Direction::write));
+        // Several paths may share a queue (mp_dc): each had room alone. What is missing goes at the next attempt.
+        if (!send_control(channel, Kind::marker, &body, sizeof body, path, *queue_for(channel, path, Direction::write)) ||
+            !path_has_room(channel, start.path, Direction::write, 1)) {
+            pool_of(*start.buffer).put(start.buffer);
+            return Status::no_resource;
+        }
+        channel.marked_paths |= PathMask{1} << path;
         ++channel.markers_sent;
     }
+    channel.marked_paths = 0;
     channel.scheduler->place_on(start.path, Direction::write, size);
     start.queue = queue_for(channel, start.path, Direction::write);
     start.fenced = true;

@@ -8,7 +8,8 @@ namespace ucx_mp::verbs {
 namespace {
 
 constexpr unsigned kReads = 8;
-constexpr double kSlopeError = 20e-6;       // a slope is taken when its points are far enough apart to be that exact
+constexpr double kNominalError = 100e-6;    // what an oscillator may be off
+constexpr double kGoodSlope = 2e-6;         // error of a slope that is good enough to begin the next one
 constexpr double kNominalTolerance = 0.001; // of an adapter's frequency: what it is used for in counting wraps
 constexpr double kNominalTrust = 0.01;      // farther off: a clock that was set anew, not a slope
 
@@ -51,6 +52,7 @@ void ClockFit::add_point(std::uint64_t ticks, Nanos before, Nanos after, double 
     if (anchor_host_ == 0) {
         unused_bits_ = 64 - std::clamp(bits, 1u, 64u);
         ns_per_tick_ = nominal;
+        slope_error_ = kNominalError;
         anchor(ticks, middle, width);
         rebase(ticks, middle);
         return;
@@ -72,16 +74,21 @@ void ClockFit::add_point(std::uint64_t ticks, Nanos before, Nanos after, double 
         rebase(ticks, middle);
     } else if (std::abs(slope - nominal) > nominal * kNominalTrust && distance > 10 * uncertain) {
         ns_per_tick_ = nominal; // the adapter's clock has jumped (reset): begin anew
+        slope_error_ = kNominalError;
         anchor(ticks, middle, width);
         rebase(ticks, middle);
     } else {
         // What the fit says of this reading is better than the middle of a wide one, as long as it lies within it.
-        const double step = ns_per_tick_ * elapsed(base_ticks_, std::min(base_host_, middle));
+        const double step = std::min(ns_per_tick_ * elapsed(base_ticks_, std::min(base_host_, middle)), 1e18);
         rebase(ticks, std::clamp(base_host_ + static_cast<Nanos>(step), before, after));
-        if (distance > 0 && uncertain <= distance * kSlopeError) {
+        // Points that are close together, or one of them wide, would make the slope worse than the one we have.
+        const double error = distance > 0 ? uncertain / distance : 1;
+        if (error <= std::max(slope_error_, kGoodSlope)) {
             ns_per_tick_ = slope;
-            anchor(ticks, middle, width);
+            slope_error_ = error;
         }
+        // Drift changes with temperature: measure over the latest points once they are far enough apart.
+        if (error <= kGoodSlope || width < anchor_width_ / 4) anchor(ticks, middle, width);
     }
 }
 

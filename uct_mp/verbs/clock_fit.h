@@ -43,6 +43,7 @@ private:
     std::uint64_t base_ticks_ = 0;
     Nanos base_host_ = 0;
     double ns_per_tick_ = 1;
+    double slope_error_ = 0;   // relative, a bound
     unsigned unused_bits_ = 0; // 64 - valid bits of the counter
     // The reading that the next slope is measured from; 0: not calibrated yet.
     std::uint64_t anchor_ticks_ = 0;

@@ -1,0 +1,219 @@
+// The real transport on many nodes in one process, in virtual time: what tests, fault campaigns and experiments share.
+//
+//     Cluster cluster("two-rail", 2);
+//     Channel& to = cluster.node(0).channel(1);
+//     cluster.until([&] { return cluster.node(0).iface().am_short(to, ...) != Status::no_resource; });
+//
+// Single threaded, deterministic: the same calls with the same seed give the same bytes at the same times.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "sim/world.h"
+#include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/statistics.h"
+
+namespace ucx_mp::sim {
+
+using channel::Channel;
+using channel::Completion;
+using channel::Iov;
+
+class SimServices final : public Services {
+public:
+    SimServices(softhca::sim::World& world, unsigned node) : world_(world), node_(node) {}
+    Nanos now() override { return world_.now(); }
+    Timer at(Nanos t, std::function<void()> fn) override {
+        const Timer id = ++last_;
+        timers_[id] = world_.at(std::max<Nanos>(t, world_.now() + 1), [this, id, fn = std::move(fn)] {
+            timers_.erase(id);
+            due_.push_back(fn);
+        });
+        return id;
+    }
+    void cancel(Timer timer) override {
+        const auto found = timers_.find(timer);
+        if (found == timers_.end()) return;
+        world_.cancel(found->second);
+        timers_.erase(found);
+    }
+    bool logs(LogLevel level) const override { return level <= threshold; }
+    void log(LogLevel level, const char* line) override {
+        if (level == LogLevel::error) ++errors;
+        std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
+    }
+    bool run_due() {
+        if (due_.empty()) return false;
+        for (auto& fn : std::exchange(due_, {})) fn();
+        return true;
+    }
+    [[nodiscard]] bool has_due() const { return !due_.empty(); }
+
+    LogLevel threshold = LogLevel::warn;
+    unsigned errors = 0;
+
+private:
+    softhca::sim::World& world_;
+    const unsigned node_;
+    Timer last_ = 0;
+    std::map<Timer, softhca::sim::World::Timer> timers_;
+    std::vector<std::function<void()>> due_;
+};
+
+class Node final : public channel::Events {
+public:
+    Node(softhca::sim::World& world, unsigned index, const channel::Config& config)
+        : world_(world), index_(index), services_(world, index) {
+        world.select(index);
+        std::string error;
+        if (failed(verbs::DeviceSet::open({}, devices_, error))) throw std::runtime_error(error);
+        for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
+        if (failed(channel::Interface::open(devices_, config, services_, *this, keys_, handlers_, iface_, error)))
+            throw std::runtime_error(error);
+    }
+    [[nodiscard]] channel::Interface& iface() { return *iface_; }
+    [[nodiscard]] const verbs::DeviceSet& devices() const { return devices_; }
+    [[nodiscard]] SimServices& services() { return services_; }
+    [[nodiscard]] unsigned index() const { return index_; }
+
+    void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) { handlers_[id] = {fn, arg, 0}; }
+    std::function<void(Channel&)> on_room;
+    std::function<void(Channel&, Status)> on_failure;
+
+    // Memory that peers may access; `keys` as they see it.
+    struct Memory {
+        std::unique_ptr<verbs::Registration> registration = std::make_unique<verbs::Registration>();
+        verbs::RemoteKeys keys;
+        std::byte* data;
+        std::size_t size;
+        [[nodiscard]] Iov iov(std::size_t offset, std::size_t length) {
+            return {data + offset, length, registration.get(), 0, 1};
+        }
+        [[nodiscard]] std::uint64_t address(std::size_t offset = 0) const {
+            return reinterpret_cast<std::uint64_t>(data + offset);
+        }
+    };
+    Memory memory(std::size_t size) {
+        Memory memory;
+        memory.data = static_cast<std::byte*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
+        memory.size = size;
+        owned_.emplace_back(memory.data, std::free);
+        const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+        if (failed(verbs::register_memory(devices_, memory.data, size, access, *memory.registration)))
+            throw std::runtime_error("register_memory");
+        std::byte packed[64];
+        verbs::pack_keys(*memory.registration, packed);
+        if (!verbs::unpack_keys(packed, memory.keys)) throw std::runtime_error("unpack_keys");
+        keys_.insert(memory.registration->rkey[0], memory.address(), size);
+        return memory;
+    }
+
+    // Everything that can be done now. False: nothing was.
+    bool progress() {
+        bool any = false;
+        for (;;) {
+            const bool more = services_.run_due() | (iface_->progress() != 0);
+            if (!more) return any;
+            any = true;
+        }
+    }
+
+private:
+    static Status ignore(void*, void*, std::size_t, unsigned) { return Status::ok; }
+    void room(Channel& channel) override {
+        if (on_room) on_room(channel);
+    }
+    void peer_failed(Channel& channel, Status status) override {
+        if (on_failure) on_failure(channel, status);
+        else throw std::runtime_error("node " + std::to_string(index_) + ": peer failed: " + std::to_string(int(status)));
+    }
+
+    softhca::sim::World& world_;
+    const unsigned index_;
+    SimServices services_;
+    verbs::DeviceSet devices_;
+    verbs::KeyTable keys_;
+    channel::AmHandler handlers_[channel::kAmIds];
+    std::vector<std::unique_ptr<std::byte, void (*)(void*)>> owned_;
+    std::unique_ptr<channel::Interface> iface_;
+};
+
+class Cluster {
+public:
+    // `fabric`: a file or a name of config/fabrics; the first `nodes` nodes of it.
+    Cluster(const std::string& fabric, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {})
+        : world(fabric, options) {
+        config.control_interval = 1;
+        if (config.completion_depth > 1024) config.completion_depth = 1024;
+        for (unsigned i = 0; i < nodes; ++i) {
+            config.seed = options.seed * 1'000'003 + i + 1;
+            nodes_.push_back(std::make_unique<Node>(world, i, config));
+        }
+    }
+    // The node whose callbacks are running.
+    [[nodiscard]] unsigned progressing() const { return progressing_; }
+    std::function<void()> after_progress; // outside of callbacks, after something has happened
+    ~Cluster() { nodes_.clear(); }
+
+    softhca::sim::World world;
+    [[nodiscard]] Node& node(unsigned i) { return *nodes_[i]; }
+    [[nodiscard]] unsigned size() const { return static_cast<unsigned>(nodes_.size()); }
+    // From node `a` to node `b` (may be the same).
+    [[nodiscard]] Channel& channel(unsigned a, unsigned b) {
+        std::string error;
+        Channel* channel = node(a).iface().attach(node(b).iface().address(), error);
+        if (!channel) throw std::runtime_error(error);
+        return *channel;
+    }
+
+    // Steps the clock, progressing whoever has something to do, until the condition holds; false: not by `limit` ns from
+    // now, or nothing happens any more.
+    bool until(const std::function<bool()>& condition, Nanos limit = 10'000'000'000) {
+        const Nanos end = world.now() + limit;
+        settle_all();
+        while (!condition()) {
+            if (world.now() > end || !world.step()) return false;
+            settle();
+        }
+        return true;
+    }
+    void run_for(Nanos time) {
+        const Nanos end = world.now() + time;
+        (void)until([&] { return world.now() >= end; }, time);
+    }
+    void settle_all() {
+        for (auto& node : nodes_) (void)progress(*node);
+        settle();
+    }
+
+private:
+    bool progress(Node& node) {
+        progressing_ = node.index();
+        return node.progress();
+    }
+    void settle() {
+        for (;;) {
+            bool any = false;
+            const auto touched = world.touched();
+            scratch_.assign(touched.begin(), touched.end());
+            for (const std::uint32_t i : scratch_)
+                if (i < nodes_.size()) any |= progress(node(i));
+            for (auto& node : nodes_)
+                if (node->services().has_due()) any |= progress(*node);
+            if (any && after_progress) after_progress();
+            if (!any) return;
+        }
+    }
+    std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::uint32_t> scratch_;
+    unsigned progressing_ = 0;
+};
+
+} // namespace ucx_mp::sim

@@ -1,0 +1,290 @@
+// Every operation between two interfaces, over RC and DC, one path and many: content, order, completions.
+#define BOOST_TEST_MODULE transport_operations
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cstring>
+
+#include "sim_cluster.h"
+#include "uct_mp/schedule/policy_factory.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+using channel::AtomicOp;
+
+namespace {
+
+struct Case {
+    const char* fabric;
+    connect::Transport transport;
+    const char* policy;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy;
+}
+const Case kCases[] = {
+    {"ideal-2rail", connect::Transport::rc, "default"}, {"two-rail", connect::Transport::rc, "default"},
+    {"two-rail", connect::Transport::dc, "default"},    {"four-path", connect::Transport::rc, "spray"},
+    {"four-path", connect::Transport::dc, "even"},      {"two-rail", connect::Transport::rc, "round_robin"},
+};
+
+channel::Config config_of(const Case& c) {
+    channel::Config config;
+    config.transport = c.transport;
+    const auto choice = schedule::make_policy(c.policy);
+    BOOST_REQUIRE_MESSAGE(choice.config, choice.error);
+    config.policy = *choice.config;
+    config.receive_depth = 256;
+    return config;
+}
+
+struct Inbox {
+    std::vector<std::vector<std::byte>> messages;
+    static Status take(void* self, void* data, std::size_t length, unsigned) {
+        const auto* bytes = static_cast<const std::byte*>(data);
+        static_cast<Inbox*>(self)->messages.emplace_back(bytes, bytes + length);
+        return Status::ok;
+    }
+};
+
+struct Done : Completion {
+    Done(int n = 1) : Completion{fired, n, Status::ok} {}
+    bool done = false;
+    static void fired(Completion* self) { static_cast<Done*>(self)->done = true; }
+};
+
+// Repeats an operation until it is accepted.
+#define DO(cluster, call)                                                                                              \
+    do {                                                                                                               \
+        Status status_ = Status::no_resource;                                                                          \
+        BOOST_REQUIRE((cluster).until([&] {                                                                            \
+            status_ = static_cast<Status>(std::min<long>(static_cast<long>(call), 1));                                 \
+            return status_ != Status::no_resource;                                                                     \
+        }));                                                                                                           \
+        BOOST_REQUIRE(!failed(status_));                                                                               \
+    } while (0)
+
+std::byte pattern(std::size_t i, unsigned seed) { return static_cast<std::byte>(i * 131 + seed * 17 + (i >> 8)); }
+
+struct Pack {
+    const std::byte* data;
+    std::size_t length;
+    static std::size_t pack(void* dest, void* arg) {
+        const auto* self = static_cast<Pack*>(arg);
+        std::memcpy(dest, self->data, self->length);
+        return self->length;
+    }
+};
+
+} // namespace
+
+BOOST_DATA_TEST_CASE(messages, boost::unit_test::data::make(kCases), c) {
+    Cluster cluster(c.fabric, 2, config_of(c));
+    Inbox inbox;
+    cluster.node(1).on_am(3, Inbox::take, &inbox);
+    Channel& to = cluster.channel(0, 1);
+    auto& iface = cluster.node(0).iface();
+    auto memory = cluster.node(0).memory(1 << 16);
+    for (std::size_t i = 0; i < memory.size; ++i) memory.data[i] = pattern(i, 1);
+
+    const char text[] = "sixteen letters";
+    DO(cluster, iface.am_short(to, 3, 0x1122334455667788, text, sizeof text));
+    const Iov pieces[] = {memory.iov(0, 5), memory.iov(100, 0), memory.iov(200, 7)};
+    DO(cluster, iface.am_short_iov(to, 3, pieces, 3));
+    Pack pack{memory.data, 8000};
+    DO(cluster, iface.am_bcopy(to, 3, Pack::pack, &pack));
+    Done done;
+    const Iov large[] = {memory.iov(10, 3000), memory.iov(5000, 4000)};
+    DO(cluster, iface.am_zcopy(to, 3, text, 8, large, 2, &done));
+    DO(cluster, iface.am_short(to, 3, 1, text, 0));
+    BOOST_REQUIRE(cluster.until([&] { return inbox.messages.size() == 5 && done.done; }));
+    BOOST_TEST(inbox.messages[0].size() == 8 + sizeof text);
+    BOOST_TEST(std::memcmp(inbox.messages[0].data() + 8, text, sizeof text) == 0);
+    BOOST_TEST(inbox.messages[1].size() == 12);
+    BOOST_TEST(std::memcmp(inbox.messages[1].data() + 5, memory.data + 200, 7) == 0);
+    BOOST_TEST(inbox.messages[2].size() == 8000);
+    BOOST_TEST(std::memcmp(inbox.messages[2].data(), memory.data, 8000) == 0);
+    BOOST_TEST(inbox.messages[3].size() == 7008);
+    BOOST_TEST(std::memcmp(inbox.messages[3].data(), text, 8) == 0);
+    BOOST_TEST(std::memcmp(inbox.messages[3].data() + 8, memory.data + 10, 3000) == 0);
+    BOOST_TEST(std::memcmp(inbox.messages[3].data() + 3008, memory.data + 5000, 4000) == 0);
+    BOOST_TEST(inbox.messages[4].size() == 8);
+}
+
+BOOST_DATA_TEST_CASE(order_of_many, boost::unit_test::data::make(kCases), c) {
+    Cluster cluster(c.fabric, 2, config_of(c));
+    struct Count {
+        std::uint64_t next = 0, wrong = 0;
+        static Status take(void* self, void* data, std::size_t length, unsigned) {
+            auto& count = *static_cast<Count*>(self);
+            std::uint64_t number;
+            std::memcpy(&number, data, 8);
+            if (number != count.next++) ++count.wrong;
+            const auto* bytes = static_cast<const std::byte*>(data);
+            for (std::size_t i = 8; i < length; ++i)
+                if (bytes[i] != pattern(i, static_cast<unsigned>(number))) ++count.wrong;
+            return Status::ok;
+        }
+    } count;
+    cluster.node(1).on_am(1, Count::take, &count);
+    Channel& to = cluster.channel(0, 1);
+    auto& iface = cluster.node(0).iface();
+    std::vector<std::byte> data(8192);
+    for (std::uint64_t n = 0; n < 3000; ++n) {
+        const std::size_t length = 8 + n * n % (n % 7 == 0 ? 8000 : 100);
+        for (std::size_t i = 8; i < length; ++i) data[i] = pattern(i, static_cast<unsigned>(n));
+        std::memcpy(data.data(), &n, 8);
+        Pack pack{data.data(), length};
+        DO(cluster, iface.am_bcopy(to, 1, Pack::pack, &pack));
+    }
+    BOOST_REQUIRE(cluster.until([&] { return count.next == 3000; }));
+    BOOST_TEST(count.wrong == 0u);
+    Done flushed;
+    Status status = Status::no_resource;
+    BOOST_REQUIRE(cluster.until([&] { return (status = iface.flush(to, &flushed)) != Status::no_resource; }));
+    BOOST_REQUIRE((status == Status::ok || cluster.until([&] { return flushed.done; })));
+}
+
+BOOST_DATA_TEST_CASE(puts_and_gets, boost::unit_test::data::make(kCases), c) {
+    Cluster cluster(c.fabric, 2, config_of(c));
+    Channel& to = cluster.channel(0, 1);
+    auto& iface = cluster.node(0).iface();
+    auto mine = cluster.node(0).memory(8 << 20);
+    auto theirs = cluster.node(1).memory(8 << 20);
+    unsigned seed = 0;
+    for (const std::size_t size : {1ul, 8ul, 100ul, 4096ul, 70'000ul, 1'000'000ul, 8ul << 20}) {
+        ++seed;
+        for (std::size_t i = 0; i < size; ++i) mine.data[i] = pattern(i, seed);
+        std::memset(theirs.data, 0, size);
+        Done put, got, flushed;
+        const Iov from[] = {mine.iov(0, size / 2), mine.iov(size / 2, size - size / 2)};
+        DO(cluster, iface.put_zcopy(to, from, 2, theirs.address(), theirs.keys, &put));
+        BOOST_REQUIRE(cluster.until([&] { return put.done; }));
+        DO(cluster, iface.fence(to));
+        std::memset(mine.data, 0, size);
+        const Iov into[] = {mine.iov(0, size)};
+        DO(cluster, iface.get_zcopy(to, into, 1, theirs.address(), theirs.keys, &got));
+        BOOST_REQUIRE(cluster.until([&] { return got.done; }));
+        BOOST_TEST(std::memcmp(mine.data, theirs.data, size) == 0);
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < size; ++i) wrong += mine.data[i] != pattern(i, seed);
+        BOOST_TEST(wrong == 0u);
+    }
+    // Short, bcopy, get_bcopy
+    DO(cluster, iface.put_short(to, "hello", 5, theirs.address(64), theirs.keys));
+    for (std::size_t i = 0; i < 6000; ++i) mine.data[i] = pattern(i, 99);
+    Pack pack{mine.data, 6000};
+    DO(cluster, iface.put_bcopy(to, Pack::pack, &pack, theirs.address(128), theirs.keys));
+    Done flushed;
+    DO(cluster, iface.flush(to, &flushed));
+    BOOST_REQUIRE(cluster.until([&] { return flushed.done; }));
+    BOOST_TEST(std::memcmp(theirs.data + 64, "hello", 5) == 0);
+    BOOST_TEST(std::memcmp(theirs.data + 128, mine.data, 6000) == 0);
+    std::vector<std::byte> got;
+    Done done;
+    DO(cluster, iface.get_bcopy(to,
+                                [](void* arg, const void* data, std::size_t length) {
+                                    const auto* bytes = static_cast<const std::byte*>(data);
+                                    static_cast<std::vector<std::byte>*>(arg)->assign(bytes, bytes + length);
+                                },
+                                &got, 5000, theirs.address(128), theirs.keys, &done));
+    BOOST_REQUIRE(cluster.until([&] { return done.done; }));
+    BOOST_TEST(got.size() == 5000u);
+    BOOST_TEST(std::memcmp(got.data(), mine.data, 5000) == 0);
+}
+
+// The message behind a fence must never overtake the data before it.
+BOOST_DATA_TEST_CASE(fence_makes_puts_visible, boost::unit_test::data::make(kCases), c) {
+    Cluster cluster(c.fabric, 2, config_of(c));
+    Channel& to = cluster.channel(0, 1);
+    auto& iface = cluster.node(0).iface();
+    auto mine = cluster.node(0).memory(1 << 20);
+    struct Check {
+        Node::Memory memory;
+        unsigned arrived = 0;
+        std::size_t wrong = 0;
+        static Status take(void* self, void* data, std::size_t, unsigned) {
+            auto& check = *static_cast<Check*>(self);
+            std::uint64_t size;
+            std::memcpy(&size, data, 8);
+            ++check.arrived;
+            for (std::size_t i = 0; i < size; ++i) check.wrong += check.memory.data[i] != pattern(i, check.arrived);
+            return Status::ok;
+        }
+    } check{cluster.node(1).memory(1 << 20)};
+    cluster.node(1).on_am(2, Check::take, &check);
+    for (unsigned round = 1; round <= 40; ++round) {
+        const std::size_t size = round % 3 == 0 ? 1 << 20 : round % 3 == 1 ? 3000 : 100'000;
+        for (std::size_t i = 0; i < size; ++i) mine.data[i] = pattern(i, round);
+        Done put;
+        const Iov from[] = {mine.iov(0, size)};
+        DO(cluster, iface.put_zcopy(to, from, 1, check.memory.address(), check.memory.keys, &put));
+        DO(cluster, iface.fence(to));
+        DO(cluster, iface.am_short(to, 2, size, nullptr, 0));
+        BOOST_REQUIRE(cluster.until([&] { return check.arrived == round && put.done; }));
+    }
+    BOOST_TEST(check.wrong == 0u);
+}
+
+BOOST_DATA_TEST_CASE(atomics, boost::unit_test::data::make(kCases), c) {
+    Cluster cluster(c.fabric, 3, config_of(c));
+    auto target = cluster.node(2).memory(4096);
+    std::memset(target.data, 0, 4096);
+    auto* counter = reinterpret_cast<std::uint64_t*>(target.data);
+    auto* word = reinterpret_cast<std::uint32_t*>(target.data + 64);
+    std::uint64_t sum = 0;
+    for (unsigned round = 0; round < 50; ++round)
+        for (unsigned source : {0u, 1u}) {
+            auto& iface = cluster.node(source).iface();
+            Channel& to = cluster.channel(source, 2);
+            DO(cluster, iface.atomic_post(to, AtomicOp::add, 8, round + 1, target.address(), target.keys));
+            sum += round + 1;
+            std::uint64_t before = 77;
+            Done done;
+            DO(cluster, iface.atomic_fetch(to, AtomicOp::add, 4, 1, 0, &before, target.address(64), target.keys, &done));
+            BOOST_REQUIRE(cluster.until([&] { return done.done; }));
+            BOOST_TEST(static_cast<std::uint32_t>(before) == round * 2 + source);
+        }
+    for (unsigned source : {0u, 1u}) {
+        Done flushed;
+        Status status = Status::no_resource;
+        auto& iface = cluster.node(source).iface();
+        Channel& to = cluster.channel(source, 2);
+        BOOST_REQUIRE(cluster.until([&] { return (status = iface.flush(to, &flushed)) != Status::no_resource; }));
+        BOOST_REQUIRE((status == Status::ok || cluster.until([&] { return flushed.done; })));
+    }
+    BOOST_TEST(*counter == sum);
+    BOOST_TEST(*word == 100u);
+    auto& iface = cluster.node(0).iface();
+    Channel& to = cluster.channel(0, 2);
+    std::uint64_t result = 0;
+    Done swapped;
+    DO(cluster, iface.atomic_fetch(to, AtomicOp::compare_swap, 8, 5, sum, &result, target.address(), target.keys, &swapped));
+    BOOST_REQUIRE(cluster.until([&] { return swapped.done; }));
+    BOOST_TEST(result == sum);
+    BOOST_TEST(*counter == 5u);
+    // Outside registered memory: refused, nothing changes, the channel lives on.
+    Done refused;
+    DO(cluster, iface.atomic_fetch(to, AtomicOp::swap, 8, 9, 0, &result, target.address(4096), target.keys, &refused));
+    BOOST_REQUIRE(cluster.until([&] { return refused.done; }));
+    BOOST_TEST((refused.status == Status::io_error));
+    BOOST_TEST(cluster.node(2).services().errors == 1u);
+}
+
+BOOST_DATA_TEST_CASE(to_oneself, boost::unit_test::data::make(kCases), c) {
+    Cluster cluster(c.fabric, 1, config_of(c));
+    Inbox inbox;
+    cluster.node(0).on_am(7, Inbox::take, &inbox);
+    Channel& self = cluster.channel(0, 0);
+    auto& iface = cluster.node(0).iface();
+    for (unsigned i = 0; i < 1000; ++i) DO(cluster, iface.am_short(self, 7, i, "abc", 3));
+    BOOST_REQUIRE(cluster.until([&] { return inbox.messages.size() == 1000; }));
+    for (unsigned i = 0; i < 1000; ++i) BOOST_REQUIRE(std::memcmp(inbox.messages[i].data(), &i, 4) == 0);
+    auto memory = cluster.node(0).memory(1 << 20);
+    Done done;
+    std::memset(memory.data, 7, 1000);
+    const Iov from[] = {memory.iov(0, 1000)};
+    DO(cluster, iface.put_zcopy(self, from, 1, memory.address(5000), memory.keys, &done));
+    BOOST_REQUIRE(cluster.until([&] { return done.done; }));
+    BOOST_TEST(std::memcmp(memory.data, memory.data + 5000, 1000) == 0);
+}

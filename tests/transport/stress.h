@@ -1,0 +1,369 @@
+// Random traffic of every kind between all nodes of a Cluster, every byte, order and sum checked. Used by the stress test
+// and, with faults, by the fault campaigns.
+//
+// Per ordered pair of nodes: numbered messages of all kinds whose content follows from their number; puts of random size
+// into a slot of the target, each followed by a fence and a message that makes the target check the slot at once (and
+// give it back); gets of a constant region; fetch-adds of one to the target's counter, whose results must all differ.
+#pragma once
+
+#include <cstring>
+#include <random>
+#include <set>
+#include <sstream>
+
+#include "sim_cluster.h"
+
+namespace ucx_mp::sim {
+
+struct StressOptions {
+    std::uint64_t seed = 1;
+    unsigned operations = 300;          // per ordered pair
+    std::size_t slot = 1 << 20;         // largest put
+    std::size_t constant = 1 << 20;     // region that gets read
+    bool with_self = true;
+};
+
+class Stress {
+public:
+    Stress(Cluster& cluster, StressOptions options) : cluster_(cluster), options_(options) {
+        const unsigned n = cluster.size();
+        for (unsigned i = 0; i < n; ++i) {
+            Node& node = cluster.node(i);
+            Side& side = sides_.emplace_back();
+            side.slots = node.memory(options.slot * kSlots * n);
+            side.constant = node.memory(options.constant);
+            side.scratch = node.memory(options.slot * kSlots * n);
+            side.read = node.memory(options.constant * n);
+            side.counter = node.memory(64);
+            std::memset(side.counter.data, 0, 64);
+            for (std::size_t b = 0; b < options.constant; ++b) side.constant.data[b] = pattern(b, i + 1000);
+        }
+        for (unsigned from = 0; from < n; ++from)
+            for (unsigned to = 0; to < n; ++to) {
+                if (from == to && !options.with_self) continue;
+                flows_.push_back(std::make_unique<Flow>(*this, from, to));
+            }
+        for (unsigned i = 0; i < n; ++i) {
+            cluster.node(i).on_am(kNumbered, numbered, this);
+            cluster.node(i).on_am(kCheck, check, this);
+            cluster.node(i).on_room = [this](Channel& channel) {
+                for (auto& flow : flows_)
+                    if (&flow->channel == &channel) flow->pump();
+            };
+        }
+    }
+
+    // Everything started, completed and checked within `limit` of virtual time.
+    bool run(Nanos limit = 100'000'000'000) {
+        cluster_.after_progress = [this] { repump(); };
+        for (auto& flow : flows_) flow->pump();
+        return cluster_.until([&] { return finished(); }, limit);
+    }
+    [[nodiscard]] bool finished() const {
+        for (const auto& flow : flows_)
+            if (!flow->finished()) return false;
+        return true;
+    }
+    // Empty: no mistake.
+    [[nodiscard]] std::string verdict() const {
+        std::ostringstream out;
+        for (const auto& flow : flows_) {
+            if (!flow->finished())
+                out << flow->from << "->" << flow->to << ": started " << flow->started << " of " << options_.operations
+                    << ", open " << flow->open << ", delivered " << flow->delivered << " of " << flow->numbered_sent
+                    << ", checks " << flow->checks << " of " << flow->puts << "\n";
+        }
+        if (!mistakes_.empty()) out << mistakes_;
+        std::vector<std::uint64_t> sums(cluster_.size());
+        for (const auto& flow : flows_) sums[flow->to] += flow->adds;
+        for (unsigned i = 0; i < cluster_.size(); ++i) {
+            const auto value = *reinterpret_cast<const std::uint64_t*>(sides_[i].counter.data);
+            if (finished() && value != sums[i]) out << "counter of " << i << ": " << value << " instead of " << sums[i] << "\n";
+        }
+        return out.str();
+    }
+    std::uint64_t bytes = 0;
+
+private:
+    static constexpr unsigned kSlots = 4;
+    static constexpr unsigned kNumbered = 1, kCheck = 2;
+
+    static std::byte pattern(std::size_t i, std::uint64_t seed) {
+        return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8) + (i >> 16));
+    }
+    struct Side {
+        Node::Memory slots, constant, scratch, read, counter;
+        std::set<std::uint64_t> results; // of fetch-adds here
+    };
+    struct Numbered {
+        std::uint32_t from, length;
+        std::uint64_t number;
+    };
+    struct CheckMessage {
+        std::uint32_t from, slot;
+        std::uint64_t length, seed;
+    };
+
+    struct Flow {
+        Flow(Stress& s, unsigned a, unsigned b)
+            : stress(s), from(a), to(b), channel(s.cluster_.channel(a, b)), random(s.options_.seed * 1'000'003 + a * 1009 + b) {}
+
+        Stress& stress;
+        const unsigned from, to;
+        Channel& channel;
+        std::mt19937_64 random;
+        unsigned started = 0, open = 0, puts = 0, checks = 0;
+        std::uint64_t numbered_sent = 0, delivered = 0, adds = 0;
+        unsigned slots_free = (1u << kSlots) - 1;
+        bool pumping = false;
+        int check_due = -1; // slot whose put has been started: fence and message follow
+        bool fence_done = false;
+        std::uint64_t check_length = 0, check_seed = 0;
+        unsigned kind = 0;
+        bool chosen = false;
+        std::uint64_t size = 0, offset = 0;
+
+        struct Op : Completion {
+            Flow* flow;
+            std::function<void()> then;
+            static void fired(Completion* self) {
+                auto* op = static_cast<Op*>(self);
+                if (failed(op->status)) op->flow->mistake("completion with status " + std::to_string(int(op->status)));
+                else if (op->then) op->then();
+                --op->flow->open;
+                Flow* flow = op->flow;
+                delete op;
+                flow->pump();
+            }
+        };
+        Op* op(std::function<void()> then = {}) {
+            auto* made = new Op;
+            made->callback = Op::fired;
+            made->count = 1;
+            made->status = Status::ok;
+            made->flow = this;
+            made->then = std::move(then);
+            return made;
+        }
+        // What an operation with a completion has returned. True: it went.
+        bool took(Status status, Op* made) {
+            if (status == Status::in_progress) return ++open, true;
+            delete made;
+            if (status == Status::ok) return true;
+            if (status != Status::no_resource) mistake("operation refused with " + std::to_string(int(status)));
+            return false;
+        }
+        void mistake(const std::string& what) {
+            stress.mistakes_ += std::to_string(from) + "->" + std::to_string(to) + ": " + what + "\n";
+        }
+        [[nodiscard]] bool finished() const {
+            return started == stress.options_.operations && open == 0 && check_due < 0 && delivered == numbered_sent &&
+                   checks == puts;
+        }
+        [[nodiscard]] std::uint64_t random_size(std::uint64_t max) {
+            const unsigned bits = static_cast<unsigned>(random() % 21);
+            return std::min<std::uint64_t>(random() % (std::uint64_t{1} << bits) + (random() % 8 != 0), max);
+        }
+
+        void pump() {
+            if (pumping) return;
+            pumping = true;
+            auto& iface = stress.cluster_.node(from).iface();
+            for (;;) {
+                if (check_due < 0 && started == stress.options_.operations) break;
+                if (open > 64) break; // a completion pumps again
+                if (!step(iface)) {
+                    if (iface.want_room(channel) == Status::busy && !waiting_for_slot()) continue;
+                    break;
+                }
+            }
+            pumping = false;
+        }
+        [[nodiscard]] bool waiting_for_slot() const { return chosen && kind == 3 && slots_free == 0; }
+
+        bool step(channel::Interface& iface) {
+            Side& mine = stress.sides_[from];
+            Side& theirs = stress.sides_[to];
+            if (check_due >= 0) {
+                if (!fence_done) {
+                    (void)iface.fence(channel);
+                    fence_done = true;
+                }
+                const CheckMessage message{from, static_cast<std::uint32_t>(check_due), check_length, check_seed};
+                std::uint64_t head;
+                std::memcpy(&head, &message, 8);
+                const Status status = iface.am_short(channel, kCheck, head, reinterpret_cast<const std::byte*>(&message) + 8,
+                                                     sizeof message - 8);
+                if (status != Status::ok) return took(status, nullptr);
+                check_due = -1;
+                return true;
+            }
+            if (!chosen) {
+                kind = static_cast<unsigned>(random() % 8);
+                size = random_size(kind == 3 ? stress.options_.slot : kind == 4 ? stress.options_.constant : 8000);
+                offset = kind == 4 ? random() % (stress.options_.constant - size + 1) : 0;
+                chosen = true;
+            }
+            bool went = false;
+            switch (kind) {
+            case 0: case 1: case 2: { // numbered messages: short, bcopy, zcopy
+                const std::uint64_t length = kind == 0 ? std::min<std::uint64_t>(size, iface.limits().max_am_short - 16) : size;
+                const Numbered head{from, static_cast<std::uint32_t>(length), numbered_sent};
+                std::vector<std::byte> body(length);
+                for (std::size_t i = 0; i < length; ++i) body[i] = pattern(i, numbered_sent + from * 7);
+                if (kind == 0) {
+                    std::vector<std::byte> rest(8 + length);
+                    std::memcpy(rest.data(), &head.number, 8);
+                    std::memcpy(rest.data() + 8, body.data(), length);
+                    std::uint64_t first;
+                    std::memcpy(&first, &head, 8);
+                    const Status status = iface.am_short(channel, kNumbered, first, rest.data(), static_cast<unsigned>(rest.size()));
+                    went = status == Status::ok;
+                    if (!went) return took(status, nullptr);
+                } else if (kind == 1) {
+                    struct Pack {
+                        const Numbered& head;
+                        const std::vector<std::byte>& body;
+                        static std::size_t pack(void* dest, void* arg) {
+                            auto* self = static_cast<Pack*>(arg);
+                            std::memcpy(dest, &self->head, sizeof(Numbered));
+                            std::memcpy(static_cast<std::byte*>(dest) + sizeof(Numbered), self->body.data(), self->body.size());
+                            return sizeof(Numbered) + self->body.size();
+                        }
+                    } pack{head, body};
+                    const ssize_t packed = iface.am_bcopy(channel, kNumbered, Pack::pack, &pack);
+                    went = packed >= 0;
+                    if (!went) return took(static_cast<Status>(packed), nullptr);
+                } else {
+                    // Zcopy: from memory that nobody touches until its completion.
+                    auto held = std::make_shared<Node::Memory>(stress.cluster_.node(from).memory(length + 1));
+                    std::memcpy(held->data, body.data(), length);
+                    Op* done = op([held] {});
+                    const Iov iov = held->iov(0, length);
+                    went = took(iface.am_zcopy(channel, kNumbered, &head, sizeof head, &iov, 1, done), done);
+                    if (!went) return false;
+                }
+                ++numbered_sent;
+                stress.bytes += length;
+                break;
+            }
+            case 3: { // put, fence, check
+                if (slots_free == 0) return false;
+                const unsigned slot = static_cast<unsigned>(std::countr_zero(slots_free));
+                const std::size_t at = (from * kSlots + slot) * stress.options_.slot;
+                const std::size_t source = (to * kSlots + slot) * stress.options_.slot;
+                check_seed = started + from * 31 + to * 17;
+                for (std::size_t i = 0; i < size; ++i) mine.scratch.data[source + i] = pattern(i, check_seed);
+                Op* done = op();
+                const Iov iov[] = {mine.scratch.iov(source, size / 3), mine.scratch.iov(source + size / 3, size - size / 3)};
+                went = took(iface.put_zcopy(channel, iov, 2, theirs.slots.address(at), theirs.slots.keys, done), done);
+                if (!went) return false;
+                slots_free &= ~(1u << slot);
+                check_due = static_cast<int>(slot);
+                fence_done = false;
+                check_length = size;
+                ++puts;
+                stress.bytes += size;
+                break;
+            }
+            case 4: { // get
+                const std::size_t where = offset;
+                const std::uint64_t length = size;
+                auto into = std::make_shared<Node::Memory>(stress.cluster_.node(from).memory(length + 1));
+                Op* done = op([this, into, where, length] {
+                    for (std::size_t i = 0; i < length; ++i)
+                        if (into->data[i] != pattern(where + i, to + 1000))
+                            return mistake("get: wrong byte " + std::to_string(i) + " of " + std::to_string(length));
+                });
+                const Iov iov = into->iov(0, length);
+                went = took(iface.get_zcopy(channel, &iov, 1, theirs.constant.address(where), theirs.constant.keys, done), done);
+                stress.bytes += went ? length : 0;
+                if (!went) return false;
+                break;
+            }
+            case 5: { // fetch-add
+                auto result = std::make_shared<std::uint64_t>(~0ull);
+                Op* done = op([this, result] {
+                    if (!stress.sides_[to].results.insert(*result).second) mistake("fetch-add: " + std::to_string(*result) + " twice");
+                });
+                went = took(iface.atomic_fetch(channel, channel::AtomicOp::add, 8, 1, 0, result.get(), theirs.counter.address(),
+                                               theirs.counter.keys, done), done);
+                if (!went) return false;
+                ++adds;
+                break;
+            }
+            case 6: { // flush
+                Op* done = op();
+                went = took(iface.flush(channel, done), done);
+                if (!went) return false;
+                break;
+            }
+            case 7: // a fence for nothing
+                (void)iface.fence(channel);
+                break;
+            }
+            chosen = false;
+            ++started;
+            return true;
+        }
+    };
+
+    Flow& flow(unsigned from, unsigned to) {
+        for (auto& flow : flows_)
+            if (flow->from == from && flow->to == to) return *flow;
+        throw std::runtime_error("no such flow");
+    }
+    // Which node is receiving: the one whose progress runs. Handlers get `this` only, so the messages' flow must tell.
+    static Status numbered(void* self, void* data, std::size_t length, unsigned) {
+        auto& stress = *static_cast<Stress*>(self);
+        Numbered head;
+        std::memcpy(&head, data, sizeof head);
+        Flow* found = nullptr;
+        for (auto& flow : stress.flows_) // the receiver is not in the message: content and count must fit one flow
+            if (flow->from == head.from && flow->to == stress.receiver()) found = flow.get();
+        if (!found) return stress.mistakes_ += "message from nowhere\n", Status::ok;
+        if (head.number != found->delivered)
+            found->mistake("message " + std::to_string(head.number) + " instead of " + std::to_string(found->delivered));
+        ++found->delivered;
+        if (length != sizeof head + head.length) found->mistake("length " + std::to_string(length));
+        const auto* body = static_cast<const std::byte*>(data) + sizeof head;
+        for (std::size_t i = 0; i < head.length; ++i)
+            if (body[i] != pattern(i, head.number + head.from * 7)) return found->mistake("message content"), Status::ok;
+        return Status::ok;
+    }
+    static Status check(void* self, void* data, std::size_t, unsigned) {
+        auto& stress = *static_cast<Stress*>(self);
+        CheckMessage message;
+        std::memcpy(&message, data, sizeof message);
+        Flow& flow = stress.flow(message.from, stress.receiver());
+        const Side& side = stress.sides_[flow.to];
+        const std::byte* at = side.slots.data + (message.from * kSlots + message.slot) * stress.options_.slot;
+        for (std::size_t i = 0; i < message.length; ++i)
+            if (at[i] != pattern(i, message.seed)) {
+                flow.mistake("put: wrong byte " + std::to_string(i) + " of " + std::to_string(message.length) + " when the message came");
+                break;
+            }
+        ++flow.checks;
+        // The slot is free again. (By memory: a message back would be one more flow to wait for.)
+        flow.slots_free |= 1u << message.slot;
+        stress.repump_.push_back(&flow);
+        return Status::ok;
+    }
+    unsigned receiver() const { return cluster_.progressing(); }
+
+public:
+    // Flows that wait for a slot go on (from outside of handlers).
+    void repump() {
+        for (Flow* flow : std::exchange(repump_, {})) flow->pump();
+    }
+
+private:
+    Cluster& cluster_;
+    const StressOptions options_;
+    std::vector<Side> sides_;
+    std::vector<std::unique_ptr<Flow>> flows_;
+    std::vector<Flow*> repump_;
+    std::string mistakes_;
+};
+
+} // namespace ucx_mp::sim

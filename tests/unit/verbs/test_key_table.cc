@@ -1,0 +1,163 @@
+// The table of memory that atomics may change: ranges, growth, and readers beside writers.
+#define BOOST_TEST_MODULE key_table
+#include "uct_mp/verbs/key_table.h"
+
+#include <atomic>
+#include <boost/test/unit_test.hpp>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+using ucx_mp::verbs::KeyTable;
+
+BOOST_AUTO_TEST_CASE(only_within_the_region) {
+    KeyTable keys;
+    keys.insert(7, 0x1000, 0x100);
+    BOOST_TEST(keys.allows(7, 0x1000, 0x100));
+    BOOST_TEST(keys.allows(7, 0x10f8, 8));
+    BOOST_TEST(!keys.allows(7, 0x10f9, 8));
+    BOOST_TEST(!keys.allows(7, 0xff8, 8));
+    BOOST_TEST(!keys.allows(7, 0x1000, 0x101));
+    BOOST_TEST(!keys.allows(7, 0x1100, 1));
+    BOOST_TEST(!keys.allows(7, 0x1000, 0)); // nothing is not a range
+    BOOST_TEST(!keys.allows(8, 0x1000, 8));
+}
+
+BOOST_AUTO_TEST_CASE(sums_that_overflow_are_refused) {
+    KeyTable keys;
+    keys.insert(1, 0x1000, 0x100);
+    BOOST_TEST(!keys.allows(1, 0x1008, UINT64_MAX));
+    BOOST_TEST(!keys.allows(1, 0x1008, UINT64_MAX - 0x1007));
+    BOOST_TEST(!keys.allows(1, UINT64_MAX, 8));
+    keys.insert(2, UINT64_MAX - 15, 16); // the last bytes there are
+    BOOST_TEST(keys.allows(2, UINT64_MAX - 7, 8));
+    BOOST_TEST(!keys.allows(2, UINT64_MAX - 6, 8));
+}
+
+BOOST_AUTO_TEST_CASE(zero_and_the_largest_are_keys_as_others) {
+    KeyTable keys;
+    BOOST_TEST(!keys.allows(0, 0, 1));
+    keys.insert(0, 64, 64);
+    keys.insert(UINT32_MAX, 128, 64);
+    BOOST_TEST(keys.allows(0, 64, 64));
+    BOOST_TEST(keys.allows(UINT32_MAX, 128, 64));
+    keys.erase(0);
+    BOOST_TEST(!keys.allows(0, 64, 64));
+    BOOST_TEST(keys.allows(UINT32_MAX, 128, 64));
+    keys.erase(0); // again: no effect
+    keys.insert(UINT32_MAX, 256, 8);
+    BOOST_TEST(!keys.allows(UINT32_MAX, 128, 64)); // replaced
+    BOOST_TEST(keys.allows(UINT32_MAX, 256, 8));
+}
+
+// Against a map of the standard library: keys come and go, as an adapter makes them (index and variant) and at random.
+BOOST_AUTO_TEST_CASE(follows_a_map) {
+    std::mt19937 random(4711);
+    KeyTable keys;
+    std::unordered_map<uint32_t, uint64_t> model;
+    const auto key = [&]() -> uint32_t { return random() % 2 ? random() % 4096 << 8 : random() % 3000 * 0x10001; };
+    for (unsigned i = 0; i < 60000; ++i) {
+        const uint32_t k = key();
+        if (random() % 5 < (i < 20000 ? 4u : 2u)) { // first more come than go
+            const uint64_t address = (i + 1) * 4096ull;
+            keys.insert(k, address, 64);
+            model[k] = address;
+        } else {
+            keys.erase(k);
+            model.erase(k);
+        }
+        const uint32_t asked = key();
+        const auto found = model.find(asked);
+        const uint64_t address = found == model.end() ? 4096 : found->second;
+        BOOST_REQUIRE_EQUAL(keys.allows(asked, address, 64), found != model.end());
+    }
+    for (const auto& [k, address] : model) BOOST_REQUIRE(keys.allows(k, address, 64));
+    BOOST_TEST(model.size() > 1000u);
+}
+
+// Readers see each key as it is before or after a change, never half of it, while the table grows and shrinks; keys
+// that nobody touches are always there, keys that never were are never there.
+BOOST_AUTO_TEST_CASE(readers_beside_writers) {
+    constexpr uint32_t kStable = 200, kMoving = 4000;
+    constexpr unsigned kRounds = 12;
+    KeyTable keys;
+    for (uint32_t k = 0; k < kStable; ++k) keys.insert(k << 8, 1 + k * 1000ull, 500);
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> lost{0}, ghosts{0}, torn{0}, asked{0};
+    std::vector<std::thread> readers;
+    for (unsigned r = 0; r < 2; ++r)
+        readers.emplace_back([&, r] {
+            std::mt19937 random(r);
+            while (!stop.load(std::memory_order_relaxed)) {
+                const uint32_t k = random() % kStable;
+                if (!keys.allows(k << 8, 1 + k * 1000ull, 500)) ++lost;
+                if (keys.allows((k << 8) + 3, 1, 1)) ++ghosts;
+                // A moving key alternates between a short region high up and a long one low down: no mix of the two
+                // covers this range.
+                if (keys.allows((random() % kMoving << 8) + 1, 0x900000, 0x900)) ++torn;
+                ++asked;
+            }
+        });
+    std::vector<std::thread> writers;
+    for (unsigned w = 0; w < 2; ++w)
+        writers.emplace_back([&, w] {
+            for (unsigned round = 0; round < kRounds; ++round) {
+                for (uint32_t k = w; k < kMoving; k += 2) {
+                    keys.insert((k << 8) + 1, 0x900000, 0x100);
+                    keys.insert((k << 8) + 1, 0x100000, 0x1000);
+                }
+                for (uint32_t k = w; k < kMoving; k += 2) keys.erase((k << 8) + 1);
+            }
+        });
+    for (std::thread& t : writers) t.join();
+    while (asked < 10000) std::this_thread::yield();
+    stop = true;
+    for (std::thread& t : readers) t.join();
+    BOOST_TEST(lost == 0u);
+    BOOST_TEST(ghosts == 0u);
+    BOOST_TEST(torn == 0u);
+    for (uint32_t k = 0; k < kMoving; ++k) BOOST_REQUIRE(!keys.allows((k << 8) + 1, 0x100000, 1));
+}
+
+// One key that changes all the time, between two regions of which no mix may be seen.
+BOOST_AUTO_TEST_CASE(no_mix_of_old_and_new) {
+    KeyTable keys;
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> mixed{0}, asked{0};
+    keys.insert(5, 0x900000, 0x100);
+    std::thread reader([&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+            mixed += keys.allows(5, 0x900100, 8); // the high address with the large length
+            ++asked;
+        }
+    });
+    for (unsigned i = 0; i < 300000 || asked < 10000; ++i) {
+        keys.insert(5, 0x100000, 0x1000);
+        keys.insert(5, 0x900000, 0x100);
+    }
+    stop = true;
+    reader.join();
+    BOOST_TEST(mixed == 0u);
+}
+
+// Erased means refused for whoever asks afterwards, in any thread.
+BOOST_AUTO_TEST_CASE(erased_is_refused_at_once) {
+    KeyTable keys;
+    std::atomic<uint32_t> erased{0}; // all keys below are gone
+    std::atomic<bool> stop{false};
+    std::atomic<uint64_t> late{0};
+    constexpr uint32_t kKeys = 20000;
+    for (uint32_t k = 0; k < kKeys; ++k) keys.insert(k, 4096, 64);
+    std::thread reader([&] {
+        while (!stop.load(std::memory_order_relaxed))
+            if (const uint32_t n = erased.load(std::memory_order_acquire); n && keys.allows(n - 1, 4096, 64)) ++late;
+    });
+    for (uint32_t k = 0; k < kKeys; ++k) {
+        keys.erase(k);
+        erased.store(k + 1, std::memory_order_release);
+    }
+    stop = true;
+    reader.join();
+    BOOST_TEST(late == 0u);
+}

@@ -1,0 +1,154 @@
+#include "uct_mp/ucx/config.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <iterator>
+
+#include "uct_mp/schedule/policy_factory.h"
+
+namespace ucx_mp::face {
+
+namespace {
+
+constexpr unsigned kMaxDci = 64;
+
+std::string line(const std::string& variable, const std::string& value, const std::string& allowed) {
+    return variable + "=" + value + ": allowed is " + allowed;
+}
+
+std::string seconds(double value) {
+    char text[32];
+    const struct {
+        double unit;
+        const char* name;
+    } units[] = {{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}};
+    const auto* unit = std::find_if(std::begin(units), std::end(units), [&](auto& u) { return value >= u.unit; });
+    if (unit == std::end(units)) --unit;
+    std::snprintf(text, sizeof text, "%.6g%s", value / unit->unit, unit->name);
+    return text;
+}
+
+// Checks one value after the other; the first impossible one is kept.
+class Checker {
+public:
+    Checker(std::string prefix, std::string& error) : prefix_(std::move(prefix)), error_(error) {}
+
+    template <class T> void count(const char* name, T value, unsigned long min, unsigned long max, unsigned& out) {
+        if (value >= min && value <= max) {
+            out = static_cast<unsigned>(value);
+        } else {
+            fail(name, std::to_string(value), std::to_string(min) + " to " + std::to_string(max));
+        }
+    }
+    void time(const char* name, double value, double min, double max) {
+        if (!(value >= min && value <= max)) fail(name, seconds(value), seconds(min) + " to " + seconds(max));
+    }
+    void fail(const char* name, const std::string& value, const std::string& allowed) {
+        if (error_.empty()) error_ = line(prefix_ + name, value, allowed);
+    }
+    [[nodiscard]] bool good() const { return error_.empty(); }
+
+private:
+    std::string prefix_;
+    std::string& error_;
+};
+
+constexpr double kTimeoutUnit = 4.096e-6;
+constexpr unsigned kMaxTimeout = 31;
+std::uint8_t timeout_code(double value) {
+    unsigned code = 1;
+    while (code < kMaxTimeout && kTimeoutUnit * std::ldexp(1.0, int(code)) < value) ++code;
+    return static_cast<std::uint8_t>(code);
+}
+
+// IB specification 9.7.5.2.8, table 45, in units of 10 us. Code 0 is the longest.
+constexpr std::array<unsigned, 32> kRnrSteps = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
+                                                48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+                                                2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+std::uint8_t rnr_code(double value) {
+    for (unsigned code = 1; code < kRnrSteps.size(); ++code)
+        if (kRnrSteps[code] * 1e-5 >= value * (1 - 1e-9)) return static_cast<std::uint8_t>(code);
+    return 0;
+}
+
+constexpr unsigned kMaxPathBits = 127; // LMC is at most 7
+
+} // namespace
+
+bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channel::Config& out, std::string& error) {
+    error.clear();
+    Checker check("UCX_MP_", error);
+
+    devices.rails.clear();
+    for (unsigned i = 0; i < options.rails.count; ++i) devices.rails.emplace_back(options.rails.names[i]);
+    if (devices.rails.size() == 1 && devices.rails[0] == "all") devices.rails.clear();
+    if (options.rails.count == 0) check.fail("RAILS", "", "\"all\" or a list of <device> or <device>:<port>");
+
+    out.paths.num_paths = 0;
+    if (options.num_paths != UCS_ULUNITS_AUTO)
+        check.count("NUM_PATHS", options.num_paths, 1, path::kMaxPathsPerPeer, out.paths.num_paths);
+    out.paths.path_bits.clear();
+    for (unsigned i = 0; i < options.path_bits.count; ++i) {
+        unsigned bits = 0;
+        check.count("PATH_BITS", options.path_bits.bits[i], 0, kMaxPathBits, bits);
+        out.paths.path_bits.push_back(static_cast<std::uint8_t>(bits));
+    }
+    out.paths.cross_rails = options.cross_rails;
+    out.atomics = static_cast<channel::AtomicsMode>(options.atomics);
+
+    if (check.good()) {
+        schedule::PolicyChoice choice = schedule::make_policy(options.policy, "UCX_MP_POLICY");
+        if (choice.config)
+            out.policy = *choice.config;
+        else
+            error = choice.error;
+    }
+    return error.empty();
+}
+
+bool read_options(const IfaceOptions& options, const char* prefix, channel::Config& out, std::string& error) {
+    error.clear();
+    Checker check(prefix, error);
+
+    check.count("SEG_SIZE", options.segment, 512, 1 << 20, out.segment);
+    check.count("MAX_INLINE", options.inline_bytes, 0, 4096, out.inline_bytes);
+    check.count("TX_QUEUE_LEN", options.send_depth, 16, 32768, out.send_depth);
+    check.count("TX_CQ_LEN", options.completion_depth, 64, 1 << 22, out.completion_depth);
+    check.count("RX_QUEUE_LEN", options.receive_depth, 16, 1 << 16, out.receive_depth);
+    check.count("TX_WINDOW", options.window, 16, 1 << 15, out.window);
+    if (check.good() && !std::has_single_bit(options.window))
+        check.fail("TX_WINDOW", std::to_string(options.window), "a power of two, 16 to 32768");
+    out.max_send_buffers = UINT_MAX;
+    if (options.max_send_buffers != UCS_ULUNITS_INF) // "auto" is refused by its size
+        check.count("TX_MAX_BUFS", options.max_send_buffers, 64, UINT_MAX, out.max_send_buffers);
+    check.count("TX_SIGNAL_INTERVAL", options.signal_interval, 1, std::max(1u, options.send_depth / 4),
+                out.signal_interval);
+    check.count("POLL_BATCH", options.poll_batch, 1, 256, out.poll_batch);
+
+    verbs::Reliability& reliability = out.reliability;
+    check.time("TIMEOUT", options.timeout, kTimeoutUnit, kTimeoutUnit * std::ldexp(1.0, kMaxTimeout));
+    reliability.timeout = timeout_code(options.timeout);
+    unsigned value = 0;
+    check.count("RETRY_COUNT", options.retry_count, 0, 7, value);
+    reliability.retry_count = static_cast<std::uint8_t>(value);
+    check.time("RNR_TIMEOUT", options.rnr_timeout, 1e-5, kRnrSteps[0] * 1e-5);
+    reliability.min_rnr_timer = rnr_code(options.rnr_timeout);
+    check.count("MAX_RD_ATOMIC", options.max_rd_atomic, 1, 255, value);
+    reliability.max_rd_atomic = static_cast<std::uint8_t>(value);
+    check.count("SL", options.service_level, 0, 15, value);
+    reliability.service_level = static_cast<std::uint8_t>(value);
+
+    check.time("CONNECT_TIMEOUT", options.connect_timeout, 1e-3, 86400);
+    out.connect_timeout = static_cast<Nanos>(options.connect_timeout * 1e9);
+    out.split_reads = options.split_reads;
+
+    if (out.transport == connect::Transport::dc) {
+        check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);
+        out.dci_policy = static_cast<channel::DciPolicy>(options.dci_policy);
+    }
+    return error.empty();
+}
+
+} // namespace ucx_mp::face

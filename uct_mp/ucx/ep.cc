@@ -1,0 +1,129 @@
+#include "uct_mp/ucx/ep.h"
+
+namespace ucx_mp::face::ep {
+
+namespace {
+
+const verbs::RemoteKeys& keys(uct_rkey_t rkey) { return *reinterpret_cast<const verbs::RemoteKeys*>(rkey); }
+
+} // namespace
+
+ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->am_short(*e.channel, id, header, payload, length));
+}
+
+ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->am_short_iov(*e.channel, id, to_core(iov), count));
+}
+
+ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned) {
+    Ep& e = Ep::of(ep);
+    return e.core->am_bcopy(*e.channel, id, pack, arg);
+}
+
+ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
+                      std::size_t count, unsigned, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(
+        e.core->am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
+}
+
+ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->put_short(*e.channel, buffer, length, remote, keys(rkey)));
+}
+
+ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey) {
+    Ep& e = Ep::of(ep);
+    return e.core->put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
+}
+
+ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
+                       uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+}
+
+ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
+                       uct_rkey_t rkey, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
+}
+
+ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
+                       uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+}
+
+namespace {
+
+ucs_status_t post(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t remote,
+                  uct_rkey_t rkey) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(
+        e.core->atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value, remote, keys(rkey)));
+}
+
+ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t compare, void* result,
+                   std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare, result,
+                                       remote, keys(rkey), to_core(completion)));
+}
+
+} // namespace
+
+ucs_status_t atomic32_post(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint64_t remote, uct_rkey_t rkey) {
+    return post(ep, op, 4, value, remote, rkey);
+}
+
+ucs_status_t atomic64_post(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t remote, uct_rkey_t rkey) {
+    return post(ep, op, 8, value, remote, rkey);
+}
+
+ucs_status_t atomic32_fetch(uct_ep_h ep, unsigned op, std::uint32_t value, std::uint32_t* result, std::uint64_t remote,
+                            uct_rkey_t rkey, uct_completion_t* completion) {
+    return fetch(ep, op, 4, value, 0, result, remote, rkey, completion);
+}
+
+ucs_status_t atomic64_fetch(uct_ep_h ep, unsigned op, std::uint64_t value, std::uint64_t* result, std::uint64_t remote,
+                            uct_rkey_t rkey, uct_completion_t* completion) {
+    return fetch(ep, op, 8, value, 0, result, remote, rkey, completion);
+}
+
+ucs_status_t atomic_cswap32(uct_ep_h ep, std::uint32_t compare, std::uint32_t swap, std::uint64_t remote,
+                            uct_rkey_t rkey, std::uint32_t* result, uct_completion_t* completion) {
+    return fetch(ep, UCT_ATOMIC_OP_CSWAP, 4, swap, compare, result, remote, rkey, completion);
+}
+
+ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t swap, std::uint64_t remote,
+                            uct_rkey_t rkey, std::uint64_t* result, uct_completion_t* completion) {
+    return fetch(ep, UCT_ATOMIC_OP_CSWAP, 8, swap, compare, result, remote, rkey, completion);
+}
+
+ucs_status_t flush(uct_ep_h ep, unsigned, uct_completion_t* completion) {
+    // UCT_FLUSH_FLAG_CANCEL asks for a best effort to cancel: a channel may carry other endpoints' traffic, so what is
+    // under way ends by itself. A failed channel has nothing outstanding.
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+}
+
+ucs_status_t fence(uct_ep_h ep, unsigned) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(e.core->fence(*e.channel));
+}
+
+ucs_status_t check(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
+    if (flags || completion) return UCS_ERR_INVALID_PARAM;
+    // A write of nothing needs no key, and fails if the peer is gone. No room for it: something is under way that will
+    // fail just as well.
+    static const verbs::RemoteKeys no_keys;
+    Ep& e = Ep::of(ep);
+    const Status status = e.core->put_short(*e.channel, nullptr, 0, 0, no_keys);
+    return status == Status::no_resource ? UCS_OK : to_ucs(status);
+}
+
+} // namespace ucx_mp::face::ep

@@ -1,0 +1,262 @@
+#include "uct_mp/ucx/iface.h"
+
+#include <unistd.h>
+
+#include "uct_mp/ucx/ep.h"
+#include "uct_mp/ucx/guard.h"
+#include "uct_mp/ucx/md.h"
+
+namespace ucx_mp::face {
+
+namespace {
+
+constexpr double kOverhead = 75e-9; // s per operation on the processor, about that of rc_verbs
+constexpr char kDevice[] = "mp0";
+
+unsigned smallest_mtu(const verbs::DeviceSet& devices) {
+    ibv_mtu mtu = IBV_MTU_4096;
+    for (const verbs::Rail& rail : devices.rails()) mtu = std::min(mtu, rail.mtu);
+    return 128u << mtu;
+}
+
+} // namespace
+
+// Designated: the compiler checks the order against UCX's header. What is left out must not be called (the flags say so).
+uct_iface_ops_t Iface::ops_ = {
+    .ep_put_short = ep::put_short,
+    .ep_put_bcopy = ep::put_bcopy,
+    .ep_put_zcopy = ep::put_zcopy,
+    .ep_get_short = [](auto...) { return UCS_ERR_UNSUPPORTED; },
+    .ep_get_bcopy = ep::get_bcopy,
+    .ep_get_zcopy = ep::get_zcopy,
+    .ep_am_short = ep::am_short,
+    .ep_am_short_iov = ep::am_short_iov,
+    .ep_am_bcopy = ep::am_bcopy,
+    .ep_am_zcopy = ep::am_zcopy,
+    .ep_atomic_cswap64 = ep::atomic_cswap64,
+    .ep_atomic_cswap32 = ep::atomic_cswap32,
+    .ep_atomic32_post = ep::atomic32_post,
+    .ep_atomic64_post = ep::atomic64_post,
+    .ep_atomic32_fetch = ep::atomic32_fetch,
+    .ep_atomic64_fetch = ep::atomic64_fetch,
+    .ep_tag_eager_short = nullptr,
+    .ep_tag_eager_bcopy = nullptr,
+    .ep_tag_eager_zcopy = nullptr,
+    .ep_tag_rndv_zcopy = nullptr,
+    .ep_tag_rndv_cancel = nullptr,
+    .ep_tag_rndv_request = nullptr,
+    .iface_tag_recv_zcopy = nullptr,
+    .iface_tag_recv_cancel = nullptr,
+    .ep_pending_add = Iface::ep_pending_add,
+    .ep_pending_purge = Iface::ep_pending_purge,
+    .ep_flush = ep::flush,
+    .ep_fence = ep::fence,
+    .ep_check = ep::check,
+    .ep_create = Iface::ep_create,
+    .ep_connect = nullptr,
+    .ep_disconnect = nullptr,
+    .cm_ep_conn_notify = nullptr,
+    .ep_destroy = Iface::ep_destroy,
+    .ep_get_address = nullptr,
+    .ep_connect_to_ep = nullptr,
+    .iface_accept = nullptr,
+    .iface_reject = nullptr,
+    .iface_flush = Iface::flush,
+    .iface_fence = Iface::fence,
+    .iface_progress_enable = Iface::progress_enable,
+    .iface_progress_disable = uct_base_iface_progress_disable,
+    .iface_progress = [](uct_iface_h iface) { return Iface::progress(iface); },
+    .iface_event_fd_get = Iface::event_fd_get,
+    .iface_event_arm = Iface::event_arm,
+    .iface_close = Iface::close,
+    .iface_query = Iface::query,
+    .iface_get_device_address = Iface::get_device_address,
+    .iface_get_address = Iface::get_address,
+    .iface_is_reachable = Iface::is_reachable,
+};
+
+uct_iface_internal_ops_t Iface::internal_ops_ = {
+    .iface_estimate_perf = Iface::estimate_perf,
+    .iface_vfs_refresh = Iface::vfs_refresh,
+    .ep_query = [](auto...) { return UCS_ERR_UNSUPPORTED; }, // socket addresses: there are none
+    .ep_invalidate = [](auto...) { return UCS_ERR_UNSUPPORTED; },
+};
+
+ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h worker,
+                         const uct_iface_params_t* params, const uct_iface_config_t* options, uct_iface_h* out) {
+    return guard("opening an interface", [&] {
+        struct Deleter {
+            void operator()(Iface* iface) const { delete iface; }
+        };
+        std::unique_ptr<Iface, Deleter> iface(new Iface(Md::of(md)));
+        iface->config_ = Md::of(md).config();
+        iface->config_.transport = transport;
+        ucs_status_t status = iface->open_base(md, worker, params, options);
+        if (status == UCS_OK) status = iface->open_core(params, options);
+        if (status == UCS_OK) *out = &iface.release()->super;
+        return status;
+    });
+}
+
+ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
+                              const uct_iface_config_t* options) {
+    if (!(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE) || !(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
+        ucs_error("mp: only UCT_IFACE_OPEN_MODE_DEVICE is supported");
+        return UCS_ERR_UNSUPPORTED;
+    }
+    if ((params->field_mask & UCT_IFACE_PARAM_FIELD_DEVICE) && params->mode.device.dev_name &&
+        std::strcmp(params->mode.device.dev_name, kDevice) != 0) {
+        ucs_error("mp: no device %s, only %s", params->mode.device.dev_name, kDevice);
+        return UCS_ERR_NO_DEVICE;
+    }
+    const ucs_status_t status = UCS_CLASS_INIT(uct_base_iface_t, static_cast<uct_base_iface_t*>(this), &ops_,
+                                               &internal_ops_, md, worker, params, options);
+    base_open_ = status == UCS_OK;
+    return status;
+}
+
+ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_config_t* options) {
+    const bool dc = config_.transport == connect::Transport::dc;
+    std::string error;
+    if (!read_options(*reinterpret_cast<const IfaceOptions*>(options), dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, error)) {
+        ucs_error("%s", error.c_str());
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    headroom_ = params->field_mask & UCT_IFACE_PARAM_FIELD_RX_HEADROOM ? params->rx_headroom : 0;
+    release_.cb = release;
+    release_.iface = this;
+    config_.headroom = static_cast<unsigned>(headroom_);
+    config_.keeper = static_cast<uct_recv_desc_t*>(&release_);
+
+    // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
+    const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
+    const Status status = channel::Interface::open(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_,
+                                                   error);
+    if (status != Status::ok) ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
+    return to_ucs(status);
+}
+
+Iface::~Iface() {
+    if (base_open_) uct_base_iface_progress_disable(&super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    core_.reset();
+    if (event_fd_ >= 0) ::close(event_fd_);
+    if (timer_fd_ >= 0) ::close(timer_fd_);
+    if (base_open_) UCS_CLASS_CLEANUP(uct_base_iface_t, static_cast<uct_base_iface_t*>(this));
+}
+
+void Iface::close(uct_iface_h iface) { delete &of(iface); }
+
+ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
+    Iface& self = of(iface);
+    const channel::Limits& limits = self.core_->limits();
+    uct_base_iface_query(&self, attr);
+
+    attr->iface_addr_len = connect::packed_size(self.core_->address());
+    attr->device_addr_len = connect::kDeviceAddress;
+
+    attr->cap.flags = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
+                      UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
+                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
+                      UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE |
+                      UCT_IFACE_FLAG_EP_CHECK | kInterNode;
+    attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
+
+    const std::size_t mtu = smallest_mtu(self.md_.devices());
+    attr->cap.put.max_short = limits.max_put_short;
+    attr->cap.put.max_bcopy = limits.max_bcopy;
+    attr->cap.put.max_zcopy = limits.max_rdma;
+    attr->cap.put.opt_zcopy_align = UCS_SYS_PCI_MAX_PAYLOAD;
+    attr->cap.put.align_mtu = mtu;
+    attr->cap.put.max_iov = limits.max_iov;
+
+    attr->cap.get.max_bcopy = limits.max_bcopy;
+    attr->cap.get.max_zcopy = limits.max_rdma;
+    attr->cap.get.opt_zcopy_align = UCS_SYS_PCI_MAX_PAYLOAD;
+    attr->cap.get.align_mtu = mtu;
+    attr->cap.get.max_iov = limits.max_iov;
+
+    attr->cap.am.max_short = limits.max_am_short;
+    attr->cap.am.max_bcopy = limits.max_bcopy;
+    attr->cap.am.max_zcopy = limits.max_am_zcopy;
+    attr->cap.am.opt_zcopy_align = UCS_SYS_PCI_MAX_PAYLOAD;
+    attr->cap.am.align_mtu = mtu;
+    attr->cap.am.max_hdr = limits.max_am_zcopy_header;
+    attr->cap.am.max_iov = limits.max_iov;
+
+    if (self.config_.atomics == channel::AtomicsMode::target) {
+        const std::uint64_t post = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_AND) | UCS_BIT(UCT_ATOMIC_OP_OR) |
+                                   UCS_BIT(UCT_ATOMIC_OP_XOR);
+        const std::uint64_t fetch = post | UCS_BIT(UCT_ATOMIC_OP_SWAP) | UCS_BIT(UCT_ATOMIC_OP_CSWAP);
+        attr->cap.flags |= UCT_IFACE_FLAG_ATOMIC_CPU;
+        attr->cap.atomic32.op_flags = attr->cap.atomic64.op_flags = post;
+        attr->cap.atomic32.fop_flags = attr->cap.atomic64.fop_flags = fetch;
+    } else {
+        attr->cap.flags |= UCT_IFACE_FLAG_ATOMIC_DEVICE;
+        attr->cap.atomic64.op_flags = UCS_BIT(UCT_ATOMIC_OP_ADD);
+        attr->cap.atomic64.fop_flags = UCS_BIT(UCT_ATOMIC_OP_ADD) | UCS_BIT(UCT_ATOMIC_OP_CSWAP);
+    }
+
+    attr->bandwidth.dedicated = self.core_->bandwidth() * 1e9;
+    attr->latency = ucs_linear_func_make(self.core_->latency() * 1e-9, 0);
+    attr->overhead = kOverhead;
+    return UCS_OK;
+}
+
+ucs_status_t Iface::estimate_perf(uct_iface_h iface, uct_perf_attr_t* attr) {
+    const ucs_status_t status = uct_base_iface_estimate_perf(iface, attr);
+    if (status != UCS_OK) return status;
+    const Iface& self = of(iface);
+    if ((attr->field_mask & UCT_PERF_ATTR_FIELD_MAX_INFLIGHT_EPS) && self.config_.transport == connect::Transport::dc)
+        attr->max_inflight_eps = self.config_.dci_count * self.md_.devices().rails().size();
+    return UCS_OK;
+}
+
+ucs_status_t Iface::get_device_address(uct_iface_h, uct_device_addr_t* out) {
+    const std::uint64_t host = ucs_get_system_id();
+    static_assert(sizeof host == connect::kDeviceAddress);
+    std::memcpy(out, &host, sizeof host);
+    return UCS_OK;
+}
+
+ucs_status_t Iface::get_address(uct_iface_h iface, uct_iface_addr_t* out) {
+    connect::pack(of(iface).core_->address(), out);
+    return UCS_OK;
+}
+
+int Iface::is_reachable(const uct_iface_h iface, const uct_device_addr_t*, const uct_iface_addr_t* address) {
+    if (!address) return 1; // nothing in a device address speaks against it
+    const Iface& self = of(iface);
+    connect::InterfaceAddress peer;
+    return connect::unpack(address, peer) &&
+           connect::reachable(peer, self.md_.devices().rails(), self.config_.transport);
+}
+
+void Iface::release(uct_recv_desc_t* hook, void* descriptor) {
+    Iface& self = *static_cast<ReleaseHook*>(hook)->iface;
+    self.core_->release(static_cast<char*>(descriptor) + self.headroom_);
+}
+
+ucs_status_t Iface::flush(uct_iface_h iface, unsigned, uct_completion_t* completion) {
+    if (completion) return UCS_ERR_UNSUPPORTED;
+    return to_ucs(of(iface).core_->flush_all());
+}
+
+ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {
+    of(iface).core_->fence_all();
+    return UCS_OK;
+}
+
+unsigned Iface::progress(void* iface) {
+    Iface& self = of(static_cast<uct_iface_h>(iface));
+    unsigned count = self.services_.run_timers();
+    if (!self.retry_.empty()) [[unlikely]]
+        count += self.dispatch_retries();
+    return count + self.core_->progress();
+}
+
+void Iface::progress_enable(uct_iface_h iface, unsigned flags) {
+    uct_base_iface_progress_enable_cb(&of(iface), progress, flags);
+}
+
+} // namespace ucx_mp::face

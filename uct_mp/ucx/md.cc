@@ -1,0 +1,162 @@
+#include "uct_mp/ucx/md.h"
+
+#include <cerrno>
+
+#include "uct_mp/path/path.h"
+#include "uct_mp/ucx/guard.h"
+
+namespace ucx_mp::face {
+
+namespace {
+
+// Everything that a peer may do: UCX tells at registration only what is likely, and checks nothing later.
+constexpr int kAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+ucs_status_t init_fork(int wish) {
+    if (wish == UCS_NO) return UCS_OK;
+    const int result = ibv_fork_init();
+    if (result == 0) return UCS_OK;
+    if (wish == UCS_YES) {
+        ucs_error("UCX_MP_FORK_INIT=yes: ibv_fork_init() failed: %s", strerror(result));
+        return UCS_ERR_IO_ERROR;
+    }
+    ucs_debug("mp: ibv_fork_init() failed: %s; fork() is not safe", strerror(result));
+    return UCS_OK;
+}
+
+} // namespace
+
+Status RegisteredMemory::open(const verbs::DeviceSet& devices, verbs::KeyTable& keys, void* address,
+                              std::size_t length) {
+    const Status status = verbs::register_memory(devices, address, length, kAccess, registration_);
+    if (status != Status::ok) return status;
+    keys.insert(registration_.rkey[0], reinterpret_cast<std::uint64_t>(address), length);
+    keys_ = &keys;
+    return Status::ok;
+}
+
+RegisteredMemory::~RegisteredMemory() {
+    // First refuse what we execute ourselves, then what the adapters execute.
+    if (keys_) keys_->erase(registration_.rkey[0]);
+}
+
+uct_md_ops_t Md::ops_ = {
+    .close = close,
+    .query = query,
+    .mem_alloc = nullptr, // flags say no
+    .mem_free = nullptr,
+    .mem_advise = [](auto...) { return UCS_ERR_UNSUPPORTED; },
+    .mem_reg = mem_reg,
+    .mem_dereg = mem_dereg,
+    .mem_query = [](auto...) { return UCS_ERR_UNSUPPORTED; },
+    .mkey_pack = mkey_pack,
+    .is_sockaddr_accessible = [](auto...) { return 0; },
+    .detect_memory_type = [](auto...) { return UCS_ERR_UNSUPPORTED; },
+};
+
+ucs_status_t Md::open(uct_component_t* component, const char*, const uct_md_config_t* options, uct_md_h* out) {
+    return guard("opening the memory domain", [&] {
+        struct Deleter {
+            void operator()(Md* md) const { delete md; }
+        };
+        std::unique_ptr<Md, Deleter> md(new Md);
+        md->ops = &ops_;
+        md->component = component;
+        const ucs_status_t status = md->open(*reinterpret_cast<const MdOptions*>(options));
+        if (status == UCS_OK) *out = md.release();
+        return status;
+    });
+}
+
+ucs_status_t Md::open(const MdOptions& options) {
+    std::string error;
+    verbs::DeviceConfig device_config;
+    if (!read_options(options, device_config, config_, error)) {
+        ucs_error("%s", error.c_str());
+        return UCS_ERR_INVALID_PARAM;
+    }
+    if (const ucs_status_t status = init_fork(options.fork_init); status != UCS_OK) return status;
+
+    const Status status = verbs::DeviceSet::open(device_config, devices_, error);
+    if (status == Status::unreachable && device_config.rails.empty()) {
+        // Nobody asked for us by name.
+        ucs_debug("mp: %s", error.c_str());
+        return UCS_ERR_NO_DEVICE;
+    }
+    if (status == Status::ok) error = path::check(config_.paths, devices_.rails());
+    if (!error.empty()) {
+        ucs_error("%s", error.c_str());
+        return status == Status::ok ? UCS_ERR_INVALID_PARAM : to_ucs(status);
+    }
+    if (status != Status::ok) return to_ucs(status);
+    return open_cache(options);
+}
+
+ucs_status_t Md::open_cache(const MdOptions& options) {
+    const double devices = static_cast<double>(devices_.devices().size());
+    reg_cost_ = ucs_linear_func_make(options.reg_overhead * devices, options.reg_growth * devices);
+    if (options.use_rcache == UCS_NO) return UCS_OK;
+
+    static const ucs_rcache_ops_t cache_ops = {cache_reg, cache_dereg, cache_dump};
+    ucs_rcache_params_t params{};
+    uct_md_set_rcache_params(&params, &options.rcache);
+    params.region_struct_size = sizeof(Region);
+    params.max_alignment = ucs_get_page_size();
+    params.ucm_events = UCM_EVENT_VM_UNMAPPED;
+    params.ops = &cache_ops;
+    params.context = this;
+    const ucs_status_t status = ucs_rcache_create(&params, "mp", nullptr, &cache_);
+    if (status == UCS_OK) {
+        reg_cost_ = ucs_linear_func_make(uct_md_rcache_overhead(&options.rcache), 0);
+        return UCS_OK;
+    }
+    cache_ = nullptr;
+    if (options.use_rcache == UCS_YES) {
+        ucs_error("UCX_MP_RCACHE=yes: no registration cache: %s", ucs_status_string(status));
+        return status;
+    }
+    ucs_debug("mp: no registration cache: %s", ucs_status_string(status));
+    return UCS_OK;
+}
+
+Md::~Md() {
+    if (cache_) ucs_rcache_destroy(cache_);
+}
+
+void Md::close(uct_md_h md) { delete &of(md); }
+
+ucs_status_t Md::query(uct_md_h md, uct_md_attr_t* attr) {
+    const Md& self = of(md);
+    *attr = {};
+    attr->cap.max_reg = ULONG_MAX;
+    attr->cap.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
+    attr->cap.reg_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->rkey_packed_size = verbs::packed_keys_size(static_cast<unsigned>(self.devices_.devices().size()));
+    attr->reg_cost = self.reg_cost_;
+    // Rails of one composite device lie near different processors: all of them are as near as any.
+    std::memset(&attr->local_cpus, 0xff, sizeof attr->local_cpus);
+    return UCS_OK;
+}
+
+void Md::vfs_init(uct_md_h md) {
+    const Md& self = of(md);
+    // "rails/softhca_0:1/rate": bytes per ns of payload, and so on
+    const auto show = [](void*, ucs_string_buffer_t* text, void* arg, std::uint64_t field) {
+        const verbs::Rail& rail = *static_cast<const verbs::Rail*>(arg);
+        switch (field) {
+        case 0: ucs_string_buffer_appendf(text, "%.3f\n", rail.rate); break;
+        case 1: ucs_string_buffer_appendf(text, "0x%x\n", rail.lid); break;
+        case 2: ucs_string_buffer_appendf(text, "%u\n", rail.lmc); break;
+        default: ucs_string_buffer_appendf(text, "0x%016lx\n", rail.subnet_prefix); break;
+        }
+    };
+    const char* const fields[] = {"rate", "lid", "lmc", "subnet_prefix"};
+    for (const verbs::Rail& rail : self.devices_.rails())
+        for (std::uint64_t field = 0; field < std::size(fields); ++field)
+            ucs_vfs_obj_add_ro_file(md, show, const_cast<verbs::Rail*>(&rail), field, "rails/%s/%s", rail.name.c_str(),
+                                    fields[field]);
+}
+
+} // namespace ucx_mp::face
