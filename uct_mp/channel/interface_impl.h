@@ -34,6 +34,7 @@ struct Interface::Impl final : connect::Owner {
     void drop_ends(connect::Connection& connection) override;
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
+    void abandoned(connect::Connection& connection) override;
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
