@@ -249,10 +249,15 @@ ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {
 
 unsigned Iface::progress(void* iface) {
     Iface& self = of(static_cast<uct_iface_h>(iface));
-    unsigned count = self.services_.run_timers();
-    if (self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
-        count += self.attend();
-    return count + self.core_->progress();
+    if (self.services_.timers() || self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
+        return self.progress_rarely();
+    return self.core_->progress();
+}
+
+unsigned Iface::progress_rarely() {
+    unsigned count = services_.run_timers();
+    if (attention_.load(std::memory_order_relaxed)) count += attend();
+    return count + core_->progress();
 }
 
 void Iface::progress_enable(uct_iface_h iface, unsigned flags) {

@@ -107,6 +107,7 @@ private:
     static ucs_status_t flush(uct_iface_h iface, unsigned flags, uct_completion_t* completion);
     static ucs_status_t fence(uct_iface_h iface, unsigned flags);
     static unsigned progress(void* iface);
+    [[gnu::noinline]] unsigned progress_rarely();
     static void progress_enable(uct_iface_h iface, unsigned flags);
     // wakeup.cc
     static ucs_status_t event_fd_get(uct_iface_h iface, int* fd);

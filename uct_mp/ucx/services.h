@@ -24,7 +24,8 @@ public:
     [[nodiscard]] bool logs(LogLevel level) const override;
     void log(LogLevel level, const char* line) override;
 
-    // Calls what is due; number of calls. Part of every progress, so the usual case is one comparison.
+    [[nodiscard]] bool timers() const { return !heap_.empty(); }
+    // Calls what is due; number of calls.
     unsigned run_timers() { return heap_.empty() || heap_.front().time > now() ? 0 : run_due(); }
     // When the next timer is due; 0: none.
     [[nodiscard]] Nanos next_timer();
