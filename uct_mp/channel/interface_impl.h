@@ -92,6 +92,9 @@ struct Interface::Impl final : connect::Owner {
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
                   void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
                   bool fetch);
+    Status adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                          void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
+                          bool fetch);
     void serve_atomic(Channel& channel, const AtomicRequest& request);
     void serve_replies(); // replies that found no room
     void take_reply(Channel& channel, const AtomicReply& reply);
