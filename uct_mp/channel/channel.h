@@ -69,6 +69,7 @@ public:
     std::uint32_t remote_id = 0;
     std::uint8_t path_count = 0;
     std::uint8_t epoch = 0; // that new operations belong to
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::uint8_t oldest_epoch = 0;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::unique_ptr<Subchannel[]> subs;
