@@ -34,6 +34,7 @@ struct Interface::Impl final : connect::Owner {
     void drop_ends(connect::Connection& connection) override;
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
+    void abandoned(connect::Connection& connection) override;
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -91,6 +92,9 @@ struct Interface::Impl final : connect::Owner {
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
                   void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
                   bool fetch);
+    Status adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                          void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
+                          bool fetch);
     void serve_atomic(Channel& channel, const AtomicRequest& request);
     void serve_replies(); // replies that found no room
     void take_reply(Channel& channel, const AtomicReply& reply);

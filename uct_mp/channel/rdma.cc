@@ -32,7 +32,11 @@ void Interface::Impl::finish_work(Work& work) {
         if (!ucx_mp::failed(status))
             work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
         [[fallthrough]];
-    case WorkKind::get: --channel.gets_open; [[fallthrough]];
+    case WorkKind::get: --channel.gets_open; --channel.rdma_open; break;
+    case WorkKind::adapter_atomic:
+        if (!ucx_mp::failed(status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
+        --channel.gets_open;
+        [[fallthrough]];
     case WorkKind::put: --channel.rdma_open; break;
     case WorkKind::message:
     case WorkKind::atomic:

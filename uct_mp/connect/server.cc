@@ -9,8 +9,9 @@ namespace ucx_mp::connect {
 // As many paths as the answer can carry over the rails of both sides.
 std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m) const {
     std::size_t mtu = wire::kMaxMessage;
-    for (const path::RemoteRail& r : own_rails) mtu = std::min(mtu, mtu_bytes(r.mtu));
-    for (const path::RemoteRail& r : m.rails) mtu = std::min(mtu, mtu_bytes(r.mtu));
+    for (const auto* rails : {&own_rails, &m.rails})
+        for (const path::RemoteRail& r : *rails)
+            if (r.lid) mtu = std::min(mtu, mtu_bytes(r.mtu));
     const std::size_t fixed = wire::reply_size(own_rails.size(), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};

@@ -1,5 +1,5 @@
-// Nodes that connect through the control plane, in virtual time: an owner that makes real queue pairs and sends a message
-// over every path.
+// Nodes that connect through the control plane, in virtual time: an owner that makes real queue pairs and sends a
+// message over every path.
 #pragma once
 
 #include <unistd.h>
@@ -27,8 +27,9 @@ using softhca::sim::World;
 inline constexpr Nanos kMicro = 1'000, kMilli = 1'000'000, kSecond = 1'000'000'000;
 
 // A fabric of crossbars (no wires, no subnet manager needed). rails[i] are the subnets of node i's adapters, e.g. "ab".
-inline std::unique_ptr<World> make_world(const std::vector<std::string>& rails, const std::map<char, unsigned>& lmc = {},
-                                         std::uint64_t seed = 1, const std::string& adapter = "{}") {
+inline std::unique_ptr<World> make_world(const std::vector<std::string>& rails,
+                                         const std::map<char, unsigned>& lmc = {}, std::uint64_t seed = 1,
+                                         const std::string& adapter = "{}") {
     std::string text = "name: test\nadapters:\n  card: " + adapter + "\nnodes:\n";
     std::map<char, std::string> ports;
     for (std::size_t n = 0; n < rails.size(); ++n) {
@@ -43,8 +44,9 @@ inline std::unique_ptr<World> make_world(const std::vector<std::string>& rails, 
     text += "subnets:\n";
     for (const auto& [name, members] : ports) {
         const auto l = lmc.find(name);
-        text += std::string("  - {name: ") + name + ", crossbar: true, rate: SDR 4x, lmc: " +
-                std::to_string(l == lmc.end() ? 0 : l->second) + ", ports: [" + members + "]}\n";
+        text += std::string("  - {name: ") + name +
+                ", crossbar: true, rate: SDR 4x, lmc: " + std::to_string(l == lmc.end() ? 0 : l->second) +
+                ", ports: [" + members + "]}\n";
     }
     std::string path = "/tmp/ucx-mp-handshake-XXXXXX";
     const int fd = mkstemp(path.data());
@@ -53,7 +55,8 @@ inline std::unique_ptr<World> make_world(const std::vector<std::string>& rails, 
     std::ofstream(path) << text;
     std::unique_ptr<World> world;
     try {
-        world = std::make_unique<World>(path, softhca::sim::Options{.seed = seed, .payload_limit = 0, .start = kSecond});
+        world =
+            std::make_unique<World>(path, softhca::sim::Options{.seed = seed, .payload_limit = 0, .start = kSecond});
     } catch (...) {
         unlink(path.c_str());
         throw;
@@ -100,7 +103,10 @@ public:
         : world_(world), index(index), services_(services) {
         world.select(index);
         std::string error;
-        if (ucx_mp::failed(verbs::DeviceSet::open({}, devices, error))) throw std::runtime_error(error);
+        verbs::DeviceConfig all; // by name: so that a port that is not active counts, too
+        for (std::uint32_t i = 0; i < world.image().node(index).devices; ++i)
+            all.rails.push_back("softhca_" + std::to_string(i) + ":1");
+        if (ucx_mp::failed(verbs::DeviceSet::open(all, devices, error))) throw std::runtime_error(error);
         for (const verbs::Device& d : devices.devices()) {
             Queues& q = queues_.emplace_back();
             q.cq.reset(ibv_create_cq(d.context.get(), 1024, nullptr, nullptr, 0));
@@ -108,8 +114,8 @@ public:
             init.attr = {kReceives, 1, 0};
             q.srq.reset(ibv_create_srq(d.pd.get(), &init));
             q.memory.resize(kReceives + 1);
-            q.mr.reset(ibv_reg_mr(d.pd.get(), q.memory.data(), q.memory.size() * sizeof(Greeting),
-                                  IBV_ACCESS_LOCAL_WRITE));
+            q.mr.reset(
+                ibv_reg_mr(d.pd.get(), q.memory.data(), q.memory.size() * sizeof(Greeting), IBV_ACCESS_LOCAL_WRITE));
             if (!q.cq || !q.srq || !q.mr) throw std::runtime_error("verbs objects");
             for (unsigned i = 0; i < kReceives; ++i) post_receive(q, i);
         }
@@ -295,15 +301,24 @@ public:
 class Cluster {
 public:
     explicit Cluster(const std::vector<std::string>& rails, const ControlConfig& config = {},
-                     const std::map<char, unsigned>& lmc = {}, std::uint64_t seed = 1, const std::string& adapter = "{}")
+                     const std::map<char, unsigned>& lmc = {}, std::uint64_t seed = 1,
+                     const std::string& adapter = "{}")
         : world_(make_world(rails, lmc, seed, adapter)), services(*world_) {
         for (std::uint32_t i = 0; i < rails.size(); ++i) add(i, config);
     }
     // Every node with its own configuration.
-    Cluster(const std::vector<std::string>& rails, const std::vector<ControlConfig>& configs)
+    Cluster(const std::vector<std::string>& rails, const std::vector<ControlConfig>& configs,
+            const char* first_fault = nullptr)
         : world_(make_world(rails)), services(*world_) {
+        if (first_fault) world_->fault(first_fault);
         for (std::uint32_t i = 0; i < rails.size(); ++i) add(i, configs.at(i));
     }
+    // The adapters' timers run out, so that nothing of theirs is left behind.
+    ~Cluster() {
+        nodes.clear();
+        world_->run();
+    }
+    Cluster(const Cluster&) = delete;
     World& world() { return *world_; }
     Node& operator[](std::size_t i) { return *nodes[i]; }
 
@@ -326,7 +341,9 @@ public:
         const Peer* p = nodes[a]->peer_of(*nodes[b]);
         return p && p->connection.state == state;
     }
-    bool connected(std::size_t a, std::size_t b) { return is(a, b, State::established) && is(b, a, State::established); }
+    bool connected(std::size_t a, std::size_t b) {
+        return is(a, b, State::established) && is(b, a, State::established);
+    }
     // Every path carries a message in both directions; true if all have arrived where they belong, once.
     bool greet() {
         for (const auto& n : nodes) n->greet_everybody();

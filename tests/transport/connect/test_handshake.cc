@@ -150,6 +150,21 @@ BOOST_AUTO_TEST_CASE(one_rail_is_dead_the_whole_time) {
     BOOST_TEST(c.greet());
 }
 
+BOOST_AUTO_TEST_CASE(a_port_that_is_not_active) {
+    const std::vector<ControlConfig> both(2);
+    for (const std::size_t client : {0, 1}) {
+        Cluster c({"aa", "aa"}, both, "port down 0:softhca_0:1");
+        BOOST_TEST(c[0].devices.rails().size() == 2u);
+        BOOST_TEST(c[0].plane->address().count == 1);
+        BOOST_TEST(c[0].plane->address().control[0].rail == 1);
+        c[client].connect_to(c[!client]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c[0].peer_of(c[1])->connection.paths.size() == 2u); // both of node 1's rails to the one that is left
+        BOOST_TEST(c.greet());
+    }
+    BOOST_CHECK_THROW(Cluster({"a", "a"}, both, "port down 0:softhca_0:1"), std::runtime_error);
+}
+
 BOOST_AUTO_TEST_CASE(silence_ends_with_one_line) {
     ControlConfig config;
     config.timeout = 2 * kSecond;
@@ -371,8 +386,7 @@ BOOST_AUTO_TEST_CASE(versions) {
     Peer& refused = c[2].connect_to(forged);
     BOOST_TEST(c.run([&] { return refused.times_failed == 1; }, kSecond));
     BOOST_TEST((refused.status == Status::unsupported));
-    BOOST_TEST(refused.why ==
-               "refused: it speaks other versions of the handshake (version 1; we: version 2)");
+    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 1; we: version 2)");
     BOOST_TEST(c[0].peers.empty());
     // Common versions are found.
     c[1].connect_to(c[0]);

@@ -54,12 +54,12 @@ Result storm(const std::string& fault, std::uint64_t seed) {
     c.world().fault("clear");
     BOOST_TEST(c.greet());
     const connect::ControlCounters& m = r.messages;
-    std::printf("%zu nodes, 2 rails, %-15s %4.1f messages per connection (%llu sent, %llu repeated, %llu late, %llu unsent), "
-                "done in %.1f ms\n",
-                kNodes, fault.empty() ? "no losses" : fault.c_str(), double(m.sent) / (kNodes * (kNodes - 1) / 2),
-                static_cast<unsigned long long>(m.sent), static_cast<unsigned long long>(m.repeated),
-                static_cast<unsigned long long>(m.late), static_cast<unsigned long long>(m.unsent),
-                double(r.took) * 1e-6);
+    std::printf(
+        "%zu nodes, 2 rails, %-15s %4.1f messages per connection (%llu sent, %llu repeated, %llu late, %llu unsent), "
+        "done in %.1f ms\n",
+        kNodes, fault.empty() ? "no losses" : fault.c_str(), double(m.sent) / (kNodes * (kNodes - 1) / 2),
+        static_cast<unsigned long long>(m.sent), static_cast<unsigned long long>(m.repeated),
+        static_cast<unsigned long long>(m.late), static_cast<unsigned long long>(m.unsent), double(r.took) * 1e-6);
     BOOST_TEST(m.dropped == 0u);
     return r;
 }

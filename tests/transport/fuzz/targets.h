@@ -2,6 +2,7 @@
 // must be written back as the same bytes. And good samples to start from.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -40,8 +41,8 @@ inline std::vector<connect::Message> sample_messages() {
     std::vector<Message> all;
     for (const Transport transport : {Transport::rc, Transport::dc})
         for (const unsigned rails : {1u, 8u})
-            for (const wire::Kind kind : {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready,
-                                          wire::Kind::refuse}) {
+            for (const wire::Kind kind :
+                 {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -127,7 +128,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
 inline bool try_address(std::span<const std::uint8_t> bytes) {
     using namespace connect;
     const auto exact = std::make_unique<std::uint8_t[]>(kMaxInterfaceAddress); // on the heap: a sanitizer sees its end
-    std::memcpy(exact.get(), bytes.data(), std::min(bytes.size(), kMaxInterfaceAddress));
+    std::copy_n(bytes.begin(), std::min(bytes.size(), kMaxInterfaceAddress), exact.get());
     InterfaceAddress a;
     if (!unpack(exact.get(), a)) return false;
     must(a.count >= 1 && a.count <= kMaxControlAddresses && a.uid != 0);

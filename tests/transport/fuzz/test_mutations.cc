@@ -21,14 +21,25 @@ void mutate(Bytes& b, const std::vector<Bytes>& samples, std::mt19937_64& random
     for (std::size_t changes = 1 + pick(4); changes > 0; --changes) {
         if (b.empty()) b.push_back(0);
         switch (pick(7)) {
-        case 0: b[pick(b.size())] ^= std::uint8_t(1u << pick(8)); break;
-        case 1: b[pick(b.size())] = std::array<std::uint8_t, 6>{0, 1, 0x7f, 0x80, 0xfe, 0xff}[pick(6)]; break;
-        case 2: b[pick(b.size())] += std::uint8_t(pick(2) ? 1 : 255); break;
-        case 3:
-            for (std::size_t i = pick(b.size()), k = 0; k < 4 && i + k < b.size(); ++k) b[i + k] = std::uint8_t(random());
+        case 0:
+            b[pick(b.size())] ^= std::uint8_t(1u << pick(8));
             break;
-        case 4: b.resize(pick(b.size() + 1)); break;
-        case 5: b.resize(b.size() + pick(40)); break;
+        case 1:
+            b[pick(b.size())] = std::array<std::uint8_t, 6>{0, 1, 0x7f, 0x80, 0xfe, 0xff}[pick(6)];
+            break;
+        case 2:
+            b[pick(b.size())] += std::uint8_t(pick(2) ? 1 : 255);
+            break;
+        case 3:
+            for (std::size_t i = pick(b.size()), k = 0; k < 4 && i + k < b.size(); ++k)
+                b[i + k] = std::uint8_t(random());
+            break;
+        case 4:
+            b.resize(pick(b.size() + 1));
+            break;
+        case 5:
+            b.resize(b.size() + pick(40));
+            break;
         case 6: {
             const Bytes& other = samples[pick(samples.size())];
             const std::size_t from = pick(other.size());
@@ -95,8 +106,9 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     };
     using K = wire::Kind;
     BOOST_TEST(good(K::reply, [](Message&) {}));
-    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lid = 0; }));
-    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lid = 17; })); // not aligned to its LMC
+    BOOST_TEST(good(K::request, [](Message& m) { m.rails[0].lid = 0; }));       // a port that is not active
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.rails[0].lid = 0; }));        // but no path leads there
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lid = 17; }));     // not aligned to its LMC
     BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lid = 0xc000; })); // multicast
     BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lmc = 8; }));
     BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].mtu = ibv_mtu(0); }));

@@ -64,6 +64,13 @@ BOOST_AUTO_TEST_CASE(subnets_bound_them) {
     BOOST_TEST(plan(rails("ab"), rails("ba")) == "0-1 1-0");
     BOOST_TEST(plan(rails("ab"), rails("bc")) == "1-0");
     BOOST_TEST(plan(rails("aab"), rails("abb")) == "0-0 1-0 2-1 2-2");
+    // A port that is not active has no LID.
+    std::vector<RemoteRail> half = rails("aa");
+    half[0].lid = 0;
+    BOOST_TEST(plan(half, rails("aa")) == "1-0 1-1");
+    BOOST_TEST(plan(rails("aa"), half) == "0-1 1-1");
+    half[1].lid = 0;
+    BOOST_TEST(plan(half, rails("aa")).empty());
 }
 
 BOOST_AUTO_TEST_CASE(routes) {
@@ -116,6 +123,7 @@ BOOST_AUTO_TEST_CASE(what_always_holds) {
     const auto side = [&] {
         std::vector<RemoteRail> out(1 + pick(verbs::kMaxRails));
         for (RemoteRail& r : out) {
+            r.lid = 128;
             r.subnet_prefix = pick(3);
             r.lmc = std::uint8_t(pick(5));
         }
@@ -126,7 +134,8 @@ BOOST_AUTO_TEST_CASE(what_always_holds) {
         PathConfig config{pick(2) ? pick(33) : 0, {}, pick(2) == 0};
         const unsigned lowest = std::ranges::min_element(server, {}, &RemoteRail::lmc)->lmc;
         if (pick(3) == 0)
-            for (unsigned i = 0, n = 1 + pick(5); i < n; ++i) config.path_bits.push_back(std::uint8_t(pick(1u << lowest)));
+            for (unsigned i = 0, n = 1 + pick(5); i < n; ++i)
+                config.path_bits.push_back(std::uint8_t(pick(1u << lowest)));
         const unsigned wants = pick(2) ? pick(33) : 0;
         const std::vector<PathSpec> paths = plan_paths(client, server, config, wants);
         BOOST_REQUIRE(text(paths) == text(plan_paths(client, server, config, wants)));
@@ -155,14 +164,14 @@ BOOST_AUTO_TEST_CASE(what_always_holds) {
         }
         // Pairs of rails differ only by what their LMCs give; with a wish not at all.
         if (!paths.empty() && (wants || config.num_paths || !config.path_bits.empty())) {
-            const auto [least, most] = std::ranges::minmax_element(
-                pairs, {}, [](const auto& p) { return p.second; });
+            const auto [least, most] = std::ranges::minmax_element(pairs, {}, [](const auto& p) { return p.second; });
             BOOST_REQUIRE(least->second == most->second);
         }
         // The first two paths are two rails.
         if (of_client.size() > 1 || of_server.size() > 1) {
             BOOST_REQUIRE(paths.size() >= 2u);
-            BOOST_REQUIRE((paths[0].client_rail != paths[1].client_rail || paths[0].server_rail != paths[1].server_rail));
+            BOOST_REQUIRE(
+                (paths[0].client_rail != paths[1].client_rail || paths[0].server_rail != paths[1].server_rail));
         }
         // Routes are distinct as long as there are any.
         if (!wants && !config.num_paths && config.path_bits.empty()) {
@@ -182,7 +191,8 @@ BOOST_AUTO_TEST_CASE(mistakes_are_named) {
     BOOST_TEST(check(with(33), mine) == "UCX_MP_NUM_PATHS: 33 is too many; allowed: 0 (automatic) to 32");
     BOOST_TEST(check(with(0, {0, 2}), mine) ==
                "UCX_MP_PATH_BITS: 2 is beyond the LMC 1 of rail hca_1:1; allowed: 0 to 1");
-    BOOST_TEST(check(with(0, std::vector<std::uint8_t>(33)), mine) == "UCX_MP_PATH_BITS: 33 values; allowed: at most 32");
+    BOOST_TEST(check(with(0, std::vector<std::uint8_t>(33)), mine) ==
+               "UCX_MP_PATH_BITS: 33 values; allowed: at most 32");
 }
 
 BOOST_AUTO_TEST_CASE(a_rail_as_the_others_see_it) {
@@ -195,4 +205,6 @@ BOOST_AUTO_TEST_CASE(a_rail_as_the_others_see_it) {
     BOOST_TEST(d.subnet_prefix == 77u);
     BOOST_TEST(d.mtu == IBV_MTU_2048);
     BOOST_TEST(d.rate == 2.5);
+    r.active = false;
+    BOOST_TEST(describe(r).lid == 0u);
 }
