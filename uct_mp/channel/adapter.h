@@ -39,7 +39,7 @@ struct Adapter {
     Completed peeked[kPeek];
 
     // Receives
-    ReceiveBuffer* free = nullptr;
+    ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
     std::uint32_t free_count = 0;
     std::uint32_t to_post = 0; // receives that the queue lacks
     std::uint32_t unacked_events = 0;
@@ -47,12 +47,12 @@ struct Adapter {
 
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
                 const ReceiveLayout& layout, std::string& error);
-    // Posts what is missing, from kBatch on (or all). Slow only when buffers must be made.
+    // Posts what is missing; to be called from kBatch on. Slow only when buffers must be made.
     static constexpr std::uint32_t kBatch = 32;
-    void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout, bool all = false);
+    void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
     void give_back(ReceiveBuffer* buffer) {
-        buffer->next = free;
-        free = buffer;
+        buffer->wr.next = free;
+        free = &buffer->wr;
         ++free_count;
     }
 
@@ -61,7 +61,7 @@ private:
 };
 
 inline bool SendQueue::room(unsigned n) const {
-    return depth_ - (head - tail) >= n && adapter->send_credits >= n && !failed;
+    return slots_ >= n && adapter->send_credits >= n && !failed;
 }
 
 } // namespace ucx_mp::channel

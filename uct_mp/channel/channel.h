@@ -43,8 +43,8 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
-    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction
-    std::uint64_t requests = 0;
+    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
+    std::uint64_t requests = 0;               // likewise
 };
 
 // Reasons why an operation can't go straight away.
@@ -67,8 +67,11 @@ public:
     std::uint32_t window_mask = 0;
     std::uint32_t window = 0; // while no copies can be retained: 0
     std::uint32_t remote_id = 0;
+    // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
+    SendQueue* only = nullptr;
     std::uint8_t path_count = 0;
     std::uint8_t epoch = 0; // that new operations belong to
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::uint8_t oldest_epoch = 0;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::unique_ptr<Subchannel[]> subs;
@@ -130,7 +133,7 @@ public:
     void* user = nullptr; // the face's
 
     // -- Statistics
-    std::uint64_t delivered = 0, early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
+    std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
 
     [[nodiscard]] std::uint32_t in_flight() const { return next_sequence - acked; }
     [[nodiscard]] bool window_open() const { return in_flight() < window; }

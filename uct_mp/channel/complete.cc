@@ -2,7 +2,7 @@
 #include <cinttypes>
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
@@ -20,9 +20,9 @@ template <bool extended> unsigned fetch(ibv_cq* queue, Completed* out, unsigned 
             Completed& c = out[n++];
             c.id = cq->wr_id;
             c.status = cq->status;
-            c.ticks = ibv_wc_read_completion_ts(cq);
             if (c.status == IBV_WC_SUCCESS) [[likely]] {
-                if (!SendQueue::is_send(c.id)) c.length = ibv_wc_read_byte_len(cq);
+                if (SendQueue::is_send(c.id)) c.ticks = ibv_wc_read_completion_ts(cq);
+                else c.length = ibv_wc_read_byte_len(cq);
             } else {
                 c.vendor_error = ibv_wc_read_vendor_err(cq);
             }
@@ -45,7 +45,7 @@ template <bool extended> inline void Interface::Impl::handle(Adapter& adapter, c
         if (c.status != IBV_WC_SUCCESS) [[unlikely]]
             send_failed(queue, SendQueue::position_of(c.id), c.status, c.vendor_error);
         else
-            reap(queue, SendQueue::position_of(c.id), extended ? adapter.clock.to_host(c.ticks) : 0);
+            reap(adapter, queue, SendQueue::position_of(c.id), c.ticks);
         return;
     }
     ++adapter.to_post;
@@ -93,33 +93,39 @@ void Interface::Impl::settle(const Posted& posted) {
     if (posted.work) {
         if (--posted.work->open == 0) finish_work(*posted.work);
     } else if (posted.epoch != kNoEpoch) {
-        epoch_done(*posted.channel, posted.epoch);
+        epoch_done(*posted.channel, posted.epoch, posted.requests);
     }
 }
 
-// The completion at `position` also covers the unsignaled requests before it.
-void Interface::Impl::reap(SendQueue& queue, std::uint16_t position, Nanos t_done) {
+// The completion at `position` also covers the records before it.
+void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
-    if (count > queue.outstanding()) [[unlikely]] return; // of an earlier life of this queue pair
-    queue.adapter->send_credits += count;
+    if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
     const Posted last = queue.at(queue.tail + count - 1);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
-        const Posted posted = queue.at(queue.tail++);
-        --posted.channel->subs[posted.path].open;
-        if (posted.channel == last.channel && posted.path == last.path && posted.read == last.read)
-            settled += posted.bytes;
-        else
-            posted.channel->scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
-                                              posted.bytes);
+        const Posted posted = queue.pop();
+        Channel& channel = *posted.channel;
+        Subchannel& sub = channel.subs[posted.path];
+        sub.bytes[posted.read] += posted.bytes;
+        sub.requests += posted.requests;
+        if (!channel.only) {
+            if (queue.dc) sub.open -= posted.requests;
+            if (&channel == last.channel && posted.path == last.path && posted.read == last.read)
+                settled += posted.bytes;
+            else
+                channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+        }
         settle(posted);
     }
     Channel& channel = *last.channel;
+    if (channel.only) return;
     const Direction direction = last.read ? Direction::read : Direction::write;
     if (last.timed) {
         // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
-        const Nanos done = t_done ? t_done : services.now();
-        channel.scheduler->observe({last.path, direction, last.bytes, settled, last.t_post, done});
+        const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : services.now();
+        const std::uint64_t bytes = last.work ? last.bytes : last.offset;
+        channel.scheduler->observe({last.path, direction, bytes, settled, last.t_post, done});
     } else {
         channel.scheduler->cancel(last.path, direction, settled);
     }
@@ -132,7 +138,7 @@ void Interface::Impl::reap(SendQueue& queue, std::uint16_t position, Nanos t_don
 void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status,
                                   std::uint32_t vendor_error) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
-    if (count > queue.outstanding()) return;
+    if (count > queue.records()) return;
     Channel& culprit = *queue.at(queue.tail + count - 1).channel;
     if (!queue.failed) {
         queue.failed = true;
@@ -150,12 +156,13 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
     case IBV_WC_WR_FLUSH_ERR: result = Status::canceled; break;
     default: break;
     }
-    queue.adapter->send_credits += count;
+    queue.close();
     for (unsigned i = 0; i < count; ++i) {
-        const Posted posted = queue.at(queue.tail++);
+        const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
-        --channel.subs[posted.path].open;
-        channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+        if (queue.dc) channel.subs[posted.path].open -= posted.requests;
+        if (!channel.only)
+            channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
         fail_channel(channel, result);
         if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
         settle(posted);
@@ -178,7 +185,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);
         }
-        pool_of(*buffer).put(buffer);
+        buffer->pool->put(buffer);
     }
     for (Work* work : std::exchange(channel.atomics, {})) {
         work->status = status;

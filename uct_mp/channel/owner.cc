@@ -101,6 +101,7 @@ ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::
 
 void Interface::Impl::drop_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
+    channel.only = nullptr;
     channel.subs.reset();
     channel.path_count = 0;
     connection.ends.clear();
@@ -128,6 +129,7 @@ void Interface::Impl::established(Connection& connection) {
     channel.window = config.window;
     channel.window_mask = config.window - 1;
     channel.remote_id = connection.remote_id;
+    channel.only = channel.path_count == 1 && config.transport == connect::Transport::rc ? channel.subs[0].queue[0] : nullptr;
     channel.gates &= ~gate::not_ready;
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
                  static_cast<unsigned long long>(connection.peer.uid), channel.path_count,

@@ -4,23 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
-
-Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completion* completion) {
-    Work* work = works.get();
-    work->next = nullptr;
-    work->channel = &channel;
-    work->completion = completion;
-    work->bounce = nullptr;
-    work->kind = kind;
-    work->epoch = channel.epoch;
-    work->pieces = 0;
-    work->status = Status::ok;
-    ++channel.epoch_open[channel.epoch];
-    return work;
-}
 
 // May call the user, who may call us.
 void Interface::Impl::finish_work(Work& work) {
@@ -32,13 +18,17 @@ void Interface::Impl::finish_work(Work& work) {
         if (!ucx_mp::failed(status))
             work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
         [[fallthrough]];
-    case WorkKind::get: --channel.gets_open; [[fallthrough]];
+    case WorkKind::get: --channel.gets_open; --channel.rdma_open; break;
+    case WorkKind::adapter_atomic:
+        if (!ucx_mp::failed(status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
+        --channel.gets_open;
+        [[fallthrough]];
     case WorkKind::put: --channel.rdma_open; break;
     case WorkKind::message:
     case WorkKind::atomic:
     case WorkKind::flush: break;
     }
-    if (work.bounce) pool_of(*work.bounce).put(work.bounce);
+    if (work.bounce) work.bounce->pool->put(work.bounce);
     const std::uint8_t epoch = work.epoch;
     works.put(&work);
     if (completion) complete(completion, status);
@@ -56,9 +46,16 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
 // Posts [offset, offset + length) of the work; the account has it already. False: the queue is full, or broken.
 bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
                                   PathIndex path) {
-    const bool read = work.kind != WorkKind::put;
-    SendQueue* queue = queue_for(channel, path, read ? Direction::read : Direction::write);
+    SendQueue* queue = queue_for(channel, path, work.kind == WorkKind::put ? Direction::write : Direction::read);
     if (!queue || !queue->room()) return false;
+    post_piece(channel, work, offset, length, path, *queue);
+    return true;
+}
+
+// The same where the queue is known to have room.
+inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
+                                        PathIndex path, SendQueue& queue) {
+    const bool read = work.kind != WorkKind::put;
     Subchannel& sub = channel.subs[path];
     ibv_sge sge[kMaxIov];
     int count = 0;
@@ -74,7 +71,7 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
         left -= take;
         skip = 0;
     }
-    Posted posted{&channel, &work, offset, static_cast<std::uint32_t>(length), path, kNoEpoch, read, false, 0};
+    Posted posted{&channel, &work, offset, static_cast<std::uint32_t>(length), path, kNoEpoch, read, false, 0, 1};
     if (channel.path_count > 1) {
         posted.timed = true;
         posted.t_post = services.now();
@@ -84,20 +81,14 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
         ++sub.puts;
     }
     ++work.open;
-    ++sub.open;
-    ++sub.requests;
-    sub.bytes[read] += length;
+    sub.open += queue.dc;
     const RemotePiece remote{work.remote + offset, work.keys.rkey[sub.remote_device]};
-    const bool in_line = !read && count == 1 && length <= queue->inline_bytes;
-    const bool good =
-        in_line ? queue->write_inline(sub.dc, reinterpret_cast<void*>(sge[0].addr), static_cast<std::uint32_t>(length),
-                                      remote, posted, IBV_SEND_SIGNALED)
-                : queue->rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
-                              IBV_SEND_SIGNALED);
-    if (good) [[likely]] return true;
-    work.status = Status::io_error;
-    post_refused(channel, *queue, posted);
-    return true; // accounted for: it fails with its channel
+    const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
+    if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
+                    in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
+        work.status = Status::io_error;
+        post_refused(channel, queue, posted); // it fails with its channel
+    }
 }
 
 // `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
@@ -107,14 +98,20 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const std::uint64_t size = work.transfer.size;
     work.transfer.direction = direction;
     work.transfer.offset = 0;
-    work.open = 1; // ours, until everything is placed
     ++channel.rdma_open;
     channel.gets_open += read;
+    if (channel.only) { // the caller has seen its room
+        work.open = 0;
+        work.transfer.offset = size;
+        post_piece(channel, work, 0, size, 0, *channel.only);
+        return Status::in_progress;
+    }
+    work.open = 1; // ours, until everything is placed
     const auto give_up = [&] {
         --channel.rdma_open;
         channel.gets_open -= read;
         --channel.epoch_open[work.epoch];
-        if (work.bounce) pool_of(*work.bounce).put(work.bounce);
+        if (work.bounce) work.bounce->pool->put(work.bounce);
         works.put(&work);
         return Status::no_resource;
     };
@@ -129,7 +126,7 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
     if (channel.path_count == 1) return whole();
     if (channel.pulled_count >= Channel::kMaxPulled) return give_up();
     const schedule::Message message{size, read ? schedule::MessageKind::get : schedule::MessageKind::put,
-                                    schedule::TrafficHint::none, services.now()};
+                                    channel.hint, services.now()};
     switch (channel.scheduler->plan(message, plan)) {
     case schedule::Outcome::no_path: return give_up();
     case schedule::Outcome::stripes: {
@@ -195,10 +192,18 @@ void Interface::Impl::pull_due() {
     }
 }
 
+// Of length 0: taken back.
+Status Interface::Impl::nothing_to_do(Work& work) {
+    --work.channel->epoch_open[work.epoch];
+    works.put(&work);
+    return Status::ok;
+}
+
 // -- The calls
 
 namespace {
-void set_pieces(Work& work, const Iov* iov, std::size_t count) {
+// False: no bytes at all.
+bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (!iov[i].length) continue;
@@ -207,6 +212,7 @@ void set_pieces(Work& work, const Iov* iov, std::size_t count) {
         size += iov[i].length;
     }
     work.transfer.size = size;
+    return size != 0;
 }
 } // namespace
 
@@ -216,6 +222,7 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
+    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.small.get();
     if (!bounce) return Status::no_resource;
@@ -237,7 +244,7 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return static_cast<ssize_t>(status);
     }
     // Packing can't be taken back: everything that may fail comes before it.
-    if (channel.pulled_count >= Channel::kMaxPulled || !m.any_path_has_room(channel))
+    if (channel.only ? !channel.only->room() : channel.pulled_count >= Channel::kMaxPulled || !m.any_path_has_room(channel))
         return static_cast<ssize_t>(Status::no_resource);
     Buffer* bounce = m.large.get();
     if (!bounce) return static_cast<ssize_t>(Status::no_resource);
@@ -263,9 +270,9 @@ Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (total_length(iov, count) == 0) return Status::ok;
+    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     Work* work = m.new_work(channel, WorkKind::put, completion);
-    set_pieces(*work, iov, count);
+    if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
     work->keys = rkeys;
     return m.rdma(channel, *work);
@@ -277,9 +284,9 @@ Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (total_length(iov, count) == 0) return Status::ok;
+    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     Work* work = m.new_work(channel, WorkKind::get, completion);
-    set_pieces(*work, iov, count);
+    if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
     work->keys = rkeys;
     return m.rdma(channel, *work);
@@ -291,6 +298,7 @@ Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::s
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
+    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.large.get();
     if (!bounce) return Status::no_resource;

@@ -2,34 +2,41 @@
 
 #include <bit>
 
-#include "uct_mp/channel/adapter.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
 SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, unsigned depth, unsigned inline_limit, bool is_dc)
-    : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), depth_(depth),
-      mask_(std::bit_ceil(depth) - 1), ring_(new Posted[mask_ + 1]) {
+    : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), slots_(depth),
+      depth_(depth), mask_(std::bit_ceil(depth) - 1), ring_(new Posted[mask_ + 1]) {
+    wr_.sg_list = &sge_;
+    wr_.num_sge = 1;
+    wr_.opcode = IBV_WR_SEND;
     if (dc) {
         qp_ex_ = ibv_qp_to_qp_ex(qp.get());
         dv_ = mlx5dv_qp_ex_from_ibv_qp_ex(qp_ex_);
     }
 }
 
-inline bool SendQueue::record(const Posted& posted, unsigned flags) {
-    at(head) = posted;
-    ++head;
-    --adapter->send_credits;
-    unsignaled = flags & IBV_SEND_SIGNALED ? 0 : unsignaled + 1;
-    return true;
+// The request that has just been recorded was not posted.
+bool SendQueue::take_back(const Posted& posted) {
+    Posted& last = at(head - 1);
+    last.bytes -= posted.bytes;
+    if (--last.requests == 0) --head;
+    open_ = nullptr;
+    ++slots_;
+    ++adapter->send_credits;
+    return false;
 }
 
 inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                             const Posted& posted, unsigned flags) {
+    record(posted, flags & IBV_SEND_SIGNALED);
     int error;
-    if (!dc) {
+    if (!dc) [[likely]] {
         ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
         ibv_send_wr* bad;
-        wr.wr_id = next_id();
+        wr.wr_id = id_of(head - 1);
         wr.next = nullptr;
         wr.sg_list = sge;
         wr.num_sge = count;
@@ -41,13 +48,13 @@ inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* 
     } else {
         error = post_dc(to, opcode, sge, count, remote, flags);
     }
-    return error == 0 && record(posted, flags);
+    return error == 0 || take_back(posted);
 }
 
 int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge* sge, int count, RemotePiece remote,
                        unsigned flags) {
     ibv_wr_start(qp_ex_);
-    qp_ex_->wr_id = next_id();
+    qp_ex_->wr_id = id_of(head - 1);
     qp_ex_->wr_flags = flags;
     switch (opcode) {
     case IBV_WR_SEND: ibv_wr_send(qp_ex_); break;
@@ -60,6 +67,33 @@ int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge*
     else
         ibv_wr_set_sge_list(qp_ex_, static_cast<std::size_t>(count), sge);
     return ibv_wr_complete(qp_ex_);
+}
+
+bool SendQueue::atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
+                       const std::uint64_t* swap, const Posted& posted) {
+    record(posted, true);
+    int error;
+    if (!dc) {
+        ibv_send_wr wr{};
+        ibv_send_wr* bad;
+        wr.wr_id = id_of(head - 1);
+        wr.sg_list = &result;
+        wr.num_sge = 1;
+        wr.opcode = swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.atomic = {remote.address, compare_add, swap ? *swap : 0, remote.rkey};
+        error = ibv_post_send(qp.get(), &wr, &bad);
+    } else {
+        ibv_wr_start(qp_ex_);
+        qp_ex_->wr_id = id_of(head - 1);
+        qp_ex_->wr_flags = IBV_SEND_SIGNALED;
+        if (swap) ibv_wr_atomic_cmp_swp(qp_ex_, remote.rkey, remote.address, compare_add, *swap);
+        else ibv_wr_atomic_fetch_add(qp_ex_, remote.rkey, remote.address, compare_add);
+        mlx5dv_wr_set_dc_addr(dv_, to.ah, to.dct_number, to.key);
+        ibv_wr_set_sge(qp_ex_, result.lkey, result.addr, result.length);
+        error = ibv_wr_complete(qp_ex_);
+    }
+    return error == 0 || take_back(posted);
 }
 
 bool SendQueue::send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,

@@ -18,17 +18,19 @@ namespace ucx_mp::channel {
 struct Adapter;
 class Channel;
 
-// One posted work request.
+// One posted work request; or several messages of one channel, path and epoch, of which at most the last asks for a
+// completion.
 struct Posted {
     Channel* channel;
-    Work* work;           // RDMA and zcopy; null: a message that its channel retains, or control
-    std::uint64_t offset; // of the stripe in its work
-    std::uint32_t bytes;  // in the path's account
+    Work* work;           // RDMA and zcopy; null: messages that their channel retains, or control
+    std::uint64_t offset; // of the stripe in its work; messages: bytes of the last one
+    std::uint32_t bytes;  // in the path's account, all together
     std::uint8_t path;
     std::uint8_t epoch;   // see Channel::epochs; kNoEpoch for control
     bool read;            // account: reads, else writes
-    bool timed;           // t_post is set
+    bool timed;           // t_post (of the last one) is set
     Nanos t_post;
+    std::uint32_t requests = 1;
 };
 inline constexpr std::uint8_t kNoEpoch = 0xff;
 
@@ -53,10 +55,16 @@ public:
     static constexpr unsigned kReserve = 4;
     [[nodiscard]] bool room(unsigned n = 1 + kReserve) const;
     [[nodiscard]] bool idle() const { return head == tail; }
-    [[nodiscard]] unsigned outstanding() const { return head - tail; }
+    [[nodiscard]] unsigned outstanding() const { return depth_ - slots_; } // requests
+    [[nodiscard]] unsigned records() const { return head - tail; }
 
     // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
     // an error of the queue pair (see complete.cc), the record has not been made.
+
+    // A message in one piece, copied into the request if it is short enough. What `posted` says of it must agree with its
+    // arguments; it may join the record of the messages before.
+    [[nodiscard]] bool send_whole(const DcAddress& to, std::uint64_t address, std::uint32_t lkey, const Posted& posted,
+                                  bool signaled);
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                                    unsigned flags);
     [[nodiscard]] bool send(const DcAddress& to, ibv_sge* sge, int count, const Posted& posted, unsigned flags);
@@ -64,6 +72,10 @@ public:
                                     const Posted& posted, unsigned flags);
     [[nodiscard]] bool rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                             const Posted& posted, unsigned flags);
+
+    // 64 bit; `result` takes the value before. swap != null: compare and swap, else add.
+    [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
+                              const std::uint64_t* swap, const Posted& posted);
 
     // wr_id: tag, position, and this object's address.
     static constexpr std::uint64_t kTag = 1;
@@ -74,9 +86,13 @@ public:
     static bool is_send(std::uint64_t wr_id) { return wr_id & kTag; }
 
     Posted& at(std::uint32_t position) { return ring_[position & mask_]; }
+    // The oldest record is over: its room is there again.
+    Posted& pop();
+    // Messages to come make a new record.
+    void close() { open_ = nullptr; }
 
-    std::uint32_t head = 0, tail = 0; // posted, reaped; count up for ever
-    std::uint32_t unsignaled = 0;     // at the end of the queue, with no completion of their own to come
+    std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
+    std::uint32_t unsignaled = 0;     // requests at the end of the queue with no completion of their own to come
     Adapter* const adapter;
     const std::uint32_t inline_bytes;
     const bool dc;
@@ -84,19 +100,25 @@ public:
     verbs::QueuePair qp;
 
 private:
-    [[nodiscard]] std::uint64_t next_id() const {
-        return kTag | reinterpret_cast<std::uint64_t>(this) | std::uint64_t{head} << 48;
-    }
-    bool record(const Posted& posted, unsigned flags);
+    // Of the record at `position`.
+    [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
+    void record(const Posted& posted, bool signaled);
+    bool take_back(const Posted& posted);
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);
     int post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge* sge, int count, RemotePiece remote,
                 unsigned flags);
 
+    const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
+    Posted* open_ = nullptr; // the last record, if messages may join it
+    std::uint32_t slots_;    // requests that the queue pair has room for
+    const std::uint32_t depth_, mask_;
+    std::unique_ptr<Posted[]> ring_;
+    // Messages in one piece; the rest of them is the same for all.
+    ibv_sge sge_{};
+    ibv_send_wr wr_{};
     ibv_qp_ex* qp_ex_ = nullptr;
     mlx5dv_qp_ex* dv_ = nullptr;
-    std::uint32_t depth_, mask_;
-    std::unique_ptr<Posted[]> ring_;
 };
 
 } // namespace ucx_mp::channel

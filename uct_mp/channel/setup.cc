@@ -26,8 +26,8 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
     : devices(from), config(with), services(s), events(e), keys(k), handlers(h),
-      small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers, true),
-      large(from, kHeader + with.segment + kExtra, with.max_send_buffers, false) {}
+      small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
+      large(from, kHeader + with.segment + kExtra, with.max_send_buffers) {}
 
 Status Interface::Impl::open(std::string& error) {
     limits.max_iov = pieces_per_request(devices);
@@ -228,6 +228,8 @@ Status Interface::arm() {
 void Interface::hold(Channel& channel, bool held) {
     channel.gates = held ? channel.gates | gate::held : channel.gates & ~gate::held;
 }
+
+void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
 
 Status Interface::want_room(Channel& channel) {
     if (impl_->surely_room(channel)) return Status::busy;
