@@ -97,11 +97,6 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     return Status::in_progress;
 }
 
-void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
-    if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
-        close_epochs(channel);
-}
-
 void Interface::Impl::close_epochs(Channel& channel) {
     for (;;) {
         if (channel.flushes[channel.epoch]) { // it was attached when all epochs were in use

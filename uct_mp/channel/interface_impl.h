@@ -86,6 +86,7 @@ struct Interface::Impl final : connect::Owner {
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
+    Status rdma_by_plan(Channel& channel, Work& work);
     Status nothing_to_do(Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
                     SendQueue& queue);
@@ -94,6 +95,7 @@ struct Interface::Impl final : connect::Owner {
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
+    void finish_unusual(Channel& channel, Work& work);
 
     // -- Atomics: atomic.cc
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
@@ -122,7 +124,8 @@ struct Interface::Impl final : connect::Owner {
     template <bool extended> void handle(Adapter& adapter, const Completed& completed);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
-    void settle(const Posted& posted);
+    void tally(const Posted& posted); // statistics
+    void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     void fail_channel(Channel& channel, Status status);
     void tell_failures();

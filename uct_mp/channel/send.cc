@@ -134,7 +134,7 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
 
     Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0, 1};
     unsigned flags = IBV_SEND_SOLICITED;
-    if (pieces || queue.unsignaled + 1 >= config.signal_interval ||
+    if (pieces || queue.signal_due() ||
         (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
         flags |= IBV_SEND_SIGNALED;
         if (channel.path_count > 1) {
@@ -182,7 +182,7 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
     Subchannel& sub = channel.subs[path];
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
-    if (queue.unsignaled + 1 >= config.signal_interval) flags |= IBV_SEND_SIGNALED;
+    if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
     if (queue.send_inline(sub.dc, &message, kHeader + length, posted, flags)) return true;
     post_refused(channel, queue, posted);
     return false;

@@ -102,7 +102,7 @@ Status Interface::Impl::open_dc(std::string& error) {
             }
             inline_bytes = std::min(inline_bytes, granted);
             dc.initiators.push_back(
-                std::make_unique<SendQueue>(std::move(qp), adapter, config.send_depth, inline_bytes, true));
+                std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
         }
     }
     return Status::ok;
