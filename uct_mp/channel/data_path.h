@@ -15,7 +15,7 @@ namespace ucx_mp::channel {
 inline void SendQueue::record(const Posted& posted, bool signaled) {
     at(head++) = posted;
     open_ = nullptr;
-    unsignaled = signaled ? 0 : unsignaled + 1;
+    quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
     --slots_;
     --adapter->send_credits;
 }
@@ -31,12 +31,13 @@ inline Posted& SendQueue::pop() {
                                                          bool signaled, Nanos t_post) {
     const std::uint32_t bytes = buffer.length;
     Posted* joined = open_;
-    if (joined && joined->channel == &channel && joined->path == path && joined->epoch == channel.epoch) [[likely]] {
+    // A queue pair of mp_rc has one channel and one path.
+    if (joined && joined->epoch == channel.epoch && (!dc || (joined->channel == &channel && joined->path == path))) {
         joined->bytes += bytes;
         ++joined->requests;
         --slots_;
         --adapter->send_credits;
-        ++unsignaled;
+        --quiet_left_;
     } else {
         record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
         joined = open_ = &at(head - 1);
@@ -48,7 +49,7 @@ inline Posted& SendQueue::pop() {
         joined->timed = t_post != 0;
         joined->t_post = t_post;
         open_ = nullptr;
-        unsignaled = 0;
+        quiet_left_ = signal_interval_;
         flags |= IBV_SEND_SIGNALED;
     }
     sge_.addr = buffer.address();
@@ -116,40 +117,72 @@ inline Posted& SendQueue::pop() {
 }
 
 // Number, header, a place among those to be acknowledged.
-[[gnu::always_inline]] inline void Interface::Impl::compose(Channel& channel, const Start& start, Kind kind,
+[[gnu::always_inline]] inline void Interface::Impl::compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind,
                                                             std::uint8_t am_id, std::uint32_t length,
                                                             std::uint8_t flags) {
-    Buffer& buffer = *start.buffer;
     const std::uint32_t sequence = channel.next_sequence++;
     channel.retained[sequence & channel.window_mask] = &buffer;
     channel.ack_sent = channel.expected;
     // A MessageHeader, two words at a time.
     const std::uint64_t words[2] = {channel.header | static_cast<std::uint64_t>(kind) | std::uint64_t{flags} << 8 |
-                                        std::uint64_t{am_id} << 16 | std::uint64_t{start.path} << 24,
+                                        std::uint64_t{am_id} << 16 | std::uint64_t{path} << 24,
                                     std::uint64_t{channel.expected} << 32 | sequence};
     std::memcpy(buffer.data(), words, sizeof(MessageHeader));
     buffer.length = length;
-    buffer.path = start.path;
+    buffer.path = path;
     buffer.trailer = 0;
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind,
-                                                                   std::uint8_t am_id, std::uint32_t length,
-                                                                   std::uint8_t flags) {
+[[gnu::always_inline]] inline void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue,
+                                                               PathIndex path, bool signaled, Nanos t_post) {
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_whole(channel, buffer, path, signaled, t_post)) [[unlikely]]
+        post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+}
+
+inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
+                                            std::uint32_t length, std::uint8_t flags) {
     if (start.fenced) [[unlikely]] return finish_fenced(channel, start, kind, am_id, length, flags);
-    compose(channel, start, kind, am_id, length, flags);
-    SendQueue& queue = *start.queue;
-    bool signaled = queue.signal_due();
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
+    bool signaled = start.queue->signal_due();
     Nanos t_post = 0;
     if (!channel.only) {
         if (length > start.placed) channel.scheduler->place_on(start.path, Direction::write, length - start.placed);
         signaled |= length >= schedule::PathTable::kRateBytes;
         if (signaled) t_post = services.now();
-        channel.subs[start.path].open += queue.dc;
+        channel.subs[start.path].open += start.queue->dc;
     }
-    ++channel.epoch_open[channel.epoch];
-    if (!queue.send_whole(channel, *start.buffer, start.path, signaled, t_post)) [[unlikely]]
-        post_refused(channel, queue, {&channel, nullptr, 0, length, start.path, channel.epoch, false, false, 0, 1});
+    post_whole(channel, *start.buffer, *start.queue, start.path, signaled, t_post);
+}
+
+// An active message; fill(payload) writes it and returns its length, which is at most `size` if that is not 0. Returns
+// the length, or a Status.
+template <class Fill>
+[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                      std::uint32_t size, Fill fill) {
+    SendQueue* const only = channel.only;
+    if (channel.gates || !only) return active_message_anyhow(channel, pool, id, size, fill);
+    if (!channel.window_open() || !only->room()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    buffer->work = nullptr;
+    compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
+    post_whole(channel, *buffer, *only, 0, only->signal_due(), 0);
+    return length;
+}
+
+// The same with a choice of paths, a fence, or not connected.
+template <class Fill>
+[[gnu::noinline]] ssize_t Interface::Impl::active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                 std::uint32_t size, Fill fill) {
+    Start start;
+    if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
+        return static_cast<ssize_t>(status);
+    const std::uint32_t length = fill(start.buffer->data() + kHeader);
+    start.buffer->work = nullptr;
+    finish_message(channel, start, Kind::am, id, kHeader + length, 0);
+    return length;
 }
 
 // -- Completions

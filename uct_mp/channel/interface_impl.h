@@ -72,8 +72,13 @@ struct Interface::Impl final : connect::Owner {
                         std::uint8_t flags);
     // The same for zcopy: the pieces of the buffer's work go behind it.
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
-    void compose(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
+    void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
+    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
+    template <class Fill>
+    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
+    template <class Fill>
+    ssize_t active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                        std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
@@ -168,11 +173,12 @@ struct Interface::Impl final : connect::Owner {
 
     // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
     std::vector<std::unique_ptr<Channel>> channels;
+    std::uint32_t channel_count = 0; // of slots
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
-        if (slot >= channels.size()) return nullptr;
-        Channel* channel = channels[slot].get();
+        if (slot >= channel_count) return nullptr;
+        Channel* channel = channels.data()[slot].get();
         return channel && channel->local_id == id ? channel : nullptr;
     }
     std::unordered_map<std::uint64_t, Channel*> by_uid;

@@ -133,7 +133,7 @@ void Interface::Impl::established(Connection& connection) {
     if (channel.path_count == 1 && config.transport == connect::Transport::rc) {
         channel.only = channel.subs[0].queue[0];
         // Completions teach nothing here: as few as keep the queue from filling.
-        channel.only->signal_interval = std::max(config.signal_interval, std::min(64u, config.send_depth / 4));
+        channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
     }
     channel.gates &= ~gate::not_ready;
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,

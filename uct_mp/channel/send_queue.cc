@@ -10,7 +10,7 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Con
                      bool is_dc)
     : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), slots_(config.send_depth),
       depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth) - 1), ring_(new Posted[mask_ + 1]) {
-    signal_interval = config.signal_interval;
+    set_signal_interval(config.signal_interval);
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
     wr_.opcode = IBV_WR_SEND;

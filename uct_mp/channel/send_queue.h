@@ -67,8 +67,10 @@ public:
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
     [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
-    // The next request asks for a completion, so that a queue never fills with those that don't.
-    [[nodiscard]] bool signal_due() const { return unsignaled + 1 >= signal_interval; }
+    // The next request must ask for a completion, so that a queue never fills with those that don't.
+    [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
+    [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
+    void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n; }
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                                    unsigned flags);
     [[nodiscard]] bool send(const DcAddress& to, ibv_sge* sge, int count, const Posted& posted, unsigned flags);
@@ -96,8 +98,6 @@ public:
     void close() { open_ = nullptr; }
 
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
-    std::uint32_t signal_interval = 1; // every so many messages ask for a completion
-    std::uint32_t unsignaled = 0;     // requests at the end of the queue with no completion of their own to come
     Adapter* const adapter;
     const std::uint32_t inline_bytes;
     const bool dc;
@@ -116,6 +116,8 @@ private:
                 unsigned flags);
 
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
+    std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
+    std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
     Posted* open_ = nullptr; // the last record, if messages may join it
     std::uint32_t slots_;    // requests that the queue pair has room for
     const std::uint32_t depth_, mask_;
