@@ -67,6 +67,7 @@ public:
     std::uint32_t window_mask = 0;
     std::uint32_t window = 0; // while no copies can be retained: 0
     std::uint32_t remote_id = 0;
+    std::uint64_t header = 0; // of every message: protocol version and remote_id, as compose() writes them
     // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
     std::uint8_t path_count = 0;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr unsigned kBatch = Adapter::kPeek;
 
-template <bool extended> unsigned fetch(ibv_cq* queue, Completed* out, unsigned max) {
+template <bool extended> [[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out, unsigned max) {
     unsigned n = 0;
     if constexpr (extended) {
         auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
@@ -39,7 +39,8 @@ template <bool extended> unsigned fetch(ibv_cq* queue, Completed* out, unsigned 
 
 } // namespace
 
-template <bool extended> inline void Interface::Impl::handle(Adapter& adapter, const Completed& c) {
+template <bool extended>
+[[gnu::always_inline]] inline void Interface::Impl::handle(Adapter& adapter, const Completed& c) {
     if (SendQueue::is_send(c.id)) {
         SendQueue& queue = *SendQueue::of(c.id);
         if (c.status != IBV_WC_SUCCESS) [[unlikely]]
@@ -88,38 +89,32 @@ bool Interface::Impl::peek(Adapter& adapter) {
     return adapter.peeked_count != 0;
 }
 
-// What one request meant to its channel; its account is the caller's.
-void Interface::Impl::settle(const Posted& posted) {
-    if (posted.work) {
-        if (--posted.work->open == 0) finish_work(*posted.work);
-    } else if (posted.epoch != kNoEpoch) {
-        epoch_done(*posted.channel, posted.epoch, posted.requests);
-    }
-}
-
 // The completion at `position` also covers the records before it.
 void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
-    const Posted last = queue.at(queue.tail + count - 1);
+    if (queue.at(position).channel->only) { // the queue's only channel
+        for (unsigned i = 0; i < count; ++i) {
+            const Posted& posted = queue.pop();
+            tally(posted);
+            settle(posted);
+        }
+        return;
+    }
+    const Posted last = queue.at(position);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
-        Subchannel& sub = channel.subs[posted.path];
-        sub.bytes[posted.read] += posted.bytes;
-        sub.requests += posted.requests;
-        if (!channel.only) {
-            if (queue.dc) sub.open -= posted.requests;
-            if (&channel == last.channel && posted.path == last.path && posted.read == last.read)
-                settled += posted.bytes;
-            else
-                channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
-        }
+        tally(posted);
+        if (queue.dc) channel.subs[posted.path].open -= posted.requests;
+        if (&channel == last.channel && posted.path == last.path && posted.read == last.read)
+            settled += posted.bytes;
+        else
+            channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
         settle(posted);
     }
     Channel& channel = *last.channel;
-    if (channel.only) return;
     const Direction direction = last.read ? Direction::read : Direction::write;
     if (last.timed) {
         // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).

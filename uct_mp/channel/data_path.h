@@ -15,7 +15,7 @@ namespace ucx_mp::channel {
 inline void SendQueue::record(const Posted& posted, bool signaled) {
     at(head++) = posted;
     open_ = nullptr;
-    unsignaled = signaled ? 0 : unsignaled + 1;
+    quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
     --slots_;
     --adapter->send_credits;
 }
@@ -27,52 +27,76 @@ inline Posted& SendQueue::pop() {
     return posted;
 }
 
-inline bool SendQueue::send_whole(const DcAddress& to, std::uint64_t address, std::uint32_t lkey, const Posted& posted,
-                                  bool signaled) {
+[[gnu::always_inline]] inline bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path,
+                                                         bool signaled, Nanos t_post) {
+    const std::uint32_t bytes = buffer.length;
     Posted* joined = open_;
-    if (joined && joined->channel == posted.channel && joined->path == posted.path && joined->epoch == posted.epoch) {
-        joined->bytes += posted.bytes;
+    // A queue pair of mp_rc has one channel and one path.
+    if (joined && joined->epoch == channel.epoch && (!dc || (joined->channel == &channel && joined->path == path))) {
+        joined->bytes += bytes;
         ++joined->requests;
         --slots_;
         --adapter->send_credits;
-        ++unsignaled;
+        --quiet_left_;
     } else {
-        record(posted, false);
+        record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
         joined = open_ = &at(head - 1);
+        wr_.wr_id = id_of(head - 1);
     }
     unsigned flags = IBV_SEND_SOLICITED;
     if (signaled) {
-        joined->offset = posted.bytes;
-        joined->timed = posted.timed;
-        joined->t_post = posted.t_post;
+        joined->offset = bytes;
+        joined->timed = t_post != 0;
+        joined->t_post = t_post;
         open_ = nullptr;
-        unsignaled = 0;
+        quiet_left_ = signal_interval_;
         flags |= IBV_SEND_SIGNALED;
     }
-    if (posted.bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
-    sge_.addr = address;
-    sge_.length = posted.bytes;
-    sge_.lkey = lkey;
+    sge_.addr = buffer.address();
+    sge_.length = bytes;
+    if (bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
+    else sge_.lkey = buffer.lkey[adapter->index];
+    wr_.send_flags = flags;
+    ibv_send_wr* bad;
+    const int error = dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
+    return error == 0 || take_back(bytes);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                            const Posted& posted, unsigned flags) {
+    record(posted, flags & IBV_SEND_SIGNALED);
     int error;
     if (!dc) [[likely]] {
-        wr_.wr_id = id_of(head - 1);
-        wr_.send_flags = flags;
+        ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
         ibv_send_wr* bad;
-        error = ibv_post_send(qp.get(), &wr_, &bad);
+        wr.wr_id = id_of(head - 1);
+        wr.next = nullptr;
+        wr.sg_list = sge;
+        wr.num_sge = count;
+        wr.opcode = opcode;
+        wr.send_flags = flags;
+        wr.wr.rdma.remote_addr = remote.address;
+        wr.wr.rdma.rkey = remote.rkey;
+        error = ibv_post_send(qp.get(), &wr, &bad);
     } else {
-        error = post_dc(to, IBV_WR_SEND, &sge_, 1, {}, flags);
+        error = post_dc(to, opcode, sge, count, remote, flags);
     }
-    return error == 0 || take_back(posted);
+    return error == 0 || take_back(posted.bytes);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                     const Posted& posted, unsigned flags) {
+    return post(to, opcode, sge, count, remote, posted, flags);
 }
 
 // -- Sending
 
-inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+[[gnu::always_inline]] inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (channel.gates) [[unlikely]] return start_gated(channel, pool, size, start);
     return start_plain(channel, pool, size, start);
 }
 
-inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+[[gnu::always_inline]] inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (!channel.window_open()) [[unlikely]] return Status::no_resource;
     start.fenced = false;
     start.placed = size;
@@ -93,45 +117,99 @@ inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, s
 }
 
 // Number, header, a place among those to be acknowledged.
-inline void Interface::Impl::compose(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
-                                     std::uint32_t length, std::uint8_t flags) {
-    Buffer& buffer = *start.buffer;
+[[gnu::always_inline]] inline void Interface::Impl::compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind,
+                                                            std::uint8_t am_id, std::uint32_t length,
+                                                            std::uint8_t flags) {
     const std::uint32_t sequence = channel.next_sequence++;
     channel.retained[sequence & channel.window_mask] = &buffer;
-    const MessageHeader header{static_cast<std::uint8_t>(kind), kWireVersion,      flags,    am_id,
-                               start.path,                      channel.remote_id, sequence, channel.expected};
-    std::memcpy(buffer.data(), &header, sizeof header);
     channel.ack_sent = channel.expected;
+    // A MessageHeader, two words at a time.
+    const std::uint64_t words[2] = {channel.header | static_cast<std::uint64_t>(kind) | std::uint64_t{flags} << 8 |
+                                        std::uint64_t{am_id} << 16 | std::uint64_t{path} << 24,
+                                    std::uint64_t{channel.expected} << 32 | sequence};
+    std::memcpy(buffer.data(), words, sizeof(MessageHeader));
     buffer.length = length;
-    buffer.path = start.path;
+    buffer.path = path;
     buffer.trailer = 0;
+}
+
+[[gnu::always_inline]] inline void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue,
+                                                               PathIndex path, bool signaled, Nanos t_post) {
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_whole(channel, buffer, path, signaled, t_post)) [[unlikely]]
+        post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
 }
 
 inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                             std::uint32_t length, std::uint8_t flags) {
     if (start.fenced) [[unlikely]] return finish_fenced(channel, start, kind, am_id, length, flags);
-    compose(channel, start, kind, am_id, length, flags);
-    SendQueue& queue = *start.queue;
-    Posted posted{&channel, nullptr, length, length, start.path, channel.epoch, false, false, 0, 1};
-    bool signaled = queue.unsignaled + 1 >= config.signal_interval;
-    const Subchannel& sub = channel.subs[start.path];
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
+    bool signaled = start.queue->signal_due();
+    Nanos t_post = 0;
     if (!channel.only) {
         if (length > start.placed) channel.scheduler->place_on(start.path, Direction::write, length - start.placed);
         signaled |= length >= schedule::PathTable::kRateBytes;
-        if (signaled) {
-            posted.timed = true;
-            posted.t_post = services.now();
-        }
-        if (queue.dc) ++channel.subs[start.path].open;
+        if (signaled) t_post = services.now();
+        channel.subs[start.path].open += start.queue->dc;
     }
-    ++channel.epoch_open[channel.epoch];
-    if (!queue.send_whole(sub.dc, start.buffer->address(), start.buffer->lkey[sub.device], posted, signaled)) [[unlikely]]
-        post_refused(channel, queue, posted);
+    post_whole(channel, *start.buffer, *start.queue, start.path, signaled, t_post);
+}
+
+// An active message; fill(payload) writes it and returns its length, which is at most `size` if that is not 0. Returns
+// the length, or a Status.
+template <class Fill>
+[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                      std::uint32_t size, Fill fill) {
+    SendQueue* const only = channel.only;
+    if (channel.gates || !only) return active_message_anyhow(channel, pool, id, size, fill);
+    if (!channel.window_open() || !only->room()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    buffer->work = nullptr;
+    compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
+    post_whole(channel, *buffer, *only, 0, only->signal_due(), 0);
+    return length;
+}
+
+// The same with a choice of paths, a fence, or not connected.
+template <class Fill>
+[[gnu::noinline]] ssize_t Interface::Impl::active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                 std::uint32_t size, Fill fill) {
+    Start start;
+    if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
+        return static_cast<ssize_t>(status);
+    const std::uint32_t length = fill(start.buffer->data() + kHeader);
+    start.buffer->work = nullptr;
+    finish_message(channel, start, Kind::am, id, kHeader + length, 0);
+    return length;
+}
+
+// -- Completions
+
+[[gnu::always_inline]] inline void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
+    if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
+        close_epochs(channel);
+}
+
+inline void Interface::Impl::tally(const Posted& posted) {
+    Subchannel& sub = posted.channel->subs[posted.path];
+    sub.bytes[posted.read] += posted.bytes;
+    sub.requests += posted.requests;
+}
+
+// What one request meant to its channel; its account is the caller's.
+[[gnu::always_inline]] inline void Interface::Impl::settle(const Posted& posted) {
+    if (posted.work) {
+        if (--posted.work->open == 0) finish_work(*posted.work);
+    } else if (posted.epoch != kNoEpoch) {
+        epoch_done(*posted.channel, posted.epoch, posted.requests);
+    }
 }
 
 // -- Works
 
-inline Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completion* completion) {
+[[gnu::always_inline]] inline Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completion* completion) {
     Work* work = works.get();
     work->next = nullptr;
     work->channel = &channel;
@@ -147,7 +225,7 @@ inline Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completi
 
 // -- Receiving
 
-inline void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
+[[gnu::always_inline]] inline void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
     const std::uint32_t count = ack - channel.acked;
     if (count == 0) return;
     if (count > channel.in_flight()) return; // older than what we know, or nonsense
@@ -163,7 +241,7 @@ inline void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
 }
 
 // True: the buffer may be given back.
-inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes) {
+[[gnu::always_inline]] inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes) {
     const AmHandler& handler = handlers[header.am_id % kAmIds];
     const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
     if (status != Status::in_progress) [[likely]] return true;
@@ -171,7 +249,7 @@ inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* p
     return false;
 }
 
-inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::uint16_t first;

@@ -47,7 +47,7 @@ bool Interface::Impl::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         Subchannel& sub = channel.subs[path];
         SendQueue* queue = sub.queue[0];
-        if (!queue || queue->unsignaled == 0 || queue->failed || (queue->dc && sub.open == 0)) continue;
+        if (!queue || queue->all_signaled() || queue->failed || (queue->dc && sub.open == 0)) continue;
         if (!queue->room(1)) return false;
         const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
         sub.open += queue->dc;
@@ -95,11 +95,6 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     work->next = channel.flushes[closed];
     channel.flushes[closed] = work;
     return Status::in_progress;
-}
-
-void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
-    if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
-        close_epochs(channel);
 }
 
 void Interface::Impl::close_epochs(Channel& channel) {

@@ -72,8 +72,13 @@ struct Interface::Impl final : connect::Owner {
                         std::uint8_t flags);
     // The same for zcopy: the pieces of the buffer's work go behind it.
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
-    void compose(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
+    void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
+    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
+    template <class Fill>
+    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
+    template <class Fill>
+    ssize_t active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                        std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
@@ -86,6 +91,7 @@ struct Interface::Impl final : connect::Owner {
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
+    Status rdma_by_plan(Channel& channel, Work& work);
     Status nothing_to_do(Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
                     SendQueue& queue);
@@ -94,6 +100,7 @@ struct Interface::Impl final : connect::Owner {
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
+    void finish_unusual(Channel& channel, Work& work);
 
     // -- Atomics: atomic.cc
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
@@ -122,7 +129,8 @@ struct Interface::Impl final : connect::Owner {
     template <bool extended> void handle(Adapter& adapter, const Completed& completed);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
-    void settle(const Posted& posted);
+    void tally(const Posted& posted); // statistics
+    void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
@@ -165,11 +173,12 @@ struct Interface::Impl final : connect::Owner {
 
     // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
     std::vector<std::unique_ptr<Channel>> channels;
+    std::uint32_t channel_count = 0; // of slots
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
-        if (slot >= channels.size()) return nullptr;
-        Channel* channel = channels[slot].get();
+        if (slot >= channel_count) return nullptr;
+        Channel* channel = channels.data()[slot].get();
         return channel && channel->local_id == id ? channel : nullptr;
     }
     std::unordered_map<std::uint64_t, Channel*> by_uid;

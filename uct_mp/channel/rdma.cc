@@ -13,26 +13,29 @@ void Interface::Impl::finish_work(Work& work) {
     Channel& channel = *work.channel;
     Completion* const completion = work.completion;
     const Status status = work.status;
-    switch (work.kind) {
-    case WorkKind::get_bcopy:
-        if (!ucx_mp::failed(status))
-            work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
-        [[fallthrough]];
-    case WorkKind::get: --channel.gets_open; --channel.rdma_open; break;
-    case WorkKind::adapter_atomic:
-        if (!ucx_mp::failed(status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
-        --channel.gets_open;
-        [[fallthrough]];
-    case WorkKind::put: --channel.rdma_open; break;
-    case WorkKind::message:
-    case WorkKind::atomic:
-    case WorkKind::flush: break;
+    if (work.kind <= WorkKind::get) [[likely]] {
+        --channel.rdma_open;
+        channel.gets_open -= work.kind == WorkKind::get;
+    } else {
+        finish_unusual(channel, work);
     }
     if (work.bounce) work.bounce->pool->put(work.bounce);
     const std::uint8_t epoch = work.epoch;
     works.put(&work);
     if (completion) complete(completion, status);
     epoch_done(channel, epoch);
+}
+
+void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
+    if (work.kind == WorkKind::get_bcopy) {
+        if (!ucx_mp::failed(work.status)) work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
+    } else if (work.kind == WorkKind::adapter_atomic) {
+        if (!ucx_mp::failed(work.status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
+    } else {
+        return;
+    }
+    --channel.gets_open;
+    --channel.rdma_open;
 }
 
 Status Interface::Impl::pass_gate_rdma(Channel& channel) {
@@ -43,23 +46,18 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
     return clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
-// Posts [offset, offset + length) of the work; the account has it already. False: the queue is full, or broken.
-bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
-                                  PathIndex path) {
-    SendQueue* queue = queue_for(channel, path, work.kind == WorkKind::put ? Direction::write : Direction::read);
-    if (!queue || !queue->room()) return false;
-    post_piece(channel, work, offset, length, path, *queue);
-    return true;
-}
-
-// The same where the queue is known to have room.
-inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
+// Posts [offset, offset + length) of the work; the account has it already, the queue has room.
+[[gnu::always_inline]] inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
                                         PathIndex path, SendQueue& queue) {
     const bool read = work.kind != WorkKind::put;
     Subchannel& sub = channel.subs[path];
     ibv_sge sge[kMaxIov];
     int count = 0;
     std::uint64_t skip = offset, left = length;
+    if (work.pieces == 1) [[likely]] {
+        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length), work.local[0].lkey[sub.device]};
+        left = 0;
+    }
     for (unsigned i = 0; i < work.pieces && left; ++i) {
         const LocalPiece& piece = work.local[i];
         if (skip >= piece.length) {
@@ -91,21 +89,33 @@ inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint6
     }
 }
 
+// The same where the queue may be full. False: the queue is full, or broken.
+bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
+                                  PathIndex path) {
+    SendQueue* queue = queue_for(channel, path, work.kind == WorkKind::put ? Direction::write : Direction::read);
+    if (!queue || !queue->room()) return false;
+    post_piece(channel, work, offset, length, path, *queue);
+    return true;
+}
+
 // `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
-Status Interface::Impl::rdma(Channel& channel, Work& work) {
+[[gnu::always_inline]] inline Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
-    const Direction direction = read ? Direction::read : Direction::write;
-    const std::uint64_t size = work.transfer.size;
-    work.transfer.direction = direction;
+    work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
     ++channel.rdma_open;
     channel.gets_open += read;
-    if (channel.only) { // the caller has seen its room
-        work.open = 0;
-        work.transfer.offset = size;
-        post_piece(channel, work, 0, size, 0, *channel.only);
-        return Status::in_progress;
-    }
+    if (!channel.only) return rdma_by_plan(channel, work);
+    work.open = 0;
+    work.transfer.offset = work.transfer.size;
+    post_piece(channel, work, 0, work.transfer.size, 0, *channel.only); // the caller has seen that there is room
+    return Status::in_progress;
+}
+
+Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
+    const bool read = work.kind != WorkKind::put;
+    const Direction direction = work.transfer.direction;
+    const std::uint64_t size = work.transfer.size;
     work.open = 1; // ours, until everything is placed
     const auto give_up = [&] {
         --channel.rdma_open;

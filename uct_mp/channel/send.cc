@@ -86,14 +86,14 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
 
 void Interface::Impl::finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
     if (start.fenced) [[unlikely]] return finish_fenced(channel, start, Kind::am, am_id, length, flag::ack_request);
-    compose(channel, start, Kind::am, am_id, length, flag::ack_request);
+    compose(channel, *start.buffer, start.path, Kind::am, am_id, length, flag::ack_request);
     post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
 }
 
 void Interface::Impl::finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                     std::uint32_t length, std::uint8_t flags) {
     // Acknowledged soon: fences in flight are few.
-    compose(channel, start, kind, am_id, length, flags | flag::fenced | flag::ack_request);
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags | flag::fenced | flag::ack_request);
     append_trailer(channel, *start.buffer, channel.next_sequence - 1);
     post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
 }
@@ -134,7 +134,7 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
 
     Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0, 1};
     unsigned flags = IBV_SEND_SOLICITED;
-    if (pieces || queue.unsignaled + 1 >= config.signal_interval ||
+    if (pieces || queue.signal_due() ||
         (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
         flags |= IBV_SEND_SIGNALED;
         if (channel.path_count > 1) {
@@ -182,7 +182,7 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
     Subchannel& sub = channel.subs[path];
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
-    if (queue.unsignaled + 1 >= config.signal_interval) flags |= IBV_SEND_SIGNALED;
+    if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
     if (queue.send_inline(sub.dc, &message, kHeader + length, posted, flags)) return true;
     post_refused(channel, queue, posted);
     return false;
@@ -225,46 +225,37 @@ void Interface::Impl::send_due_acks() {
 
 // -- The calls
 
+namespace {
+constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
+} // namespace
+
 Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length) {
-    Impl& m = *impl_;
-    const std::uint32_t size = kHeader + sizeof header + length;
-    Impl::Start start;
-    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
-    std::byte* data = start.buffer->data() + kHeader;
-    std::memcpy(data, &header, sizeof header);
-    std::memcpy(data + sizeof header, payload, length);
-    start.buffer->work = nullptr;
-    m.finish_message(channel, start, Kind::am, id, size, 0);
-    return Status::ok;
+    return status_of(impl_->active_message(channel, impl_->small, id, sizeof header + length, [=](std::byte* to) {
+        std::memcpy(to, &header, sizeof header);
+        if (length) std::memcpy(to + sizeof header, payload, length);
+        return static_cast<std::uint32_t>(sizeof header + length);
+    }));
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
-    Impl& m = *impl_;
-    const auto size = static_cast<std::uint32_t>(kHeader + total_length(iov, count));
-    Impl::Start start;
-    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
-    std::byte* data = start.buffer->data() + kHeader;
-    for (std::size_t i = 0; i < count; ++i) {
-        std::memcpy(data, iov[i].buffer, iov[i].length);
-        data += iov[i].length;
-    }
-    start.buffer->work = nullptr;
-    m.finish_message(channel, start, Kind::am, id, size, 0);
-    return Status::ok;
+    const auto size = static_cast<std::uint32_t>(total_length(iov, count));
+    return status_of(impl_->active_message(channel, impl_->small, id, size, [=](std::byte* to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            std::memcpy(to, iov[i].buffer, iov[i].length);
+            to += iov[i].length;
+        }
+        return size;
+    }));
 }
 
 ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
-    Impl& m = *impl_;
-    Impl::Start start;
     // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
-    if (const Status status = m.start_message(channel, m.large, 0, start); status != Status::ok)
-        return static_cast<ssize_t>(status);
-    const std::size_t length = pack(start.buffer->data() + kHeader, arg);
-    assert(length <= m.limits.max_bcopy);
-    start.buffer->work = nullptr;
-    m.finish_message(channel, start, Kind::am, id, static_cast<std::uint32_t>(kHeader + length), 0);
-    return static_cast<ssize_t>(length);
+    return impl_->active_message(channel, impl_->large, id, 0, [=, this](std::byte* to) {
+        const std::size_t length = pack(to, arg);
+        assert(length <= impl_->limits.max_bcopy);
+        return static_cast<std::uint32_t>(length);
+    });
 }
 
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,

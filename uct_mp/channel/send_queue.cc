@@ -6,9 +6,11 @@
 
 namespace ucx_mp::channel {
 
-SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, unsigned depth, unsigned inline_limit, bool is_dc)
-    : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), slots_(depth),
-      depth_(depth), mask_(std::bit_ceil(depth) - 1), ring_(new Posted[mask_ + 1]) {
+SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Config& config, unsigned inline_limit,
+                     bool is_dc)
+    : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), slots_(config.send_depth),
+      depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth) - 1), ring_(new Posted[mask_ + 1]) {
+    set_signal_interval(config.signal_interval);
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
     wr_.opcode = IBV_WR_SEND;
@@ -19,9 +21,9 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, unsigned 
 }
 
 // The request that has just been recorded was not posted.
-bool SendQueue::take_back(const Posted& posted) {
+bool SendQueue::take_back(std::uint32_t bytes) {
     Posted& last = at(head - 1);
-    last.bytes -= posted.bytes;
+    last.bytes -= bytes;
     if (--last.requests == 0) --head;
     open_ = nullptr;
     ++slots_;
@@ -29,26 +31,8 @@ bool SendQueue::take_back(const Posted& posted) {
     return false;
 }
 
-inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
-                            const Posted& posted, unsigned flags) {
-    record(posted, flags & IBV_SEND_SIGNALED);
-    int error;
-    if (!dc) [[likely]] {
-        ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
-        ibv_send_wr* bad;
-        wr.wr_id = id_of(head - 1);
-        wr.next = nullptr;
-        wr.sg_list = sge;
-        wr.num_sge = count;
-        wr.opcode = opcode;
-        wr.send_flags = flags;
-        wr.wr.rdma.remote_addr = remote.address;
-        wr.wr.rdma.rkey = remote.rkey;
-        error = ibv_post_send(qp.get(), &wr, &bad);
-    } else {
-        error = post_dc(to, opcode, sge, count, remote, flags);
-    }
-    return error == 0 || take_back(posted);
+int SendQueue::post_whole_dc(const Channel& channel, PathIndex path) {
+    return post_dc(channel.subs[path].dc, IBV_WR_SEND, &sge_, 1, {}, wr_.send_flags);
 }
 
 int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge* sge, int count, RemotePiece remote,
@@ -93,7 +77,7 @@ bool SendQueue::atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, 
         ibv_wr_set_sge(qp_ex_, result.lkey, result.addr, result.length);
         error = ibv_wr_complete(qp_ex_);
     }
-    return error == 0 || take_back(posted);
+    return error == 0 || take_back(posted.bytes);
 }
 
 bool SendQueue::send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
@@ -110,11 +94,6 @@ bool SendQueue::write_inline(const DcAddress& to, const void* data, std::uint32_
                              const Posted& posted, unsigned flags) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(data), length, 0};
     return post(to, IBV_WR_RDMA_WRITE, &sge, length ? 1 : 0, remote, posted, flags | IBV_SEND_INLINE);
-}
-
-bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
-                     const Posted& posted, unsigned flags) {
-    return post(to, opcode, sge, count, remote, posted, flags);
 }
 
 } // namespace ucx_mp::channel

@@ -11,12 +11,15 @@
 
 #include "uct_mp/channel/buffer.h"
 #include "uct_mp/host/services.h"
+#include "uct_mp/schedule/path_state.h"
 #include "uct_mp/verbs/handle.h"
 
 namespace ucx_mp::channel {
 
 struct Adapter;
+struct Config;
 class Channel;
+using schedule::PathIndex;
 
 // One posted work request; or several messages of one channel, path and epoch, of which at most the last asks for a
 // completion.
@@ -48,7 +51,7 @@ struct RemotePiece {
 
 class SendQueue {
 public:
-    SendQueue(verbs::QueuePair qp, Adapter& adapter, unsigned depth, unsigned inline_bytes, bool dc);
+    SendQueue(verbs::QueuePair qp, Adapter& adapter, const Config& config, unsigned inline_bytes, bool dc);
     SendQueue(const SendQueue&) = delete;
 
     // Requests that fit now; `reserve` keeps some for acknowledgments and markers.
@@ -61,10 +64,13 @@ public:
     // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
     // an error of the queue pair (see complete.cc), the record has not been made.
 
-    // A message in one piece, copied into the request if it is short enough. What `posted` says of it must agree with its
-    // arguments; it may join the record of the messages before.
-    [[nodiscard]] bool send_whole(const DcAddress& to, std::uint64_t address, std::uint32_t lkey, const Posted& posted,
-                                  bool signaled);
+    // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
+    // messages before. t_post: 0, or the time, if it is signaled.
+    [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
+    // The next request must ask for a completion, so that a queue never fills with those that don't.
+    [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
+    [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
+    void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n; }
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                                    unsigned flags);
     [[nodiscard]] bool send(const DcAddress& to, ibv_sge* sge, int count, const Posted& posted, unsigned flags);
@@ -92,7 +98,6 @@ public:
     void close() { open_ = nullptr; }
 
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
-    std::uint32_t unsignaled = 0;     // requests at the end of the queue with no completion of their own to come
     Adapter* const adapter;
     const std::uint32_t inline_bytes;
     const bool dc;
@@ -103,13 +108,16 @@ private:
     // Of the record at `position`.
     [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
     void record(const Posted& posted, bool signaled);
-    bool take_back(const Posted& posted);
+    bool take_back(std::uint32_t bytes);
+    int post_whole_dc(const Channel& channel, PathIndex path);
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);
     int post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge* sge, int count, RemotePiece remote,
                 unsigned flags);
 
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
+    std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
+    std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
     Posted* open_ = nullptr; // the last record, if messages may join it
     std::uint32_t slots_;    // requests that the queue pair has room for
     const std::uint32_t depth_, mask_;

@@ -102,7 +102,7 @@ Status Interface::Impl::open_dc(std::string& error) {
             }
             inline_bytes = std::min(inline_bytes, granted);
             dc.initiators.push_back(
-                std::make_unique<SendQueue>(std::move(qp), adapter, config.send_depth, inline_bytes, true));
+                std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
         }
     }
     return Status::ok;
@@ -120,6 +120,7 @@ Channel* Interface::Impl::make_channel(std::uint64_t uid) {
     while (slot < channels.size() && channels[slot]) ++slot;
     if (slot > kSlotMask) return nullptr;
     if (slot == channels.size()) channels.emplace_back();
+    channel_count = static_cast<std::uint32_t>(channels.size());
     channels[slot] = std::make_unique<Channel>();
     Channel& channel = *channels[slot];
     // The generation differs from run to run: a stranger's message does not match by chance of both being young.
