@@ -80,6 +80,8 @@ public:
 
     // -- Receiving, hot
     std::uint32_t expected = 0;   // next number to deliver
+    std::uint32_t ack_after = 1;  // deliveries after which an acknowledgment is owed
+    std::uint32_t ack_until = 0;  // ... and the number up to which the peer waits for each
     std::uint32_t ack_sent = 0;   // the last one that we told
     std::uint32_t early_count = 0;
     bool ack_due = false; // in the interface's list

@@ -264,7 +264,7 @@ inline void Interface::Impl::tally(const Posted& posted) {
     if (header.ack != channel.acked) take_ack(channel, header.ack);
     if (first & ~kPlainMask) owe_ack(channel, true);
     if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
-    if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+    if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
     if (channel.early_count) [[unlikely]] drain_early(channel);
 }
 
