@@ -12,7 +12,7 @@ namespace ucx_mp::channel {
 
 // -- Queue pairs
 
-inline void SendQueue::record(const Posted& posted, bool signaled) {
+[[gnu::always_inline]] inline void SendQueue::record(const Posted& posted, bool signaled) {
     at(head++) = posted;
     open_ = nullptr;
     quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
@@ -20,7 +20,7 @@ inline void SendQueue::record(const Posted& posted, bool signaled) {
     --adapter->send_credits;
 }
 
-inline Posted& SendQueue::pop() {
+[[gnu::always_inline]] inline Posted& SendQueue::pop() {
     Posted& posted = at(tail++);
     slots_ += posted.requests;
     adapter->send_credits += posted.requests;
@@ -62,25 +62,26 @@ inline Posted& SendQueue::pop() {
     return error == 0 || take_back(bytes);
 }
 
-[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
-                            const Posted& posted, unsigned flags) {
+// The request of the last record.
+[[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                                                     unsigned flags) {
+    ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
+    ibv_send_wr* bad;
+    wr.wr_id = id_of(head - 1);
+    wr.next = nullptr;
+    wr.sg_list = sge;
+    wr.num_sge = count;
+    wr.opcode = opcode;
+    wr.send_flags = flags;
+    wr.wr.rdma.remote_addr = remote.address;
+    wr.wr.rdma.rkey = remote.rkey;
+    return ibv_post_send(qp.get(), &wr, &bad);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
+                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
     record(posted, flags & IBV_SEND_SIGNALED);
-    int error;
-    if (!dc) [[likely]] {
-        ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
-        ibv_send_wr* bad;
-        wr.wr_id = id_of(head - 1);
-        wr.next = nullptr;
-        wr.sg_list = sge;
-        wr.num_sge = count;
-        wr.opcode = opcode;
-        wr.send_flags = flags;
-        wr.wr.rdma.remote_addr = remote.address;
-        wr.wr.rdma.rkey = remote.rkey;
-        error = ibv_post_send(qp.get(), &wr, &bad);
-    } else {
-        error = post_dc(to, opcode, sge, count, remote, flags);
-    }
+    const int error = dc ? post_dc(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
     return error == 0 || take_back(posted.bytes);
 }
 
@@ -192,7 +193,7 @@ template <class Fill>
         close_epochs(channel);
 }
 
-inline void Interface::Impl::tally(const Posted& posted) {
+[[gnu::always_inline]] inline void Interface::Impl::tally(const Posted& posted) {
     Subchannel& sub = posted.channel->subs[posted.path];
     sub.bytes[posted.read] += posted.bytes;
     sub.requests += posted.requests;

@@ -91,6 +91,9 @@ struct Interface::Impl final : connect::Owner {
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
+    template <bool read>
+    Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
+                     const verbs::RemoteKeys& rkeys, Completion* completion);
     Status rdma_by_plan(Channel& channel, Work& work);
     Status nothing_to_do(Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
@@ -126,7 +129,10 @@ struct Interface::Impl final : connect::Owner {
     // -- Completions: complete.cc
     unsigned poll(Adapter& adapter);
     template <bool extended> unsigned poll_queue(Adapter& adapter);
-    template <bool extended> void handle(Adapter& adapter, const Completed& completed);
+    void handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint64_t ticks,
+                std::uint32_t vendor_error);
+    unsigned handle_peeked(Adapter& adapter);
+    void reap_sole(SendQueue& queue, std::uint16_t position);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
     void tally(const Posted& posted); // statistics

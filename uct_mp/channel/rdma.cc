@@ -99,7 +99,7 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
 }
 
 // `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
-[[gnu::always_inline]] inline Status Interface::Impl::rdma(Channel& channel, Work& work) {
+Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
@@ -109,6 +109,49 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
     work.open = 0;
     work.transfer.offset = work.transfer.size;
     post_piece(channel, work, 0, work.transfer.size, 0, *channel.only); // the caller has seen that there is room
+    return Status::in_progress;
+}
+
+// The usual zcopy operation where there is one path: everything in one go.
+template <bool read>
+[[gnu::always_inline]] inline Status Interface::Impl::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
+                                                                std::size_t count, std::uint64_t remote,
+                                                                const verbs::RemoteKeys& rkeys, Completion* completion) {
+    if (!queue.room()) [[unlikely]] return Status::no_resource;
+    Work& work = *new_work(channel, read ? WorkKind::get : WorkKind::put, completion);
+    const unsigned device = queue.adapter->index;
+    ibv_sge sge[kMaxIov];
+    std::uint64_t size = 0;
+    int pieces = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto address = reinterpret_cast<std::uint64_t>(iov[i].buffer);
+        const std::uint64_t length = iov[i].length;
+        if (length == 0) [[unlikely]] continue;
+        const std::uint32_t* const lkey = iov[i].memory->lkey.data();
+        sge[pieces] = {address, static_cast<std::uint32_t>(length), lkey[device]};
+        work.local[pieces++] = {address, length, lkey};
+        size += length;
+    }
+    if (size == 0) [[unlikely]] return nothing_to_do(work);
+    work.pieces = static_cast<std::uint8_t>(pieces);
+    work.transfer = {size, read ? Direction::read : Direction::write, size};
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 1;
+    ++channel.rdma_open;
+    Subchannel& sub = channel.subs[0];
+    if constexpr (read) ++channel.gets_open;
+    else ++sub.puts;
+    const Posted posted{&channel, &work, 0, static_cast<std::uint32_t>(size), 0, kNoEpoch, read, false, 0, 1};
+    queue.record(posted, true);
+    const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
+                                                                             : IBV_SEND_SIGNALED;
+    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces,
+                      {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
+        queue.take_back(static_cast<std::uint32_t>(size));
+        work.status = Status::io_error;
+        post_refused(channel, queue, Posted(posted));
+    }
     return Status::in_progress;
 }
 
@@ -280,7 +323,7 @@ Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
+    if (channel.only) return m.rdma_sole<false>(channel, *channel.only, iov, count, remote, rkeys, completion);
     Work* work = m.new_work(channel, WorkKind::put, completion);
     if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
@@ -294,7 +337,7 @@ Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
+    if (channel.only) return m.rdma_sole<true>(channel, *channel.only, iov, count, remote, rkeys, completion);
     Work* work = m.new_work(channel, WorkKind::get, completion);
     if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;

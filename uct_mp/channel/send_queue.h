@@ -70,6 +70,9 @@ public:
     // The next request must ask for a completion, so that a queue never fills with those that don't.
     [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
+    // The queue pair of the only path to a peer (Channel::only).
+    [[nodiscard]] bool sole() const { return sole_; }
+    void set_sole(bool sole) { sole_ = sole; }
     void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n; }
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                                    unsigned flags);
@@ -78,6 +81,11 @@ public:
                                     const Posted& posted, unsigned flags);
     [[nodiscard]] bool rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                             const Posted& posted, unsigned flags);
+
+    // The parts of rdma() for mp_rc, for who has what belongs into the record at hand.
+    void record(const Posted& posted, bool signaled);
+    [[nodiscard]] int post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
+    bool take_back(std::uint32_t bytes); // false
 
     // 64 bit; `result` takes the value before. swap != null: compare and swap, else add.
     [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
@@ -107,8 +115,6 @@ public:
 private:
     // Of the record at `position`.
     [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
-    void record(const Posted& posted, bool signaled);
-    bool take_back(std::uint32_t bytes);
     int post_whole_dc(const Channel& channel, PathIndex path);
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);
@@ -118,6 +124,7 @@ private:
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
     std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
+    bool sole_ = false;
     Posted* open_ = nullptr; // the last record, if messages may join it
     std::uint32_t slots_;    // requests that the queue pair has room for
     const std::uint32_t depth_, mask_;
