@@ -62,7 +62,7 @@ private:
 };
 
 inline bool SendQueue::room(unsigned n) const {
-    return slots_ >= n && adapter->send_credits >= n && !failed;
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;
 }
 
 } // namespace ucx_mp::channel

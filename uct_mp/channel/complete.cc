@@ -150,8 +150,8 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) return;
     Channel& culprit = *queue.at(queue.tail + count - 1).channel;
-    if (!queue.failed) {
-        queue.failed = true;
+    if (!queue.failed()) {
+        queue.fail();
         if (!(culprit.gates & gate::failed))
             services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
                          queue.at(queue.tail + count - 1).path, culprit.connection.peer.uid, ibv_wc_status_str(status),
@@ -187,7 +187,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
-            if (own && !own->failed && verbs::to_error(own->qp.get()) == 0) own->failed = true;
+            if (own && !own->failed() && verbs::to_error(own->qp.get()) == 0) own->fail();
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
         if (Work* work = buffer->work) {

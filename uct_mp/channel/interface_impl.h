@@ -74,11 +74,12 @@ struct Interface::Impl final : connect::Owner {
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
     void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
+    template <Fits, Shared>
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
-    template <class Fill>
-    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
-    template <class Fill>
-    ssize_t active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
+    template <Fits, class Fill>
+    ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
+    template <Fits, class Fill>
+    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                        std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
@@ -103,6 +104,7 @@ struct Interface::Impl final : connect::Owner {
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
+    void finish(Work& work);      // the same, inline
     void finish_unusual(Channel& channel, Work& work);
 
     // -- Atomics: atomic.cc

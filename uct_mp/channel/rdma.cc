@@ -8,23 +8,7 @@
 
 namespace ucx_mp::channel {
 
-// May call the user, who may call us.
-void Interface::Impl::finish_work(Work& work) {
-    Channel& channel = *work.channel;
-    Completion* const completion = work.completion;
-    const Status status = work.status;
-    if (work.kind <= WorkKind::get) [[likely]] {
-        --channel.rdma_open;
-        channel.gets_open -= work.kind == WorkKind::get;
-    } else {
-        finish_unusual(channel, work);
-    }
-    if (work.bounce) work.bounce->pool->put(work.bounce);
-    const std::uint8_t epoch = work.epoch;
-    works.put(&work);
-    if (completion) complete(completion, status);
-    epoch_done(channel, epoch);
-}
+void Interface::Impl::finish_work(Work& work) { finish(work); }
 
 void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
     if (work.kind == WorkKind::get_bcopy) {
@@ -142,15 +126,14 @@ template <bool read>
     Subchannel& sub = channel.subs[0];
     if constexpr (read) ++channel.gets_open;
     else ++sub.puts;
-    const Posted posted{&channel, &work, 0, static_cast<std::uint32_t>(size), 0, kNoEpoch, read, false, 0, 1};
-    queue.record(posted, true);
+    queue.record({&channel, &work, 0, static_cast<std::uint32_t>(size), 0, kNoEpoch, read, false, 0, 1}, true);
     const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
                                                                              : IBV_SEND_SIGNALED;
     if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces,
                       {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
         queue.take_back(static_cast<std::uint32_t>(size));
         work.status = Status::io_error;
-        post_refused(channel, queue, Posted(posted));
+        post_refused(channel, queue, {&channel, &work, 0, 0, 0, kNoEpoch, read, false, 0, 1});
     }
     return Status::in_progress;
 }
@@ -271,7 +254,7 @@ bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
 
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
@@ -292,7 +275,7 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
 
 ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
                              const verbs::RemoteKeys& rkeys) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return static_cast<ssize_t>(status);
     }
@@ -319,7 +302,7 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
 
 Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
@@ -333,7 +316,7 @@ Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
 
 Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
@@ -347,7 +330,7 @@ Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
 
 Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }

@@ -49,6 +49,10 @@ struct RemotePiece {
     std::uint32_t rkey;
 };
 
+// What a caller knows at compile time.
+enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
+enum class Shared : bool { maybe, no }; // the queue pair is that of one channel and path (mp_rc)
+
 class SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const Config& config, unsigned inline_bytes, bool dc);
@@ -58,7 +62,9 @@ public:
     static constexpr unsigned kReserve = 4;
     [[nodiscard]] bool room(unsigned n = 1 + kReserve) const;
     [[nodiscard]] bool idle() const { return head == tail; }
-    [[nodiscard]] unsigned outstanding() const { return depth_ - slots_; } // requests
+    [[nodiscard]] unsigned outstanding() const { // requests
+        return static_cast<unsigned>(static_cast<std::int32_t>(depth_) - slots_ - (failed() ? kFailed : 0));
+    }
     [[nodiscard]] unsigned records() const { return head - tail; }
 
     // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
@@ -66,6 +72,7 @@ public:
 
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
+    template <Fits, Shared>
     [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
     [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
@@ -109,7 +116,11 @@ public:
     Adapter* const adapter;
     const std::uint32_t inline_bytes;
     const bool dc;
-    bool failed = false; // in the error state: nothing may be posted
+    // In the error state: nothing may be posted.
+    [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
+    void fail() {
+        if (!failed()) slots_ -= kFailed;
+    }
     verbs::QueuePair qp;
 
 private:
@@ -126,7 +137,8 @@ private:
     std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
     bool sole_ = false;
     Posted* open_ = nullptr; // the last record, if messages may join it
-    std::uint32_t slots_;    // requests that the queue pair has room for
+    static constexpr std::int32_t kFailed = 1 << 24;
+    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
     // Messages in one piece; the rest of them is the same for all.

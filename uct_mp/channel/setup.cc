@@ -127,6 +127,7 @@ Channel* Interface::Impl::make_channel(std::uint64_t uid) {
     channel_count = static_cast<std::uint32_t>(channels.size());
     channels[slot] = std::make_unique<Channel>();
     Channel& channel = *channels[slot];
+    channel.impl = this;
     // The generation differs from run to run: a stranger's message does not match by chance of both being young.
     const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
     channel.local_id = static_cast<std::uint32_t>(slot) | generation << kSlotBits;
