@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/send_queue.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
@@ -126,6 +127,7 @@ public:
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
     // -- Who
+    Interface::Impl* impl = nullptr; // whose it is
     connect::Connection connection;
     std::uint32_t local_id = 0;
     unsigned references = 0;
