@@ -17,8 +17,6 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 SKIPPED = 77  # exit code that ctest shows as "Skipped"
 TAIL = 60     # lines of each program's output that a failure shows
 
-MP_LIBRARY = "lib/libuct_mp.so"  # of a build; Session.start makes it absolute in LD_PRELOAD
-
 # The modelled ones by file name in config/fabrics. A case's n-th program or rank runs on the fabric's n-th place: on
 # four-path the places alternate between the two pairs of leaf switches, or no spine would ever be used.
 FABRICS = {
@@ -159,15 +157,6 @@ class Session:
         """The node of the n-th program."""
         return FABRICS[self.fabric][1]
 
-    def environment(self, extra):
-        """What a program sees: `extra`, where the transport's library is named as in MP_LIBRARY."""
-        env = clean_environment(extra)
-        if env.get("LD_PRELOAD") == MP_LIBRARY:
-            env["LD_PRELOAD"] = os.path.join(self.build, MP_LIBRARY)
-            if not os.path.exists(env["LD_PRELOAD"]):
-                raise Skip(f"the build has no {MP_LIBRARY} (cmake said why)")
-        return env
-
     def wrap(self, argv, node=None):
         """The command line that runs `argv` in this session."""
         if self.build is None:
@@ -178,7 +167,9 @@ class Session:
         return [self.softhca, "run", "--session", self.name, *fabric, *where, "--", *argv]
 
     def start(self, argv, node=None, env=None, stdin=subprocess.DEVNULL):
-        program = Program(self.wrap(argv, node), self.folder, self.environment(env), stdin)
+        """`env`: a dictionary, or a function that gets the session and returns one (see preloaded)."""
+        env = clean_environment(env(self) if callable(env) else env)
+        program = Program(self.wrap(argv, node), self.folder, env, stdin)
         self.programs.append(program)
         return program
 
@@ -257,6 +248,16 @@ class Session:
                 return
             check(time.monotonic() < end, "the session left behind: " + ", ".join(found))
             time.sleep(0.05)
+
+
+def preloaded(tls, **more):
+    """The environment in which UCX has our transport: UCX_TLS is `tls`, and what else is given."""
+    def env(session):
+        library = os.path.join(session.build, "lib", "libuct_mp.so")
+        if not os.path.exists(library):
+            raise Skip("libuct_mp.so is not built: UCX's source is missing (cmake/install-deps)")
+        return {"LD_PRELOAD": library, "UCX_TLS": tls, "UCX_LOG_LEVEL": "warn", **more}
+    return env
 
 
 class Case:

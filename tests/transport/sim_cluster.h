@@ -14,6 +14,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/world.h"
@@ -152,7 +153,10 @@ public:
         : world(fabric, options) {
         config.control_interval = 1;
         if (config.completion_depth > 1024) config.completion_depth = 1024;
-        for (unsigned i = 0; i < nodes; ++i) nodes_.push_back(std::make_unique<Node>(world, i, config));
+        for (unsigned i = 0; i < nodes; ++i) {
+            config.seed = options.seed * 1'000'003 + i + 1;
+            nodes_.push_back(std::make_unique<Node>(world, i, config));
+        }
     }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }

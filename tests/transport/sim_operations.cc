@@ -271,6 +271,34 @@ BOOST_DATA_TEST_CASE(atomics, boost::unit_test::data::make(kCases), c) {
     BOOST_TEST(cluster.node(2).services().errors == 1u);
 }
 
+BOOST_DATA_TEST_CASE(atomics_by_the_adapter, boost::unit_test::data::make(kCases), c) {
+    channel::Config config = config_of(c);
+    config.atomics = channel::AtomicsMode::adapter;
+    Cluster cluster(c.fabric, 2, config);
+    auto target = cluster.node(1).memory(4096);
+    auto* counter = reinterpret_cast<std::uint64_t*>(target.data);
+    *counter = 0;
+    auto& iface = cluster.node(0).iface();
+    Channel& to = cluster.channel(0, 1);
+    for (unsigned round = 0; round < 20; ++round) {
+        DO(cluster, iface.atomic_post(to, AtomicOp::add, 8, 5, target.address(), target.keys));
+        std::uint64_t before = 77;
+        Done done;
+        DO(cluster, iface.fence(to));
+        DO(cluster, iface.atomic_fetch(to, AtomicOp::add, 8, 1, 0, &before, target.address(), target.keys, &done));
+        BOOST_REQUIRE(cluster.until([&] { return done.done; }));
+        BOOST_TEST(before == round * 6 + 5);
+    }
+    std::uint64_t result = 0;
+    Done swapped;
+    DO(cluster, iface.atomic_fetch(to, AtomicOp::compare_swap, 8, 9, 120, &result, target.address(), target.keys, &swapped));
+    BOOST_REQUIRE(cluster.until([&] { return swapped.done; }));
+    BOOST_TEST(result == 120u);
+    BOOST_TEST(*counter == 9u);
+    BOOST_TEST((iface.atomic_post(to, AtomicOp::swap, 8, 5, target.address(), target.keys) == Status::unsupported));
+    BOOST_TEST((iface.atomic_post(to, AtomicOp::add, 4, 5, target.address(), target.keys) == Status::unsupported));
+}
+
 BOOST_DATA_TEST_CASE(to_oneself, boost::unit_test::data::make(kCases), c) {
     Cluster cluster(c.fabric, 1, config_of(c));
     Inbox inbox;

@@ -139,7 +139,7 @@ struct Queue {
         mask |= o.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
         BOOST_REQUIRE_EQUAL(ibv_modify_qp(qp, &a, mask), 0);
     }
-    void rtr(uint16_t dlid, uint32_t dest, uint32_t rq_psn) {
+    void rtr(uint16_t dlid, uint32_t dest, uint32_t rq_psn, uint8_t port = 1) {
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_RTR;
         int mask = IBV_QP_STATE;
@@ -148,7 +148,7 @@ struct Queue {
             a.dest_qp_num = dest;
             a.rq_psn = rq_psn;
             a.ah_attr.dlid = dlid;
-            a.ah_attr.port_num = 1;
+            a.ah_attr.port_num = port;
             mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
         }
         if (o.type == IBV_QPT_RC) {

@@ -31,7 +31,32 @@ void exchange(Pair& p) {
     p.right.wait();
 }
 
+// How many events of `type` the adapter has now.
+int count(Adapter& a, ibv_event_type type) {
+    int n = 0;
+    for (int e; (e = a.event(0.05)) != -1;) n += e == type;
+    return n;
+}
+
 } // namespace
+
+// A peer that sends from a port that is on neither path of ours: told once, not for every packet.
+BOOST_AUTO_TEST_CASE(migration_to_an_unknown_path_is_told_once) {
+    Adapter left(0), right(1);
+    Queue a(left), b(right);
+    a.init(2);
+    b.init();
+    a.rtr(right.port.lid, b.qp->qp_num, a.o.rq_psn, 2);
+    b.rtr(left.port.lid, a.qp->qp_num, a.o.sq_psn);
+    a.rts(a.o.sq_psn);
+    b.rts(a.o.rq_psn);
+    load(b, 2, left.port.lid);
+    for (int i = 0; i < 5; ++i) {
+        BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        left.wait();
+    }
+    BOOST_CHECK_EQUAL(count(right, IBV_EVENT_PATH_MIG_ERR), 1);
+}
 
 BOOST_AUTO_TEST_CASE(migrates_on_failure_and_on_request) {
     Pair p;

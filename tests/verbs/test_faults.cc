@@ -56,6 +56,35 @@ BOOST_AUTO_TEST_CASE(short_outage_is_bridged_by_retries) {
     p.left.wait();
 }
 
+// The receive that a half received message holds is not lost when its queue pair is reset.
+BOOST_AUTO_TEST_CASE(reset_gives_a_held_srq_receive_back) {
+    Adapter left(0), right(1);
+    ibv_srq_init_attr init{};
+    init.attr = {1, 1, 0};
+    ibv_srq* srq = ibv_create_srq(right.pd, &init);
+    BOOST_REQUIRE(srq);
+    ibv_sge s = right.sge(0, 100000);
+    ibv_recv_wr wr{1, nullptr, &s, 1}, *bad = nullptr;
+    {
+        QpOptions o;
+        o.retry = 0;
+        QpOptions with = o;
+        with.srq = srq;
+        Queue a(left, o), b(right, with);
+        connect(a, b);
+        BOOST_REQUIRE_EQUAL(ibv_post_srq_recv(srq, &wr, &bad), 0);
+        BOOST_CHECK_EQUAL(ibv_post_srq_recv(srq, &wr, &bad), ENOMEM);
+        softhca("fault drop 100% --at-packet 20 --count 1000 " + port_name(1));
+        Restore restore{{"fault clear"}};
+        BOOST_REQUIRE_EQUAL(a.post(IBV_WR_SEND, {left.sge(0, 100000)}), 0);
+        left.wait(IBV_WC_RETRY_EXC_ERR);
+        ibv_qp_attr reset{};
+        BOOST_REQUIRE_EQUAL(ibv_modify_qp(b.qp, &reset, IBV_QP_STATE), 0);
+        BOOST_CHECK_EQUAL(ibv_post_srq_recv(srq, &wr, &bad), 0);
+    }
+    BOOST_CHECK_EQUAL(ibv_destroy_srq(srq), 0);
+}
+
 BOOST_AUTO_TEST_CASE(loss_costs_time_but_nothing_is_lost_or_done_twice) {
     QpOptions o;
     o.timeout = 8; // 1 ms

@@ -2,6 +2,7 @@
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE objects
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,15 @@ BOOST_AUTO_TEST_CASE(memory_regions) {
     BOOST_CHECK_EQUAL(error_of(ibv_reg_mr(a.pd, m, 0, 0)), EINVAL);
     BOOST_CHECK_EQUAL(error_of(ibv_reg_mr(a.pd, reinterpret_cast<void*>(0x1000), 4096, 0)), EFAULT);
     BOOST_CHECK_EQUAL(error_of(ibv_reg_mr_iova(a.pd, m, 4096, reinterpret_cast<uint64_t>(m) + 1, 0)), EINVAL);
+    char* two = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    BOOST_REQUIRE(two != MAP_FAILED && mprotect(two + 4096, 4096, PROT_READ) == 0);
+    BOOST_CHECK_EQUAL(error_of(ibv_reg_mr(a.pd, two, 8192, IBV_ACCESS_LOCAL_WRITE)), EFAULT);
+    for (int access : {0, int{IBV_ACCESS_REMOTE_READ}}) { // reading is fine
+        ibv_mr* read_only = ibv_reg_mr(a.pd, two, 8192, access);
+        BOOST_REQUIRE(read_only);
+        BOOST_CHECK_EQUAL(ibv_dereg_mr(read_only), 0);
+    }
+    munmap(two, 8192);
 
     ibv_mr* first = ibv_reg_mr(a.pd, m, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
     BOOST_REQUIRE(first);
@@ -160,6 +170,49 @@ BOOST_AUTO_TEST_CASE(resize_cq_keeps_completions) {
     }
 }
 
+// Programs with one request outstanding ask for one entry, and may post the next before they have polled.
+BOOST_AUTO_TEST_CASE(smallest_cq_holds_two) {
+    Adapter left(0, 4096, 1), right(1);
+    BOOST_CHECK_GE(left.cq->cqe, 2);
+    {
+        Queue a(left), b(right);
+        connect(a, b);
+        for (uint64_t i = 0; i < 2; ++i)
+            BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        BOOST_CHECK_NE(left.event(0.1), IBV_EVENT_CQ_ERR);
+        for (int i = 0; i < 2; ++i) left.wait();
+    }
+}
+
+// Completions of a destroyed queue pair leave room, also when nobody has polled anything behind them.
+BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_queue_pair_make_room) {
+    Adapter left(0, 4096, 2), right(1);
+    for (int round = 0; round < 3; ++round) {
+        Queue a(left), b(right);
+        connect(a, b);
+        BOOST_CHECK(left.empty());
+        for (int i = 0; i < left.cq->cqe; ++i) BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        if (round == 2)
+            for (int i = 0; i < left.cq->cqe; ++i) left.wait();
+    }
+}
+
+BOOST_AUTO_TEST_CASE(closing_a_device_ends_what_is_open) {
+    Adapter left(0);
+    QpOptions o;
+    o.timeout = 8;
+    Queue a(left, o);
+    auto* right = new Adapter(1); // as a program that forgets: nothing is destroyed
+    auto* b = new Queue(*right, o);
+    connect(a, *b);
+    BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, *b, 0, 0, 8), 0);
+    left.wait();
+    BOOST_CHECK_EQUAL(ibv_close_device(right->context), 0);
+    BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, *b, 0, 0, 8), 0);
+    left.wait(IBV_WC_RETRY_EXC_ERR);
+}
+
 BOOST_AUTO_TEST_CASE(completion_events) {
     Adapter left(0), right(1);
     ibv_comp_channel* channel = ibv_create_comp_channel(right.context);
@@ -199,11 +252,22 @@ BOOST_AUTO_TEST_CASE(completion_events) {
         send(IBV_SEND_SOLICITED); // one event per arming
         BOOST_CHECK_EQUAL(next(), EAGAIN);
         for (int i = 0; i < 3; ++i) right.wait();
+        // Armed between event and poll: a completion has one event.
+        BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 0), 0);
+        send(0);
+        BOOST_CHECK_EQUAL(next(), 0);
+        BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 0), 0);
+        BOOST_CHECK_EQUAL(next(), EAGAIN);
+        right.wait();
+        BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 1), 0); // does not narrow what is armed
+        send(0);
+        BOOST_CHECK_EQUAL(next(), 0);
+        right.wait();
         BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 0), 0);
         send(0); // its event is never read
     }
     std::swap(right.cq, cq);
-    check_waits([&] { BOOST_CHECK_EQUAL(ibv_destroy_cq(cq), 0); }, [&] { ibv_ack_cq_events(cq, 2); });
+    check_waits([&] { BOOST_CHECK_EQUAL(ibv_destroy_cq(cq), 0); }, [&] { ibv_ack_cq_events(cq, 4); });
     BOOST_CHECK_EQUAL(next(), EAGAIN); // went with its CQ
     BOOST_CHECK_EQUAL(ibv_destroy_comp_channel(channel), 0);
 }

@@ -24,9 +24,45 @@ template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
 
 } // namespace
 
+// UCX_MP_ATOMICS=adapter: by the peer's home adapter, which is the one of lowest GUID, device 0 in the order of DeviceSet
+// (the same for all processes of a host that use the same adapters). Two adapters are not atomic against each other.
+Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                                       std::uint64_t compare, void* result, std::uint64_t remote,
+                                       const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
+    if (width != 8 || (op != AtomicOp::add && op != AtomicOp::compare_swap)) return Status::unsupported;
+    if (channel.gates) [[unlikely]] {
+        if (const Status status = pass_gate_rdma(channel); status != Status::ok) return status;
+    }
+    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable())) {
+        Subchannel& sub = channel.subs[path];
+        if (sub.remote_device != 0 || !path_has_room(channel, path, Direction::read, 1 + SendQueue::kReserve)) continue;
+        Buffer* bounce = small.get();
+        if (!bounce) return Status::no_resource;
+        SendQueue& queue = *queue_for(channel, path, Direction::read);
+        Work* work = new_work(channel, WorkKind::adapter_atomic, completion);
+        work->bounce = bounce;
+        work->unpack_arg = result;
+        work->open = 1;
+        ++channel.rdma_open;
+        ++channel.gets_open; // it reads: what follows a fence waits for it
+        ++sub.open;
+        ++sub.requests;
+        const Posted posted{&channel, work, 0, 0, path, kNoEpoch, true, false, 0};
+        if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, rkeys.rkey[0]},
+                          op == AtomicOp::add ? value : compare, op == AtomicOp::add ? nullptr : &value, posted)) {
+            work->status = Status::io_error;
+            post_refused(channel, queue, posted);
+        }
+        return fetch ? Status::in_progress : Status::ok;
+    }
+    return Status::no_resource;
+}
+
 Status Interface::Impl::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
                                std::uint64_t compare, void* result, std::uint64_t remote,
                                const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
+    if (config.atomics == AtomicsMode::adapter)
+        return adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch);
     if (channel.gates) [[unlikely]] {
         if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
     }

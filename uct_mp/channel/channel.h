@@ -79,6 +79,8 @@ public:
     std::uint32_t ack_sent = 0;   // the last one that we told
     std::uint32_t early_count = 0;
     bool ack_due = false; // in the interface's list
+    bool push_due = false; // likewise, for flushes
+    bool pull_due = false; // likewise, for works that found queues full
     bool ack_now = false; // whatever the list's threshold says
     std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
 

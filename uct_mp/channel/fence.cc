@@ -59,21 +59,34 @@ bool Interface::Impl::push_out(Channel& channel) {
     return true;
 }
 
+// Gets everything outstanding to tell its completion; what finds no room is tried again by progress.
+void Interface::Impl::push(Channel& channel) {
+    if (channel.push_due) return;
+    if (push_out(channel) && (!channel.atomics_pending || send_ack(channel, Kind::ack_request))) return;
+    if (channel.gates & gate::failed) return;
+    channel.push_due = true;
+    pushes_due.push_back(&channel);
+}
+
+void Interface::Impl::push_due() {
+    for (Channel* channel : std::exchange(pushes_due, {})) {
+        channel->push_due = false;
+        push(*channel);
+    }
+}
+
 Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     if (channel.gates & gate::failed) return channel.epochs_empty() ? channel.error : Status::in_progress;
     close_epochs(channel);
     if (channel.epochs_empty()) return Status::ok;
-    if (!push_out(channel)) return Status::no_resource;
-    if (channel.atomics_pending && !send_ack(channel, Kind::ack_request)) return Status::no_resource;
+    push(channel);
     if (!completion) return Status::in_progress;
-    // Operations from now on belong to the next epoch; if that one is still in use, this flush waits for more than it must.
+    // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and this
+    // flush waits for more than it must: it is never refused, since there may be room for everything else.
     std::uint8_t closed = channel.epoch;
-    const auto next = static_cast<std::uint8_t>((closed + 1) % Channel::kEpochs);
     if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
         closed = static_cast<std::uint8_t>((closed + Channel::kEpochs - 1) % Channel::kEpochs); // nothing new since the last
-    else if (next == channel.oldest_epoch)
-        return Status::no_resource;
-    else
+    else if (const std::uint8_t next = (closed + 1) % Channel::kEpochs; next != channel.oldest_epoch)
         channel.epoch = next;
     Work* work = works.get();
     work->channel = &channel;
@@ -90,7 +103,12 @@ void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch) {
 }
 
 void Interface::Impl::close_epochs(Channel& channel) {
-    while (channel.oldest_epoch != channel.epoch && channel.epoch_open[channel.oldest_epoch] == 0) {
+    for (;;) {
+        if (channel.flushes[channel.epoch]) { // it was attached when all epochs were in use
+            const std::uint8_t next = (channel.epoch + 1) % Channel::kEpochs;
+            if (next != channel.oldest_epoch) channel.epoch = next;
+        }
+        if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;
         Work* work = std::exchange(channel.flushes[channel.oldest_epoch], nullptr);
         channel.oldest_epoch = static_cast<std::uint8_t>((channel.oldest_epoch + 1) % Channel::kEpochs);
         const Status status = channel.gates & gate::failed ? channel.error : Status::ok;
@@ -121,10 +139,7 @@ Status Interface::flush_all() {
     for (std::size_t i = 0; i < impl_->channels.size(); ++i) {
         Channel* channel = impl_->channels[i].get();
         if (!channel || channel->epochs_empty()) continue;
-        if (const Status status = impl_->flush(*channel, nullptr); status != Status::ok && !ucx_mp::failed(status))
-            result = Status::in_progress;
-        else if (status == Status::no_resource)
-            result = Status::in_progress; // the next call pushes the rest
+        if (impl_->flush(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
     }
     return result;
 }

@@ -57,6 +57,7 @@ struct Config {
     void* keeper = nullptr;        // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
                                    // release descriptor)
     Nanos connect_timeout = 60'000'000'000;
+    std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
     // Reads on queue pairs of their own, so that a read's request never waits behind writes (dissertation 5.2.2).
     bool split_reads = false;
 };

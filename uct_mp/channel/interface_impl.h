@@ -34,6 +34,7 @@ struct Interface::Impl final : connect::Owner {
     void drop_ends(connect::Connection& connection) override;
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
+    void abandoned(connect::Connection& connection) override;
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -83,6 +84,7 @@ struct Interface::Impl final : connect::Owner {
     Status rdma(Channel& channel, Work& work);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
+    void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
 
@@ -90,6 +92,9 @@ struct Interface::Impl final : connect::Owner {
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
                   void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
                   bool fetch);
+    Status adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                          void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion,
+                          bool fetch);
     void serve_atomic(Channel& channel, const AtomicRequest& request);
     void serve_replies(); // replies that found no room
     void take_reply(Channel& channel, const AtomicReply& reply);
@@ -98,6 +103,8 @@ struct Interface::Impl final : connect::Owner {
     void fence(Channel& channel);
     bool clear_drain(Channel& channel);
     Status flush(Channel& channel, Completion* completion);
+    void push(Channel& channel);
+    void push_due();
     bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
     void epoch_done(Channel& channel, std::uint8_t epoch);
     void close_epochs(Channel& channel);
@@ -152,6 +159,8 @@ struct Interface::Impl final : connect::Owner {
     std::vector<std::unique_ptr<Channel>> channels;
     std::unordered_map<std::uint64_t, Channel*> by_uid;
     std::vector<Channel*> acks_due;
+    std::vector<Channel*> pushes_due;
+    std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
     std::vector<Channel*> failures;
     struct PendingReply {

@@ -32,7 +32,6 @@ Connection* Interface::Impl::find_local(std::uint32_t local_id) {
 Status Interface::Impl::make_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
     const std::size_t count = connection.paths.size();
-    connection.ends.assign(count, {});
     channel.subs = std::make_unique<Subchannel[]>(count);
     channel.path_count = static_cast<std::uint8_t>(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -49,12 +48,9 @@ Status Interface::Impl::make_ends(Connection& connection) {
         if (!qp) {
             services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(),
                          std::strerror(errno));
-            drop_ends(connection);
             return Status::no_memory;
         }
-        // Any start will do, but a fresh one each time: late packets of an earlier connection don't fit.
-        const std::uint64_t mix = (services.now() + qp->qp_num) * 0x9e3779b97f4a7c15ull;
-        connection.ends[i] = {qp->qp_num, static_cast<std::uint32_t>(mix >> 40)};
+        connection.ends[i].qp_number = qp->qp_num;
         sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapter, config.send_depth, inline_bytes, false);
         sub.queue[0] = sub.queue[1] = sub.own[0].get();
     }
@@ -145,6 +141,12 @@ void Interface::Impl::failed(Connection& connection, Status status, const char* 
     fail_channel(channel, status);
 }
 
+// The peer had wanted a connection, and what we have to send has waited for that.
+void Interface::Impl::abandoned(Connection& connection) {
+    Channel& channel = channel_of(connection);
+    if (channel.waiting) (void)blocked(channel);
+}
+
 // Every rail talks to itself: no handshake, since we know both ends.
 void Interface::Impl::connect_self(Channel& channel) {
     Connection& connection = channel.connection;
@@ -159,6 +161,7 @@ void Interface::Impl::connect_self(Channel& channel) {
         connection.remote_rails.push_back(remote);
     }
     connection.dc_key = dc_key;
+    connection.ends.assign(connection.paths.size(), {});
     Status status = make_ends(connection);
     connection.remote_ends = connection.ends;
     if (!ucx_mp::failed(status)) status = connect_ends(connection);

@@ -17,9 +17,13 @@ unsigned Interface::progress() {
         }
     }
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
+    if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
     if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
     if (!m.failures.empty()) [[unlikely]] m.tell_failures();
-    if (n && !m.waiting.empty()) m.wake_waiting();
+    if (n) {
+        if (!m.pulls_due.empty()) [[unlikely]] m.pull_due();
+        if (!m.waiting.empty()) m.wake_waiting();
+    }
     return n;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "uct_mp/channel/interface_impl.h"
 
@@ -31,7 +32,11 @@ void Interface::Impl::finish_work(Work& work) {
         if (!ucx_mp::failed(status))
             work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
         [[fallthrough]];
-    case WorkKind::get: --channel.gets_open; [[fallthrough]];
+    case WorkKind::get: --channel.gets_open; --channel.rdma_open; break;
+    case WorkKind::adapter_atomic:
+        if (!ucx_mp::failed(status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
+        --channel.gets_open;
+        [[fallthrough]];
     case WorkKind::put: --channel.rdma_open; break;
     case WorkKind::message:
     case WorkKind::atomic:
@@ -174,6 +179,8 @@ void Interface::Impl::pull(Channel& channel) {
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;
+                // Others have filled a queue that we share: no completion of ours need ever come.
+                if (!std::exchange(channel.pull_due, true)) pulls_due.push_back(&channel);
                 return;
             }
         }
@@ -182,6 +189,13 @@ void Interface::Impl::pull(Channel& channel) {
         --channel.pulled_count;
         work->next = nullptr;
         if (--work->open == 0) finish_work(*work);
+    }
+}
+
+void Interface::Impl::pull_due() {
+    for (Channel* channel : std::exchange(pulls_due, {})) {
+        channel->pull_due = false;
+        pull(*channel);
     }
 }
 

@@ -62,6 +62,32 @@ int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge*
     return ibv_wr_complete(qp_ex_);
 }
 
+bool SendQueue::atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
+                       const std::uint64_t* swap, const Posted& posted) {
+    int error;
+    if (!dc) {
+        ibv_send_wr wr{};
+        ibv_send_wr* bad;
+        wr.wr_id = next_id();
+        wr.sg_list = &result;
+        wr.num_sge = 1;
+        wr.opcode = swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.atomic = {remote.address, compare_add, swap ? *swap : 0, remote.rkey};
+        error = ibv_post_send(qp.get(), &wr, &bad);
+    } else {
+        ibv_wr_start(qp_ex_);
+        qp_ex_->wr_id = next_id();
+        qp_ex_->wr_flags = IBV_SEND_SIGNALED;
+        if (swap) ibv_wr_atomic_cmp_swp(qp_ex_, remote.rkey, remote.address, compare_add, *swap);
+        else ibv_wr_atomic_fetch_add(qp_ex_, remote.rkey, remote.address, compare_add);
+        mlx5dv_wr_set_dc_addr(dv_, to.ah, to.dct_number, to.key);
+        ibv_wr_set_sge(qp_ex_, result.lkey, result.addr, result.length);
+        error = ibv_wr_complete(qp_ex_);
+    }
+    return error == 0 && record(posted, IBV_SEND_SIGNALED);
+}
+
 bool SendQueue::send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                             unsigned flags) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(data), length, 0};

@@ -65,6 +65,10 @@ public:
     [[nodiscard]] bool rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                             const Posted& posted, unsigned flags);
 
+    // 64 bit; `result` takes the value before. swap != null: compare and swap, else add.
+    [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
+                              const std::uint64_t* swap, const Posted& posted);
+
     // wr_id: tag, position, and this object's address.
     static constexpr std::uint64_t kTag = 1;
     static SendQueue* of(std::uint64_t wr_id) {

@@ -1,5 +1,6 @@
 // Opening and closing an interface; making channels. Slow path.
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,12 +73,14 @@ Status Interface::Impl::open(std::string& error) {
     with.timeout = config.connect_timeout;
     with.service_level = config.reliability.service_level;
     with.dc_key = dc_key;
+    with.seed = config.seed;
     for (const DcRail& rail : dc_rails) with.dct_numbers.push_back(rail.target->qp_num);
     return connect::ControlPlane::open(devices, with, services, *this, control, error);
 }
 
 Status Interface::Impl::open_dc(std::string& error) {
-    dc_key = (services.now() * 0x9e3779b97f4a7c15ull) ^ reinterpret_cast<std::uint64_t>(this);
+    if (config.seed) dc_key = config.seed * 0x9e3779b97f4a7c15ull;
+    else if (getrandom(&dc_key, sizeof dc_key, 0) != sizeof dc_key) dc_key = services.now();
     for (const verbs::Rail& rail : devices.rails()) {
         Adapter& adapter = adapters[rail.device];
         DcRail& dc = dc_rails.emplace_back();
@@ -203,7 +206,7 @@ int Interface::event_fd() {
 
 Status Interface::arm() {
     Impl& m = *impl_;
-    if (!m.acks_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
+    if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];

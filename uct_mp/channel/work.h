@@ -20,6 +20,7 @@ enum class WorkKind : std::uint8_t {
     put,          // from `local`; a bounce buffer may own that memory
     get,          // into `local`
     get_bcopy,    // into the bounce buffer, then `unpack`
+    adapter_atomic, // result into the bounce buffer, then to `unpack_arg` (if not null)
     message,      // zcopy message: its completion waits for acknowledgment and send completion
     atomic,       // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
     flush,        // a completion waiting for an epoch

@@ -37,16 +37,18 @@ std::size_t packed_size(const InterfaceAddress& address) {
 void pack(const InterfaceAddress& address, void* out) {
     assert(address.count >= 1 && address.count <= kMaxControlAddresses);
     auto* at = static_cast<std::uint8_t*>(out);
-    const WireAddress head{address.min_version, address.max_version,   std::uint8_t(address.transport), address.count,
-                           address.uid,         address.cookie, address.q_key};
+    const WireAddress head{address.min_version, address.max_version, std::uint8_t(address.transport),
+                           address.count,       address.uid,         address.cookie,
+                           address.q_key};
     std::memcpy(at, &head, sizeof head);
     at += sizeof head;
     for (unsigned i = 0; i < address.count; ++i, at += sizeof(WireControl)) {
         const ControlAddress& c = address.control[i];
-        const WireControl wire{c.lid,
-                               {std::uint8_t(c.qp_number), std::uint8_t(c.qp_number >> 8), std::uint8_t(c.qp_number >> 16)},
-                               std::uint8_t(c.lmc | c.rail << 4),
-                               c.subnet_tag};
+        const WireControl wire{
+            c.lid,
+            {std::uint8_t(c.qp_number), std::uint8_t(c.qp_number >> 8), std::uint8_t(c.qp_number >> 16)},
+            std::uint8_t(c.lmc | c.rail << 4),
+            c.subnet_tag};
         std::memcpy(at, &wire, sizeof wire);
     }
 }
@@ -72,7 +74,8 @@ bool unpack(const void* in, InterfaceAddress& out) {
         std::memcpy(&wire, at, sizeof wire);
         ControlAddress& c = address.control[i];
         c.lid = wire.lid;
-        c.qp_number = wire.qp_number[0] | std::uint32_t{wire.qp_number[1]} << 8 | std::uint32_t{wire.qp_number[2]} << 16;
+        c.qp_number =
+            wire.qp_number[0] | std::uint32_t{wire.qp_number[1]} << 8 | std::uint32_t{wire.qp_number[2]} << 16;
         c.lmc = wire.lmc_rail & 15;
         c.rail = wire.lmc_rail >> 4;
         c.subnet_tag = wire.subnet_tag;

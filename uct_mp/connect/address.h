@@ -7,7 +7,7 @@
 //   u8 transport                     1 = mp_rc, 2 = mp_dc
 //   u8 count                         control addresses that follow, 1..kMaxControlAddresses
 //   u64 uid                          random, one per interface: the peer's name
-//   u64 cookie                       random: whoever knows it has been given the address; every handshake message has it
+//   u64 cookie                       random: who knows it has been given the address; every message must carry it
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
 #pragma once

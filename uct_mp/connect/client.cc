@@ -13,7 +13,8 @@ namespace {
 bool transient(Status s) { return s == Status::no_resource || s == Status::busy; }
 
 std::string range(unsigned min, unsigned max) {
-    return min == max ? "version " + std::to_string(min) : "versions " + std::to_string(min) + " to " + std::to_string(max);
+    return min == max ? "version " + std::to_string(min)
+                      : "versions " + std::to_string(min) + " to " + std::to_string(max);
 }
 
 std::string seconds(Nanos t) {
@@ -25,12 +26,16 @@ std::string seconds(Nanos t) {
 Status status_of(wire::Reason reason) {
     switch (reason) {
     case wire::Reason::version:
-    case wire::Reason::transport: return Status::unsupported;
-    case wire::Reason::unreachable: return Status::unreachable;
+    case wire::Reason::transport:
+        return Status::unsupported;
+    case wire::Reason::unreachable:
+        return Status::unreachable;
     case wire::Reason::limits:
-    case wire::Reason::resources: return Status::no_memory;
+    case wire::Reason::resources:
+        return Status::no_memory;
     case wire::Reason::settled:
-    case wire::Reason::unknown: return Status::connection_reset;
+    case wire::Reason::unknown:
+        return Status::connection_reset;
     }
     return Status::io_error;
 }
@@ -60,7 +65,8 @@ Status ControlPlane::Impl::hopeless(const Connection& c, std::string* why) const
         return because(Status::unsupported, "it speaks " + range(p.min_version, p.max_version) +
                                                 " of the handshake, we " + range(a.min_version, a.max_version));
     if (p.transport != config.transport) return because(Status::unsupported, connect::name(wire::Reason::transport));
-    if (!route(c, 0)) return because(Status::unreachable, "no working rail of ours is in a subnet of one of its");
+    if (!route(c, 0))
+        return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");
     return Status::ok;
 }
 
@@ -73,8 +79,8 @@ void ControlPlane::Impl::give_up(Connection& c) {
 }
 
 // Pairs of rails that reach each other, ordered so that consecutive ones differ on both sides where they can; when all
-// have been tried, the same over the next route (path bits). Where it begins depends on the pair of peers, so that a storm
-// of connections doesn't all begin on rail 0.
+// have been tried, the same over the next route (path bits). Where it begins depends on the pair of peers, so that a
+// storm of connections doesn't all begin on rail 0.
 std::optional<Target> ControlPlane::Impl::route(const Connection& c, unsigned attempt) const {
     struct Pair {
         unsigned rail;
@@ -87,11 +93,12 @@ std::optional<Target> ControlPlane::Impl::route(const Connection& c, unsigned at
     const std::size_t remotes = know_rails ? c.remote_rails.size() : c.peer.count;
     for (std::size_t shift = 0; shift < remotes; ++shift)
         for (unsigned i = 0; i < own_rails.size(); ++i) {
-            if (!datagrams.works(i)) continue;
+            if (!datagrams.works(i) || !own_rails[i].lid) continue;
             const std::size_t j = (i + shift) % remotes;
             if (know_rails) {
                 const path::RemoteRail& r = c.remote_rails[j];
-                if (r.subnet_prefix == own_rails[i].subnet_prefix) pairs.push_back({i, r.lid, r.lmc, r.control_qpn});
+                if (r.lid && r.subnet_prefix == own_rails[i].subnet_prefix)
+                    pairs.push_back({i, r.lid, r.lmc, r.control_qpn});
             } else {
                 const ControlAddress& r = c.peer.control[j];
                 if (r.subnet_tag == subnet_tag(own_rails[i].subnet_prefix))
@@ -226,7 +233,8 @@ void ControlPlane::Impl::refused(Connection& c, const Message& m) {
     }
     std::string why = std::string("refused: ") + connect::name(m.reason);
     if (m.reason == wire::Reason::version)
-        why += " (" + range(m.min_version, m.max_version) + "; we: " + range(address.min_version, address.max_version) + ")";
+        why += " (" + range(m.min_version, m.max_version) + "; we: " + range(address.min_version, address.max_version) +
+               ")";
     fail(c, status_of(m.reason), why);
 }
 

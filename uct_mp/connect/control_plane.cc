@@ -18,7 +18,8 @@ bool under_way(State s) { return s == State::requesting || s == State::confirmin
 
 [[maybe_unused]] bool legal(State from, State to) {
     switch (from) {
-    case State::closed: return to == State::requesting || to == State::accepting;
+    case State::closed:
+        return to == State::requesting || to == State::accepting;
     case State::requesting: // -> accepting: both had started, we are the server
         return to == State::confirming || to == State::accepting || to == State::failed || to == State::closed;
     case State::confirming: // -> requesting, accepting: the server has given up this handshake
@@ -37,12 +38,18 @@ bool under_way(State s) { return s == State::requesting || s == State::confirmin
 
 const char* name(State state) {
     switch (state) {
-    case State::closed: return "closed";
-    case State::requesting: return "requesting";
-    case State::confirming: return "confirming";
-    case State::accepting: return "accepting";
-    case State::established: return "established";
-    case State::failed: return "failed";
+    case State::closed:
+        return "closed";
+    case State::requesting:
+        return "requesting";
+    case State::confirming:
+        return "confirming";
+    case State::accepting:
+        return "accepting";
+    case State::established:
+        return "established";
+    case State::failed:
+        return "failed";
     }
     return "?";
 }
@@ -59,7 +66,7 @@ Status ControlPlane::Impl::open(std::string& error) {
     }
     const std::size_t request = wire::request_size(devices.rails().size());
     for (const verbs::Rail& rail : devices.rails())
-        if (mtu_bytes(rail.mtu) < request) {
+        if (rail.active && mtu_bytes(rail.mtu) < request) {
             error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
                     " bytes; " + std::to_string(devices.rails().size()) + " rails need at least " +
                     std::to_string(request);
@@ -75,8 +82,15 @@ Status ControlPlane::Impl::open(std::string& error) {
         path::RemoteRail& own = own_rails.emplace_back(path::describe(rail));
         own.control_qpn = datagrams.qp_number(rail.index);
         if (rail.index < config.dct_numbers.size()) own.dct_number = config.dct_numbers[rail.index];
+        // A port that is not active (the user has named it) keeps its place in the list: LID 0.
+        if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;
+        own.mtu = std::clamp(own.mtu, IBV_MTU_256, IBV_MTU_4096);
     }
     make_address();
+    if (address.count == 0) {
+        error = "UCX_MP_RAILS: none of the " + std::to_string(own_rails.size()) + " ports is active; one must be";
+        return Status::unreachable;
+    }
     return Status::ok;
 }
 
@@ -106,12 +120,14 @@ void ControlPlane::Impl::make_address() {
         for (std::size_t i = 0; i < used.size(); ++i) n += used[i] && own_rails[i].subnet_prefix == prefix;
         return n;
     };
-    while (address.count < std::min<std::size_t>(own_rails.size(), kMaxControlAddresses)) {
+    while (address.count < kMaxControlAddresses) {
         std::size_t best = own_rails.size();
         for (std::size_t i = 0; i < own_rails.size(); ++i)
-            if (!used[i] && (best == own_rails.size() ||
-                             chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix)))
+            if (!used[i] && own_rails[i].lid &&
+                (best == own_rails.size() ||
+                 chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix)))
                 best = i;
+        if (best == own_rails.size()) break;
         used[best] = true;
         const path::RemoteRail& r = own_rails[best];
         address.control[address.count++] = {r.lid, r.control_qpn, r.lmc, std::uint8_t(best),
@@ -211,11 +227,21 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
         return;
     }
     switch (m.kind) {
-    case wire::Kind::request: on_request(way_back, m); break;
-    case wire::Kind::reply: on_reply(way_back, m); break;
-    case wire::Kind::confirm: on_confirm(way_back, m); break;
-    case wire::Kind::ready: on_ready(m); break;
-    case wire::Kind::refuse: on_refuse(m); break;
+    case wire::Kind::request:
+        on_request(way_back, m);
+        break;
+    case wire::Kind::reply:
+        on_reply(way_back, m);
+        break;
+    case wire::Kind::confirm:
+        on_confirm(way_back, m);
+        break;
+    case wire::Kind::ready:
+        on_ready(m);
+        break;
+    case wire::Kind::refuse:
+        on_refuse(m);
+        break;
     }
 }
 
@@ -256,8 +282,9 @@ void ControlPlane::Impl::set_timer(Connection& c, Nanos at, void (Impl::*fn)(Con
 
 void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
     assert(legal(c.state, to));
-    services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
-                 connect::name(c.state), connect::name(to), why);
+    if (services.logs(LogLevel::debug))
+        services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
+                     connect::name(c.state), connect::name(to), why);
     cancel_timer(c);
     c.state = to;
     if (connect::under_way(to))
@@ -267,12 +294,10 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
 }
 
 void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& why) {
-    const std::string line = "connection to " + describe(c) + ": " + why;
     set_state(c, State::failed, why.c_str());
-    services.say(LogLevel::error, "mp: %s", line.c_str());
     owner.drop_ends(c);
     c.ends.clear();
-    owner.failed(c, status, line.c_str());
+    owner.failed(c, status, why.c_str());
 }
 
 Status ControlPlane::Impl::make_ends(Connection& c) {
@@ -292,7 +317,7 @@ std::string ControlPlane::Impl::describe(const Connection& c) const {
     char text[96];
     std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
     std::string line = text;
-    if (const std::uint16_t lid = c.peer.count           ? c.peer.control[0].lid
+    if (const std::uint16_t lid = c.peer.count             ? c.peer.control[0].lid
                                   : c.remote_rails.empty() ? std::uint16_t{0}
                                                            : c.remote_rails[0].lid)
         line += " (LID " + std::to_string(lid) + ")";

@@ -67,10 +67,10 @@ struct LocalEnd {
 struct Connection {
     State state = State::closed;
     bool server = false;
-    InterfaceAddress peer;             // without control addresses as long as only its request is known
-    std::uint32_t local_id = 0;        // the owner's name for the channel, see channel/wire.h; set by the owner
-    std::uint32_t remote_id = 0;       // the peer's name for it
-    std::uint32_t incarnation = 0;     // counts connections with this peer, agreed: the larger of both plus one
+    InterfaceAddress peer;         // without control addresses as long as only its request is known
+    std::uint32_t local_id = 0;    // the owner's name for the channel, see channel/wire.h; set by the owner
+    std::uint32_t remote_id = 0;   // the peer's name for it
+    std::uint32_t incarnation = 0; // counts connections with this peer, agreed: the larger of both plus one
     std::vector<path::RemoteRail> remote_rails;
     std::vector<path::PathSpec> paths; // agreed
     std::vector<LocalEnd> ends;        // ours, one per path
@@ -80,8 +80,8 @@ struct Connection {
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
     Services::Timer timer = 0;
-    Nanos started = 0;  // start() or the request
-    Nanos answered = 0; // server: latest answer
+    Nanos started = 0;               // start() or the request
+    Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
 };
 
@@ -95,37 +95,37 @@ public:
     virtual Connection* find(std::uint64_t peer_uid) = 0;
     // By our own local_id as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
-    // Our half of every path of connection.paths. connection.ends has one entry per path, with the packet number already
-    // chosen; mp_rc: makes queue pairs in INIT and sets their numbers. no_resource or busy: not now, the client will
-    // repeat its message; other failures end the handshake. After a failure drop_ends() is called all the same.
+    // Our half of every path of connection.paths. connection.ends has one entry per path, with the packet number
+    // already chosen; mp_rc: makes queue pairs in INIT and sets their numbers. no_resource or busy: not now, the client
+    // will repeat its message; other failures end the handshake. After a failure drop_ends() is called all the same.
     virtual Status make_ends(Connection& connection) = 0;
     // remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: address handles).
     virtual Status connect_ends(Connection& connection) = 0;
     // Takes back make_ends (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
     virtual void established(Connection& connection) = 0;
-    // After drop_ends(). Once; `why` is one line and has been logged.
+    // After drop_ends(). Once; `why` is one line for the log, without the peer's name.
     virtual void failed(Connection& connection, Status status, const char* why) = 0;
 
     // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.
     // start() if there is something to send.
     virtual void abandoned(Connection&) {}
-    // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those are
-    // told apart). True: the old one is given up, drop_ends() follows and the handshake goes on; false: refused. The
-    // hook for recovery and teardown on demand, which know what is outstanding.
+    // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
+    // are told apart). True: the old one is given up, drop_ends() follows and the handshake goes on; false: refused.
+    // The hook for recovery and teardown on demand, which know what is outstanding.
     virtual bool renew(Connection&) { return false; }
 };
 
 struct ControlConfig {
     Transport transport = Transport::rc;
     path::PathConfig paths;
-    Nanos retry = 5'000'000;            // first repetition; doubles up to max_retry
+    Nanos retry = 5'000'000; // first repetition; doubles up to max_retry
     Nanos max_retry = 200'000'000;
-    Nanos timeout = 60'000'000'000;     // request to established; then failed(timed_out)
-    std::uint32_t receive_depth = 256;  // per rail: storms
+    Nanos timeout = 60'000'000'000;    // request to established; then failed(timed_out)
+    std::uint32_t receive_depth = 256; // per rail: storms
     std::uint32_t send_depth = 64;
-    std::uint64_t dc_key = 0;                    // mp_dc: of our targets
-    std::vector<std::uint32_t> dct_numbers;      // mp_dc: ours, per rail
+    std::uint64_t dc_key = 0;               // mp_dc: of our targets
+    std::vector<std::uint32_t> dct_numbers; // mp_dc: ours, per rail
     std::uint8_t service_level = 0;
     // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
     // are repeatable; every interface needs another one.
@@ -144,8 +144,8 @@ struct ControlCounters { // messages
 
 class ControlPlane {
 public:
-    // Opens one control queue pair per rail. Status and one line. `devices`, `services` and `owner` must outlive it, and
-    // so must connections that have been started or accepted, unless they are forgotten before.
+    // Opens one control queue pair per rail. Status and one line. `devices`, `services` and `owner` must outlive it,
+    // and so must connections that have been started or accepted, unless they are forgotten before.
     [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
                                      Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error);
     ~ControlPlane();

@@ -54,7 +54,7 @@ struct ControlPlane::Impl {
     void start(Connection& c);
     void send_request(Connection& c);
     void send_confirm(Connection& c, const Target& to);
-    void repeat(Connection& c); // timer
+    void repeat(Connection& c);  // timer
     void give_up(Connection& c); // timer, of a start that can't succeed
     // Why a handshake can't succeed (one line, `why` may be null); ok: it can.
     [[nodiscard]] Status hopeless(const Connection& c, std::string* why) const;
@@ -83,7 +83,7 @@ struct ControlPlane::Impl {
     InterfaceAddress address;
     std::vector<path::RemoteRail> own_rails; // as the others see them
     std::uint64_t random_state = 0;
-    std::uint32_t newest_transaction = 0; // of ours; 0: none yet
+    std::uint32_t newest_transaction = 0;      // of ours; 0: none yet
     std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
     bool polling = false;
     ControlCounters counters;

@@ -52,7 +52,9 @@ Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, st
 
 Status Datagrams::open_device(const verbs::Device& device, const Config& config, std::string& error) {
     const auto rails = std::size_t(std::ranges::count(devices_->rails(), device.index, &verbs::Rail::device));
-    const auto entries = [&](std::uint32_t wish) { return int(std::max<std::size_t>(1, rails * depth(wish, device.max_qp_wr))); };
+    const auto entries = [&](std::uint32_t wish) {
+        return int(std::max<std::size_t>(1, rails * depth(wish, device.max_qp_wr)));
+    };
     Queues& q = queues_.emplace_back();
     const auto fail = [&](const char* what) {
         error = "control plane: " + device.name + ": " + what + reason();
@@ -61,7 +63,8 @@ Status Datagrams::open_device(const verbs::Device& device, const Config& config,
     q.channel.reset(ibv_create_comp_channel(device.context.get()));
     if (!q.channel) return fail("completion channel");
     // arm() empties it without waiting.
-    if (fcntl(q.channel->fd, F_SETFL, fcntl(q.channel->fd, F_GETFL) | O_NONBLOCK) != 0) return fail("completion channel");
+    if (fcntl(q.channel->fd, F_SETFL, fcntl(q.channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+        return fail("completion channel");
     q.arrived.reset(ibv_create_cq(device.context.get(), entries(config.receive_depth), nullptr, q.channel.get(), 0));
     q.sent.reset(ibv_create_cq(device.context.get(), entries(config.send_depth), nullptr, nullptr, 0));
     if (!q.arrived || !q.sent) return fail("completion queue");
@@ -78,7 +81,7 @@ Status Datagrams::open_rail(const verbs::Rail& rail, const Config& config, std::
         return Status::io_error;
     };
     // A datagram longer than the buffer breaks the queue pair (IB 11.6.2), so whatever an MTU allows must fit.
-    if (failed(port.receives.make(device, receives, kGrh + mtu_bytes(rail.mtu))) ||
+    if (failed(port.receives.make(device, receives, kGrh + mtu_bytes(rail.active ? rail.mtu : IBV_MTU_4096))) ||
         failed(port.sends.make(device, sends, wire::kMaxMessage)))
         return fail("buffers");
     Queues& q = queues_[rail.device];

@@ -1,5 +1,5 @@
-// Unreliable datagrams: one UD queue pair per rail with registered buffers, and address handles made once. Knows nothing
-// of what it carries. Slow path; one thread at a time.
+// Unreliable datagrams: one UD queue pair per rail with registered buffers, and address handles made once. Knows
+// nothing of what it carries. Slow path; one thread at a time.
 #pragma once
 
 #include <cstdint>

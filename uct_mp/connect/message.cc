@@ -56,7 +56,9 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
     for (unsigned i = 0; i < count; ++i) {
         wire::Rail r;
         if (!in.take(r)) return false;
-        if (!valid_port(r.lid, r.lmc) || r.mtu < IBV_MTU_256 || r.mtu > IBV_MTU_4096 || r.rate == 0) return false;
+        if ((r.lid ? !valid_port(r.lid, r.lmc) : r.lmc > 7) || r.mtu < IBV_MTU_256 || r.mtu > IBV_MTU_4096 ||
+            r.rate == 0)
+            return false;
         if (r.device >= verbs::kMaxDevices || r.dct_number > k24Bits || !valid_qpn(r.control_qpn)) return false;
         if (!all_zero(r.reserved)) return false;
         out.rails.push_back({.lid = r.lid,
@@ -98,7 +100,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
         if (!in.take(p) || p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
         const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
         if (p.client_bits >> client.lmc || p.server_bits >> server.lmc) return false;
-        if (client.subnet_prefix != server.subnet_prefix) return false;
+        if (client.subnet_prefix != server.subnet_prefix || !client.lid || !server.lid) return false;
         if (!read_end(p.end, out)) return false;
         out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
     }
@@ -129,7 +131,8 @@ bool read_refuse(Reader& in, Message& out) {
     wire::Refuse b;
     if (!in.take(b) || !all_zero(b.reserved)) return false;
     if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
-    const bool known = b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::unknown);
+    const bool known =
+        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::unknown);
     out.reason = known ? wire::Reason(b.reason) : wire::Reason::resources;
     out.refused = Kind(b.of);
     return true;
@@ -142,7 +145,8 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     Reader in(datagram);
     wire::Header h;
     if (!in.take(h) || h.magic != wire::kMagic || h.length != datagram.size()) return Parse::malformed;
-    if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version) return Parse::malformed;
+    if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version)
+        return Parse::malformed;
     if (h.sender_uid == 0 || h.transaction == 0 || h.reserved != 0) return Parse::malformed;
     if (!valid_transport(h.transport)) return Parse::malformed;
     const auto kind = Kind(h.kind);
@@ -165,11 +169,21 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
     bool good = false;
     switch (kind) {
-    case Kind::request: good = read_request(in, out); break;
-    case Kind::reply: good = read_reply(in, own_rails, out); break;
-    case Kind::confirm: good = read_confirm(in, out); break;
-    case Kind::ready: good = read_ready(in, out); break;
-    case Kind::refuse: good = read_refuse(in, out); break;
+    case Kind::request:
+        good = read_request(in, out);
+        break;
+    case Kind::reply:
+        good = read_reply(in, own_rails, out);
+        break;
+    case Kind::confirm:
+        good = read_confirm(in, out);
+        break;
+    case Kind::ready:
+        good = read_ready(in, out);
+        break;
+    case Kind::refuse:
+        good = read_refuse(in, out);
+        break;
     }
     return good && in.left() == 0 ? Parse::ok : Parse::malformed;
 }
@@ -215,16 +229,20 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];
-            out.put(wire::Path{p.client_rail, p.server_rail, p.client_bits, p.server_bits,
-                               {m.ends[i].qp_number, m.ends[i].psn}});
+            out.put(wire::Path{
+                p.client_rail, p.server_rail, p.client_bits, p.server_bits, {m.ends[i].qp_number, m.ends[i].psn}});
         }
         break;
     case Kind::confirm:
         out.put(wire::Confirm{m.incarnation, paths, {}});
         for (const LocalEnd& e : m.ends) out.put(wire::End{e.qp_number, e.psn});
         break;
-    case Kind::ready: out.put(wire::Ready{m.incarnation}); break;
-    case Kind::refuse: out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}}); break;
+    case Kind::ready:
+        out.put(wire::Ready{m.incarnation});
+        break;
+    case Kind::refuse:
+        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}});
+        break;
     }
     assert(out.size() <= wire::kMaxMessage);
     store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
@@ -233,24 +251,36 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
 
 const char* name(wire::Kind kind) {
     switch (kind) {
-    case Kind::request: return "request";
-    case Kind::reply: return "reply";
-    case Kind::confirm: return "confirm";
-    case Kind::ready: return "ready";
-    case Kind::refuse: return "refuse";
+    case Kind::request:
+        return "request";
+    case Kind::reply:
+        return "reply";
+    case Kind::confirm:
+        return "confirm";
+    case Kind::ready:
+        return "ready";
+    case Kind::refuse:
+        return "refuse";
     }
     return "?";
 }
 
 const char* name(wire::Reason reason) {
     switch (reason) {
-    case wire::Reason::version: return "it speaks other versions of the handshake";
-    case wire::Reason::transport: return "it uses the other transport (mp_rc, mp_dc)";
-    case wire::Reason::unreachable: return "it has no rail in a subnet of ours";
-    case wire::Reason::limits: return "it accepts no more connections";
-    case wire::Reason::resources: return "it could not make its queue pairs";
-    case wire::Reason::settled: return "it holds an older connection with us";
-    case wire::Reason::unknown: return "it has given up this handshake";
+    case wire::Reason::version:
+        return "it speaks other versions of the handshake";
+    case wire::Reason::transport:
+        return "it uses the other transport (mp_rc, mp_dc)";
+    case wire::Reason::unreachable:
+        return "it has no rail in a subnet of ours";
+    case wire::Reason::limits:
+        return "it accepts no more connections";
+    case wire::Reason::resources:
+        return "it could not make its queue pairs";
+    case wire::Reason::settled:
+        return "it holds an older connection with us";
+    case wire::Reason::unknown:
+        return "it has given up this handshake";
     }
     return "?";
 }

@@ -40,9 +40,9 @@ enum class Parse : std::uint8_t {
     version,   // the header is fine (and is in `out`), but the version is none of `min`..`max`
 };
 
-// Checks everything that a message alone can tell: length, counts, ranges, reserved fields; `out` holds only values that
-// are in range. What needs the other list (rail indices and path bits of a reply refer to the client's rails, which
-// the receiver knows) is checked against `own_rails`.
+// Checks everything that a message alone can tell: length, counts, ranges, reserved fields; `out` holds only values
+// that are in range. What needs the other list (rail indices and path bits of a reply refer to the client's rails,
+// which the receiver knows) is checked against `own_rails`.
 [[nodiscard]] Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails,
                           Message& out, std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
 

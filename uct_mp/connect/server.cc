@@ -9,8 +9,9 @@ namespace ucx_mp::connect {
 // As many paths as the answer can carry over the rails of both sides.
 std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m) const {
     std::size_t mtu = wire::kMaxMessage;
-    for (const path::RemoteRail& r : own_rails) mtu = std::min(mtu, mtu_bytes(r.mtu));
-    for (const path::RemoteRail& r : m.rails) mtu = std::min(mtu, mtu_bytes(r.mtu));
+    for (const auto* rails : {&own_rails, &m.rails})
+        for (const path::RemoteRail& r : *rails)
+            if (r.lid) mtu = std::min(mtu, mtu_bytes(r.mtu));
     const std::size_t fixed = wire::reply_size(own_rails.size(), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
@@ -78,8 +79,10 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
     c.remote_rails = m.rails;
     c.dc_key = m.dc_key;
     c.paths = std::move(paths);
+    c.server = true;
     if (const Status s = make_ends(c); ucx_mp::failed(s)) {
         c.incarnation = before;
+        c.server = false;
         // Not now: the client repeats its request, and we our own if we have one.
         if (s != Status::no_resource && s != Status::busy) refuse(way_back, m, wire::Reason::resources);
         if (c.state != State::requesting && c.state != State::closed) {
@@ -88,7 +91,6 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
         }
         return;
     }
-    c.server = true;
     c.transaction = c.seen = m.transaction;
     c.started = services.now();
     c.attempts = 0;

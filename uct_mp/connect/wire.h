@@ -9,9 +9,9 @@
 //   cookie       of the receiver: only who was given its address knows it
 //   uid          one per interface and life of a process: a peer that has restarted is another peer
 //   transaction  the client numbers its handshakes (1, 2, ..., wraps, one counter per interface). All messages of one
-//                handshake carry its number. The server keeps the newest number that it has accepted from a peer and drops
-//                requests with the same or an older one, once they are settled; everybody drops what does not carry
-//                the number of the handshake under way.
+//                handshake carry its number. The server keeps the newest number that it has accepted from a peer and
+//                drops requests with the same or an older one, once they are settled; everybody drops what does not
+//                carry the number of the handshake under way.
 //   void_through (reply) the server's own newest number: requests that it sent before it became the server (both had
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
@@ -65,8 +65,8 @@ struct __attribute__((packed)) Header {
     std::uint32_t transaction;   // of the client, not 0
     std::uint8_t min_version;    // that the sender speaks
     std::uint8_t max_version;
-    std::uint8_t transport;      // connect::Transport
-    std::uint8_t reserved;       // 0
+    std::uint8_t transport; // connect::Transport
+    std::uint8_t reserved;  // 0
 };
 static_assert(sizeof(Header) == 52);
 
@@ -76,7 +76,7 @@ struct __attribute__((packed)) Rail {
     std::uint32_t rate;        // kB/s, not 0
     std::uint32_t dct_number;  // 24 bits; 0: none
     std::uint32_t control_qpn; // 24 bits, not 0 or 1
-    std::uint16_t lid;         // base, unicast, aligned to 2^lmc
+    std::uint16_t lid;         // base, unicast, aligned to 2^lmc; 0: the port is not active
     std::uint8_t lmc;          // 0..7
     std::uint8_t mtu;          // ibv_mtu: 1..5
     std::uint8_t device;       // < verbs::kMaxDevices

@@ -24,8 +24,10 @@ std::vector<Group> group_by_subnet(std::span<const RemoteRail> client, std::span
         const auto found = std::ranges::find(groups, prefix, &Group::prefix);
         return found != groups.end() ? *found : groups.emplace_back(Group{prefix, {}, {}});
     };
-    for (std::size_t i = 0; i < client.size(); ++i) of(client[i].subnet_prefix).client.push_back(std::uint8_t(i));
-    for (std::size_t i = 0; i < server.size(); ++i) of(server[i].subnet_prefix).server.push_back(std::uint8_t(i));
+    for (std::size_t i = 0; i < client.size(); ++i)
+        if (client[i].lid) of(client[i].subnet_prefix).client.push_back(std::uint8_t(i));
+    for (std::size_t i = 0; i < server.size(); ++i)
+        if (server[i].lid) of(server[i].subnet_prefix).server.push_back(std::uint8_t(i));
     std::erase_if(groups, [](const Group& g) { return g.client.empty() || g.server.empty(); });
     return groups;
 }
@@ -38,8 +40,8 @@ unsigned routes_of(const RemoteRail& client, const RemoteRail& server, const Pat
     return std::min({lids(client), lids(server), 4u});
 }
 
-// Each round of pairs uses every rail of the longer side of each subnet once, and those of the shorter side as evenly as
-// the counts allow. The first round is all there is without cross_rails.
+// Each round of pairs uses every rail of the longer side of each subnet once, and those of the shorter side as evenly
+// as the counts allow. The first round is all there is without cross_rails.
 std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size_t round) {
     std::vector<RailPair> pairs;
     for (const Group& g : groups) {
@@ -56,8 +58,8 @@ std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size
 
 std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) {
     if (config.num_paths > kMaxPathsPerPeer)
-        return "UCX_MP_NUM_PATHS: " + std::to_string(config.num_paths) +
-               " is too many; allowed: 0 (automatic) to " + std::to_string(kMaxPathsPerPeer);
+        return "UCX_MP_NUM_PATHS: " + std::to_string(config.num_paths) + " is too many; allowed: 0 (automatic) to " +
+               std::to_string(kMaxPathsPerPeer);
     if (config.path_bits.size() > kMaxPathsPerPeer)
         return "UCX_MP_PATH_BITS: " + std::to_string(config.path_bits.size()) + " values; allowed: at most " +
                std::to_string(kMaxPathsPerPeer);
@@ -114,7 +116,7 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
 }
 
 RemoteRail describe(const verbs::Rail& rail) {
-    return {.lid = rail.lid,
+    return {.lid = rail.active ? rail.lid : std::uint16_t{0},
             .lmc = rail.lmc,
             .device = std::uint8_t(rail.device),
             .mtu = rail.mtu,

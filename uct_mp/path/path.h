@@ -1,7 +1,8 @@
 // Paths to one peer: which of our rails reaches which of theirs, over which routes.
 //
-// A path is (local rail, remote rail, source path bits, destination path bits): one route through the fabric. Both sides
-// hold the same list in the same order; the server of a handshake (connect/) makes it, with both sides' rails at hand.
+// A path is (local rail, remote rail, source path bits, destination path bits): one route through the fabric. Both
+// sides hold the same list in the same order; the server of a handshake (connect/) makes it, with both sides' rails at
+// hand.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,12 @@
 
 namespace ucx_mp::path {
 
-inline constexpr unsigned kMaxPathsPerPeer = 32; // a handshake message fits in one packet; schedule::kMaxPaths is larger
+// A handshake message fits in one packet; schedule::kMaxPaths is larger.
+inline constexpr unsigned kMaxPathsPerPeer = 32;
 
 // A port of the other side, as its handshake tells.
 struct RemoteRail {
-    std::uint16_t lid = 0;
+    std::uint16_t lid = 0; // base; 0: not active, no path leads there
     std::uint8_t lmc = 0;
     std::uint8_t device = 0; // index in the peer's DeviceSet: which of its keys this rail needs
     ibv_mtu mtu = IBV_MTU_1024;
@@ -44,10 +46,10 @@ struct PathConfig {
 // One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
 [[nodiscard]] std::string check(const PathConfig& config, std::span<const verbs::Rail> rails);
 
-// The server's choice. Rails reach each other if they are in one subnet. Without cross_rails every rail of the side that
-// has more rails in a subnet gets one partner (the i-th, counted round robin), so that no rail is left out; rails without
-// a partner in their subnet are unused. Paths of different rails alternate, so that the first two paths are two rails.
-// At most `max_paths` (and kMaxPathsPerPeer), cut so that all pairs of rails lose alike; empty: unreachable.
+// The server's choice. Rails reach each other if they are in one subnet. Without cross_rails every rail of the side
+// that has more rails in a subnet gets one partner (the i-th, counted round robin), so that no rail is left out; rails
+// without a partner in their subnet are unused. Paths of different rails alternate, so that the first two paths are two
+// rails. At most `max_paths` (and kMaxPathsPerPeer), cut so that all pairs of rails lose alike; empty: unreachable.
 // `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one. Explicit path
 // bits are the server's; without a wish as many routes per pair as it has named, cut to the client's LMC.
 [[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,

@@ -250,8 +250,8 @@ ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {
 unsigned Iface::progress(void* iface) {
     Iface& self = of(static_cast<uct_iface_h>(iface));
     unsigned count = self.services_.run_timers();
-    if (!self.retry_.empty()) [[unlikely]]
-        count += self.dispatch_retries();
+    if (self.attention_.load(std::memory_order_relaxed)) [[unlikely]]
+        count += self.attend();
     return count + self.core_->progress();
 }
 

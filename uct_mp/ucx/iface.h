@@ -2,15 +2,19 @@
 // wake-up, errors per endpoint).
 //
 // Threads: the worker's, one at a time (UCX locks around workers that several threads use). VFS reads from a thread of
-// its own and only looks at counters.
+// its own: what it shows is a copy that the worker's thread makes on demand.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/statistics.h"
 #include "uct_mp/ucx/compat.h"
 #include "uct_mp/ucx/services.h"
 
@@ -35,6 +39,7 @@ static_assert(sizeof(PendingLink) <= UCT_PENDING_REQ_PRIV_LEN);
 struct Peer {
     Iface* iface = nullptr;
     channel::Channel* channel = nullptr;
+    std::uint64_t uid = 0; // of the peer's interface
     std::vector<Ep*> eps;
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
@@ -62,7 +67,8 @@ public:
 
     [[nodiscard]] channel::Interface& core() { return *core_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
-    [[nodiscard]] const std::unordered_map<channel::Channel*, std::unique_ptr<Peer>>& peers() const { return peers_; }
+    // A fresh copy; if the worker does not progress within some milliseconds, the last one. From another thread.
+    [[nodiscard]] channel::Interface::Statistics statistics();
 
     // ep.cc, pending.cc
     static ucs_status_t ep_create(const uct_ep_params_t* params, uct_ep_h* out);
@@ -114,9 +120,10 @@ private:
     void room(channel::Channel& channel);
     void peer_failed(channel::Channel& channel, Status status);
     void dispatch(Peer& peer);
+    unsigned attend();
     unsigned dispatch_retries();
     void drop_if_unused(Peer& peer);
-    Peer& peer_of(channel::Channel& channel);
+    Peer& peer_of(channel::Channel& channel, std::uint64_t uid);
     static void push_back(Peer& peer, uct_pending_req_t* request);
 
     static uct_iface_ops_t ops_;
@@ -130,9 +137,16 @@ private:
     ReleaseHook release_{};
     std::size_t headroom_ = 0; // bytes, as the user asked for
     std::unique_ptr<channel::Interface> core_;
+    std::mutex peers_lock_; // of the map and of Peer::eps, against VFS: slow path
     std::unordered_map<channel::Channel*, std::unique_ptr<Peer>> peers_;
     std::vector<Peer*> retry_; // dispatch again at the next progress
     int event_fd_ = -1, timer_fd_ = -1;
+    // Set when progress has something rare to do: retry_, or a copy of the statistics.
+    std::atomic<bool> attention_{false};
+    std::mutex statistics_lock_;
+    std::condition_variable statistics_made_;
+    bool statistics_wanted_ = false;
+    channel::Interface::Statistics statistics_;
 };
 
 } // namespace ucx_mp::face

@@ -3,6 +3,7 @@
 // While a peer has waiting requests its channel is held: other sends get UCS_ERR_NO_RESOURCE, so that nothing overtakes
 // them. The hold is lifted while the queue is worked off.
 #include <algorithm>
+#include <utility>
 
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/iface.h"
@@ -10,12 +11,13 @@
 
 namespace ucx_mp::face {
 
-Peer& Iface::peer_of(channel::Channel& channel) {
+Peer& Iface::peer_of(channel::Channel& channel, std::uint64_t uid) {
     std::unique_ptr<Peer>& peer = peers_[&channel];
     if (!peer) {
         peer = std::make_unique<Peer>();
         peer->iface = this;
         peer->channel = &channel;
+        peer->uid = uid;
     }
     return *peer;
 }
@@ -23,6 +25,7 @@ Peer& Iface::peer_of(channel::Channel& channel) {
 void Iface::drop_if_unused(Peer& peer) {
     if (!peer.eps.empty() || peer.busy) return;
     if (peer.retry) std::erase(retry_, &peer);
+    const std::lock_guard lock(peers_lock_);
     peers_.erase(peer.channel);
 }
 
@@ -46,17 +49,15 @@ ucs_status_t Iface::ep_create(const uct_ep_params_t* params, uct_ep_h* out) {
             ucs_error("mp: %s", error.c_str());
             return UCS_ERR_UNREACHABLE;
         }
-        Peer& peer = self.peer_of(*ep->channel);
-        ep->peer = &peer;
-        peer.eps.push_back(ep.get());
         const ucs_status_t status = UCS_CLASS_INIT(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()),
                                                    static_cast<uct_base_iface_t*>(&self));
         if (status != UCS_OK) {
-            peer.eps.pop_back();
             self.core_->detach(*ep->channel);
-            self.drop_if_unused(peer);
             return status;
         }
+        const std::lock_guard lock(self.peers_lock_);
+        ep->peer = &self.peer_of(*ep->channel, address.uid);
+        ep->peer->eps.push_back(ep.get());
         *out = &ep.release()->super;
         return UCS_OK;
     });
@@ -70,7 +71,10 @@ void Iface::ep_destroy(uct_ep_h handle) {
     UCS_CLASS_CLEANUP(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()));
     Peer& peer = *ep->peer;
     channel::Channel& channel = *ep->channel;
-    std::erase(peer.eps, ep.get());
+    {
+        const std::lock_guard lock(self.peers_lock_);
+        std::erase(peer.eps, ep.get());
+    }
     self.drop_if_unused(peer);
     self.core_->detach(channel);
 }
@@ -150,10 +154,23 @@ void Iface::dispatch(Peer& peer) {
         if (core_->want_room(*peer.channel) == Status::busy && !peer.retry) {
             peer.retry = true;
             retry_.push_back(&peer);
+            attention_.store(true, std::memory_order_relaxed);
         }
         core_->hold(*peer.channel, true);
     }
     drop_if_unused(peer);
+}
+
+unsigned Iface::attend() {
+    attention_.store(false, std::memory_order_relaxed);
+    {
+        const std::lock_guard lock(statistics_lock_);
+        if (std::exchange(statistics_wanted_, false)) {
+            core_->statistics(statistics_);
+            statistics_made_.notify_all();
+        }
+    }
+    return retry_.empty() ? 0 : dispatch_retries();
 }
 
 unsigned Iface::dispatch_retries() {

@@ -68,6 +68,8 @@ Nanos UcxServices::next_timer() {
 
 bool UcxServices::logs(LogLevel level) const { return ucs_log_is_enabled(to_ucs(level)); }
 
-void UcxServices::log(LogLevel level, const char* line) { ucs_log(to_ucs(level), "mp: %s", line); }
+void UcxServices::log(LogLevel level, const char* line) {
+    ucs_log(to_ucs(level), "%s%s", std::strncmp(line, "mp", 2) == 0 ? "" : "mp: ", line);
+}
 
 } // namespace ucx_mp::face

@@ -1,12 +1,86 @@
+// What UCX's virtual file system shows of an interface: its statistics, and those of each endpoint's channel.
+#include <chrono>
+
 #include "uct_mp/ucx/iface.h"
 
 namespace ucx_mp::face {
 
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{20}; // of a reader, with a program that does not progress
+
+const char* name(connect::State state) {
+    switch (state) {
+    case connect::State::closed: return "closed";
+    case connect::State::requesting: return "requesting";
+    case connect::State::confirming: return "confirming";
+    case connect::State::accepting: return "accepting";
+    case connect::State::established: return "established";
+    case connect::State::failed: return "failed";
+    }
+    return "?";
+}
+
+const char* name(schedule::PathState state) {
+    switch (state) {
+    case schedule::PathState::up: return "up";
+    case schedule::PathState::suspect: return "suspect";
+    case schedule::PathState::down: return "down";
+    case schedule::PathState::probing: return "probing";
+    case schedule::PathState::recovering: return "recovering";
+    }
+    return "?";
+}
+
+void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
+    ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, name(from.state));
+    ucs_string_buffer_appendf(text, "  messages: sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n",
+                              from.sent, from.delivered, from.early, from.duplicates, from.acks_sent, from.markers_sent);
+    for (const channel::PathStatistics& path : from.paths)
+        ucs_string_buffer_appendf(text,
+                                  "  path %s lid %u -> %u qp 0x%x %s: weight %.3f rates %.3f %.3f B/ns latency %.0f ns "
+                                  "written %lu read %lu in flight %lu B requests %lu\n",
+                                  path.local_rail.c_str(), path.local_lid, path.remote_lid, path.qp_number,
+                                  name(path.state), path.weight, path.write_rate, path.read_rate, path.latency,
+                                  path.written, path.read, path.in_flight, path.requests);
+}
+
+void show_iface(void* obj, ucs_string_buffer_t* text, void*, std::uint64_t) {
+    const auto from = Iface::of(static_cast<uct_iface_h>(obj)).statistics();
+    ucs_string_buffer_appendf(text, "uid %016lx\nqueue pairs %u\nsend buffers %lu B\nreceive buffers %lu B\n", from.uid,
+                              from.queue_pairs, from.send_buffer_bytes, from.receive_buffer_bytes);
+    ucs_string_buffer_appendf(text, "messages not believed %lu\n", from.dropped);
+    ucs_string_buffer_appendf(text, "control messages: sent %lu received %lu repeated %lu dropped %lu refused %lu\n",
+                              from.control.sent, from.control.received, from.control.repeated, from.control.dropped,
+                              from.control.refused);
+    for (const channel::ChannelStatistics& channel : from.channels) show(channel, text);
+}
+
+// The object is an endpoint that may be gone by now: only the arguments are looked at.
+void show_channel(void*, ucs_string_buffer_t* text, void* iface, std::uint64_t uid) {
+    const auto from = static_cast<Iface*>(iface)->statistics();
+    for (const channel::ChannelStatistics& channel : from.channels)
+        if (channel.peer_uid == uid) show(channel, text);
+}
+
+} // namespace
+
+channel::Interface::Statistics Iface::statistics() {
+    std::unique_lock lock(statistics_lock_);
+    statistics_wanted_ = true;
+    attention_.store(true, std::memory_order_relaxed);
+    statistics_made_.wait_for(lock, kPatience, [&] { return !statistics_wanted_; });
+    return statistics_;
+}
+
 void Iface::vfs_refresh(uct_iface_h iface) {
-    for (const auto& [channel, peer] : of(iface).peers())
+    Iface& self = of(iface);
+    ucs_vfs_obj_add_ro_file(iface, show_iface, nullptr, 0, "statistics");
+    const std::lock_guard lock(self.peers_lock_);
+    for (const auto& [channel, peer] : self.peers_)
         for (Ep* ep : peer->eps) {
             ucs_vfs_obj_add_dir(iface, ep, "ep/%p", ep);
-            ucs_vfs_obj_add_ro_file(ep, ucs_vfs_show_memory_address, nullptr, 0, "memory_address");
+            ucs_vfs_obj_add_ro_file(ep, show_channel, &self, peer->uid, "statistics");
         }
 }
 

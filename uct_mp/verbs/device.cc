@@ -1,11 +1,14 @@
 #include "uct_mp/verbs/device.h"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "uct_mp/verbs/port_query.h"
 
@@ -231,17 +234,24 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
     if (failed(choice)) return choice;
 
     DeviceSet made;
+    // Devices in the order of their GUIDs: the first is every process's choice where one per host must be agreed on.
+    std::vector<Choice> by_guid = chosen;
+    std::ranges::sort(by_guid, {}, [&](const Choice& choice) {
+        return std::pair(be64toh(ibv_get_device_guid(adapters[choice.adapter].context->device)), choice.adapter);
+    });
     std::vector<std::size_t> device_of(adapters.size(), kMaxDevices); // DeviceSet's index by adapter
+    for (const auto& [adapter, port] : by_guid) {
+        if (device_of[adapter] != kMaxDevices) continue;
+        Device device;
+        if (const Status status = make_device(adapters[adapter], adapters[adapter].ports[port].rail, device, error);
+            failed(status))
+            return status;
+        device_of[adapter] = made.devices_.size();
+        device.index = static_cast<unsigned>(made.devices_.size());
+        made.devices_.push_back(std::move(device));
+    }
     for (const auto& [adapter, port] : chosen) {
         Rail rail = std::move(adapters[adapter].ports[port].rail);
-        if (device_of[adapter] == kMaxDevices) {
-            Device device;
-            if (const Status status = make_device(adapters[adapter], rail, device, error); failed(status))
-                return status;
-            device_of[adapter] = made.devices_.size();
-            device.index = static_cast<unsigned>(made.devices_.size());
-            made.devices_.push_back(std::move(device));
-        }
         rail.index = static_cast<unsigned>(made.rails_.size());
         rail.device = static_cast<unsigned>(device_of[adapter]);
         made.rails_.push_back(std::move(rail));

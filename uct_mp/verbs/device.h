@@ -23,7 +23,7 @@ struct Device {
     ProtectionDomain pd;
     std::string name;
     std::uint64_t guid = 0;
-    unsigned index = 0;   // in DeviceSet; the other side names our keys by it
+    unsigned index = 0;   // in DeviceSet, by ascending GUID; the other side names our keys by it
     unsigned max_sge = 1; // of a send
     unsigned max_qp_wr = 0;
     unsigned max_cqe = 0;

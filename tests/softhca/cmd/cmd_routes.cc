@@ -4,6 +4,7 @@
 #include "fabric/names.h"
 #include "fabric/routes.h"
 #include "fabric/trace.h"
+#include "session/client.h"
 
 #include <CLI/CLI.hpp>
 
@@ -24,7 +25,7 @@ struct RoutesArguments {
 };
 
 struct TraceArguments {
-    std::string fabric, source, destination, lid;
+    std::string fabric, session, source, destination, lid;
     std::vector<std::string> down;
 };
 
@@ -121,18 +122,33 @@ std::vector<uint32_t> lids_to_trace(const FabricImage& image, uint32_t destinati
     return {lid};
 }
 
-void run_trace(const TraceArguments& arguments) {
-    Routes routes;
-    const FabricBlock block = route(arguments.fabric, arguments.down, true, routes);
-    const FabricImage& image = block.image();
+void print_trace(const FabricImage& image, const TraceArguments& arguments, bool (*works)(uint32_t, void*), void* argument) {
     const uint32_t source = find_port(image, arguments.source), destination = find_port(image, arguments.destination);
     if (image.port(source).subnet != image.port(destination).subnet)
         throw FabricError(port_name(image, source) + " and " + port_name(image, destination) +
                           " are in different subnets");
     for (const uint32_t lid : lids_to_trace(image, destination, arguments.lid)) {
-        const Trace way = trace(image, source, lid);
+        const Trace way = trace(image, source, lid, works, argument);
         print(std::cout, image, way);
     }
+}
+
+// Whether a cable of a running session carries packets: it and the adapter ports at its ends.
+bool carries(uint32_t link, void* segment) {
+    Segment& seg = *static_cast<Segment*>(segment);
+    const LinkImage& l = seg.img().link(link);
+    return seg.link(link).up.load() && (l.from_kind != EndKind::port || seg.port(l.from).up.load()) &&
+           (l.to_kind != EndKind::port || seg.port(l.to).up.load());
+}
+
+void run_trace(const TraceArguments& arguments) {
+    if (!arguments.session.empty()) { // the tables and cables of a running session, as they are now
+        Observer observer(arguments.session);
+        return print_trace(observer.seg().img(), arguments, carries, &observer.seg());
+    }
+    Routes routes;
+    const FabricBlock block = route(arguments.fabric, arguments.down, true, routes);
+    print_trace(block.image(), arguments, nullptr, nullptr);
 }
 
 } // namespace
@@ -165,12 +181,16 @@ void add_trace_command(CLI::App& app) {
     command->add_option("source", arguments->source, "NODE:DEVICE:PORT, e.g. 0:softhca_0:1")->required();
     command->add_option("destination", arguments->destination, "NODE:DEVICE:PORT")->required();
     command->add_option("lid", arguments->lid, "a LID of the destination, or +K for its K-th; default: all of them");
-    command->add_option("--fabric", arguments->fabric,
+    CLI::Option* fabric = command->add_option("--fabric", arguments->fabric,
                         "fabric file or name (default: $SOFTHCA_FABRIC, else ideal-2rail)");
-    command->add_option("--down", arguments->down, "take the cables between A and B down first (repeatable)")
-        ->type_name("A B")
-        ->type_size(2)
-        ->expected(1, 1000);
+    CLI::Option* down =
+        command->add_option("--down", arguments->down, "take the cables between A and B down first (repeatable)")
+            ->type_name("A B")
+            ->type_size(2)
+            ->expected(1, 1000);
+    command->add_option("--session", arguments->session, "of a running session, with its faults and re-routes")
+        ->excludes(fabric)
+        ->excludes(down);
     command->callback([arguments] { run_trace(*arguments); });
 }
 

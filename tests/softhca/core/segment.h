@@ -183,7 +183,8 @@ struct alignas(64) CqRec {
     uint64_t async_channel;
     Off entries; // Cqe[mask + 1]
     std::atomic<uint32_t> overrun;
-    std::atomic<uint32_t> armed; // 0 no, 1 any, 2 solicited only (or error)
+    std::atomic<uint32_t> armed;     // 0 no, 1 any, 2 solicited only (or error)
+    std::atomic<uint64_t> announced; // entries before this position have been announced by an event
     alignas(64) SharedLock lock; // producers
     uint64_t tail, seen_head;
     alignas(64) std::atomic<uint64_t> head; // consumer
@@ -278,6 +279,7 @@ struct alignas(64) QpRec {
     std::atomic<uint32_t> sq_psn;    // next PSN that the requester will use (mirrored for the peer's tools)
     std::atomic<uint32_t> mig_state; // ibv_mig_state
     uint32_t port;                   // image port index of the current path
+    uint32_t mig_refused;            // image port + 1 that a peer wanted to migrate to in vain; told once (PATH_MIG_ERR)
     uint64_t user;                   // owner's pointer (ibv_qp)
     uint64_t async_channel;          // where events of this QP go (core/notify.h)
     uint64_t dc_key;                 // DCT access key

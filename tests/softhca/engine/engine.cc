@@ -101,19 +101,20 @@ void Engine::kick() {
 void Engine::helper() {
     uint64_t seen_polls = 0;
     for (;;) {
-        const Nanos due = next_due_.load(std::memory_order_relaxed);
         const uint64_t polls = poll_count_.load(std::memory_order_relaxed);
         const bool application_polls = polls != seen_polls;
         seen_polls = polls;
         {
             std::unique_lock lock(sleep_mutex_);
             if (stopping_) return;
+            // Read under the lock: kick() publishes first and looks then whether somebody sleeps too long.
+            const Nanos due = next_due_.load(std::memory_order_relaxed);
             Nanos until = due == kNever ? kNever : due > kSpin ? due - kSpin : 0;
             const Nanos t = now();
             if (application_polls) until = std::max(until, t + 200000);
             if (until == kNever) {
                 sleeping_until_ = kNever;
-                // Bounded, so that a lost wake-up (the flag is read without the lock) costs 10 ms at most.
+                // Bounded, because nobody wakes us when the fabric changes.
                 sleep_.wait_for(lock, std::chrono::milliseconds(10));
             } else if (until > t) {
                 sleeping_until_ = until;
@@ -154,7 +155,8 @@ void Engine::charge_command(uint32_t device, int which) {
     if (cost == 0) return;
     const Nanos end = now() + cost;
     if (cost > 60000) {
-        const timespec t{0, static_cast<long>(cost - 50000)};
+        const uint32_t most = cost - 50000; // then spin: timers of the kernel are late
+        const timespec t{most / 1000000000, static_cast<long>(most % 1000000000)};
         nanosleep(&t, nullptr);
     }
     while (now() < end) cpu_relax();

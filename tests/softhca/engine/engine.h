@@ -62,6 +62,7 @@ class Engine {
     void fill_query(Qp& qp, ibv_qp_attr& attr);  // live parts: state, sq_psn, rq_psn, path_mig_state, cur path
     void init_qp(Qp& qp);                        // after rec is filled: creates the requester
     void destroy_qp(Qp& qp);                     // vanishes from the fabric, cleans its CQEs, waits for nobody
+    void destroy_qps_of(const ibv_context* context); // those that the program has not destroyed
     // The QP goes to ERR: flushes both queues (and raises LAST_WQE_REACHED with an SRQ). mutex held.
     void enter_error(Qp& qp);
     void flush_posted(Qp& qp);                   // receives posted to a QP in ERR complete at once

@@ -31,7 +31,7 @@ void perform(Engine& engine, Placement& p) {
     p.done = true;
     Segment& seg = engine.seg();
     QpRec& t = seg.qp(p.target_qpn & (kMaxQps - 1));
-    if (t.qpn.load() != p.target_qpn) return; // destroyed meanwhile
+    if (t.qpn.load() != p.target_qpn || t.state.load() <= IBV_QPS_INIT) return; // destroyed or reset meanwhile
     LocalData d;
     d.flat = p.data.get();
     switch (p.kind) {

@@ -23,6 +23,13 @@ PathRec path_of(Segment& seg, const QpRec& rec, const ibv_ah_attr& av, uint8_t p
     return p;
 }
 
+// The SRQ entry that a half received message holds is free again. rec.lock held, `qp` ours.
+void return_held_receive(Qp& qp) {
+    if (!qp.rec->responder.in_recv || !qp.srq) return;
+    std::lock_guard lock(qp.srq->queue.lock);
+    qp.srq->queue.free.push_back(static_cast<uint32_t>(qp.rec->responder.recv_entry));
+}
+
 } // namespace
 
 void Engine::init_qp(Qp& qp) {
@@ -38,22 +45,14 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     QpRec& rec = *qp.rec;
     Requester& rq = *qp.requester;
     ibv_qp_attr& kept = qp.attr;
-    bool rnr_cleared = false;
 
     if (to == IBV_QPS_RESET) {
         (void)rec.lock.acquire();
-        rec.state.store(IBV_QPS_RESET);
-        // Receives that were posted are forgotten without completions (10.3.1); those half filled as well.
-        if (!rec.is_srq) {
-            RecvQueue& q = s.rq(rec.recv_queue);
-            std::lock_guard lock(qp.rq.lock);
-            qp.rq.free.clear();
-            for (uint32_t i = 0; i < q.entries; ++i) qp.rq.free.push_back(q.entries - 1 - i);
-            q.head.store(q.tail.load());
-            q.seen_tail = q.tail.load();
-        }
+        rec.state.store(IBV_QPS_RESET); // from here on nobody completes anything
+        return_held_receive(qp);
         rec.responder = {};
         rec.path = rec.alt = {};
+        rec.mig_refused = 0;
         rec.mig_state.store(IBV_MIG_MIGRATED);
         rec.lock.release();
         {
@@ -62,6 +61,16 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         }
         clean_cq(*qp.send_cq, rec.qpn.load());
         if (qp.recv_cq != qp.send_cq) clean_cq(*qp.recv_cq, rec.qpn.load());
+        // Receives that were posted are forgotten without completions (10.3.1); those half filled as well. Not before
+        // their completions: whoever polls one gives its entry back.
+        if (!rec.is_srq) {
+            RecvQueue& q = s.rq(rec.recv_queue);
+            std::lock_guard lock(qp.rq.lock);
+            qp.rq.free.clear();
+            for (uint32_t i = 0; i < q.entries; ++i) qp.rq.free.push_back(q.entries - 1 - i);
+            q.head.store(q.tail.load());
+            q.seen_tail = q.tail.load();
+        }
         kept = {};
         kept.qp_state = IBV_QPS_RESET;
         qp.qp.state = IBV_QPS_RESET;
@@ -101,6 +110,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         kept.alt_pkey_index = a.alt_pkey_index;
         rec.alt = path_of(s, rec, a.alt_ah_attr, a.alt_port_num);
     }
+    if (mask & (IBV_QP_AV | IBV_QP_ALT_PATH)) rec.mig_refused = 0;
     if (mask & IBV_QP_DEST_QPN) rec.dest_qpn = kept.dest_qp_num = a.dest_qp_num;
     if (mask & IBV_QP_RQ_PSN) {
         kept.rq_psn = a.rq_psn & 0xffffff;
@@ -117,10 +127,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     }
     if (mask & IBV_QP_TIMEOUT) kept.timeout = a.timeout;
     if (mask & IBV_QP_RETRY_CNT) kept.retry_cnt = a.retry_cnt;
-    if (mask & IBV_QP_RNR_RETRY) {
-        kept.rnr_retry = a.rnr_retry;
-        rnr_cleared = true;
-    }
+    if (mask & IBV_QP_RNR_RETRY) kept.rnr_retry = a.rnr_retry;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) kept.max_rd_atomic = a.max_rd_atomic;
     bool migrate = false;
     if (mask & IBV_QP_PATH_MIG_STATE) {
@@ -130,7 +137,6 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     }
     rec.state.store(to, std::memory_order_release);
     rec.lock.release();
-    (void)rnr_cleared;
 
     kept.qp_state = to;
     qp.qp.state = to;
@@ -222,10 +228,7 @@ void Engine::destroy_qp(Qp& qp) {
     rec.qpn.store(0);
     rec.state.store(IBV_QPS_RESET);
     rec.kind = QpKind::none;
-    if (rec.responder.in_recv && rec.is_srq && qp.srq) { // the SRQ entry that a half received message held
-        std::lock_guard lock(qp.srq->queue.lock);
-        qp.srq->queue.free.push_back(static_cast<uint32_t>(rec.responder.recv_entry));
-    }
+    return_held_receive(qp);
     rec.responder = {};
     rec.lock.release();
     std::erase(qps, &qp);
@@ -236,6 +239,13 @@ void Engine::destroy_qp(Qp& qp) {
     seg().device(rec.device).qps.fetch_sub(1);
     run_due(now());
     kick();
+}
+
+void Engine::destroy_qps_of(const ibv_context* context) {
+    std::lock_guard guard(mutex);
+    const std::vector<Qp*> all = qps;
+    for (Qp* qp : all)
+        if (qp->qp.context == context) destroy_qp(*qp);
 }
 
 } // namespace softhca

@@ -361,9 +361,10 @@ void Requester::apm_exchange(QpRec& target) {
         target.mig_state.store(IBV_MIG_MIGRATED);
         event = IBV_EVENT_PATH_MIG;
         raise = true;
-    } else if (!on_primary && !on_alternate) {
+    } else if (!on_primary && !on_alternate && target.mig_refused != rec_.port + 1) {
         event = IBV_EVENT_PATH_MIG_ERR; // asked to go where no path was loaded
         raise = true;
+        target.mig_refused = rec_.port + 1;
     }
     target.lock.release();
     if (raise) raise_object_event(seg, target.async_channel, event, target.user);

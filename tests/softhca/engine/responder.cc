@@ -132,6 +132,28 @@ void fail_target(Segment& seg, QpRec& target, ibv_event_type event) {
 
 namespace {
 
+// A receive completion for `r`; status, length and payload are the caller's.
+void fill_receive(Cqe& e, const QpRec& target, const RecvQueue& q, uint64_t entry, const Request& r) {
+    e.qpn = target.qpn.load(std::memory_order_relaxed);
+    e.status = IBV_WC_SUCCESS;
+    const bool imm = r.opcode == IBV_WR_SEND_WITH_IMM || r.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    e.opcode = r.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+    e.kind = CqeKind::recv;
+    e.wc_flags = static_cast<uint8_t>((imm ? IBV_WC_WITH_IMM : 0) | (r.with_grh ? IBV_WC_GRH : 0));
+    e.imm = r.imm;
+    e.in_payload = 0;
+    e.solicited = (r.flags & IBV_SEND_SOLICITED) != 0;
+    e.vendor_err = 0;
+    e.wr = entry;
+    e.queue = q.owner_cookie;
+    e.time = r.when;
+    e.src_qp = r.src_qpn;
+    e.slid = r.slid;
+    e.pkey_index = 0;
+    e.sl = r.sl;
+    e.path_bits = r.path_bits;
+}
+
 bool is_send(ibv_wr_opcode op) {
     return op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_SEND_WITH_INV;
 }
@@ -248,27 +270,11 @@ class Execution {
 
     // A receive completion for the message in progress.
     void complete_receive(uint8_t status, uint64_t length, const LocalData* payload) {
-        RecvQueue& q = recv_queue_of(seg_, t_);
         Cqe e;
-        e.qpn = t_.qpn.load(std::memory_order_relaxed);
+        fill_receive(e, t_, recv_queue_of(seg_, t_), ctx_.recv_entry, r_);
         e.status = status;
-        const bool imm = r_.opcode == IBV_WR_SEND_WITH_IMM || r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-        e.opcode = is_write(r_.opcode) ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
-        e.kind = CqeKind::recv;
-        e.wc_flags = imm ? IBV_WC_WITH_IMM : 0;
         e.byte_len = static_cast<uint32_t>(length);
-        e.imm = r_.imm;
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
-        e.solicited = (r_.flags & IBV_SEND_SOLICITED) != 0;
-        e.vendor_err = 0;
-        e.wr = ctx_.recv_entry;
-        e.queue = q.owner_cookie;
-        e.time = r_.when;
-        e.src_qp = r_.src_qpn;
-        e.slid = r_.slid;
-        e.pkey_index = 0;
-        e.sl = r_.sl;
-        e.path_bits = r_.path_bits;
         if (payload) payload->gather(0, length, e.payload);
         ctx_.in_recv = 0;
         place_completion(engine_, t_, e, r_.when);
@@ -329,8 +335,7 @@ class Execution {
             }
             return r_.reliable ? not_ready() : Reply{};
         }
-        const Reply reply = write_body(n, first, last, offset, bytes);
-        return reply;
+        return write_body(n, first, last, offset, bytes);
     }
 
     Reply write_body(uint32_t n, bool first, bool last, uint64_t offset, uint64_t bytes) {
@@ -431,25 +436,8 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     if (receives(target.state.load(std::memory_order_relaxed)) && target.kind == QpKind::ud && target.qkey == r.qkey &&
         take_receive(seg, q, entry)) {
         Cqe e;
-        e.qpn = target.qpn.load(std::memory_order_relaxed);
-        e.status = IBV_WC_SUCCESS;
-        e.opcode = IBV_WC_RECV;
-        e.kind = CqeKind::recv;
-        e.wc_flags = static_cast<uint8_t>((r.opcode == IBV_WR_SEND_WITH_IMM ? IBV_WC_WITH_IMM : 0) |
-                                          (r.with_grh ? IBV_WC_GRH : 0));
+        fill_receive(e, target, q, entry, r);
         e.byte_len = static_cast<uint32_t>(r.total) + kGrh;
-        e.imm = r.imm;
-        e.in_payload = 0;
-        e.solicited = (r.flags & IBV_SEND_SOLICITED) != 0;
-        e.vendor_err = 0;
-        e.wr = entry;
-        e.queue = q.owner_cookie;
-        e.time = r.when;
-        e.src_qp = r.src_qpn;
-        e.slid = r.slid;
-        e.pkey_index = 0;
-        e.sl = r.sl;
-        e.path_bits = r.path_bits;
         const RecvWqe* w = recv_entry(seg, q, entry);
         if (w->total < e.byte_len) {
             e.status = IBV_WC_LOC_LEN_ERR; // UD: the QP goes to ERR (11.6.2)

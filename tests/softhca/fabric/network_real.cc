@@ -6,7 +6,6 @@ namespace softhca {
 
 namespace {
 
-constexpr uint32_t kBlockSize = 64;               // chunk objects are made in blocks of this many
 constexpr uint32_t kWays = 8;                     // of the context cache
 constexpr uint64_t kUncabledRate = 1'000'000'000; // what a port without a wire is thought to lose data at
 
@@ -22,21 +21,6 @@ RealNetwork::RealNetwork(Segment& seg, Scheduler& scheduler, const Nanos* clock)
 RealNetwork::~RealNetwork() {
     for (Port& p : port_state_)
         if (p.turns) p.turns->leave_all();
-}
-
-RealNetwork::Transit* RealNetwork::new_transit() {
-    if (!free_transits_) {
-        transit_blocks_.push_back(std::make_unique<Transit[]>(kBlockSize));
-        for (uint32_t i = 0; i < kBlockSize; ++i) {
-            Transit& t = transit_blocks_.back()[i];
-            t.next = free_transits_;
-            free_transits_ = &t;
-        }
-    }
-    Transit* t = free_transits_;
-    free_transits_ = t->next;
-    static_cast<Chunk&>(*t) = Chunk{};
-    return t;
 }
 
 // ---- the adapter
@@ -129,10 +113,9 @@ void RealNetwork::pull(Engine& e, Nanos when) {
             at(s->net_not_before, on_paced, s);
             continue;
         }
-        Transit& t = *new_transit();
+        Transit& t = *transits_.take();
         if (!s->next_chunk(t, now)) {
-            t.next = free_transits_;
-            free_transits_ = &t;
+            transits_.give(&t);
             s->net_ready = false;
             s->net_state = nullptr;
             if (--port.ready_sources == 0) port.turns->leave_all();
@@ -400,8 +383,7 @@ void RealNetwork::on_arrived(void* self, uint64_t transit, Nanos) {
     if (t.dst_port != kNone) n.enter_port(t, t.wire);
     --t.source->in_flight;
     t.source->chunk_arrived(t);
-    t.next = n.free_transits_;
-    n.free_transits_ = &t;
+    n.transits_.give(&t);
 }
 
 std::unique_ptr<Network> make_real_network(Segment& seg, Scheduler& scheduler) {

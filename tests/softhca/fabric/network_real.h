@@ -80,7 +80,6 @@ private:
     void reserve_route(Transit& t, const Route& r, Nanos now);
     void send_direct(Transit& t, const Route& r, Nanos now);
     void launched(Transit& t, Nanos next_pull);
-    Transit* new_transit();
     void at(Nanos when, Scheduler::Fn fn, void* what) {
         scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what));
     }
@@ -88,9 +87,8 @@ private:
     const Nanos* const clock_;
     const uint32_t slot_; // of this process
     std::vector<Port> port_state_;
-    Transit* free_transits_ = nullptr;
     Engine* free_engines_ = nullptr;
-    std::vector<std::unique_ptr<Transit[]>> transit_blocks_;
+    TransitPool<Transit> transits_;
     std::vector<std::unique_ptr<Engine>> all_engines_;
 };
 

@@ -37,6 +37,30 @@ struct PortView {
 // Idempotent. Any process.
 void take_cable_down(Segment&, uint32_t link);
 
+// Chunks on their way: made in blocks, linked by their `next` while they are free.
+template <class Transit> class TransitPool {
+public:
+    [[nodiscard]] Transit* take() {
+        if (!free_) {
+            blocks_.push_back(std::make_unique<Transit[]>(kBlockSize));
+            for (uint32_t i = 0; i < kBlockSize; ++i) give(&blocks_.back()[i]);
+        }
+        Transit* t = free_;
+        free_ = t->next;
+        static_cast<Chunk&>(*t) = Chunk{};
+        return t;
+    }
+    void give(Transit* t) {
+        t->next = free_;
+        free_ = t;
+    }
+
+private:
+    static constexpr uint32_t kBlockSize = 64;
+    Transit* free_ = nullptr;
+    std::vector<std::unique_ptr<Transit[]>> blocks_;
+};
+
 class NetworkBase : public Network {
 public:
     const Route& route(uint32_t src_port, uint32_t dlid) override;

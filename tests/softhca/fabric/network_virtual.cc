@@ -57,21 +57,6 @@ void VirtualNetwork::check_fabric(Nanos now) {
     }
 }
 
-VirtualNetwork::Transit* VirtualNetwork::new_transit() {
-    if (!free_transits_) {
-        transit_blocks_.push_back(std::make_unique<Transit[]>(kBlockSize));
-        for (uint32_t i = 0; i < kBlockSize; ++i) {
-            Transit& t = transit_blocks_.back()[i];
-            t.next = free_transits_;
-            free_transits_ = &t;
-        }
-    }
-    Transit* t = free_transits_;
-    free_transits_ = t->next;
-    static_cast<Chunk&>(*t) = Chunk{};
-    return t;
-}
-
 // ---- the adapter
 // -----------------------------------------------------------------------------------------------------
 
@@ -146,10 +131,9 @@ void VirtualNetwork::pull(Engine& e, Nanos now) {
             at(s->net_not_before, on_paced, s);
             continue;
         }
-        Transit& t = *new_transit();
+        Transit& t = *transits_.take();
         if (!s->next_chunk(t, now)) {
-            t.next = free_transits_;
-            free_transits_ = &t;
+            transits_.give(&t);
             s->net_ready = false;
             s->net_state = nullptr;
             if (e.own) {
@@ -402,8 +386,7 @@ void VirtualNetwork::deliver(Transit& t, Nanos now) {
     t.arrived = now;
     --t.source->in_flight;
     t.source->chunk_arrived(t);
-    t.next = free_transits_;
-    free_transits_ = &t;
+    transits_.give(&t);
 }
 
 std::unique_ptr<Network> make_virtual_network(Segment& seg, Scheduler& scheduler) {

@@ -103,7 +103,6 @@ private:
     void give_credit(uint32_t link, uint32_t bytes, Nanos now);
     void discard(Transit& t, Nanos now);
     void deliver(Transit& t, Nanos now);
-    Transit* new_transit();
     void at(Nanos when, Scheduler::Fn fn, void* what) {
         scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what));
     }
@@ -119,9 +118,8 @@ private:
     std::vector<Link> state_;
     std::vector<Device> devices_;
     std::vector<Port> port_state_;
-    Transit* free_transits_ = nullptr;
     Engine* free_engines_ = nullptr;
-    std::vector<std::unique_ptr<Transit[]>> transit_blocks_;
+    TransitPool<Transit> transits_;
     std::vector<std::unique_ptr<Engine>> all_engines_;
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstring>
@@ -108,7 +109,9 @@ void Keeper::start_reroute(int reply_fd) {
         if (now[p] != transitions_[p] && seg_.port(p).up.load()) came.push_back(p);
     }
     transitions_ = now;
-    if (fork() != 0) return;
+    const pid_t worker = fork();
+    if (worker < 0 && reply_fd >= 0) reply(reply_fd, std::string("error reroute: ") + std::strerror(errno));
+    if (worker != 0) return;
     // The child: fork handlers have taken the session's memory away from it (it is not a process of the session).
     signal(SIGCHLD, SIG_DFL); // the fabric library waits for opensm
     // What it keeps open, nobody would see closed when the keeper is killed.

@@ -110,6 +110,9 @@ VERBS_API ibv_context* ibv_open_device(ibv_device* dev) {
 
 VERBS_API int ibv_close_device(ibv_context* context) {
     Context* c = context_of(context);
+    // What was left open goes with the context, as in the kernel: peers get no answers, keys are void.
+    for (const uint32_t index : c->regions) revoke_mr(*c, index);
+    c->engine->destroy_qps_of(context);
     release_row(*c);
     close_channel(c->async);
     if (context->cmd_fd >= 0) close(context->cmd_fd);

@@ -40,8 +40,9 @@ struct Context {
     Process* process;
     Engine* engine;
     Channel async;
-    std::mutex mutex;                  // reading `async`, `live`
+    std::mutex mutex;                  // reading `async`, `live`, `regions`
     std::unordered_set<uint64_t> live; // objects that events may name; late events for destroyed ones are skipped
+    std::unordered_set<uint32_t> regions; // indices of registered memory
 
     Segment& seg() const { return process->seg(); }
     const DeviceImage& image() const { return seg().img().device(device); }
@@ -120,6 +121,7 @@ void set_cq_ex_calls(Cq&); // cq_ex.cc
 ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex*);
 int get_srq_num(ibv_srq*, uint32_t*);
 ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex*);
+void revoke_mr(Context& c, uint32_t index);
 ibv_td* alloc_td(ibv_context*, ibv_td_init_attr*);
 int dealloc_td(ibv_td*);
 ibv_pd* alloc_parent_domain(ibv_context*, ibv_parent_domain_init_attr*);

@@ -51,7 +51,34 @@ bool mapped(uintptr_t addr, size_t length) {
     return true;
 }
 
+// Whether the adapter could write there, at the range's two ends: a read-only mapping makes pinning for writing fail. Not
+// page by page: that would make memory real which the program has only reserved.
+bool writable(uintptr_t addr, size_t length) {
+#ifdef MADV_POPULATE_WRITE
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto refuses = [page](uintptr_t at) {
+        return madvise(reinterpret_cast<void*>(at & ~(page - 1)), page, MADV_POPULATE_WRITE) != 0;
+    };
+    static const bool known = [&] { // Linux 5.14
+        char here = 0;
+        return !refuses(reinterpret_cast<uintptr_t>(&here));
+    }();
+    return !known || (!refuses(addr) && !refuses(addr + length - 1));
+#else
+    (void)addr, (void)length;
+    return true;
+#endif
+}
+
 } // namespace
+
+// Afterwards nobody reads or writes memory through the key.
+void revoke_mr(Context& c, uint32_t index) {
+    c.seg().mr(index).key.store(0);
+    c.process->wait_mr_unused(index);
+    c.process->free_mr(index);
+    c.state().mrs.fetch_sub(1, std::memory_order_relaxed);
+}
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
     if (attr->comp_mask) return fail_null(EINVAL);
@@ -117,6 +144,7 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
     else if ((iova ^ start) & 4095)
         return fail_null(EINVAL);
     if (!mapped(start, length)) return fail_null(EFAULT);
+    if ((access & IBV_ACCESS_LOCAL_WRITE) && !process.virtual_time() && !writable(start, length)) return fail_null(EFAULT);
 
     const uint32_t index = process.claim_mr();
     if (index == kNone) return fail_null(ENOMEM);
@@ -137,6 +165,10 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
     rec.key.store(key, std::memory_order_release);
     c.state().mrs.fetch_add(1, std::memory_order_relaxed);
     ++pd->users;
+    {
+        std::lock_guard guard(c.mutex);
+        c.regions.insert(index);
+    }
 
     mr->index = index;
     mr->mr = {
@@ -158,10 +190,11 @@ VERBS_API int ibv_dereg_mr(ibv_mr* p) {
     auto* mr = reinterpret_cast<Mr*>(p);
     Context& c = *context_of(p->context);
     c.engine->charge_command(c.device, reg_cmd);
-    c.seg().mr(mr->index).key.store(0);
-    c.process->wait_mr_unused(mr->index); // afterwards nobody reads or writes the memory through this key
-    c.process->free_mr(mr->index);
-    c.state().mrs.fetch_sub(1, std::memory_order_relaxed);
+    revoke_mr(c, mr->index);
+    {
+        std::lock_guard guard(c.mutex);
+        c.regions.erase(mr->index);
+    }
     --pd_of(p->pd)->users;
     delete mr;
     return 0;

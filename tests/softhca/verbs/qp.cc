@@ -70,6 +70,7 @@ void fill_rec(Context& c, const QpRequest& r, Qp& qp) {
     rec.sq_psn.store(0);
     rec.mig_state.store(IBV_MIG_MIGRATED);
     rec.port = c.image().first_port;
+    rec.mig_refused = 0;
     rec.user = reinterpret_cast<uint64_t>(&qp);
     rec.async_channel = c.async.id;
     rec.dc_key = r.dc_key;

@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -328,7 +330,15 @@ struct Shared {
     std::atomic<int> ready;
     std::atomic<Nanos> start;
     std::atomic<uint64_t> bytes[4];
+    std::atomic<Nanos> waited[4]; // for a core, since the start
 };
+
+// How long this process has been able to run and had no core.
+Nanos waited_for_core() {
+    Nanos ran = 0, waited = 0;
+    std::ifstream("/proc/self/schedstat") >> ran >> waited;
+    return waited;
+}
 
 class Children {
 public:
@@ -352,6 +362,7 @@ public:
         Flow f(port, dlid, 4 * kMiB, 1'000'000, 100 + slot);
         shared.ready.fetch_add(1);
         while (shared.start.load() == 0) sched_yield();
+        const Nanos waited_before = waited_for_core();
         net->activate(f, shared.start);
         for (Nanos t; (t = scaled_now(seg->tsc)) < shared.start + duration;) {
             if (scheduler.next_due() <= t)
@@ -360,6 +371,7 @@ public:
                 sched_yield();
             shared.bytes[slot] = f.bytes;
         }
+        shared.waited[slot] = waited_for_core() - waited_before;
         _exit(0);
     }
     void start() {
@@ -369,6 +381,11 @@ public:
     void wait_all() {
         for (const pid_t p : pids) waitpid(p, nullptr, 0);
         pids.clear();
+    }
+    // A sender that waits for a core for most of the time can't take its share: that says nothing about the network.
+    bool starved(Nanos duration) const {
+        return std::any_of(std::begin(shared.waited), std::end(shared.waited),
+                           [=](const auto& w) { return w.load() > duration / 3; });
     }
     TestSegment& seg;
     Shared& shared;
@@ -380,11 +397,19 @@ private:
     }
 };
 
-// Other load on the machine may spoil a measurement; what is right succeeds once.
-void attempts(const char* what, const std::function<bool()>& measure) {
-    bool good = false;
-    for (int i = 0; i < 5 && !good; ++i) good = measure();
-    BOOST_TEST(good, what);
+enum class Verdict { good, bad, starved };
+
+// Other load on the machine may spoil a measurement; what is right succeeds once. If the senders never had the cores that
+// they need, nothing is said: the same shares are checked above with a clock of the test's own.
+void attempts(const char* what, const std::function<Verdict()>& measure) {
+    bool measured = false;
+    for (int i = 0; i < 8; ++i) {
+        const Verdict v = measure();
+        if (v == Verdict::good) return;
+        measured |= v == Verdict::bad;
+    }
+    BOOST_TEST(!measured, what);
+    BOOST_TEST_MESSAGE(what << ": the machine is too busy to tell");
 }
 
 } // namespace
@@ -402,7 +427,8 @@ BOOST_AUTO_TEST_CASE(real_processes_share_a_link) {
             const double a = d(children.shared.bytes[0]), b = d(children.shared.bytes[1]);
             BOOST_TEST_MESSAGE(a / 500e3 << " + " << b / 500e3 << " MB/s");
             BOOST_TEST(a + b < 505e6);
-            return near(a / (a + b), 0.5, 0.1) && a + b > 300e6;
+            if (near(a / (a + b), 0.5, 0.1) && a + b > 300e6) return Verdict::good;
+            return children.starved(500 * kMs) ? Verdict::starved : Verdict::bad;
         });
 }
 
@@ -422,6 +448,7 @@ BOOST_AUTO_TEST_CASE(a_stopped_process_stops_nobody_else) {
         kill(children.pids[1], SIGCONT);
         children.wait_all();
         BOOST_TEST_MESSAGE(alone / 200e3 << " MB/s alone");
-        return alone > 120e6 && children.shared.bytes[1] > 100'000'000;
+        if (alone > 120e6 && children.shared.bytes[1] > 100'000'000) return Verdict::good;
+        return children.starved(600 * kMs) ? Verdict::starved : Verdict::bad;
     });
 }

@@ -355,14 +355,30 @@ BOOST_AUTO_TEST_CASE(fault_commands_act) {
 
 BOOST_AUTO_TEST_CASE(fault_scripts_run_on_time_also_under_a_new_keeper) {
     const std::string name = new_session(), file = fs::temp_directory_path() / (name + ".faults");
-    std::ofstream(file) << "at 100ms port down 0:0:1 # comment\nafter 700ms port up 0:0:1\n";
+    std::ofstream(file) << "at 100ms port down 0:0:1 # comment\nafter 2s port up 0:0:1\n";
     Command a = player(name, {"--faults", file, "--seed", "3"});
     BOOST_TEST(a.line() == "softhca: faults from " + file + ", seed 3");
     fs::remove(file);
     BOOST_TEST(a.ask("port 0") == "1");
-    BOOST_TEST(wait_until([&] { return a.ask("port 0") == "0"; }, 600));
+    BOOST_TEST(wait_until([&] { return a.ask("port 0") == "0"; }, 1900));
     kill_hard(keeper_of(name));
-    BOOST_TEST(wait_until([&] { return a.ask("port 0") == "1"; }, 2000));
+    BOOST_TEST(wait_until([&] { return a.ask("port 0") == "1"; }, 5000));
+}
+
+BOOST_AUTO_TEST_CASE(trace_shows_a_running_session) {
+    const std::string session = new_session();
+    Command program = player(session, {"--fabric", "two-rail"});
+    BOOST_TEST(program.ask("node") == "0");
+    const auto last_line = [&] {
+        Command trace({"trace", "--session", session, "0:softhca_0:1", "1:softhca_0:1"});
+        std::string last;
+        for (std::string line; !(line = trace.line()).empty();) last = line;
+        BOOST_TEST(trace.wait() == 0);
+        return last;
+    };
+    BOOST_TEST(last_line().find("delivered") != std::string::npos);
+    send_command(session, "port down 1:softhca_0:1");
+    BOOST_TEST(last_line().find("delivered") == std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {

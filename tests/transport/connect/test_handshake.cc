@@ -1,0 +1,484 @@
+// The handshake between few nodes, in virtual time, with everything that can go wrong on the way.
+#define BOOST_TEST_MODULE handshake
+#include <boost/test/unit_test.hpp>
+
+#include <poll.h>
+
+#include "connect/handshake_fixture.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::test;
+
+namespace {
+
+unsigned sum_of(const connect::ControlCounters& t) {
+    return unsigned(t.repeated + t.unsent + t.dropped + t.late + t.refused);
+}
+
+// Each side has counted one connection and no failure.
+bool once(Cluster& c, std::size_t a, std::size_t b) {
+    for (const Peer* p : {c[a].peer_of(c[b]), c[b].peer_of(c[a])})
+        if (!p || p->times_established != 1 || p->times_failed != 0) return false;
+    return c[a].peer_of(c[b])->connection.server != c[b].peer_of(c[a])->connection.server;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(one_connects_to_another) {
+    Cluster c({"aa", "aa"});
+    Peer& p = c[0].connect_to(c[1]);
+    BOOST_TEST(c[0].plane->busy());
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    BOOST_TEST(p.connection.paths.size() == 2u);
+    BOOST_TEST(!p.connection.server);
+    BOOST_TEST(c[1].peer_of(c[0])->connection.server);
+    BOOST_TEST(p.connection.incarnation == 1u);
+    BOOST_TEST(c[1].peer_of(c[0])->connection.incarnation == 1u);
+    BOOST_TEST(!c[0].plane->busy());
+    BOOST_TEST(!c[1].plane->busy());
+    BOOST_TEST(c.greet());
+    BOOST_TEST(c.total().sent == 4u);
+    BOOST_TEST(c.total().received == 4u);
+    BOOST_TEST(sum_of(c.total()) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(both_at_once) {
+    Cluster c({"aa", "aa"});
+    c[0].connect_to(c[1]);
+    c[1].connect_to(c[0]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    BOOST_TEST(once(c, 0, 1));
+    const bool first_is_client = c[0].plane->address().uid < c[1].plane->address().uid;
+    BOOST_TEST(c[0].peer_of(c[1])->connection.server == !first_is_client);
+    BOOST_TEST(c.greet());
+    BOOST_TEST(c.total().sent == 5u); // the other's request was in vain
+    BOOST_TEST(c.total().late == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(both_at_once_in_any_order_of_arrival_and_loss) {
+    for (unsigned shift = 0; shift < 12; ++shift)
+        for (const bool swapped : {false, true}) {
+            Cluster c({"aa", "aa"}, {}, {}, 100 + shift);
+            if (shift % 3 == 2) c.world().fault("drop 30% all");
+            Node &early = c[swapped], &late = c[!swapped];
+            early.connect_to(late);
+            c.settle(shift * kMicro);
+            if (!late.peer_of(early)) late.connect_to(early);
+            BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+            c.world().fault("clear");
+            c.settle(kSecond);
+            BOOST_TEST(once(c, 0, 1));
+            BOOST_TEST(c.greet());
+        }
+}
+
+BOOST_AUTO_TEST_CASE(different_numbers_of_rails) {
+    for (const auto& [a, b, paths] : {std::tuple{"aa", "a", 2u}, {"a", "aa", 2u}, {"aaa", "aa", 3u}, {"a", "a", 1u}}) {
+        Cluster c({a, b});
+        c[0].connect_to(c[1]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c[0].peer_of(c[1])->connection.paths.size() == paths);
+        BOOST_TEST(c.greet());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(different_subnets) {
+    // Only b is common: rail 1 here, rail 0 there.
+    Cluster c({"ab", "bc", "dd"}, {}, {{'b', 2}});
+    c[0].connect_to(c[1]);
+    Peer& nowhere = c[0].connect_to(c[2]);
+    BOOST_TEST(nowhere.times_failed == 0u); // never from within start()
+    BOOST_TEST(c.run([&] { return c.connected(0, 1) && nowhere.times_failed == 1; }));
+    BOOST_TEST((nowhere.status == Status::unreachable));
+    BOOST_TEST_MESSAGE(nowhere.why);
+    const Peer& p = *c[0].peer_of(c[1]);
+    BOOST_TEST(p.connection.paths.size() == 4u); // the routes of LMC 2
+    for (const path::PathSpec& s : p.connection.paths) {
+        BOOST_TEST(s.client_rail == 1);
+        BOOST_TEST(s.server_rail == 0);
+    }
+    BOOST_TEST(c.greet());
+}
+
+BOOST_AUTO_TEST_CASE(smaller_packets) {
+    // 256 bytes: a request with two rails fits, a reply with 32 paths does not.
+    ControlConfig many;
+    many.paths.num_paths = 32;
+    Cluster c({"aa", "aa"}, many, {{'a', 5}}, 1, "{mtu: 256}");
+    c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    const std::size_t paths = c[0].peer_of(c[1])->connection.paths.size();
+    BOOST_TEST(paths == 10u); // (256 - 52 - 20 - 2 * 28) / 12, whole rounds
+    BOOST_TEST(c.greet());
+    BOOST_CHECK_THROW(Cluster({"aaaaaaaa"}, {}, {}, 1, "{mtu: 256}"), std::runtime_error);
+}
+
+BOOST_AUTO_TEST_CASE(many_paths_with_losses) {
+    ControlConfig many;
+    many.paths.num_paths = 16;
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        Cluster c({"aa", "aa"}, many, {{'a', 4}}, seed);
+        c.world().fault("drop 20% all");
+        c[0].connect_to(c[1]);
+        if (seed % 2) c[1].connect_to(c[0]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        c.world().fault("clear");
+        c.settle(kSecond);
+        BOOST_TEST(once(c, 0, 1));
+        BOOST_TEST(c[0].peer_of(c[1])->connection.paths.size() == 32u);
+        BOOST_TEST(c.greet());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(one_rail_is_dead_the_whole_time) {
+    for (const char* port : {"0:softhca_0:1", "0:softhca_1:1", "1:softhca_0:1", "1:softhca_1:1"}) {
+        Cluster c({"aa", "aa"});
+        c.world().fault(std::string("drop 100% ") + port);
+        c[0].connect_to(c[1]);
+        const Nanos start = c.world().now();
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c.world().now() - start < 100 * kMilli);
+        BOOST_TEST(once(c, 0, 1));
+    }
+    // Its state says so, too.
+    Cluster c({"aa", "aa"});
+    c.world().fault("port down 1:softhca_0:1");
+    c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    c.world().fault("port up 1:softhca_0:1");
+    c.settle(kMilli);
+    BOOST_TEST(c.greet());
+}
+
+BOOST_AUTO_TEST_CASE(a_port_that_is_not_active) {
+    const std::vector<ControlConfig> both(2);
+    for (const std::size_t client : {0, 1}) {
+        Cluster c({"aa", "aa"}, both, "port down 0:softhca_0:1");
+        BOOST_TEST(c[0].devices.rails().size() == 2u);
+        BOOST_TEST(c[0].plane->address().count == 1);
+        BOOST_TEST(c[0].plane->address().control[0].rail == 1);
+        c[client].connect_to(c[!client]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c[0].peer_of(c[1])->connection.paths.size() == 2u); // both of node 1's rails to the one that is left
+        BOOST_TEST(c.greet());
+    }
+    BOOST_CHECK_THROW(Cluster({"a", "a"}, both, "port down 0:softhca_0:1"), std::runtime_error);
+}
+
+BOOST_AUTO_TEST_CASE(silence_ends_with_one_line) {
+    ControlConfig config;
+    config.timeout = 2 * kSecond;
+    Cluster c({"aa", "aa"}, config);
+    c.world().fault("drop 100% all");
+    Peer& p = c[0].connect_to(c[1]);
+    const Nanos start = c.world().now();
+    BOOST_TEST(c.run([&] { return p.times_failed == 1; }));
+    BOOST_TEST(c.world().now() - start == 2 * kSecond);
+    BOOST_TEST((p.status == Status::timed_out));
+    BOOST_TEST((p.connection.state == State::failed));
+    BOOST_TEST(p.why.find("2.0 s") != std::string::npos);
+    BOOST_TEST_MESSAGE(p.why);
+    BOOST_TEST(!c[0].plane->busy());
+    // Back-off: 5, 10, ... 160, 200, 200 ms
+    BOOST_TEST(c.total().sent >= 10u);
+    BOOST_TEST(c.total().sent <= 20u);
+    // It stays failed until it is forgotten.
+    c.world().fault("clear");
+    c.settle(kSecond);
+    BOOST_TEST(p.times_failed == 1u);
+    c[0].forget(p);
+    c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    BOOST_TEST(c.greet());
+}
+
+// Only the way back is dead: the server has answered a client that never hears it.
+BOOST_AUTO_TEST_CASE(a_server_does_not_wait_for_ever) {
+    ControlConfig config;
+    config.timeout = kSecond;
+    Cluster c({"a", "a"}, config);
+    Peer& p = c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.is(1, 0, State::accepting); }));
+    c.world().fault("drop 100% all");
+    BOOST_TEST(c[1].plane->busy());
+    BOOST_TEST(c.run([&] { return p.times_failed == 1 && c.is(1, 0, State::closed); }));
+    Peer& server = *c[1].peer_of(c[0]);
+    BOOST_TEST(server.times_abandoned == 1u);
+    BOOST_TEST(server.times_failed == 0u);
+    BOOST_TEST(server.queue_pairs.empty());
+    BOOST_TEST(!c[1].plane->busy());
+    // The other way round now, by the rails that the request had told (the address is unknown at the server).
+    c.world().fault("clear");
+    c[0].forget(p);
+    c[1].plane->start(server.connection);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    BOOST_TEST(p.connection.server);
+    BOOST_TEST(p.connection.incarnation == 2u);
+    BOOST_TEST(c.greet());
+}
+
+BOOST_AUTO_TEST_CASE(a_lost_ready_is_repeated) {
+    Cluster c({"a", "a"});
+    Peer& p = c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.is(1, 0, State::established); }));
+    BOOST_TEST((p.connection.state == State::confirming));
+    c.world().fault("drop 100% all");
+    c.settle(kMilli);
+    c.world().fault("clear");
+    // The server is established and may send; the client's queue pairs take it.
+    c[1].greet_everybody();
+    c.settle(kMilli);
+    BOOST_TEST((p.connection.state == State::confirming));
+    BOOST_TEST(p.greetings.at(0) == 1u);
+    p.greetings[0] = 0;
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    BOOST_TEST(once(c, 0, 1));
+    BOOST_TEST(c.greet());
+}
+
+BOOST_AUTO_TEST_CASE(limits_and_resources) {
+    Cluster c({"aa", "aa", "aa"});
+    c[2].most_peers = 1;
+    c[0].connect_to(c[2]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 2); }));
+    Peer& p = c[1].connect_to(c[2]);
+    BOOST_TEST(c.run([&] { return p.times_failed == 1; }));
+    BOOST_TEST(p.why.find("no more connections") != std::string::npos);
+    BOOST_TEST_MESSAGE(p.why);
+
+    // The server can't make its queue pairs.
+    c[1].failing_makes = 1;
+    Peer& q = c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return q.times_failed == 1; }));
+    BOOST_TEST((q.status == Status::no_memory));
+    BOOST_TEST((c[1].peer_of(c[0])->connection.state == State::closed));
+    BOOST_TEST(!c[1].plane->busy());
+}
+
+BOOST_AUTO_TEST_CASE(the_client_can_not_make_its_queue_pairs) {
+    Cluster c({"aa", "aa"});
+    c[0].failing_makes = 1;
+    Peer& p = c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return p.times_failed == 1 && !c[1].plane->busy(); }, kSecond));
+    BOOST_TEST((p.status == Status::no_memory));
+    const Peer& server = *c[1].peer_of(c[0]);
+    BOOST_TEST(server.times_abandoned == 1u); // told, not timed out
+    BOOST_TEST(server.queue_pairs.empty());
+}
+
+BOOST_AUTO_TEST_CASE(not_now_is_not_never) {
+    for (const std::size_t poor : {0, 1}) {
+        Cluster c({"aa", "aa"});
+        c[poor].failing_makes = 3;
+        c[poor].make_failure = Status::no_resource;
+        c[0].connect_to(c[1]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(once(c, 0, 1));
+        BOOST_TEST(c.greet());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(forgotten_in_every_state) {
+    for (const State at : {State::requesting, State::confirming, State::established})
+        for (const bool erase : {false, true}) {
+            Cluster c({"aa", "aa"});
+            c[1].renews = true;
+            Peer& p = c[0].connect_to(c[1]);
+            BOOST_TEST(c.run([&] { return c.is(0, 1, at); }));
+            if (erase)
+                c[0].erase(p);
+            else
+                c[0].forget(p);
+            BOOST_TEST(!c[0].plane->busy());
+            c.settle(kSecond);
+            // What the server has is settled one way or the other, and a new connection can be made.
+            Peer& again = c[0].connect_to(c[1]);
+            BOOST_TEST(c.run([&] { return c.connected(0, 1); }, 30 * kSecond));
+            c.settle(kSecond);
+            BOOST_TEST(c.connected(0, 1));
+            BOOST_TEST(again.connection.incarnation == c[1].peer_of(c[0])->connection.incarnation);
+            BOOST_TEST(c.greet());
+        }
+}
+
+BOOST_AUTO_TEST_CASE(forgotten_by_the_server) {
+    for (const State at : {State::accepting, State::established})
+        for (const bool erase : {false, true}) {
+            Cluster c({"aa", "aa"});
+            Peer& p = c[0].connect_to(c[1]);
+            BOOST_TEST(c.run([&] { return c.is(1, 0, at); }));
+            Peer& server = *c[1].peer_of(c[0]);
+            if (erase)
+                c[1].erase(server);
+            else
+                c[1].forget(server);
+            c.settle(kSecond);
+            if (at == State::accepting) { // the client tried anew
+                BOOST_TEST(c.connected(0, 1));
+                BOOST_TEST(p.times_failed == 0u);
+                BOOST_TEST(c.greet());
+            } // established: the peer's loss is recovery's business
+        }
+}
+
+BOOST_AUTO_TEST_CASE(asked_anew_while_established) {
+    for (const bool renews : {false, true}) {
+        Cluster c({"aa", "aa"});
+        c[1].renews = renews;
+        Peer& p = c[0].connect_to(c[1]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        c[0].forget(p);
+        c[0].connect_to(c[1]);
+        BOOST_TEST(c.run([&] { return p.times_failed == 1 || c.connected(0, 1); }));
+        if (renews) {
+            BOOST_TEST(c.connected(0, 1));
+            BOOST_TEST(p.connection.incarnation == 2u);
+            BOOST_TEST(c.greet());
+        } else {
+            BOOST_TEST((p.status == Status::connection_reset));
+            BOOST_TEST(c.is(1, 0, State::established));
+            BOOST_TEST_MESSAGE(p.why);
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(roles_may_change) {
+    Cluster c({"aa", "aa"});
+    for (std::uint32_t round = 1; round <= 6; ++round) {
+        c[round % 2].connect_to(c[!(round % 2)]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c[0].peer_of(c[1])->connection.incarnation == round);
+        BOOST_TEST(c[1].peer_of(c[0])->connection.incarnation == round);
+        BOOST_TEST(c.greet());
+        for (const std::size_t i : {0, 1}) c[i].forget(*c[i].peer_of(c[!i]));
+        c.settle(kMilli);
+    }
+    BOOST_TEST(sum_of(c.total()) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(closing_while_handshakes_are_under_way) {
+    for (const State at : {State::requesting, State::confirming, State::accepting}) {
+        Cluster c({"aa", "aa"});
+        Node &client = c[0], &server = c[1];
+        client.connect_to(server);
+        const bool closes_server = at == State::accepting;
+        BOOST_TEST(c.run([&] { return closes_server ? c.is(1, 0, at) : c.is(0, 1, at); }));
+        c.nodes.erase(c.nodes.begin() + closes_server);
+        c.settle(100 * kMilli); // its timers must be gone
+        BOOST_TEST(c[0].errors == 0u);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(versions) {
+    ControlConfig old, both, fresh;
+    both.max_version = 2;
+    fresh.min_version = fresh.max_version = 2;
+    Cluster c({"a", "a", "a"}, {old, both, fresh});
+    // The address says it already.
+    Peer& known = c[2].connect_to(c[0]);
+    BOOST_TEST(c.run([&] { return known.times_failed == 1; }));
+    BOOST_TEST((known.status == Status::unsupported));
+    BOOST_TEST(known.why == "it speaks version 1 of the handshake, we version 2");
+    c[2].erase(known);
+    // The address is wrong (the library was exchanged meanwhile): the server says it.
+    connect::InterfaceAddress forged = c[0].plane->address();
+    forged.max_version = 2;
+    Peer& refused = c[2].connect_to(forged);
+    BOOST_TEST(c.run([&] { return refused.times_failed == 1; }, kSecond));
+    BOOST_TEST((refused.status == Status::unsupported));
+    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 1; we: version 2)");
+    BOOST_TEST(c[0].peers.empty());
+    // Common versions are found.
+    c[1].connect_to(c[0]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    c[1].connect_to(c[2]);
+    BOOST_TEST(c.run([&] { return c.connected(1, 2); }));
+    BOOST_TEST(c.greet());
+}
+
+BOOST_AUTO_TEST_CASE(transports) {
+    ControlConfig rc, dc;
+    dc.transport = connect::Transport::dc;
+    Cluster c({"a", "a"}, {rc, dc});
+    connect::InterfaceAddress forged = c[1].plane->address();
+    forged.transport = connect::Transport::rc;
+    Peer& p = c[0].connect_to(forged);
+    BOOST_TEST(c.run([&] { return p.times_failed == 1; }, kSecond));
+    BOOST_TEST((p.status == Status::unsupported));
+    BOOST_TEST_MESSAGE(p.why);
+}
+
+// Queue pairs are the owner's business there; keys and targets must come along.
+BOOST_AUTO_TEST_CASE(dynamically_connected) {
+    ControlConfig a, b;
+    a.transport = b.transport = connect::Transport::dc;
+    a.dc_key = 0x1111222233334444, b.dc_key = 0x5555666677778888;
+    a.dct_numbers = {100, 101}, b.dct_numbers = {200, 201};
+    Cluster c({"aa", "aa"}, {a, b});
+    c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    const Connection &client = c[0].peer_of(c[1])->connection, &server = c[1].peer_of(c[0])->connection;
+    BOOST_TEST(client.dc_key == b.dc_key);
+    BOOST_TEST(server.dc_key == a.dc_key);
+    for (unsigned i = 0; i < 2; ++i) {
+        BOOST_TEST(client.remote_rails.at(i).dct_number == 200u + i);
+        BOOST_TEST(server.remote_rails.at(i).dct_number == 100u + i);
+        BOOST_TEST(client.remote_rails[i].rate == 1.0);
+    }
+    BOOST_TEST(client.ends.size() == 2u);
+    BOOST_TEST(server.remote_ends.at(1).qp_number == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(sleeping) {
+    Cluster c({"aa", "aa"});
+    const std::vector<int> fds = c[1].plane->event_fds();
+    BOOST_TEST(fds.size() == 2u);
+    BOOST_TEST((c[1].plane->arm() == Status::ok));
+    const auto readable = [&] {
+        for (const int fd : fds)
+            if (pollfd p{fd, POLLIN, 0}; poll(&p, 1, 0) == 1) return true;
+        return false;
+    };
+    BOOST_TEST(!readable());
+    c[0].connect_to(c[1]);
+    BOOST_TEST(c.world().run_until(readable, c.world().now() + kSecond));
+    BOOST_TEST((c[1].plane->arm() == Status::busy)); // it is there, and is not lost
+    BOOST_TEST(c[1].plane->poll() == 1u);
+    BOOST_TEST((c[1].plane->arm() == Status::ok));
+    BOOST_TEST(!readable());
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+}
+
+BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_run) {
+    const auto run = [](std::uint64_t seed) {
+        Cluster c({"aa", "aa", "a"}, {}, {}, seed);
+        c.world().fault("drop 20% all");
+        for (const std::size_t i : {0, 1, 2})
+            for (const std::size_t j : {0, 1, 2})
+                if (i != j) c[i].connect_to(c[j]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1) && c.connected(0, 2) && c.connected(1, 2); }));
+        std::uint64_t psns = 0;
+        for (const auto& end : c[0].peer_of(c[1])->connection.ends) psns = psns * 31 + end.psn;
+        return c.world().fingerprint() ^ c.world().now() ^ psns;
+    };
+    BOOST_TEST(run(1) == run(1));
+    BOOST_TEST(run(1) != run(2));
+}
+
+BOOST_AUTO_TEST_CASE(without_a_seed_secrets_differ) {
+    std::unique_ptr<World> world = make_world({"a", "a"});
+    SimServices services(*world);
+    std::string error;
+    verbs::DeviceSet devices;
+    world->select(0);
+    BOOST_TEST((verbs::DeviceSet::open({}, devices, error) == Status::ok));
+    ControlConfig seeded;
+    seeded.seed = 1;
+    Node owner(*world, 1, seeded, services);
+    std::unique_ptr<connect::ControlPlane> a, b;
+    BOOST_TEST((connect::ControlPlane::open(devices, {}, services, owner, a, error) == Status::ok));
+    BOOST_TEST((connect::ControlPlane::open(devices, {}, services, owner, b, error) == Status::ok));
+    BOOST_TEST(a->address().uid != b->address().uid);
+    BOOST_TEST(a->address().cookie != b->address().cookie);
+    BOOST_TEST(a->address().q_key != b->address().q_key);
+}

@@ -1,0 +1,144 @@
+// What the fuzzers and the mutation test do with bytes from nowhere: parse them; what is accepted must be in range and
+// must be written back as the same bytes. And good samples to start from.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::fuzz {
+
+using Bytes = std::vector<std::uint8_t>;
+
+// Not assert: release builds must check as well.
+inline void must(bool holds) {
+    if (!holds) std::abort();
+}
+
+inline std::vector<path::RemoteRail> sample_rails(unsigned n) {
+    std::vector<path::RemoteRail> rails;
+    for (unsigned i = 0; i < n; ++i)
+        rails.push_back({.lid = std::uint16_t(16 + 4 * i),
+                         .lmc = 2,
+                         .device = std::uint8_t(i),
+                         .mtu = IBV_MTU_4096,
+                         .subnet_prefix = 0xfe80000000000000u,
+                         .rate = 1.25,
+                         .dct_number = 0,
+                         .control_qpn = 70 + i});
+    return rails;
+}
+
+// One message of each kind, small and large, RC and DC.
+inline std::vector<connect::Message> sample_messages() {
+    using namespace connect;
+    std::vector<Message> all;
+    for (const Transport transport : {Transport::rc, Transport::dc})
+        for (const unsigned rails : {1u, 8u})
+            for (const wire::Kind kind :
+                 {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse}) {
+                Message m;
+                m.kind = kind;
+                m.transport = transport;
+                m.cookie = 0x0123456789abcdef;
+                m.sender_uid = 0xfedcba9876543210;
+                m.sender_cookie = 0x1111111122222222;
+                m.sender_q_key = 0x7654321;
+                m.destination = kind == wire::Kind::request ? 0 : 5;
+                m.source = 9;
+                m.transaction = 3;
+                if (kind != wire::Kind::refuse) m.incarnation = 2;
+                if (kind == wire::Kind::request || kind == wire::Kind::reply) {
+                    m.rails = sample_rails(rails);
+                    m.dc_key = 0x3333333344444444;
+                }
+                if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails);
+                if (kind == wire::Kind::reply) m.void_through = 7;
+                for (unsigned i = 0; i < 4 * rails; ++i) {
+                    const auto rail = std::uint8_t(i % rails), bits = std::uint8_t(i / rails);
+                    if (kind == wire::Kind::reply) m.paths.push_back({std::uint8_t(rail % 2), rail, bits, bits});
+                    if (kind == wire::Kind::reply || kind == wire::Kind::confirm)
+                        m.ends.push_back(transport == Transport::rc ? LocalEnd{100 + i, 0xabcdef - i} : LocalEnd{});
+                }
+                if (kind == wire::Kind::refuse) {
+                    m.reason = rails == 1 ? wire::Reason::version : wire::Reason::limits;
+                    m.refused = wire::Kind::request;
+                }
+                all.push_back(m);
+            }
+    return all;
+}
+
+inline Bytes packed(const connect::Message& m) {
+    Bytes bytes(connect::wire::kMaxMessage);
+    bytes.resize(connect::pack(m, bytes.data()));
+    return bytes;
+}
+
+inline connect::InterfaceAddress sample_address(unsigned count) {
+    connect::InterfaceAddress a;
+    a.uid = 0xfedcba9876543210;
+    a.cookie = 0x0123456789abcdef;
+    a.q_key = 0x7654321;
+    a.count = std::uint8_t(count);
+    for (unsigned i = 0; i < count; ++i)
+        a.control[i] = {std::uint16_t(16 + 4 * i), 70 + i, 2, std::uint8_t(i), std::uint16_t(1000 + i)};
+    return a;
+}
+
+inline Bytes packed(const connect::InterfaceAddress& a) {
+    Bytes bytes(connect::packed_size(a));
+    connect::pack(a, bytes.data());
+    return bytes;
+}
+
+// The receiver has two rails of LMC 2. True: accepted.
+inline bool try_message(std::span<const std::uint8_t> bytes) {
+    using namespace connect;
+    static const std::vector<path::RemoteRail> own = sample_rails(2);
+    Message m;
+    if (parse(bytes, own, m) != Parse::ok) return false;
+    const bool lists = m.kind == wire::Kind::request || m.kind == wire::Kind::reply;
+    must(lists ? m.rails.size() >= 1 && m.rails.size() <= verbs::kMaxRails : m.rails.empty());
+    must(m.paths.size() <= path::kMaxPathsPerPeer && m.ends.size() <= path::kMaxPathsPerPeer);
+    must(m.kind == wire::Kind::reply ? m.paths.size() == m.ends.size() && !m.paths.empty() : m.paths.empty());
+    must(m.transaction != 0 && m.sender_uid != 0);
+    for (const path::RemoteRail& r : m.rails) {
+        must(r.lmc <= 7 && r.lid + (1u << r.lmc) <= 0xc000 && r.device < verbs::kMaxDevices && r.rate > 0);
+        must(r.mtu >= IBV_MTU_256 && r.mtu <= IBV_MTU_4096 && r.dct_number < 1u << 24 && r.control_qpn < 1u << 24);
+    }
+    for (const path::PathSpec& p : m.paths) {
+        must(p.client_rail < own.size() && p.server_rail < m.rails.size());
+        must(p.client_bits < 1u << own[p.client_rail].lmc && p.server_bits < 1u << m.rails[p.server_rail].lmc);
+    }
+    for (const LocalEnd& e : m.ends) must(e.qp_number < 1u << 24 && e.psn < 1u << 24);
+    const Bytes again = packed(m);
+    const bool renamed = m.kind == wire::Kind::refuse && m.reason == wire::Reason::resources; // of an unknown reason
+    must(renamed || (again.size() == bytes.size() && std::memcmp(again.data(), bytes.data(), bytes.size()) == 0));
+    return true;
+}
+
+// UCT does not know the length of an address: there are always kMaxInterfaceAddress readable bytes, and no more.
+inline bool try_address(std::span<const std::uint8_t> bytes) {
+    using namespace connect;
+    const auto exact = std::make_unique<std::uint8_t[]>(kMaxInterfaceAddress); // on the heap: a sanitizer sees its end
+    std::copy_n(bytes.begin(), std::min(bytes.size(), kMaxInterfaceAddress), exact.get());
+    InterfaceAddress a;
+    if (!unpack(exact.get(), a)) return false;
+    must(a.count >= 1 && a.count <= kMaxControlAddresses && a.uid != 0);
+    for (unsigned i = 0; i < a.count; ++i) {
+        must(a.control[i].lmc <= 7 && a.control[i].rail < verbs::kMaxRails && a.control[i].qp_number < 1u << 24);
+        must(a.control[i].lid + (1u << a.control[i].lmc) <= 0xc000);
+    }
+    const Bytes again = packed(a);
+    must(std::memcmp(again.data(), exact.get(), again.size()) == 0);
+    return true;
+}
+
+} // namespace ucx_mp::fuzz

@@ -1,0 +1,195 @@
+// The fuzzers' functions, driven by plain mutations of good samples: the same ones in every run and with any compiler.
+#define BOOST_TEST_MODULE mutations
+#include <boost/test/unit_test.hpp>
+
+#include <random>
+
+#include "fuzz/targets.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::fuzz;
+
+namespace {
+
+struct Counts {
+    unsigned accepted = 0, refused = 0;
+};
+
+// A few random changes: bits, interesting bytes, 32-bit values, cuts, growth, pieces of another sample.
+void mutate(Bytes& b, const std::vector<Bytes>& samples, std::mt19937_64& random) {
+    const auto pick = [&](std::size_t n) { return std::size_t(random() % n); };
+    for (std::size_t changes = 1 + pick(4); changes > 0; --changes) {
+        if (b.empty()) b.push_back(0);
+        switch (pick(7)) {
+        case 0:
+            b[pick(b.size())] ^= std::uint8_t(1u << pick(8));
+            break;
+        case 1:
+            b[pick(b.size())] = std::array<std::uint8_t, 6>{0, 1, 0x7f, 0x80, 0xfe, 0xff}[pick(6)];
+            break;
+        case 2:
+            b[pick(b.size())] += std::uint8_t(pick(2) ? 1 : 255);
+            break;
+        case 3:
+            for (std::size_t i = pick(b.size()), k = 0; k < 4 && i + k < b.size(); ++k)
+                b[i + k] = std::uint8_t(random());
+            break;
+        case 4:
+            b.resize(pick(b.size() + 1));
+            break;
+        case 5:
+            b.resize(b.size() + pick(40));
+            break;
+        case 6: {
+            const Bytes& other = samples[pick(samples.size())];
+            const std::size_t from = pick(other.size());
+            const std::size_t n = std::min(b.size() - std::min(b.size(), from), pick(other.size() - from + 1));
+            std::copy_n(other.begin() + std::ptrdiff_t(from), n, b.begin() + std::ptrdiff_t(std::min(b.size(), from)));
+            break;
+        }
+        }
+    }
+    // Half of the time the length is right, or nothing else would ever be looked at.
+    if (b.size() >= 8 && pick(2)) {
+        b[6] = std::uint8_t(b.size());
+        b[7] = std::uint8_t(b.size() >> 8);
+    }
+}
+
+template <class Try> Counts campaign(const std::vector<Bytes>& samples, unsigned rounds, const Try& attempt) {
+    std::mt19937_64 random(1);
+    Counts n;
+    for (unsigned i = 0; i < rounds; ++i) {
+        Bytes b = samples[random() % samples.size()];
+        mutate(b, samples, random);
+        const std::vector<std::uint8_t> exact(b.begin(), b.end()); // no spare capacity for a sanitizer to miss
+        ++(attempt(exact) ? n.accepted : n.refused);
+    }
+    return n;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(good_messages_are_accepted_and_fit) {
+    for (const connect::Message& m : sample_messages()) {
+        const Bytes b = packed(m);
+        BOOST_TEST(try_message(b));
+        BOOST_TEST(b.size() <= connect::wire::kMaxMessage);
+        // Neither shorter nor longer ones, whatever the length field says.
+        for (std::size_t n = 0; n < b.size(); ++n) {
+            Bytes cut(b.begin(), b.begin() + std::ptrdiff_t(n));
+            BOOST_TEST(!try_message(cut));
+            if (n >= 8) {
+                cut[6] = std::uint8_t(n);
+                cut[7] = std::uint8_t(n >> 8);
+                BOOST_TEST(!try_message(cut));
+            }
+        }
+        Bytes longer = b;
+        longer.push_back(0);
+        BOOST_TEST(!try_message(longer));
+        longer[6] = std::uint8_t(longer.size());
+        longer[7] = std::uint8_t(longer.size() >> 8);
+        BOOST_TEST(!try_message(longer));
+    }
+}
+
+BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
+    using namespace connect;
+    const auto good = [&](wire::Kind kind, const auto& change) {
+        for (Message m : sample_messages())
+            if (m.kind == kind && m.rails.size() <= 1 && m.transport == Transport::rc) {
+                change(m);
+                return try_message(packed(m));
+            }
+        return true;
+    };
+    using K = wire::Kind;
+    BOOST_TEST(good(K::reply, [](Message&) {}));
+    BOOST_TEST(good(K::request, [](Message& m) { m.rails[0].lid = 0; }));       // a port that is not active
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.rails[0].lid = 0; }));        // but no path leads there
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lid = 17; }));     // not aligned to its LMC
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lid = 0xc000; })); // multicast
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].lmc = 8; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].mtu = ibv_mtu(0); }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].mtu = ibv_mtu(6); }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].device = 8; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].control_qpn = 1; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].control_qpn = 1u << 24; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails[0].dct_number = 1u << 24; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails.clear(); }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.rails = sample_rails(9); }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.num_paths = 33; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.transaction = 0; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.sender_uid = 0; }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.min_version = 2, m.max_version = 1; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_rail = 2; })); // the receiver has two
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].server_rail = 1; })); // the sender has one
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_bits = 4; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].server_bits = 4; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.rails[0].subnet_prefix = 1; })); // nobody gets there
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.ends[0].qp_number = 0; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.ends[0].psn = 1u << 24; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.ends.clear(), m.paths.clear(); }));
+    BOOST_TEST(!good(K::confirm, [](Message& m) { m.ends.clear(); }));
+    BOOST_TEST(!good(K::confirm, [](Message& m) { m.ends.resize(33, {100, 1}); }));
+    BOOST_TEST(!good(K::refuse, [](Message& m) { m.refused = K(0); }));
+    BOOST_TEST(!good(K::refuse, [](Message& m) { m.kind = K(6); }));
+    // A newer one's reason is a reason.
+    BOOST_TEST(good(K::refuse, [](Message& m) { m.reason = wire::Reason(200); }));
+}
+
+BOOST_AUTO_TEST_CASE(versions_are_told_apart) {
+    using namespace connect;
+    const std::vector<path::RemoteRail> own = sample_rails(2);
+    Message m = sample_messages()[0], out;
+    m.version = m.min_version = m.max_version = 2;
+    BOOST_TEST((parse(packed(m), own, out) == Parse::version));
+    BOOST_TEST(out.sender_uid == m.sender_uid);
+    BOOST_TEST(out.rails.empty()); // nothing behind the header has been looked at
+    BOOST_TEST((parse(packed(m), own, out, 1, 2) == Parse::ok));
+    // A refusal is understood in any version.
+    Message refusal = sample_messages()[4];
+    refusal.version = refusal.min_version = refusal.max_version = 9;
+    BOOST_TEST((parse(packed(refusal), own, out) == Parse::ok));
+}
+
+BOOST_AUTO_TEST_CASE(mutated_messages) {
+    std::vector<Bytes> samples;
+    for (const connect::Message& m : sample_messages()) samples.push_back(packed(m));
+    const Counts n = campaign(samples, 300'000, [](const Bytes& b) { return try_message(b); });
+    BOOST_TEST_MESSAGE(n.accepted << " accepted, " << n.refused << " refused");
+    BOOST_TEST(n.accepted > 1000u);
+    BOOST_TEST(n.refused > 100'000u);
+}
+
+BOOST_AUTO_TEST_CASE(addresses) {
+    using namespace connect;
+    std::vector<Bytes> samples;
+    for (unsigned i = 1; i <= kMaxControlAddresses; ++i) {
+        const Bytes b = packed(sample_address(i));
+        BOOST_TEST(b.size() == 24 + 8 * i);
+        BOOST_TEST(b.size() <= 63u);
+        BOOST_TEST(try_address(b));
+        samples.push_back(b);
+    }
+    const Counts n = campaign(samples, 300'000, [](const Bytes& b) { return try_address(b); });
+    BOOST_TEST(n.accepted > 1000u);
+    BOOST_TEST(n.refused > 100'000u);
+}
+
+BOOST_AUTO_TEST_CASE(who_reaches_whom) {
+    using namespace connect;
+    std::vector<verbs::Rail> rails(2);
+    rails[0].subnet_prefix = 1, rails[1].subnet_prefix = 2;
+    InterfaceAddress a = sample_address(1);
+    a.control[0].subnet_tag = subnet_tag(2);
+    BOOST_TEST(reachable(a, rails, Transport::rc));
+    BOOST_TEST(!reachable(a, rails, Transport::dc));
+    BOOST_TEST(!reachable(a, std::span(rails).first(1), Transport::rc));
+    a.min_version = a.max_version = kMaxVersion + 1;
+    BOOST_TEST(!reachable(a, rails, Transport::rc));
+    a.min_version = kMinVersion;
+    BOOST_TEST(reachable(a, rails, Transport::rc));
+    BOOST_TEST(subnet_tag(0xfe80000000000000) != subnet_tag(0xfe80000000000001));
+}

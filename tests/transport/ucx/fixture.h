@@ -1,0 +1,190 @@
+// UCT objects of the component "mp", owned and closed in order.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+extern "C" {
+#include <config.h>
+
+#include <ucs/async/async.h>
+#include <uct/api/uct.h>
+#include <uct/api/v2/uct_v2.h>
+}
+
+#include <boost/test/unit_test.hpp>
+
+namespace uct_test {
+
+using Options = std::vector<std::pair<const char*, const char*>>; // without prefix: {"TX_WINDOW", "64"}
+
+inline uct_component_h component() {
+    uct_component_h* all = nullptr;
+    unsigned count = 0;
+    BOOST_REQUIRE(uct_query_components(&all, &count) == UCS_OK);
+    uct_component_h found = nullptr;
+    for (unsigned i = 0; i < count; ++i) {
+        uct_component_attr_t attr{};
+        attr.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME;
+        if (uct_component_query(all[i], &attr) == UCS_OK && std::string(attr.name) == "mp") found = all[i];
+    }
+    uct_release_component_list(all);
+    BOOST_REQUIRE(found);
+    return found;
+}
+
+inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
+    uct_md_config_t* config = nullptr;
+    BOOST_REQUIRE(uct_md_config_read(component(), nullptr, nullptr, &config) == UCS_OK);
+    for (const auto& [name, value] : options) BOOST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+    const ucs_status_t status = uct_md_open(component(), "mp", config, md);
+    uct_config_release(config);
+    return status;
+}
+
+class Domain {
+public:
+    explicit Domain(const Options& options = {}) {
+        BOOST_REQUIRE(open_md(options, &md) == UCS_OK);
+        BOOST_REQUIRE(uct_md_query(md, &attr) == UCS_OK);
+        BOOST_REQUIRE(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async) == UCS_OK);
+        BOOST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
+    }
+    ~Domain() {
+        uct_worker_destroy(worker);
+        ucs_async_context_destroy(async);
+        uct_md_close(md);
+    }
+    Domain(const Domain&) = delete;
+
+    // Progress until `condition` or for `seconds`.
+    bool until(const std::function<bool()>& condition, double seconds = 20) const {
+        const double end = now() + seconds;
+        while (!condition()) {
+            uct_worker_progress(worker);
+            if (now() > end) return false;
+        }
+        return true;
+    }
+    static double now() {
+        timespec time{};
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
+    }
+
+    uct_md_h md = nullptr;
+    uct_md_attr_t attr{};
+    ucs_async_context_t* async = nullptr;
+    uct_worker_h worker = nullptr;
+};
+
+inline constexpr std::size_t kHeadroom = 40;
+
+class Interface {
+public:
+    Interface(Domain& domain, const char* transport, const Options& options = {}) : domain_(domain) {
+        BOOST_REQUIRE(open(domain, transport, options, this, &iface) == UCS_OK);
+        BOOST_REQUIRE(uct_iface_query(iface, &attr) == UCS_OK);
+        uct_iface_progress_enable(iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+        device_address.resize(attr.device_addr_len);
+        address.resize(attr.iface_addr_len);
+        BOOST_REQUIRE(uct_iface_get_device_address(iface, device()) == UCS_OK);
+        BOOST_REQUIRE(uct_iface_get_address(iface, where()) == UCS_OK);
+    }
+    ~Interface() { uct_iface_close(iface); }
+    Interface(const Interface&) = delete;
+
+    static ucs_status_t open(Domain& domain, const char* transport, const Options& options, Interface* self,
+                             uct_iface_h* out) {
+        uct_iface_config_t* config = nullptr;
+        BOOST_REQUIRE(uct_md_iface_config_read(domain.md, transport, nullptr, nullptr, &config) == UCS_OK);
+        for (const auto& [name, value] : options) BOOST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+        uct_iface_params_t params{};
+        params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
+                            UCT_IFACE_PARAM_FIELD_RX_HEADROOM | UCT_IFACE_PARAM_FIELD_ERR_HANDLER |
+                            UCT_IFACE_PARAM_FIELD_ERR_HANDLER_ARG | UCT_IFACE_PARAM_FIELD_ERR_HANDLER_FLAGS;
+        params.open_mode = UCT_IFACE_OPEN_MODE_DEVICE;
+        params.mode.device.tl_name = transport;
+        params.mode.device.dev_name = "mp0";
+        params.rx_headroom = kHeadroom;
+        params.err_handler_arg = self;
+        params.err_handler = [](void* arg, uct_ep_h ep, ucs_status_t status) {
+            static_cast<Interface*>(arg)->errors.emplace_back(ep, status);
+            return UCS_OK;
+        };
+        const ucs_status_t status = uct_iface_open(domain.md, domain.worker, &params, config, out);
+        uct_config_release(config);
+        return status;
+    }
+
+    [[nodiscard]] uct_device_addr_t* device() { return reinterpret_cast<uct_device_addr_t*>(device_address.data()); }
+    [[nodiscard]] uct_iface_addr_t* where() { return reinterpret_cast<uct_iface_addr_t*>(address.data()); }
+
+    [[nodiscard]] uct_ep_h connect(Interface& peer) {
+        BOOST_REQUIRE(uct_iface_is_reachable(iface, peer.device(), peer.where()));
+        uct_ep_params_t params{};
+        params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
+        params.iface = iface;
+        params.dev_addr = peer.device();
+        params.iface_addr = peer.where();
+        uct_ep_h ep = nullptr;
+        BOOST_REQUIRE(uct_ep_create(&params, &ep) == UCS_OK);
+        return ep;
+    }
+    // Waits for everything of this endpoint.
+    void flush(uct_ep_h ep) {
+        ucs_status_t status = UCS_INPROGRESS;
+        BOOST_REQUIRE(domain_.until([&] { return (status = uct_ep_flush(ep, 0, nullptr)) == UCS_OK; }));
+    }
+
+    uct_iface_h iface = nullptr;
+    uct_iface_attr_t attr{};
+    std::vector<std::byte> device_address, address;
+    std::vector<std::pair<uct_ep_h, ucs_status_t>> errors;
+
+private:
+    Domain& domain_;
+};
+
+// Registered bytes with an unpacked key.
+class Memory {
+public:
+    Memory(Domain& domain, void* address, std::size_t length, unsigned pack_flags = 0) : domain_(domain) {
+        BOOST_REQUIRE(uct_md_mem_reg(domain.md, address, length, UCT_MD_MEM_ACCESS_ALL, &handle) == UCS_OK);
+        packed.resize(domain.attr.rkey_packed_size);
+        uct_md_mkey_pack_params_t params{};
+        params.field_mask = UCT_MD_MKEY_PACK_FIELD_FLAGS;
+        params.flags = pack_flags;
+        BOOST_REQUIRE(uct_md_mkey_pack_v2(domain.md, handle, &params, packed.data()) == UCS_OK);
+        BOOST_REQUIRE(uct_rkey_unpack(component(), packed.data(), &key) == UCS_OK);
+    }
+    ~Memory() {
+        uct_rkey_release(component(), &key);
+        if (handle) uct_md_mem_dereg(domain_.md, handle);
+    }
+    Memory(const Memory&) = delete;
+
+    uct_mem_h handle = nullptr;
+    uct_rkey_bundle_t key{};
+    std::vector<std::byte> packed;
+
+private:
+    Domain& domain_;
+};
+
+struct Done : uct_completion_t {
+    explicit Done(int n = 1) {
+        func = [](uct_completion_t* self) { static_cast<Done*>(self)->fired = true; };
+        count = n;
+        status = UCS_OK;
+    }
+    bool fired = false;
+};
+
+} // namespace uct_test

@@ -1,0 +1,224 @@
+// What UCX expects of a transport beside moving bytes: pending requests, kept messages, wake-up, errors, options.
+#define BOOST_TEST_MODULE transport_ucx_face
+#include "fixture.h"
+
+#include <poll.h>
+
+#include <boost/test/data/test_case.hpp>
+
+using namespace uct_test;
+
+namespace {
+
+const char* const kTransports[] = {"mp_rc", "mp_dc"};
+const auto each_transport = boost::unit_test::data::make(kTransports);
+
+struct Inbox {
+    struct Kept {
+        void* descriptor;
+        std::uint64_t value;
+    };
+    bool keep = false;
+    std::vector<std::uint64_t> values;
+    std::vector<Kept> kept;
+
+    static ucs_status_t take(void* arg, void* data, std::size_t length, unsigned flags) {
+        auto& self = *static_cast<Inbox*>(arg);
+        BOOST_REQUIRE(length >= sizeof(std::uint64_t));
+        std::uint64_t value = 0;
+        std::memcpy(&value, data, sizeof value);
+        self.values.push_back(value);
+        if (!self.keep || !(flags & UCT_CB_PARAM_FLAG_DESC)) return UCS_OK;
+        char* const start = static_cast<char*>(data) - kHeadroom;
+        std::memset(start, 0x5a, kHeadroom); // a keeper may use all of it
+        self.kept.push_back({start, value});
+        return UCS_INPROGRESS;
+    }
+};
+
+constexpr std::uint8_t kId = 5;
+
+std::size_t pack_value(void* out, void* arg) {
+    std::memcpy(out, arg, sizeof(std::uint64_t));
+    std::memset(static_cast<char*>(out) + sizeof(std::uint64_t), 0x77, 1000);
+    return sizeof(std::uint64_t) + 1000;
+}
+
+} // namespace
+
+BOOST_DATA_TEST_CASE(attributes, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport);
+    BOOST_TEST(a.attr.iface_addr_len <= 63u);
+    BOOST_TEST(a.attr.device_addr_len <= 31u);
+    const std::uint64_t wanted = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_PENDING | UCT_IFACE_FLAG_CB_SYNC |
+                                 UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_ZCOPY |
+                                 UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE;
+    BOOST_TEST((a.attr.cap.flags & wanted) == wanted);
+    BOOST_TEST(a.attr.cap.event_flags & UCT_IFACE_FLAG_EVENT_FD);
+    BOOST_TEST(a.attr.bandwidth.dedicated + a.attr.bandwidth.shared > 1e8);
+    BOOST_TEST(a.attr.cap.am.max_bcopy == 8192u);
+}
+
+BOOST_DATA_TEST_CASE(kept_messages, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    Inbox inbox;
+    inbox.keep = true;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    const uct_ep_h ep = a.connect(b);
+    constexpr std::uint64_t kMessages = 40;
+    for (std::uint64_t i = 0; i < kMessages; ++i)
+        BOOST_REQUIRE(domain.until([&] { return uct_ep_am_bcopy(ep, kId, pack_value, &i, 0) >= 0; }));
+    BOOST_REQUIRE(domain.until([&] { return inbox.values.size() == kMessages; }));
+    BOOST_TEST(inbox.kept.size() > 0u);
+    for (const auto& kept : inbox.kept) {
+        std::uint64_t value = 0;
+        std::memcpy(&value, static_cast<char*>(kept.descriptor) + kHeadroom, sizeof value);
+        BOOST_TEST(value == kept.value);
+        uct_iface_release_desc(kept.descriptor);
+    }
+    a.flush(ep);
+    uct_ep_destroy(ep);
+}
+
+namespace {
+
+struct Request : uct_pending_req_t {
+    uct_ep_h ep;
+    std::uint64_t value;
+    bool sent = false, purged = false;
+    static ucs_status_t send(uct_pending_req_t* base) {
+        auto& self = *static_cast<Request*>(base);
+        const ucs_status_t status = uct_ep_am_short(self.ep, kId, self.value, nullptr, 0);
+        if (status == UCS_OK) self.sent = true;
+        return status;
+    }
+    Request(uct_ep_h ep, std::uint64_t value) : uct_pending_req_t{}, ep(ep), value(value) { func = send; }
+};
+
+} // namespace
+
+BOOST_DATA_TEST_CASE(pending_requests_keep_their_order, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    Inbox inbox;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    const uct_ep_h ep = a.connect(b), other = a.connect(b); // both on one channel
+    std::uint64_t next = 0;
+    for (int round = 0; round < 3; ++round) {
+        ucs_status_t status = UCS_OK; // round 0: not even connected
+        while ((status = uct_ep_am_short(ep, kId, next, nullptr, 0)) == UCS_OK) ++next;
+        BOOST_REQUIRE(status == UCS_ERR_NO_RESOURCE);
+        Request first(ep, next), second(other, next + 1), third(ep, next + 2), purged(other, 1000000);
+        BOOST_REQUIRE(uct_ep_pending_add(ep, &first, 0) == UCS_OK);
+        BOOST_REQUIRE(uct_ep_pending_add(other, &second, 0) == UCS_OK);
+        BOOST_TEST(uct_ep_am_short(ep, kId, 2000000, nullptr, 0) == UCS_ERR_NO_RESOURCE);
+        // Purging one endpoint leaves the other's requests where they are.
+        BOOST_REQUIRE(uct_ep_pending_add(other, &purged, 0) == UCS_OK);
+        std::vector<uct_pending_req_t*> taken;
+        uct_ep_pending_purge(
+            other,
+            [](uct_pending_req_t* request, void* arg) {
+                static_cast<std::vector<uct_pending_req_t*>*>(arg)->push_back(request);
+            },
+            &taken);
+        BOOST_REQUIRE(taken.size() == 2u);
+        BOOST_TEST(taken[0] == &second);
+        BOOST_TEST(taken[1] == &purged);
+        BOOST_REQUIRE(uct_ep_pending_add(other, &second, 0) == UCS_OK);
+        BOOST_REQUIRE(uct_ep_pending_add(ep, &third, 0) == UCS_OK);
+        BOOST_REQUIRE(domain.until([&] { return first.sent && second.sent && third.sent; }));
+        next += 3;
+    }
+    BOOST_REQUIRE(domain.until([&] { return inbox.values.size() == next; }));
+    for (std::uint64_t i = 0; i < next; ++i) BOOST_REQUIRE(inbox.values[i] == i);
+    a.flush(ep);
+    Request idle(ep, 0);
+    BOOST_TEST(uct_ep_pending_add(ep, &idle, 0) == UCS_ERR_BUSY);
+    uct_ep_destroy(other);
+    uct_ep_destroy(ep);
+}
+
+BOOST_DATA_TEST_CASE(wakes_up, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    Inbox inbox;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    int fd = -1;
+    BOOST_REQUIRE(uct_iface_event_fd_get(b.iface, &fd) == UCS_OK);
+    const uct_ep_h ep = a.connect(b);
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        // The first message wakes up for the handshake, too.
+        const auto sleep = [&] {
+            const double end = Domain::now() + 20;
+            while (inbox.values.size() == i && Domain::now() < end) {
+                const ucs_status_t status = uct_iface_event_arm(b.iface, UCT_EVENT_RECV | UCT_EVENT_SEND_COMP);
+                if (status == UCS_OK) {
+                    pollfd poll{fd, POLLIN, 0};
+                    ::poll(&poll, 1, 20);
+                } else {
+                    BOOST_REQUIRE(status == UCS_ERR_BUSY);
+                }
+                uct_worker_progress(domain.worker);
+            }
+        };
+        BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(ep, kId, i, nullptr, 0) == UCS_OK; }));
+        sleep();
+        BOOST_REQUIRE(inbox.values.size() == i + 1);
+        BOOST_TEST(inbox.values.back() == i);
+    }
+    // Nothing to do: asleep until the next timer at most, and awake by a message.
+    a.flush(ep);
+    BOOST_REQUIRE(domain.until([&] { return uct_iface_event_arm(b.iface, UCT_EVENT_RECV) == UCS_OK; }));
+    BOOST_REQUIRE(uct_ep_am_short(ep, kId, 99, nullptr, 0) == UCS_OK);
+    pollfd poll{fd, POLLIN, 0};
+    BOOST_TEST(::poll(&poll, 1, 5000) == 1);
+    BOOST_REQUIRE(domain.until([&] { return inbox.values.back() == 99; }));
+    a.flush(ep);
+    uct_ep_destroy(ep);
+}
+
+BOOST_DATA_TEST_CASE(a_failed_peer_is_told_to_every_endpoint, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    const uct_ep_h ep = a.connect(b), other = a.connect(b);
+    alignas(64) char buffer[4096] = {};
+    Memory memory(domain, buffer, sizeof buffer);
+    BOOST_REQUIRE(domain.until([&] {
+        return uct_ep_put_short(ep, "x", 1, reinterpret_cast<std::uint64_t>(buffer), memory.key.rkey) == UCS_OK;
+    }));
+    a.flush(ep);
+    // Outside of the region: the adapter refuses, the queue pair ends.
+    BOOST_REQUIRE(domain.until([&] {
+        return uct_ep_put_short(ep, "x", 1, reinterpret_cast<std::uint64_t>(buffer) + (1 << 24), memory.key.rkey) ==
+               UCS_OK;
+    }));
+    BOOST_REQUIRE(domain.until([&] { return a.errors.size() == 2; }));
+    BOOST_TEST(a.errors[0].first != a.errors[1].first);
+    BOOST_TEST(a.errors[0].second < 0);
+    BOOST_TEST(uct_ep_am_short(ep, kId, 0, nullptr, 0) < 0);
+    BOOST_TEST(uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, nullptr) == UCS_OK);
+    uct_ep_destroy(ep);
+    uct_ep_destroy(other);
+}
+
+BOOST_AUTO_TEST_CASE(impossible_options_are_refused) {
+    Domain domain;
+    const Options wrong[] = {{{"TX_WINDOW", "100"}}, {{"SEG_SIZE", "16"}},       {{"SL", "16"}},
+                             {{"TIMEOUT", "1ns"}},   {{"RETRY_COUNT", "8"}},     {{"TX_SIGNAL_INTERVAL", "0"}},
+                             {{"POLL_BATCH", "0"}},  {{"RX_QUEUE_LEN", "auto"}}, {{"RNR_TIMEOUT", "1s"}}};
+    ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
+                            const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
+    for (const Options& options : wrong) {
+        if (std::string(options[0].second) == "auto") continue; // refused by UCX's own parser
+        uct_iface_h iface = nullptr;
+        BOOST_TEST(Interface::open(domain, "mp_rc", options, nullptr, &iface) == UCS_ERR_INVALID_PARAM,
+                   options[0].first);
+    }
+    for (const Options& options : {Options{{"POLICY", "nonsense"}}, {{"NUM_PATHS", "0"}}, {{"RAILS", "nonsense"}}}) {
+        uct_md_h md = nullptr;
+        BOOST_TEST(open_md(options, &md) == UCS_ERR_INVALID_PARAM, options[0].first);
+    }
+    ucs_log_pop_handler();
+}

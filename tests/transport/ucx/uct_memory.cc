@@ -1,0 +1,113 @@
+// Registered memory: the cache, keys, invalidation.
+#define BOOST_TEST_MODULE transport_ucx_memory
+#include "fixture.h"
+
+#include <sys/mman.h>
+
+#include <boost/test/data/test_case.hpp>
+
+using namespace uct_test;
+
+namespace {
+
+std::uint64_t at(const void* address) { return reinterpret_cast<std::uint64_t>(address); }
+
+// Writes `text` by a key and waits until it is there.
+void put(Domain& domain, Interface& from, uct_ep_h ep, const char* text, char* to, uct_rkey_t key) {
+    BOOST_REQUIRE(domain.until(
+        [&] { return uct_ep_put_short(ep, text, unsigned(std::strlen(text) + 1), at(to), key) == UCS_OK; }));
+    from.flush(ep);
+    BOOST_TEST(std::string(to) == text);
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(reads_and_writes_large_and_small) {
+    for (const char* cache : {"yes", "no"}) {
+        Domain domain(Options{{"RCACHE", cache}});
+        Interface a(domain, "mp_rc"), b(domain, "mp_rc");
+        const uct_ep_h ep = a.connect(b);
+        std::vector<char> here(3 << 20), there(3 << 20);
+        for (std::size_t i = 0; i < here.size(); ++i) here[i] = char(i * 7 + i / 4096);
+        Memory source(domain, here.data(), here.size()), target(domain, there.data(), there.size());
+        for (const std::size_t length : {std::size_t(1), std::size_t(5000), here.size()}) {
+            std::memset(there.data(), 0, there.size());
+            uct_iov_t iov{here.data(), length, source.handle, 0, 1};
+            Done done;
+            ucs_status_t status = UCS_ERR_NO_RESOURCE;
+            BOOST_REQUIRE(domain.until([&] {
+                status = uct_ep_put_zcopy(ep, &iov, 1, at(there.data()), target.key.rkey, &done);
+                return status != UCS_ERR_NO_RESOURCE;
+            }));
+            if (status == UCS_INPROGRESS) BOOST_REQUIRE(domain.until([&] { return done.fired; }));
+            a.flush(ep);
+            BOOST_TEST(std::memcmp(here.data(), there.data(), length) == 0);
+        }
+        uct_ep_destroy(ep);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(cached_regions_go_with_the_mapping) {
+    Domain domain;
+    Interface a(domain, "mp_rc"), b(domain, "mp_rc");
+    const uct_ep_h ep = a.connect(b);
+    constexpr std::size_t kBytes = 1 << 20;
+    void* where = nullptr;
+    for (int round = 0; round < 5; ++round) {
+        // The same addresses, other pages: a stale registration would write into the old ones.
+        where = mmap(where, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+        BOOST_REQUIRE(where != MAP_FAILED);
+        {
+            Memory memory(domain, where, kBytes);
+            put(domain, a, ep, "fresh", static_cast<char*>(where) + 100, memory.key.rkey);
+        }
+        munmap(where, kBytes);
+    }
+    uct_ep_destroy(ep);
+}
+
+BOOST_AUTO_TEST_CASE(malformed_keys_are_refused) {
+    std::vector<unsigned char> packed(64, 0xff);
+    uct_rkey_bundle_t key{};
+    ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
+                            const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
+    BOOST_TEST(uct_rkey_unpack(component(), packed.data(), &key) == UCS_ERR_INVALID_PARAM);
+    ucs_log_pop_handler();
+}
+
+// Error mode PEER: UCP gives the buffer back to the user once invalidation has completed, so nothing may write into it
+// afterwards; and nobody else who uses the same memory may notice.
+BOOST_DATA_TEST_CASE(invalidated_keys_stop_working, boost::unit_test::data::make({"yes", "no"}), cache) {
+    Domain domain(Options{{"RCACHE", cache}});
+    Interface a(domain, "mp_rc"), b(domain, "mp_rc"), c(domain, "mp_rc");
+    const uct_ep_h ep = a.connect(b), late = c.connect(b);
+    alignas(4096) static char buffer[1 << 16];
+    Memory user(domain, buffer, sizeof buffer);
+    Memory revocable(domain, buffer, sizeof buffer, UCT_MD_MKEY_PACK_FLAG_INVALIDATE);
+    Memory neighbour(domain, buffer, sizeof buffer, UCT_MD_MKEY_PACK_FLAG_INVALIDATE);
+    BOOST_TEST(revocable.packed != user.packed);
+    BOOST_TEST(revocable.packed != neighbour.packed);
+    put(domain, a, ep, "by a revocable key", buffer, revocable.key.rkey);
+
+    Done done;
+    uct_md_mem_dereg_params_t params{};
+    params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH | UCT_MD_MEM_DEREG_FIELD_FLAGS | UCT_MD_MEM_DEREG_FIELD_COMPLETION;
+    params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
+    params.memh = revocable.handle;
+    params.comp = &done;
+    BOOST_REQUIRE(uct_md_mem_dereg_v2(domain.md, &params) == UCS_OK);
+    revocable.handle = nullptr;
+    BOOST_REQUIRE(domain.until([&] { return done.fired; }));
+    BOOST_TEST(done.status == UCS_OK);
+
+    put(domain, a, ep, "by the user's key", buffer, user.key.rkey);
+    put(domain, a, ep, "by the neighbour's key", buffer, neighbour.key.rkey);
+
+    // A late write fails, and with it its endpoint.
+    BOOST_REQUIRE(domain.until([&] { return uct_ep_put_short(late, "late", 5, at(buffer), revocable.key.rkey) == UCS_OK; }));
+    BOOST_REQUIRE(domain.until([&] { return !c.errors.empty(); }));
+    BOOST_TEST(std::string(buffer) == "by the neighbour's key");
+    BOOST_TEST(a.errors.empty());
+    uct_ep_destroy(late);
+    uct_ep_destroy(ep);
+}
