@@ -95,10 +95,10 @@ group.add(hpcc(4, 2, 2), "hpcc_4", seconds=120)
 group.add(hpcc(8, 2, 4), "hpcc_8", seconds=120)
 
 
-# Both ranks announce what they do; the other rank's lines may fall into the middle of a row.
+# Both ranks announce their host and what they do; the other one's lines may fall into the middle of a row.
 OTHER_RANK = re.compile(r"(Sending output to np\.out|Preposting [a-z ]+\.?|Streaming in one direction only\.|"
                         r"Passing data in both directions simultaneously\.|Using synchronous sends|Using no perturbations|"
-                        r"Doing an integrity check instead of measuring performance)[ \t]*\n?")
+                        r"Doing an integrity check instead of measuring performance|(?<!\d)\d: [\w.-]+(?=\n))[ \t]*\n?")
 
 
 def netpipe(*options, integrity, env=ON_ADAPTER):
@@ -124,8 +124,7 @@ group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
 
 def mpi4py(ranks, env=ON_ADAPTER):
     def run(session):
-        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=env), ranks,
-                           session.folder, 120)
+        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=env), ranks, session.folder, 120)
     return run
 
 
