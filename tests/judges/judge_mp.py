@@ -9,7 +9,7 @@ import os
 import re
 import time
 
-from judge import Group, Skip, check, free_port, preloaded
+from judge import SOURCE, Group, Skip, check, free_port, preloaded
 from judge_mpi import hpcc, mpi4py, netpipe
 from judge_ucx import complaints, numbers
 
@@ -350,5 +350,22 @@ for transport in TRANSPORTS:
               ("four-path",), seconds=60)
 group.add(netpipe("-i", "-a", integrity=True, env=preloaded("mp_rc,mp_dc")), "netpipe_integrity_async_both",
           ("four-path",), seconds=60)
+
+
+@group.case(fabrics=("ideal", "four-path"), seconds=60)
+def mpirun_mp(session):
+    """The short command line: parameter file and wrapper of config/openmpi, also with several programs."""
+    def environment(session):
+        env = preloaded("", UCX_LOG_LEVEL="info")(session)
+        del env["UCX_TLS"]
+        return {**env, "LD_PRELOAD": "", "UCT_MP_LIBRARY": env["LD_PRELOAD"]}
+    rank = ["-n", "1", "NPopenmpi", "-l", "1", "-u", "4096", "-n", "3", "-i"]
+    options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *rank, ":", *rank],
+                       env=environment, seconds=50)
+    check(len(re.findall(r"ep_cfg.*tag\(mp_rc/mp0\)", text)) >= 2, "the ranks do not talk over mp_rc")
+    check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
+
+
 group.add(mpi4py(2, env=preloaded("mp_rc")), "mpi4py_2_mp_rc", fabrics=("ideal",), seconds=400)
 group.add(mpi4py(4, env=preloaded("mp_dc")), "mpi4py_4_mp_dc", fabrics=("ideal",), seconds=400)
