@@ -18,7 +18,7 @@ std::string failure(const verbs::Device& device, const char* what) {
 } // namespace
 
 Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
-                     const ReceiveLayout& layout, std::string& error) {
+                     const ReceiveLayout& layout, bool timed, std::string& error) {
     device = &from;
     index = static_cast<std::uint8_t>(from.index);
     channel.reset(ibv_create_comp_channel(from.context.get()));
@@ -32,7 +32,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::invalid_param;
     }
     send_credits = std::min(config.completion_depth, from.max_cqe - receives);
-    if (from.has_timestamps) {
+    if (from.has_timestamps && timed) {
         ibv_cq_init_attr_ex attr{};
         attr.cqe = receives + send_credits;
         attr.channel = channel.get();
@@ -40,14 +40,14 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
         attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
         attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-        ibv_cq_ex* extended = ibv_create_cq_ex(from.context.get(), &attr);
-        if (!extended) {
+        ibv_cq_ex* made = ibv_create_cq_ex(from.context.get(), &attr);
+        if (!made) {
             attr.comp_mask = 0;
-            extended = ibv_create_cq_ex(from.context.get(), &attr);
+            made = ibv_create_cq_ex(from.context.get(), &attr);
         }
-        if (extended) {
-            cq.reset(ibv_cq_ex_to_cq(extended));
-            timestamps = true;
+        if (made) {
+            cq.reset(ibv_cq_ex_to_cq(made));
+            extended = timestamps = true;
         }
     }
     if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(receives + send_credits), nullptr, channel.get(), 0));
@@ -63,8 +63,11 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         error = failure(from, "cannot create a shared receive queue");
         return Status::io_error;
     }
-    to_post = receives;
-    refill(devices, layout, true);
+    for (to_post = receives; to_post > 0;) {
+        const std::uint32_t before = to_post;
+        refill(devices, layout);
+        if (to_post == before) break;
+    }
     if (to_post == receives) {
         error = failure(from, "cannot register receive buffers (check ulimit -l)");
         return Status::no_memory;
@@ -77,43 +80,44 @@ bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout,
     if (!chunk) return false;
     for (unsigned i = count; i-- > 0;) {
         auto* buffer = new (chunk->memory.get() + std::size_t{layout.stride} * i) ReceiveBuffer{};
-        buffer->lkey = chunk->registration->lkey[index];
+        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes,
+                       chunk->registration->lkey[index]};
+        buffer->wr.wr_id = reinterpret_cast<std::uint64_t>(buffer);
+        buffer->wr.sg_list = &buffer->sge;
+        buffer->wr.num_sge = 1;
         buffer->adapter = index;
         give_back(buffer);
     }
     return true;
 }
 
-void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout, bool all) {
-    while (to_post >= kBatch || (all && to_post > 0)) {
-        const unsigned count = std::min(to_post, kBatch);
-        // Kept buffers are missing here: as many new ones are made, the queue's depth is a promise to the senders.
-        if (free_count < count && !grow(devices, layout, std::max(count, std::min(to_post, 256u))) && free_count == 0)
-            return;
-        ibv_recv_wr wr[kBatch];
-        ibv_sge sge[kBatch];
-        const unsigned n = std::min(count, free_count);
-        for (unsigned i = 0; i < n; ++i) {
-            ReceiveBuffer* buffer = free;
-            free = buffer->next;
-            sge[i] = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes, buffer->lkey};
-            wr[i].wr_id = reinterpret_cast<std::uint64_t>(buffer);
-            wr[i].next = i + 1 < n ? &wr[i + 1] : nullptr;
-            wr[i].sg_list = &sge[i];
-            wr[i].num_sge = 1;
-        }
-        free_count -= n;
-        ibv_recv_wr* bad = nullptr;
-        if (ibv_post_srq_recv(srq.get(), wr, &bad) != 0) {
-            // Those not taken come back; the next refill tries again.
-            for (ibv_recv_wr* left = bad; left; left = left->next) {
-                give_back(reinterpret_cast<ReceiveBuffer*>(left->wr_id));
-                ++to_post;
-            }
-            to_post -= n;
-            return;
-        }
-        to_post -= n;
+void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
+    // Kept buffers are missing here: as many new ones are made, the queue's depth is a promise to the senders.
+    if (free_count < to_post) [[unlikely]] {
+        const unsigned missing = to_post - free_count;
+        if (!grow(devices, layout, std::min(std::max(missing, kBatch), 256u)) && free_count == 0) return;
+    }
+    ibv_recv_wr* first = free;
+    unsigned count = free_count;
+    if (count <= to_post) [[likely]] {
+        free = nullptr;
+    } else {
+        ibv_recv_wr* last = first;
+        for (count = to_post; count > 1; --count) last = last->next;
+        count = to_post;
+        free = last->next;
+        last->next = nullptr;
+    }
+    free_count -= count;
+    to_post -= count;
+    ibv_recv_wr* bad = nullptr;
+    if (ibv_post_srq_recv(srq.get(), first, &bad) == 0) [[likely]] return;
+    // Those not taken come back; the next refill tries again.
+    while (bad) {
+        ibv_recv_wr* const next = bad->next;
+        give_back(ReceiveBuffer::of(bad));
+        ++to_post;
+        bad = next;
     }
 }
 

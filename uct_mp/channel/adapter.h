@@ -26,7 +26,8 @@ struct Completed {
 struct Adapter {
     const verbs::Device* device = nullptr;
     std::uint8_t index = 0; // in DeviceSet
-    bool timestamps = false;
+    bool extended = false;   // an extended queue: its completions bring timestamps
+    bool timestamps = false; // and they can be told in host time
     verbs::CompletionChannel channel; // wake-up; made with the queue since it can't be added later
     verbs::CompletionQueue cq;
     verbs::SharedReceiveQueue srq;
@@ -39,20 +40,20 @@ struct Adapter {
     Completed peeked[kPeek];
 
     // Receives
-    ReceiveBuffer* free = nullptr;
+    ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
     std::uint32_t free_count = 0;
     std::uint32_t to_post = 0; // receives that the queue lacks
     std::uint32_t unacked_events = 0;
     RegisteredChunks chunks;
 
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
-                const ReceiveLayout& layout, std::string& error);
-    // Posts what is missing, from kBatch on (or all). Slow only when buffers must be made.
+                const ReceiveLayout& layout, bool timed, std::string& error);
+    // Posts what is missing; to be called from kBatch on. Slow only when buffers must be made.
     static constexpr std::uint32_t kBatch = 32;
-    void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout, bool all = false);
+    void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
     void give_back(ReceiveBuffer* buffer) {
-        buffer->next = free;
-        free = buffer;
+        buffer->wr.next = free;
+        free = &buffer->wr;
         ++free_count;
     }
 
@@ -61,7 +62,7 @@ private:
 };
 
 inline bool SendQueue::room(unsigned n) const {
-    return depth_ - (head - tail) >= n && adapter->send_credits >= n && !failed;
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;
 }
 
 } // namespace ucx_mp::channel

@@ -3,7 +3,7 @@
 // exactly once whatever becomes of paths.
 #include <cstring>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
@@ -45,9 +45,8 @@ Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned w
         work->open = 1;
         ++channel.rdma_open;
         ++channel.gets_open; // it reads: what follows a fence waits for it
-        ++sub.open;
-        ++sub.requests;
-        const Posted posted{&channel, work, 0, 0, path, kNoEpoch, true, false, 0};
+        sub.open += queue.dc;
+        const Posted posted{&channel, work, 0, 0, path, kNoEpoch, true, false, 0, 1};
         if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, rkeys.rkey[0]},
                           op == AtomicOp::add ? value : compare, op == AtomicOp::add ? nullptr : &value, posted)) {
             work->status = Status::io_error;
@@ -63,9 +62,6 @@ Status Interface::Impl::atomic(Channel& channel, AtomicOp op, unsigned width, st
                                const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
     if (config.atomics == AtomicsMode::adapter)
         return adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch);
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
-    }
     constexpr std::uint32_t size = kHeader + sizeof(AtomicRequest);
     Start start;
     if (const Status status = start_message(channel, small, size, start); status != Status::ok) return status;
@@ -160,13 +156,13 @@ void Interface::Impl::take_reply(Channel& channel, const AtomicReply& reply) {
 
 Status Interface::atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
                               const verbs::RemoteKeys& rkeys) {
-    return impl_->atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+    return channel.impl->atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
 }
 
 Status Interface::atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
                                std::uint64_t compare, void* result, std::uint64_t remote,
                                const verbs::RemoteKeys& rkeys, Completion* completion) {
-    return impl_->atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
+    return channel.impl->atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
 }
 
 } // namespace ucx_mp::channel

@@ -37,7 +37,7 @@ bool BufferPool::grow() {
     for (unsigned i = count; i-- > 0;) {
         auto* buffer = new (chunk->memory.get() + i * stride) Buffer{};
         buffer->lkey = chunk->registration->lkey.data();
-        buffer->small = small_;
+        buffer->pool = this;
         put(buffer);
     }
     made_ += count;

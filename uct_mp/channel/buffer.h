@@ -5,6 +5,8 @@
 // Threads: the interface's.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +17,7 @@
 namespace ucx_mp::channel {
 
 struct Work;
+class BufferPool;
 
 // A sequenced message from its composition until the receiver has acknowledged it; also the bounce buffer of bcopy puts and
 // gets. The message itself follows.
@@ -24,8 +27,8 @@ struct alignas(64) Buffer {
     Work* work;                // zcopy, atomics: told when the acknowledgment comes; else null
     std::uint32_t length;      // bytes of the message, without pieces elsewhere and without the trailer
     std::uint8_t trailer;      // bytes of a fence's trailer behind them
-    std::uint8_t small;        // which pool
     std::uint8_t path;         // last path it was posted to
+    BufferPool* pool;          // where it belongs
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] std::uint64_t address() { return reinterpret_cast<std::uint64_t>(this + 1); }
 };
@@ -50,8 +53,9 @@ private:
 
 class BufferPool {
 public:
-    BufferPool(const verbs::DeviceSet& devices, unsigned data_bytes, unsigned max, bool small)
-        : devices_(&devices), data_bytes_(data_bytes), max_(max), small_(small) {}
+    BufferPool(const verbs::DeviceSet& devices, unsigned data_bytes, unsigned max)
+        : devices_(&devices), data_bytes_(data_bytes), max_(max) {}
+    BufferPool(const BufferPool&) = delete;
     [[nodiscard]] Buffer* get() {
         if (!free_) [[unlikely]] {
             if (!grow()) return nullptr;
@@ -74,7 +78,6 @@ private:
     Buffer* free_ = nullptr;
     const verbs::DeviceSet* devices_;
     unsigned data_bytes_, max_, made_ = 0;
-    bool small_;
     RegisteredChunks chunks_;
 };
 
@@ -84,12 +87,12 @@ private:
 //              | header  |
 // The message header lies in the last bytes of the headroom: it has been read when a keeper gets the payload.
 struct alignas(64) ReceiveBuffer {
-    ReceiveBuffer* next;
-    std::uint32_t lkey;
+    ibv_recv_wr wr; // always complete: a list of free buffers, linked by wr.next, can be posted as it is
+    ibv_sge sge;
     std::uint32_t length; // of the message, once received (early ones)
     std::uint8_t adapter; // index; kStored: belongs to the store of early messages
-    std::uint8_t flags;
     static constexpr std::uint8_t kStored = 0xff;
+    [[nodiscard]] static ReceiveBuffer* of(ibv_recv_wr* wr) { return reinterpret_cast<ReceiveBuffer*>(wr); }
 };
 static_assert(sizeof(ReceiveBuffer) == 64);
 

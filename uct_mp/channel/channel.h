@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/send_queue.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
@@ -43,8 +44,8 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
-    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction
-    std::uint64_t requests = 0;
+    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
+    std::uint64_t requests = 0;               // likewise
 };
 
 // Reasons why an operation can't go straight away.
@@ -67,8 +68,12 @@ public:
     std::uint32_t window_mask = 0;
     std::uint32_t window = 0; // while no copies can be retained: 0
     std::uint32_t remote_id = 0;
+    std::uint64_t header = 0; // of every message: protocol version and remote_id, as compose() writes them
+    // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
+    SendQueue* only = nullptr;
     std::uint8_t path_count = 0;
     std::uint8_t epoch = 0; // that new operations belong to
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::uint8_t oldest_epoch = 0;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::unique_ptr<Subchannel[]> subs;
@@ -76,6 +81,8 @@ public:
 
     // -- Receiving, hot
     std::uint32_t expected = 0;   // next number to deliver
+    std::uint32_t ack_after = 1;  // deliveries after which an acknowledgment is owed
+    std::uint32_t ack_until = 0;  // ... and the number up to which the peer waits for each
     std::uint32_t ack_sent = 0;   // the last one that we told
     std::uint32_t early_count = 0;
     bool ack_due = false; // in the interface's list
@@ -120,6 +127,7 @@ public:
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
     // -- Who
+    Interface::Impl* impl = nullptr; // whose it is
     connect::Connection connection;
     std::uint32_t local_id = 0;
     unsigned references = 0;
@@ -130,7 +138,7 @@ public:
     void* user = nullptr; // the face's
 
     // -- Statistics
-    std::uint64_t delivered = 0, early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
+    std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
 
     [[nodiscard]] std::uint32_t in_flight() const { return next_sequence - acked; }
     [[nodiscard]] bool window_open() const { return in_flight() < window; }

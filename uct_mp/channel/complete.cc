@@ -2,7 +2,7 @@
 #include <cinttypes>
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
@@ -10,60 +10,62 @@ namespace {
 
 constexpr unsigned kBatch = Adapter::kPeek;
 
-template <bool extended> unsigned fetch(ibv_cq* queue, Completed* out, unsigned max) {
+// From a queue with timestamps; what comes is copied out, see Completed.
+[[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out) {
+    auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
+    ibv_poll_cq_attr attr{};
+    if (ibv_start_poll(cq, &attr) != 0) return 0;
     unsigned n = 0;
-    if constexpr (extended) {
-        auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
-        ibv_poll_cq_attr attr{};
-        if (ibv_start_poll(cq, &attr) != 0) return 0;
-        do {
-            Completed& c = out[n++];
-            c.id = cq->wr_id;
-            c.status = cq->status;
-            c.ticks = ibv_wc_read_completion_ts(cq);
-            if (c.status == IBV_WC_SUCCESS) [[likely]] {
-                if (!SendQueue::is_send(c.id)) c.length = ibv_wc_read_byte_len(cq);
-            } else {
-                c.vendor_error = ibv_wc_read_vendor_err(cq);
-            }
-        } while (n < max && ibv_next_poll(cq) == 0);
-        ibv_end_poll(cq);
-    } else {
-        ibv_wc wc[kBatch];
-        const int got = ibv_poll_cq(queue, static_cast<int>(max), wc);
-        for (; static_cast<int>(n) < got; ++n)
-            out[n] = {wc[n].wr_id, 0, wc[n].byte_len, wc[n].vendor_err, wc[n].status};
-    }
+    do {
+        Completed& c = out[n++];
+        c.id = cq->wr_id;
+        c.status = cq->status;
+        if (c.status == IBV_WC_SUCCESS) [[likely]] {
+            if (SendQueue::is_send(c.id)) c.ticks = ibv_wc_read_completion_ts(cq);
+            else c.length = ibv_wc_read_byte_len(cq);
+        } else {
+            c.vendor_error = ibv_wc_read_vendor_err(cq);
+        }
+    } while (n < kBatch && ibv_next_poll(cq) == 0);
+    ibv_end_poll(cq);
     return n;
 }
 
 } // namespace
 
-template <bool extended> inline void Interface::Impl::handle(Adapter& adapter, const Completed& c) {
-    if (SendQueue::is_send(c.id)) {
-        SendQueue& queue = *SendQueue::of(c.id);
-        if (c.status != IBV_WC_SUCCESS) [[unlikely]]
-            send_failed(queue, SendQueue::position_of(c.id), c.status, c.vendor_error);
-        else
-            reap(queue, SendQueue::position_of(c.id), extended ? adapter.clock.to_host(c.ticks) : 0);
+[[gnu::always_inline]] inline void Interface::Impl::handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
+                                                           std::uint32_t length, std::uint64_t ticks,
+                                                           std::uint32_t vendor_error) {
+    if (SendQueue::is_send(id)) {
+        SendQueue& queue = *SendQueue::of(id);
+        if (status != IBV_WC_SUCCESS) [[unlikely]] send_failed(queue, SendQueue::position_of(id), status, vendor_error);
+        else if (queue.sole()) reap_sole(queue, SendQueue::position_of(id));
+        else reap(adapter, queue, SendQueue::position_of(id), ticks);
         return;
     }
     ++adapter.to_post;
-    auto* buffer = reinterpret_cast<ReceiveBuffer*>(c.id);
-    if (c.status == IBV_WC_SUCCESS) [[likely]]
-        receive(adapter, buffer, c.length);
-    else
-        adapter.give_back(buffer); // flushed with its queue pair
+    auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
+    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length);
+    else adapter.give_back(buffer); // flushed with its queue pair
 }
 
 template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) {
-    Completed batch[kBatch];
     unsigned total = 0;
     while (total < config.poll_batch) {
-        const unsigned n = fetch<extended>(adapter.cq.get(), batch, kBatch);
-        if (n == 0) break;
+        unsigned n;
+        if constexpr (extended) {
+            Completed batch[kBatch];
+            n = fetch(adapter.cq.get(), batch);
+            for (unsigned i = 0; i < n; ++i)
+                handle(adapter, batch[i].id, batch[i].status, batch[i].length, batch[i].ticks, batch[i].vendor_error);
+        } else {
+            ibv_wc batch[kBatch];
+            const int got = ibv_poll_cq(adapter.cq.get(), kBatch, batch);
+            n = got > 0 ? static_cast<unsigned>(got) : 0;
+            for (unsigned i = 0; i < n; ++i)
+                handle(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, 0, batch[i].vendor_err);
+        }
         total += n;
-        for (unsigned i = 0; i < n; ++i) handle<extended>(adapter, batch[i]);
         if (n < kBatch) break;
     }
     return total;
@@ -71,55 +73,69 @@ template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) 
 
 unsigned Interface::Impl::poll(Adapter& adapter) {
     unsigned n = 0;
-    if (adapter.peeked_count) [[unlikely]] {
-        n = std::exchange(adapter.peeked_count, 0);
-        for (unsigned i = 0; i < n; ++i)
-            adapter.timestamps ? handle<true>(adapter, adapter.peeked[i]) : handle<false>(adapter, adapter.peeked[i]);
-    }
-    n += adapter.timestamps ? poll_queue<true>(adapter) : poll_queue<false>(adapter);
+    if (adapter.peeked_count) [[unlikely]] n = handle_peeked(adapter);
+    n += adapter.extended ? poll_queue<true>(adapter) : poll_queue<false>(adapter);
     if (adapter.to_post >= Adapter::kBatch) adapter.refill(devices, layout);
     return n;
 }
 
+unsigned Interface::Impl::handle_peeked(Adapter& adapter) {
+    const unsigned n = std::exchange(adapter.peeked_count, 0);
+    for (unsigned i = 0; i < n; ++i) {
+        const Completed& c = adapter.peeked[i];
+        handle(adapter, c.id, c.status, c.length, c.ticks, c.vendor_error);
+    }
+    return n;
+}
+
 bool Interface::Impl::peek(Adapter& adapter) {
-    if (adapter.peeked_count == 0)
-        adapter.peeked_count = adapter.timestamps ? fetch<true>(adapter.cq.get(), adapter.peeked, kBatch)
-                                                  : fetch<false>(adapter.cq.get(), adapter.peeked, kBatch);
+    if (adapter.peeked_count) return true;
+    if (adapter.extended) {
+        adapter.peeked_count = fetch(adapter.cq.get(), adapter.peeked);
+    } else {
+        ibv_wc wc[kBatch];
+        const int got = ibv_poll_cq(adapter.cq.get(), kBatch, wc);
+        for (int i = 0; i < got; ++i)
+            adapter.peeked[adapter.peeked_count++] = {wc[i].wr_id, 0, wc[i].byte_len, wc[i].vendor_err, wc[i].status};
+    }
     return adapter.peeked_count != 0;
 }
 
-// What one request meant to its channel; its account is the caller's.
-void Interface::Impl::settle(const Posted& posted) {
-    if (posted.work) {
-        if (--posted.work->open == 0) finish_work(*posted.work);
-    } else if (posted.epoch != kNoEpoch) {
-        epoch_done(*posted.channel, posted.epoch);
-    }
+// The completion at `position` also covers the records before it. The queue pair of the only path to a peer: no account.
+[[gnu::always_inline]] inline void Interface::Impl::reap_sole(SendQueue& queue, std::uint16_t position) {
+    auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
+    do {
+        const Posted& posted = queue.pop();
+        tally(posted);
+        settle(posted);
+    } while (--count != 0);
 }
 
-// The completion at `position` also covers the unsignaled requests before it.
-void Interface::Impl::reap(SendQueue& queue, std::uint16_t position, Nanos t_done) {
+// The same where the accounts of several paths are kept.
+void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
-    if (count > queue.outstanding()) [[unlikely]] return; // of an earlier life of this queue pair
-    queue.adapter->send_credits += count;
-    const Posted last = queue.at(queue.tail + count - 1);
+    if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
+    const Posted last = queue.at(position);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
-        const Posted posted = queue.at(queue.tail++);
-        --posted.channel->subs[posted.path].open;
-        if (posted.channel == last.channel && posted.path == last.path && posted.read == last.read)
+        const Posted posted = queue.pop();
+        Channel& channel = *posted.channel;
+        tally(posted);
+        if (queue.dc) channel.subs[posted.path].open -= posted.requests;
+        if (&channel == last.channel && posted.path == last.path && posted.read == last.read)
             settled += posted.bytes;
         else
-            posted.channel->scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
-                                              posted.bytes);
+            channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
         settle(posted);
     }
     Channel& channel = *last.channel;
     const Direction direction = last.read ? Direction::read : Direction::write;
     if (last.timed) {
         // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
-        const Nanos done = t_done ? t_done : services.now();
-        channel.scheduler->observe({last.path, direction, last.bytes, settled, last.t_post, done});
+        const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : services.now();
+        const std::uint64_t bytes = last.work ? last.bytes : last.offset;
+        channel.scheduler->observe({last.path, direction, bytes, settled, last.t_post, done});
     } else {
         channel.scheduler->cancel(last.path, direction, settled);
     }
@@ -132,10 +148,10 @@ void Interface::Impl::reap(SendQueue& queue, std::uint16_t position, Nanos t_don
 void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status,
                                   std::uint32_t vendor_error) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
-    if (count > queue.outstanding()) return;
+    if (count > queue.records()) return;
     Channel& culprit = *queue.at(queue.tail + count - 1).channel;
-    if (!queue.failed) {
-        queue.failed = true;
+    if (!queue.failed()) {
+        queue.fail();
         if (!(culprit.gates & gate::failed))
             services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
                          queue.at(queue.tail + count - 1).path, culprit.connection.peer.uid, ibv_wc_status_str(status),
@@ -150,12 +166,13 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
     case IBV_WC_WR_FLUSH_ERR: result = Status::canceled; break;
     default: break;
     }
-    queue.adapter->send_credits += count;
+    queue.close();
     for (unsigned i = 0; i < count; ++i) {
-        const Posted posted = queue.at(queue.tail++);
+        const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
-        --channel.subs[posted.path].open;
-        channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+        if (queue.dc) channel.subs[posted.path].open -= posted.requests;
+        if (!channel.only)
+            channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
         fail_channel(channel, result);
         if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
         settle(posted);
@@ -170,7 +187,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
-            if (own && !own->failed && verbs::to_error(own->qp.get()) == 0) own->failed = true;
+            if (own && !own->failed() && verbs::to_error(own->qp.get()) == 0) own->fail();
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
         if (Work* work = buffer->work) {
@@ -178,7 +195,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);
         }
-        pool_of(*buffer).put(buffer);
+        buffer->pool->put(buffer);
     }
     for (Work* work : std::exchange(channel.atomics, {})) {
         work->status = status;

@@ -2,12 +2,12 @@
 // and is done when this one and all before are empty.
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
 void Interface::Impl::fence(Channel& channel) {
-    const bool one_queue = channel.path_count <= 1 && !config.split_reads;
+    const bool one_queue = channel.path_count <= 1;
     if (!one_queue) {
         // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
         if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
@@ -47,10 +47,10 @@ bool Interface::Impl::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         Subchannel& sub = channel.subs[path];
         SendQueue* queue = sub.queue[0];
-        if (!queue || queue->unsignaled == 0 || queue->failed || sub.open == 0) continue;
+        if (!queue || queue->all_signaled() || queue->failed() || (queue->dc && sub.open == 0)) continue;
         if (!queue->room(1)) return false;
-        const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0};
-        ++sub.open;
+        const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+        sub.open += queue->dc;
         if (!queue->write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) {
             post_refused(channel, *queue, posted);
             return false;
@@ -97,11 +97,6 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     return Status::in_progress;
 }
 
-void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch) {
-    if (--channel.epoch_open[epoch] == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
-        close_epochs(channel);
-}
-
 void Interface::Impl::close_epochs(Channel& channel) {
     for (;;) {
         if (channel.flushes[channel.epoch]) { // it was attached when all epochs were in use
@@ -123,7 +118,7 @@ void Interface::Impl::close_epochs(Channel& channel) {
 }
 
 Status Interface::fence(Channel& channel) {
-    impl_->fence(channel);
+    channel.impl->fence(channel);
     return Status::ok;
 }
 

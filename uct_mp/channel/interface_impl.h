@@ -63,15 +63,25 @@ struct Interface::Impl final : connect::Owner {
         bool fenced;
         std::uint32_t placed; // bytes in the account
     };
-    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
-        if (channel.marker_due) [[unlikely]] return start_fenced(channel, pool, size, start);
-        return start_plain(channel, pool, size, start);
-    }
+    Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
+    Status start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // whatever fences want
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
-    // Fills the header, retains, posts `buffer` (inline if it fits) and, for zcopy, the pieces of its work behind it.
+    // Fills the header, retains, posts the buffer (inline if it fits).
     void finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                         std::uint8_t flags);
+    // The same for zcopy: the pieces of the buffer's work go behind it.
+    void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
+    void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
+                 std::uint8_t flags);
+    template <Fits, Shared>
+    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
+    template <Fits, class Fill>
+    ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
+    template <Fits, class Fill>
+    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
+    void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
+                       std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
@@ -82,11 +92,20 @@ struct Interface::Impl final : connect::Owner {
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
+    template <bool read>
+    Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
+                     const verbs::RemoteKeys& rkeys, Completion* completion);
+    Status rdma_by_plan(Channel& channel, Work& work);
+    Status nothing_to_do(Work& work);
+    void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
+                    SendQueue& queue);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
+    void finish(Work& work);      // the same, inline
+    void finish_unusual(Channel& channel, Work& work);
 
     // -- Atomics: atomic.cc
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
@@ -106,22 +125,27 @@ struct Interface::Impl final : connect::Owner {
     void push(Channel& channel);
     void push_due();
     bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
-    void epoch_done(Channel& channel, std::uint8_t epoch);
+    void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     void close_epochs(Channel& channel);
 
     // -- Completions: complete.cc
     unsigned poll(Adapter& adapter);
     template <bool extended> unsigned poll_queue(Adapter& adapter);
-    template <bool extended> void handle(Adapter& adapter, const Completed& completed);
+    void handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint64_t ticks,
+                std::uint32_t vendor_error);
+    unsigned handle_peeked(Adapter& adapter);
+    void reap_sole(SendQueue& queue, std::uint16_t position);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
-    void reap(SendQueue& queue, std::uint16_t position, Nanos t_done);
-    void settle(const Posted& posted);
+    void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
+    void tally(const Posted& posted); // statistics
+    void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
 
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
+    void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
     void store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
@@ -129,6 +153,7 @@ struct Interface::Impl final : connect::Owner {
     bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
     void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
     void take_ack(Channel& channel, std::uint32_t ack);
+    bool hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes); // as deliver()
     ReceiveBuffer* get_stored();
     void release(ReceiveBuffer* buffer);
 
@@ -149,7 +174,6 @@ struct Interface::Impl final : connect::Owner {
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
     BufferPool small, large;
-    BufferPool& pool_of(const Buffer& buffer) { return buffer.small ? small : large; }
     WorkPool works;
     std::unique_ptr<connect::ControlPlane> control;
     schedule::Plan plan; // scratch
@@ -157,6 +181,14 @@ struct Interface::Impl final : connect::Owner {
 
     // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
     std::vector<std::unique_ptr<Channel>> channels;
+    std::uint32_t channel_count = 0; // of slots
+    // The channel with this id of ours; null: there is none.
+    [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
+        const std::uint32_t slot = id & kSlotMask;
+        if (slot >= channel_count) return nullptr;
+        Channel* channel = channels.data()[slot].get();
+        return channel && channel->local_id == id ? channel : nullptr;
+    }
     std::unordered_map<std::uint64_t, Channel*> by_uid;
     std::vector<Channel*> acks_due;
     std::vector<Channel*> pushes_due;
@@ -169,7 +201,11 @@ struct Interface::Impl final : connect::Owner {
     };
     std::vector<PendingReply> replies;
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
-    ReceiveBuffer* stored_free = nullptr;
+    ibv_recv_wr* stored_free = nullptr;
+    void keep_stored(ReceiveBuffer* buffer) {
+        buffer->wr.next = stored_free;
+        stored_free = &buffer->wr;
+    }
     unsigned ack_threshold = 64;
     unsigned tick = 0;
     unsigned until_control = 1;

@@ -51,7 +51,7 @@ Status Interface::Impl::make_ends(Connection& connection) {
             return Status::no_memory;
         }
         connection.ends[i].qp_number = qp->qp_num;
-        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapter, config.send_depth, inline_bytes, false);
+        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, false);
         sub.queue[0] = sub.queue[1] = sub.own[0].get();
     }
     return Status::ok;
@@ -101,6 +101,7 @@ ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::
 
 void Interface::Impl::drop_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
+    channel.only = nullptr;
     channel.subs.reset();
     channel.path_count = 0;
     connection.ends.clear();
@@ -128,6 +129,13 @@ void Interface::Impl::established(Connection& connection) {
     channel.window = config.window;
     channel.window_mask = config.window - 1;
     channel.remote_id = connection.remote_id;
+    channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
+    if (channel.path_count == 1 && config.transport == connect::Transport::rc && !config.split_reads) {
+        channel.only = channel.subs[0].queue[0];
+        channel.only->set_sole(true);
+        // Completions teach nothing here: as few as keep the queue from filling.
+        channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
+    }
     channel.gates &= ~gate::not_ready;
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
                  static_cast<unsigned long long>(connection.peer.uid), channel.path_count,

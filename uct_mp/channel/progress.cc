@@ -51,7 +51,7 @@ void Interface::statistics(Statistics& out) const {
         to.peer_uid = channel->connection.peer.uid;
         to.state = channel->connection.state;
         to.sent = channel->next_sequence;
-        to.delivered = channel->delivered;
+        to.delivered = channel->expected;
         to.early = channel->early_total;
         to.duplicates = channel->duplicates;
         to.acks_sent = channel->acks_sent;

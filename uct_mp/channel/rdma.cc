@@ -4,49 +4,22 @@
 #include <cstring>
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
-Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completion* completion) {
-    Work* work = works.get();
-    work->next = nullptr;
-    work->channel = &channel;
-    work->completion = completion;
-    work->bounce = nullptr;
-    work->kind = kind;
-    work->epoch = channel.epoch;
-    work->pieces = 0;
-    work->status = Status::ok;
-    ++channel.epoch_open[channel.epoch];
-    return work;
-}
+void Interface::Impl::finish_work(Work& work) { finish(work); }
 
-// May call the user, who may call us.
-void Interface::Impl::finish_work(Work& work) {
-    Channel& channel = *work.channel;
-    Completion* const completion = work.completion;
-    const Status status = work.status;
-    switch (work.kind) {
-    case WorkKind::get_bcopy:
-        if (!ucx_mp::failed(status))
-            work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
-        [[fallthrough]];
-    case WorkKind::get: --channel.gets_open; --channel.rdma_open; break;
-    case WorkKind::adapter_atomic:
-        if (!ucx_mp::failed(status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
-        --channel.gets_open;
-        [[fallthrough]];
-    case WorkKind::put: --channel.rdma_open; break;
-    case WorkKind::message:
-    case WorkKind::atomic:
-    case WorkKind::flush: break;
+void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
+    if (work.kind == WorkKind::get_bcopy) {
+        if (!ucx_mp::failed(work.status)) work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
+    } else if (work.kind == WorkKind::adapter_atomic) {
+        if (!ucx_mp::failed(work.status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
+    } else {
+        return;
     }
-    if (work.bounce) pool_of(*work.bounce).put(work.bounce);
-    const std::uint8_t epoch = work.epoch;
-    works.put(&work);
-    if (completion) complete(completion, status);
-    epoch_done(channel, epoch);
+    --channel.gets_open;
+    --channel.rdma_open;
 }
 
 Status Interface::Impl::pass_gate_rdma(Channel& channel) {
@@ -57,16 +30,18 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
     return clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
-// Posts [offset, offset + length) of the work; the account has it already. False: the queue is full, or broken.
-bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
-                                  PathIndex path) {
+// Posts [offset, offset + length) of the work; the account has it already, the queue has room.
+[[gnu::always_inline]] inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
+                                        PathIndex path, SendQueue& queue) {
     const bool read = work.kind != WorkKind::put;
-    SendQueue* queue = queue_for(channel, path, read ? Direction::read : Direction::write);
-    if (!queue || !queue->room()) return false;
     Subchannel& sub = channel.subs[path];
     ibv_sge sge[kMaxIov];
     int count = 0;
     std::uint64_t skip = offset, left = length;
+    if (work.pieces == 1) [[likely]] {
+        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length), work.local[0].lkey[sub.device]};
+        left = 0;
+    }
     for (unsigned i = 0; i < work.pieces && left; ++i) {
         const LocalPiece& piece = work.local[i];
         if (skip >= piece.length) {
@@ -78,7 +53,7 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
         left -= take;
         skip = 0;
     }
-    Posted posted{&channel, &work, offset, static_cast<std::uint32_t>(length), path, kNoEpoch, read, false, 0};
+    Posted posted{&channel, &work, offset, static_cast<std::uint32_t>(length), path, kNoEpoch, read, false, 0, 1};
     if (channel.path_count > 1) {
         posted.timed = true;
         posted.t_post = services.now();
@@ -88,37 +63,91 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
         ++sub.puts;
     }
     ++work.open;
-    ++sub.open;
-    ++sub.requests;
-    sub.bytes[read] += length;
+    sub.open += queue.dc;
     const RemotePiece remote{work.remote + offset, work.keys.rkey[sub.remote_device]};
-    const bool in_line = !read && count == 1 && length <= queue->inline_bytes;
-    const bool good =
-        in_line ? queue->write_inline(sub.dc, reinterpret_cast<void*>(sge[0].addr), static_cast<std::uint32_t>(length),
-                                      remote, posted, IBV_SEND_SIGNALED)
-                : queue->rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
-                              IBV_SEND_SIGNALED);
-    if (good) [[likely]] return true;
-    work.status = Status::io_error;
-    post_refused(channel, *queue, posted);
-    return true; // accounted for: it fails with its channel
+    const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
+    if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
+                    in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
+        work.status = Status::io_error;
+        post_refused(channel, queue, posted); // it fails with its channel
+    }
+}
+
+// The same where the queue may be full. False: the queue is full, or broken.
+bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
+                                  PathIndex path) {
+    SendQueue* queue = queue_for(channel, path, work.kind == WorkKind::put ? Direction::write : Direction::read);
+    if (!queue || !queue->room()) return false;
+    post_piece(channel, work, offset, length, path, *queue);
+    return true;
 }
 
 // `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
 Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
-    const Direction direction = read ? Direction::read : Direction::write;
-    const std::uint64_t size = work.transfer.size;
-    work.transfer.direction = direction;
+    work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
-    work.open = 1; // ours, until everything is placed
     ++channel.rdma_open;
     channel.gets_open += read;
+    if (!channel.only) return rdma_by_plan(channel, work);
+    work.open = 0;
+    work.transfer.offset = work.transfer.size;
+    post_piece(channel, work, 0, work.transfer.size, 0, *channel.only); // the caller has seen that there is room
+    return Status::in_progress;
+}
+
+// The usual zcopy operation where there is one path: everything in one go.
+template <bool read>
+[[gnu::always_inline]] inline Status Interface::Impl::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
+                                                                std::size_t count, std::uint64_t remote,
+                                                                const verbs::RemoteKeys& rkeys, Completion* completion) {
+    if (!queue.room()) [[unlikely]] return Status::no_resource;
+    Work& work = *new_work(channel, read ? WorkKind::get : WorkKind::put, completion);
+    const unsigned device = queue.adapter->index;
+    ibv_sge sge[kMaxIov];
+    std::uint64_t size = 0;
+    int pieces = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto address = reinterpret_cast<std::uint64_t>(iov[i].buffer);
+        const std::uint64_t length = iov[i].length;
+        if (length == 0) [[unlikely]] continue;
+        const std::uint32_t* const lkey = iov[i].memory->lkey.data();
+        sge[pieces] = {address, static_cast<std::uint32_t>(length), lkey[device]};
+        work.local[pieces++] = {address, length, lkey};
+        size += length;
+    }
+    if (size == 0) [[unlikely]] return nothing_to_do(work);
+    work.pieces = static_cast<std::uint8_t>(pieces);
+    work.transfer = {size, read ? Direction::read : Direction::write, size};
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 1;
+    ++channel.rdma_open;
+    Subchannel& sub = channel.subs[0];
+    if constexpr (read) ++channel.gets_open;
+    else ++sub.puts;
+    queue.record({&channel, &work, 0, static_cast<std::uint32_t>(size), 0, kNoEpoch, read, false, 0, 1}, true);
+    const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
+                                                                             : IBV_SEND_SIGNALED;
+    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces,
+                      {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
+        queue.take_back(static_cast<std::uint32_t>(size));
+        work.status = Status::io_error;
+        post_refused(channel, queue, {&channel, &work, 0, 0, 0, kNoEpoch, read, false, 0, 1});
+    }
+    return Status::in_progress;
+}
+
+Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
+    const bool read = work.kind != WorkKind::put;
+    const Direction direction = work.transfer.direction;
+    const std::uint64_t size = work.transfer.size;
+    work.open = 1; // ours, until everything is placed
     const auto give_up = [&] {
         --channel.rdma_open;
         channel.gets_open -= read;
         --channel.epoch_open[work.epoch];
-        if (work.bounce) pool_of(*work.bounce).put(work.bounce);
+        if (work.bounce) work.bounce->pool->put(work.bounce);
         works.put(&work);
         return Status::no_resource;
     };
@@ -133,7 +162,7 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
     if (channel.path_count == 1) return whole();
     if (channel.pulled_count >= Channel::kMaxPulled) return give_up();
     const schedule::Message message{size, read ? schedule::MessageKind::get : schedule::MessageKind::put,
-                                    schedule::TrafficHint::none, services.now()};
+                                    channel.hint, services.now()};
     switch (channel.scheduler->plan(message, plan)) {
     case schedule::Outcome::no_path: return give_up();
     case schedule::Outcome::stripes: {
@@ -199,10 +228,18 @@ void Interface::Impl::pull_due() {
     }
 }
 
+// Of length 0: taken back.
+Status Interface::Impl::nothing_to_do(Work& work) {
+    --work.channel->epoch_open[work.epoch];
+    works.put(&work);
+    return Status::ok;
+}
+
 // -- The calls
 
 namespace {
-void set_pieces(Work& work, const Iov* iov, std::size_t count) {
+// False: no bytes at all.
+bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < count; ++i) {
         if (!iov[i].length) continue;
@@ -211,15 +248,17 @@ void set_pieces(Work& work, const Iov* iov, std::size_t count) {
         size += iov[i].length;
     }
     work.transfer.size = size;
+    return size != 0;
 }
 } // namespace
 
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
+    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.small.get();
     if (!bounce) return Status::no_resource;
@@ -236,12 +275,12 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
 
 ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
                              const verbs::RemoteKeys& rkeys) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return static_cast<ssize_t>(status);
     }
     // Packing can't be taken back: everything that may fail comes before it.
-    if (channel.pulled_count >= Channel::kMaxPulled || !m.any_path_has_room(channel))
+    if (channel.only ? !channel.only->room() : channel.pulled_count >= Channel::kMaxPulled || !m.any_path_has_room(channel))
         return static_cast<ssize_t>(Status::no_resource);
     Buffer* bounce = m.large.get();
     if (!bounce) return static_cast<ssize_t>(Status::no_resource);
@@ -263,13 +302,13 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
 
 Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (total_length(iov, count) == 0) return Status::ok;
+    if (channel.only) return m.rdma_sole<false>(channel, *channel.only, iov, count, remote, rkeys, completion);
     Work* work = m.new_work(channel, WorkKind::put, completion);
-    set_pieces(*work, iov, count);
+    if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
     work->keys = rkeys;
     return m.rdma(channel, *work);
@@ -277,13 +316,13 @@ Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
 
 Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (total_length(iov, count) == 0) return Status::ok;
+    if (channel.only) return m.rdma_sole<true>(channel, *channel.only, iov, count, remote, rkeys, completion);
     Work* work = m.new_work(channel, WorkKind::get, completion);
-    set_pieces(*work, iov, count);
+    if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
     work->keys = rkeys;
     return m.rdma(channel, *work);
@@ -291,10 +330,11 @@ Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
 
 Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
+    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.large.get();
     if (!bounce) return Status::no_resource;

@@ -3,36 +3,21 @@
 #include <cstring>
 #include <new>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
-void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
-    const std::uint32_t count = ack - channel.acked;
-    if (count == 0) return;
-    if (count > channel.in_flight()) return; // older than what we know, or nonsense
-    while (channel.acked != ack) {
-        Buffer* buffer = channel.retained[channel.acked++ & channel.window_mask];
-        Work* work = buffer->work;
-        pool_of(*buffer).put(buffer);
-        if (work) [[unlikely]] {
-            if (work->kind == WorkKind::atomic) --channel.atomics_pending;
-            if (--work->open == 0) finish_work(*work);
-        }
-    }
-}
-
-void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+// Whatever is not the next active message in order.
+void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
-    const std::uint32_t slot = header.channel & kSlotMask;
-    if (length < kHeader || header.version != kWireVersion || slot >= channels.size() || !channels[slot] ||
-        channels[slot]->local_id != header.channel) [[unlikely]] {
+    Channel* const found = channel_with(header.channel);
+    if (length < kHeader || header.version != kWireVersion || !found) [[unlikely]] {
         ++dropped;
         adapter.give_back(buffer);
         return;
     }
-    Channel& channel = *channels[slot];
+    Channel& channel = *found;
     if (channel.gates & (gate::not_ready | gate::failed)) [[unlikely]] {
         // Data may overtake the last message of the handshake: whoever sends is ready, and so are we.
         if (channel.connection.state == connect::State::confirming && channel.subs) established(channel.connection);
@@ -50,7 +35,7 @@ void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint
             ++channel.expected;
             if (header.flags & flag::ack_request) owe_ack(channel, true);
             if (deliver(channel, buffer, length)) adapter.give_back(buffer);
-            if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+            if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
             if (channel.early_count) [[unlikely]] drain_early(channel);
             return;
         }
@@ -69,6 +54,11 @@ void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint
     }
     switch (kind) {
     case Kind::ack_request:
+        // It may have overtaken messages on other paths: those are acknowledged as they come.
+        if (static_cast<std::int32_t>(header.sequence - channel.expected) > 0) {
+            channel.ack_after = 1;
+            channel.ack_until = header.sequence;
+        }
         owe_ack(channel, true);
         if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
         break;
@@ -93,14 +83,9 @@ bool Interface::Impl::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::byte* const payload = message + kHeader;
     std::uint32_t bytes = length - kHeader;
-    ++channel.delivered;
     if (header.kind == static_cast<std::uint8_t>(Kind::am)) [[likely]] {
         if (header.flags & flag::fenced) [[unlikely]] bytes -= sizeof(FenceTrailer);
-        const AmHandler& handler = handlers[header.am_id % kAmIds];
-        const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
-        if (status != Status::in_progress) [[likely]] return true;
-        std::memcpy(payload - config.headroom - sizeof(void*), &config.keeper, sizeof(void*));
-        return false;
+        return hand_over(header, payload, bytes);
     }
     if (header.kind == static_cast<std::uint8_t>(Kind::atomic) && bytes >= sizeof(AtomicRequest)) {
         AtomicRequest request;
@@ -127,13 +112,12 @@ ReceiveBuffer* Interface::Impl::get_stored() {
         for (unsigned i = 0; i < kChunk; ++i) {
             auto* buffer = new (memory + std::size_t{layout.stride} * i) ReceiveBuffer{};
             buffer->adapter = ReceiveBuffer::kStored;
-            buffer->next = stored_free;
-            stored_free = buffer;
+            keep_stored(buffer);
         }
         stored_chunks.emplace_back(memory, std::free);
     }
-    ReceiveBuffer* buffer = stored_free;
-    stored_free = buffer->next;
+    ReceiveBuffer* buffer = ReceiveBuffer::of(stored_free);
+    stored_free = buffer->wr.next;
     return buffer;
 }
 
@@ -171,11 +155,8 @@ void Interface::Impl::drain_early(Channel& channel) {
         --channel.early_count;
         ++channel.expected;
         if (header.flags & flag::ack_request) owe_ack(channel, true);
-        if (deliver(channel, buffer, buffer->length)) {
-            buffer->next = stored_free;
-            stored_free = buffer;
-        }
-        if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+        if (deliver(channel, buffer, buffer->length)) keep_stored(buffer);
+        if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
     }
 }
 
@@ -203,8 +184,7 @@ bool Interface::Impl::markers_in(Channel& channel, const MessageHeader& header, 
 
 void Interface::Impl::release(ReceiveBuffer* buffer) {
     if (buffer->adapter == ReceiveBuffer::kStored) {
-        buffer->next = stored_free;
-        stored_free = buffer;
+        keep_stored(buffer);
     } else {
         adapters[buffer->adapter].give_back(buffer);
     }

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
@@ -41,19 +41,9 @@ Status Interface::Impl::pass_gate_message(Channel& channel) {
 
 // -- Beginning and ending a message
 
-Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
-    if (!channel.window_open()) [[unlikely]] return Status::no_resource;
-    start.buffer = pool.get();
-    if (!start.buffer) [[unlikely]] return Status::no_resource;
-    start.path = place(channel, Direction::write, size);
-    if (start.path == kNoPath) [[unlikely]] {
-        pool.put(start.buffer);
-        return Status::no_resource;
-    }
-    start.queue = channel.subs[start.path].queue[0];
-    start.fenced = false;
-    start.placed = size;
-    return Status::ok;
+Status Interface::Impl::start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
+    return channel.marker_due ? start_fenced(channel, pool, size, start) : start_plain(channel, pool, size, start);
 }
 
 // The message takes one of the paths that have carried puts, and is that path's marker; the other paths get theirs now.
@@ -79,7 +69,7 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
         // Several paths may share a queue (mp_dc): each had room alone. What is missing goes at the next attempt.
         if (!send_control(channel, Kind::marker, &body, sizeof body, path, *queue_for(channel, path, Direction::write)) ||
             !path_has_room(channel, start.path, Direction::write, 1)) {
-            pool_of(*start.buffer).put(start.buffer);
+            start.buffer->pool->put(start.buffer);
             return Status::no_resource;
         }
         channel.marked_paths |= PathMask{1} << path;
@@ -94,27 +84,18 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
     return Status::ok;
 }
 
-void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
-                                            std::uint32_t length, std::uint8_t flags) {
-    Buffer& buffer = *start.buffer;
-    const std::uint32_t sequence = channel.next_sequence++;
-    channel.retained[sequence & channel.window_mask] = &buffer;
-    auto* header = reinterpret_cast<MessageHeader*>(buffer.data());
-    header->kind = static_cast<std::uint8_t>(kind);
-    header->version = kWireVersion;
-    header->flags = flags;
-    header->am_id = am_id;
-    header->path = start.path;
-    header->channel = channel.remote_id;
-    header->sequence = sequence;
-    buffer.length = length;
-    buffer.path = start.path;
-    buffer.trailer = 0;
-    if (start.fenced) [[unlikely]] {
-        header->flags = flags | flag::fenced | flag::ack_request; // soon: fences in flight are few
-        append_trailer(channel, buffer, sequence);
-    }
-    post_message(channel, buffer, *start.queue, start.path, start.placed);
+void Interface::Impl::finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
+    if (start.fenced) [[unlikely]] return finish_fenced(channel, start, Kind::am, am_id, length, flag::ack_request);
+    compose(channel, *start.buffer, start.path, Kind::am, am_id, length, flag::ack_request);
+    post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
+}
+
+void Interface::Impl::finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
+                                    std::uint32_t length, std::uint8_t flags) {
+    // Acknowledged soon: fences in flight are few.
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags | flag::fenced | flag::ack_request);
+    append_trailer(channel, *start.buffer, channel.next_sequence - 1);
+    post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
 }
 
 void Interface::Impl::append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence) {
@@ -149,11 +130,11 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
         }
         if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[sub.device]};
     }
-    if (bytes > placed) channel.scheduler->place_on(path, Direction::write, bytes - placed);
+    if (bytes > placed && !channel.only) channel.scheduler->place_on(path, Direction::write, bytes - placed);
 
-    Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0};
+    Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0, 1};
     unsigned flags = IBV_SEND_SOLICITED;
-    if (pieces || queue.unsignaled + 1 >= config.signal_interval ||
+    if (pieces || queue.signal_due() ||
         (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
         flags |= IBV_SEND_SIGNALED;
         if (channel.path_count > 1) {
@@ -162,9 +143,7 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
         }
     }
     if (!pieces) ++channel.epoch_open[channel.epoch];
-    ++sub.open;
-    ++sub.requests;
-    sub.bytes[0] += bytes;
+    sub.open += queue.dc;
     bool good;
     if (!pieces && bytes <= queue.inline_bytes) {
         good = queue.send_inline(sub.dc, buffer.data(), bytes, posted, flags);
@@ -178,10 +157,10 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
 // The provider takes no more although there was room: the queue pair is broken in a way that no completion tells.
 void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Posted& posted) {
     services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
+    if (!channel.only) channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+    channel.subs[posted.path].open -= queue.dc;
     settle(posted);
-    channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
-    --channel.subs[posted.path].open;
-    queue.failed = true;
+    queue.fail();
     fail_channel(channel, Status::io_error);
 }
 
@@ -199,11 +178,11 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
                       channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0};
+    const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
     Subchannel& sub = channel.subs[path];
-    ++sub.open;
+    sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
-    if (queue.unsignaled + 1 >= config.signal_interval) flags |= IBV_SEND_SIGNALED;
+    if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
     if (queue.send_inline(sub.dc, &message, kHeader + length, posted, flags)) return true;
     post_refused(channel, queue, posted);
     return false;
@@ -234,76 +213,64 @@ void Interface::Impl::send_due_acks() {
         Channel& channel = *acks_due[i];
         // A message of ours may have carried it meanwhile.
         const bool due = channel.expected != channel.ack_sent &&
-                         (channel.ack_now || channel.expected - channel.ack_sent >= ack_threshold);
+                         (channel.ack_now || channel.expected - channel.ack_sent >= channel.ack_after);
         if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
             acks_due[kept++] = &channel; // no room: at the next progress
             continue;
         }
         channel.ack_due = channel.ack_now = false;
+        if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
+            channel.ack_after = ack_threshold;
+            channel.ack_until = channel.expected; // keeps up: numbers wrap
+        }
     }
     acks_due.resize(kept);
 }
 
 // -- The calls
 
+namespace {
+constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
+} // namespace
+
 Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length) {
-    Impl& m = *impl_;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_message(channel); status != Status::ok) return status;
-    }
-    const std::uint32_t size = kHeader + sizeof header + length;
-    Impl::Start start;
-    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
-    std::byte* data = start.buffer->data() + kHeader;
-    std::memcpy(data, &header, sizeof header);
-    std::memcpy(data + sizeof header, payload, length);
-    start.buffer->work = nullptr;
-    m.finish_message(channel, start, Kind::am, id, size, 0);
-    return Status::ok;
+    Impl& m = *channel.impl;
+    const auto fill = [=](std::byte* to) {
+        std::memcpy(to, &header, sizeof header);
+        if (length) std::memcpy(to + sizeof header, payload, length);
+        return static_cast<std::uint32_t>(sizeof header + length);
+    };
+    const std::uint32_t size = sizeof header + length;
+    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
+    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
-    Impl& m = *impl_;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_message(channel); status != Status::ok) return status;
-    }
-    const auto size = static_cast<std::uint32_t>(kHeader + total_length(iov, count));
-    Impl::Start start;
-    if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
-    std::byte* data = start.buffer->data() + kHeader;
-    for (std::size_t i = 0; i < count; ++i) {
-        std::memcpy(data, iov[i].buffer, iov[i].length);
-        data += iov[i].length;
-    }
-    start.buffer->work = nullptr;
-    m.finish_message(channel, start, Kind::am, id, size, 0);
-    return Status::ok;
+    Impl& m = *channel.impl;
+    const auto size = static_cast<std::uint32_t>(total_length(iov, count));
+    const auto fill = [=](std::byte* to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            std::memcpy(to, iov[i].buffer, iov[i].length);
+            to += iov[i].length;
+        }
+        return size;
+    };
+    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
+    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
 }
 
 ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
-    Impl& m = *impl_;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_message(channel); status != Status::ok)
-            return static_cast<ssize_t>(status);
-    }
-    Impl::Start start;
+    Impl& m = *channel.impl;
+    const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
     // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
-    if (const Status status = m.start_message(channel, m.large, 0, start); status != Status::ok)
-        return static_cast<ssize_t>(status);
-    const std::size_t length = pack(start.buffer->data() + kHeader, arg);
-    assert(length <= m.limits.max_bcopy);
-    start.buffer->work = nullptr;
-    m.finish_message(channel, start, Kind::am, id, static_cast<std::uint32_t>(kHeader + length), 0);
-    return static_cast<ssize_t>(length);
+    if (channel.gates || !channel.only) return m.active_message<Fits::maybe>(channel, m.large, id, 0, fill);
+    return m.active_message_sole<Fits::maybe>(channel, m.large, id, fill);
 }
 
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                            const Iov* iov, std::size_t count, Completion* completion) {
-    Impl& m = *impl_;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_message(channel); status != Status::ok) return status;
-    }
+    Impl& m = *channel.impl;
     Impl::Start start;
     const std::uint32_t size = kHeader + header_length;
     if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
@@ -317,7 +284,7 @@ Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header
                                        iov[i].memory->lkey.data()};
     }
     start.buffer->work = work;
-    m.finish_message(channel, start, Kind::am, id, size, flag::ack_request);
+    m.finish_pieces(channel, start, id, size);
     return Status::in_progress;
 }
 

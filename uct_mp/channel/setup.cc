@@ -26,19 +26,23 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
     : devices(from), config(with), services(s), events(e), keys(k), handlers(h),
-      small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers, true),
-      large(from, kHeader + with.segment + kExtra, with.max_send_buffers, false) {}
+      small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
+      large(from, kHeader + with.segment + kExtra, with.max_send_buffers) {}
 
 Status Interface::Impl::open(std::string& error) {
     limits.max_iov = pieces_per_request(devices);
     layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + 256 + sizeof(FenceTrailer));
     ack_threshold = std::max(1u, config.window / 4);
 
+    // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
+    // serve (a peer with more rails still has several paths to us: then the time of finding a completion must do).
+    bool timed = devices.rails().size() > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
+    for (const verbs::Rail& rail : devices.rails()) timed |= config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
     inline_bytes = config.inline_bytes;
     for (unsigned i = 0; i < adapter_count; ++i) {
-        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, error);
+        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, timed, error);
         if (ucx_mp::failed(status)) return status;
     }
     calibrate();
@@ -102,7 +106,7 @@ Status Interface::Impl::open_dc(std::string& error) {
             }
             inline_bytes = std::min(inline_bytes, granted);
             dc.initiators.push_back(
-                std::make_unique<SendQueue>(std::move(qp), adapter, config.send_depth, inline_bytes, true));
+                std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
         }
     }
     return Status::ok;
@@ -120,8 +124,10 @@ Channel* Interface::Impl::make_channel(std::uint64_t uid) {
     while (slot < channels.size() && channels[slot]) ++slot;
     if (slot > kSlotMask) return nullptr;
     if (slot == channels.size()) channels.emplace_back();
+    channel_count = static_cast<std::uint32_t>(channels.size());
     channels[slot] = std::make_unique<Channel>();
     Channel& channel = *channels[slot];
+    channel.impl = this;
     // The generation differs from run to run: a stranger's message does not match by chance of both being young.
     const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
     channel.local_id = static_cast<std::uint32_t>(slot) | generation << kSlotBits;
@@ -228,6 +234,8 @@ Status Interface::arm() {
 void Interface::hold(Channel& channel, bool held) {
     channel.gates = held ? channel.gates | gate::held : channel.gates & ~gate::held;
 }
+
+void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
 
 Status Interface::want_room(Channel& channel) {
     if (impl_->surely_room(channel)) return Status::busy;

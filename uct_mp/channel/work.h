@@ -55,7 +55,7 @@ struct Work {
 // Grows in chunks, gives nothing back before it ends.
 class WorkPool {
 public:
-    [[nodiscard]] Work* get() {
+    [[nodiscard, gnu::always_inline]] Work* get() {
         if (!free_) [[unlikely]] grow();
         Work* work = free_;
         free_ = work->next;
@@ -67,7 +67,7 @@ public:
     }
 
 private:
-    void grow() {
+    [[gnu::noinline]] void grow() {
         constexpr unsigned kChunk = 64;
         chunks_.emplace_back(new Work[kChunk]);
         for (unsigned i = 0; i < kChunk; ++i) put(&chunks_.back()[i]);

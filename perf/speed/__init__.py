@@ -1,0 +1,1 @@
+"""The measurements behind perf/transport-speed: one module per way of measuring."""

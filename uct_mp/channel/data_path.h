@@ -1,0 +1,295 @@
+// What every operation executes, inline: the usual way of a message from the call to the queue pair, and from the
+// completion to the handler. The unusual ways are calls. Private to uct_mp/channel.
+//
+// Counted by perf/transport-speed (callgrind), side by side with UCX's rc_verbs.
+#pragma once
+
+#include <cstring>
+
+#include "uct_mp/channel/interface_impl.h"
+
+namespace ucx_mp::channel {
+
+// -- Queue pairs
+
+[[gnu::always_inline]] inline void SendQueue::record(const Posted& posted, bool signaled) {
+    at(head++) = posted;
+    open_ = nullptr;
+    quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
+    --slots_;
+    --adapter->send_credits;
+}
+
+[[gnu::always_inline]] inline Posted& SendQueue::pop() {
+    Posted& posted = at(tail++);
+    slots_ += static_cast<std::int32_t>(posted.requests);
+    adapter->send_credits += posted.requests;
+    return posted;
+}
+
+template <Fits fits, Shared shared>
+[[gnu::always_inline]] inline bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path,
+                                                         bool signaled, Nanos t_post) {
+    constexpr bool rc = shared == Shared::no;
+    const std::uint32_t bytes = buffer.length;
+    Posted* joined = open_;
+    // A queue pair of mp_rc has one channel and one path.
+    const bool join = joined && joined->epoch == channel.epoch &&
+                      (rc || !dc || (joined->channel == &channel && joined->path == path));
+    if (__builtin_expect_with_probability(join, true, 0.99)) {
+        joined->bytes += bytes;
+        ++joined->requests;
+        --slots_;
+        --adapter->send_credits;
+        --quiet_left_;
+    } else {
+        record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
+        joined = open_ = &at(head - 1);
+        wr_.wr_id = id_of(head - 1);
+    }
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (signaled) {
+        joined->offset = bytes;
+        joined->timed = t_post != 0;
+        joined->t_post = t_post;
+        open_ = nullptr;
+        quiet_left_ = signal_interval_;
+        flags |= IBV_SEND_SIGNALED;
+    }
+    sge_.addr = buffer.address();
+    sge_.length = bytes;
+    if (fits == Fits::yes || bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
+    else sge_.lkey = buffer.lkey[adapter->index];
+    wr_.send_flags = flags;
+    ibv_send_wr* bad;
+    const int error = !rc && dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
+    return error == 0 || take_back(bytes);
+}
+
+// The request of the last record.
+[[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                                                     unsigned flags) {
+    ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
+    ibv_send_wr* bad;
+    wr.wr_id = id_of(head - 1);
+    wr.next = nullptr;
+    wr.sg_list = sge;
+    wr.num_sge = count;
+    wr.opcode = opcode;
+    wr.send_flags = flags;
+    wr.wr.rdma.remote_addr = remote.address;
+    wr.wr.rdma.rkey = remote.rkey;
+    return ibv_post_send(qp.get(), &wr, &bad);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
+                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
+    record(posted, flags & IBV_SEND_SIGNALED);
+    const int error = dc ? post_dc(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
+    return error == 0 || take_back(posted.bytes);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                     const Posted& posted, unsigned flags) {
+    return post(to, opcode, sge, count, remote, posted, flags);
+}
+
+// -- Sending
+
+[[gnu::always_inline]] inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (channel.gates) [[unlikely]] return start_gated(channel, pool, size, start);
+    return start_plain(channel, pool, size, start);
+}
+
+[[gnu::always_inline]] inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (!channel.window_open()) [[unlikely]] return Status::no_resource;
+    start.fenced = false;
+    start.placed = size;
+    if (SendQueue* only = channel.only) {
+        if (!only->room()) [[unlikely]] return Status::no_resource;
+        start.queue = only;
+        start.path = 0;
+        start.buffer = pool.get();
+        return start.buffer ? Status::ok : Status::no_resource;
+    }
+    start.path = place(channel, Direction::write, size);
+    if (start.path == kNoPath) [[unlikely]] return Status::no_resource;
+    start.queue = channel.subs[start.path].queue[0];
+    start.buffer = pool.get();
+    if (start.buffer) [[likely]] return Status::ok;
+    channel.scheduler->cancel(start.path, Direction::write, size);
+    return Status::no_resource;
+}
+
+// Number, header, a place among those to be acknowledged.
+[[gnu::always_inline]] inline void Interface::Impl::compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind,
+                                                            std::uint8_t am_id, std::uint32_t length,
+                                                            std::uint8_t flags) {
+    const std::uint32_t sequence = channel.next_sequence++;
+    channel.retained[sequence & channel.window_mask] = &buffer;
+    channel.ack_sent = channel.expected;
+    // A MessageHeader, two words at a time.
+    const std::uint64_t words[2] = {channel.header | static_cast<std::uint64_t>(kind) | std::uint64_t{flags} << 8 |
+                                        std::uint64_t{am_id} << 16 | std::uint64_t{path} << 24,
+                                    std::uint64_t{channel.expected} << 32 | sequence};
+    std::memcpy(buffer.data(), words, sizeof(MessageHeader));
+    buffer.length = length;
+    buffer.path = path;
+    buffer.trailer = 0;
+}
+
+template <Fits fits, Shared shared>
+[[gnu::always_inline]] inline void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue,
+                                                               PathIndex path, bool signaled, Nanos t_post) {
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_whole<fits, shared>(channel, buffer, path, signaled, t_post)) [[unlikely]]
+        post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+}
+
+inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
+                                            std::uint32_t length, std::uint8_t flags) {
+    if (start.fenced) [[unlikely]] return finish_fenced(channel, start, kind, am_id, length, flags);
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
+    bool signaled = start.queue->signal_due();
+    Nanos t_post = 0;
+    if (!channel.only) {
+        if (length > start.placed) channel.scheduler->place_on(start.path, Direction::write, length - start.placed);
+        signaled |= length >= schedule::PathTable::kRateBytes;
+        if (signaled) t_post = services.now();
+        channel.subs[start.path].open += start.queue->dc;
+    }
+    post_whole<Fits::maybe, Shared::maybe>(channel, *start.buffer, *start.queue, start.path, signaled, t_post);
+}
+
+// An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a Status.
+template <Fits fits, class Fill>
+[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message_sole(Channel& channel, BufferPool& pool,
+                                                                           std::uint8_t id, const Fill& fill) {
+    SendQueue& queue = *channel.only;
+    if (!channel.window_open() || !queue.room()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    buffer->work = nullptr;
+    compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
+    post_whole<fits, Shared::no>(channel, *buffer, queue, 0, queue.signal_due(), 0);
+    return length;
+}
+
+// The same with a choice of paths, a fence, or not connected. The length is at most `size` if that is not 0.
+template <Fits fits, class Fill>
+[[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                          std::uint32_t size, const Fill& fill) {
+    Start start;
+    if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
+        return static_cast<ssize_t>(status);
+    const std::uint32_t length = fill(start.buffer->data() + kHeader);
+    start.buffer->work = nullptr;
+    finish_message(channel, start, Kind::am, id, kHeader + length, 0);
+    return length;
+}
+
+// -- Completions
+
+[[gnu::always_inline]] inline void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
+    if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
+        close_epochs(channel);
+}
+
+[[gnu::always_inline]] inline void Interface::Impl::tally(const Posted& posted) {
+    Subchannel& sub = posted.channel->subs[posted.path];
+    sub.bytes[posted.read] += posted.bytes;
+    sub.requests += posted.requests;
+}
+
+// What one request meant to its channel; its account is the caller's.
+// May call the user, who may call us.
+[[gnu::always_inline]] inline void Interface::Impl::finish(Work& work) {
+    Channel& channel = *work.channel;
+    Completion* const completion = work.completion;
+    const Status status = work.status;
+    if (work.kind <= WorkKind::get) [[likely]] {
+        --channel.rdma_open;
+        channel.gets_open -= work.kind == WorkKind::get;
+    } else {
+        finish_unusual(channel, work);
+    }
+    if (work.bounce) work.bounce->pool->put(work.bounce);
+    const std::uint8_t epoch = work.epoch;
+    works.put(&work);
+    if (completion) complete(completion, status);
+    epoch_done(channel, epoch);
+}
+
+[[gnu::always_inline]] inline void Interface::Impl::settle(const Posted& posted) {
+    if (posted.work) {
+        if (--posted.work->open == 0) finish(*posted.work);
+    } else if (posted.epoch != kNoEpoch) {
+        epoch_done(*posted.channel, posted.epoch, posted.requests);
+    }
+}
+
+// -- Works
+
+[[gnu::always_inline]] inline Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completion* completion) {
+    Work* work = works.get();
+    work->next = nullptr;
+    work->channel = &channel;
+    work->completion = completion;
+    work->bounce = nullptr;
+    work->kind = kind;
+    work->epoch = channel.epoch;
+    work->pieces = 0;
+    work->status = Status::ok;
+    ++channel.epoch_open[channel.epoch];
+    return work;
+}
+
+// -- Receiving
+
+[[gnu::always_inline]] inline void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
+    const std::uint32_t count = ack - channel.acked;
+    if (count == 0) return;
+    if (count > channel.in_flight()) return; // older than what we know, or nonsense
+    Buffer** const retained = channel.retained.get();
+    const std::uint32_t mask = channel.window_mask;
+    for (std::uint32_t i = channel.acked; i != ack;) {
+        Buffer* buffer = retained[i++ & mask];
+        Work* work = buffer->work;
+        buffer->pool->put(buffer);
+        if (!work) [[likely]] continue;
+        channel.acked = i; // may call the user
+        if (work->kind == WorkKind::atomic) --channel.atomics_pending;
+        if (--work->open == 0) finish_work(*work);
+    }
+    channel.acked = ack;
+}
+
+// True: the buffer may be given back.
+[[gnu::always_inline]] inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes) {
+    const AmHandler& handler = handlers[header.am_id % kAmIds];
+    const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
+    if (status != Status::in_progress) [[likely]] return true;
+    std::memcpy(payload - config.headroom - sizeof(void*), &config.keeper, sizeof(void*));
+    return false;
+}
+
+[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+    std::byte* const message = layout.message(buffer);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+    std::uint16_t first;
+    std::memcpy(&first, message, sizeof first);
+    Channel* const found = channel_with(header.channel);
+    if (!found || first != kPlainAm || header.sequence != found->expected || length < kHeader ||
+        (found->gates & (gate::not_ready | gate::failed))) [[unlikely]]
+        return receive_unusual(adapter, buffer, length);
+    // The next active message in order.
+    Channel& channel = *found;
+    ++channel.expected;
+    if (header.ack != channel.acked) take_ack(channel, header.ack);
+    if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
+    if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
+    if (channel.early_count) [[unlikely]] drain_early(channel);
+}
+
+} // namespace ucx_mp::channel
