@@ -44,7 +44,7 @@ typedef struct uct_mp_path {
     double   weight;                 /* of policies that have weights */
     double   write_rate, read_rate;  /* measured, bytes per nanosecond; 0: not yet */
     double   latency;                /* of small messages, smoothed, nanoseconds */
-    uint64_t written, read;          /* bytes posted so far */
+    uint64_t written, read;          /* bytes completed so far */
     uint64_t in_flight;              /* bytes posted and not completed */
 } uct_mp_path_t;
 

@@ -18,7 +18,7 @@ std::string failure(const verbs::Device& device, const char* what) {
 } // namespace
 
 Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
-                     const ReceiveLayout& layout, std::string& error) {
+                     const ReceiveLayout& layout, bool timed, std::string& error) {
     device = &from;
     index = static_cast<std::uint8_t>(from.index);
     channel.reset(ibv_create_comp_channel(from.context.get()));
@@ -32,7 +32,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::invalid_param;
     }
     send_credits = std::min(config.completion_depth, from.max_cqe - receives);
-    if (from.has_timestamps) {
+    if (from.has_timestamps && timed) {
         ibv_cq_init_attr_ex attr{};
         attr.cqe = receives + send_credits;
         attr.channel = channel.get();
@@ -40,14 +40,14 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
         attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
         attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-        ibv_cq_ex* extended = ibv_create_cq_ex(from.context.get(), &attr);
-        if (!extended) {
+        ibv_cq_ex* made = ibv_create_cq_ex(from.context.get(), &attr);
+        if (!made) {
             attr.comp_mask = 0;
-            extended = ibv_create_cq_ex(from.context.get(), &attr);
+            made = ibv_create_cq_ex(from.context.get(), &attr);
         }
-        if (extended) {
-            cq.reset(ibv_cq_ex_to_cq(extended));
-            timestamps = true;
+        if (made) {
+            cq.reset(ibv_cq_ex_to_cq(made));
+            extended = timestamps = true;
         }
     }
     if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(receives + send_credits), nullptr, channel.get(), 0));

@@ -26,7 +26,8 @@ struct Completed {
 struct Adapter {
     const verbs::Device* device = nullptr;
     std::uint8_t index = 0; // in DeviceSet
-    bool timestamps = false;
+    bool extended = false;   // an extended queue: its completions bring timestamps
+    bool timestamps = false; // and they can be told in host time
     verbs::CompletionChannel channel; // wake-up; made with the queue since it can't be added later
     verbs::CompletionQueue cq;
     verbs::SharedReceiveQueue srq;
@@ -46,7 +47,7 @@ struct Adapter {
     RegisteredChunks chunks;
 
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
-                const ReceiveLayout& layout, std::string& error);
+                const ReceiveLayout& layout, bool timed, std::string& error);
     // Posts what is missing; to be called from kBatch on. Slow only when buffers must be made.
     static constexpr std::uint32_t kBatch = 32;
     void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
@@ -61,7 +62,7 @@ private:
 };
 
 inline bool SendQueue::room(unsigned n) const {
-    return slots_ >= n && adapter->send_credits >= n && !failed;
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;
 }
 
 } // namespace ucx_mp::channel

@@ -156,13 +156,13 @@ void Interface::Impl::take_reply(Channel& channel, const AtomicReply& reply) {
 
 Status Interface::atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
                               const verbs::RemoteKeys& rkeys) {
-    return impl_->atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+    return channel.impl->atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
 }
 
 Status Interface::atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
                                std::uint64_t compare, void* result, std::uint64_t remote,
                                const verbs::RemoteKeys& rkeys, Completion* completion) {
-    return impl_->atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
+    return channel.impl->atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
 }
 
 } // namespace ucx_mp::channel

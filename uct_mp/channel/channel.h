@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/send_queue.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
@@ -80,6 +81,8 @@ public:
 
     // -- Receiving, hot
     std::uint32_t expected = 0;   // next number to deliver
+    std::uint32_t ack_after = 1;  // deliveries after which an acknowledgment is owed
+    std::uint32_t ack_until = 0;  // ... and the number up to which the peer waits for each
     std::uint32_t ack_sent = 0;   // the last one that we told
     std::uint32_t early_count = 0;
     bool ack_due = false; // in the interface's list
@@ -124,6 +127,7 @@ public:
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
     // -- Who
+    Interface::Impl* impl = nullptr; // whose it is
     connect::Connection connection;
     std::uint32_t local_id = 0;
     unsigned references = 0;

@@ -10,61 +10,62 @@ namespace {
 
 constexpr unsigned kBatch = Adapter::kPeek;
 
-template <bool extended> [[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out, unsigned max) {
+// From a queue with timestamps; what comes is copied out, see Completed.
+[[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out) {
+    auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
+    ibv_poll_cq_attr attr{};
+    if (ibv_start_poll(cq, &attr) != 0) return 0;
     unsigned n = 0;
-    if constexpr (extended) {
-        auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
-        ibv_poll_cq_attr attr{};
-        if (ibv_start_poll(cq, &attr) != 0) return 0;
-        do {
-            Completed& c = out[n++];
-            c.id = cq->wr_id;
-            c.status = cq->status;
-            if (c.status == IBV_WC_SUCCESS) [[likely]] {
-                if (SendQueue::is_send(c.id)) c.ticks = ibv_wc_read_completion_ts(cq);
-                else c.length = ibv_wc_read_byte_len(cq);
-            } else {
-                c.vendor_error = ibv_wc_read_vendor_err(cq);
-            }
-        } while (n < max && ibv_next_poll(cq) == 0);
-        ibv_end_poll(cq);
-    } else {
-        ibv_wc wc[kBatch];
-        const int got = ibv_poll_cq(queue, static_cast<int>(max), wc);
-        for (; static_cast<int>(n) < got; ++n)
-            out[n] = {wc[n].wr_id, 0, wc[n].byte_len, wc[n].vendor_err, wc[n].status};
-    }
+    do {
+        Completed& c = out[n++];
+        c.id = cq->wr_id;
+        c.status = cq->status;
+        if (c.status == IBV_WC_SUCCESS) [[likely]] {
+            if (SendQueue::is_send(c.id)) c.ticks = ibv_wc_read_completion_ts(cq);
+            else c.length = ibv_wc_read_byte_len(cq);
+        } else {
+            c.vendor_error = ibv_wc_read_vendor_err(cq);
+        }
+    } while (n < kBatch && ibv_next_poll(cq) == 0);
+    ibv_end_poll(cq);
     return n;
 }
 
 } // namespace
 
-template <bool extended>
-[[gnu::always_inline]] inline void Interface::Impl::handle(Adapter& adapter, const Completed& c) {
-    if (SendQueue::is_send(c.id)) {
-        SendQueue& queue = *SendQueue::of(c.id);
-        if (c.status != IBV_WC_SUCCESS) [[unlikely]]
-            send_failed(queue, SendQueue::position_of(c.id), c.status, c.vendor_error);
-        else
-            reap(adapter, queue, SendQueue::position_of(c.id), c.ticks);
+[[gnu::always_inline]] inline void Interface::Impl::handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
+                                                           std::uint32_t length, std::uint64_t ticks,
+                                                           std::uint32_t vendor_error) {
+    if (SendQueue::is_send(id)) {
+        SendQueue& queue = *SendQueue::of(id);
+        if (status != IBV_WC_SUCCESS) [[unlikely]] send_failed(queue, SendQueue::position_of(id), status, vendor_error);
+        else if (queue.sole()) reap_sole(queue, SendQueue::position_of(id));
+        else reap(adapter, queue, SendQueue::position_of(id), ticks);
         return;
     }
     ++adapter.to_post;
-    auto* buffer = reinterpret_cast<ReceiveBuffer*>(c.id);
-    if (c.status == IBV_WC_SUCCESS) [[likely]]
-        receive(adapter, buffer, c.length);
-    else
-        adapter.give_back(buffer); // flushed with its queue pair
+    auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
+    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length);
+    else adapter.give_back(buffer); // flushed with its queue pair
 }
 
 template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) {
-    Completed batch[kBatch];
     unsigned total = 0;
     while (total < config.poll_batch) {
-        const unsigned n = fetch<extended>(adapter.cq.get(), batch, kBatch);
-        if (n == 0) break;
+        unsigned n;
+        if constexpr (extended) {
+            Completed batch[kBatch];
+            n = fetch(adapter.cq.get(), batch);
+            for (unsigned i = 0; i < n; ++i)
+                handle(adapter, batch[i].id, batch[i].status, batch[i].length, batch[i].ticks, batch[i].vendor_error);
+        } else {
+            ibv_wc batch[kBatch];
+            const int got = ibv_poll_cq(adapter.cq.get(), kBatch, batch);
+            n = got > 0 ? static_cast<unsigned>(got) : 0;
+            for (unsigned i = 0; i < n; ++i)
+                handle(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, 0, batch[i].vendor_err);
+        }
         total += n;
-        for (unsigned i = 0; i < n; ++i) handle<extended>(adapter, batch[i]);
         if (n < kBatch) break;
     }
     return total;
@@ -72,35 +73,49 @@ template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) 
 
 unsigned Interface::Impl::poll(Adapter& adapter) {
     unsigned n = 0;
-    if (adapter.peeked_count) [[unlikely]] {
-        n = std::exchange(adapter.peeked_count, 0);
-        for (unsigned i = 0; i < n; ++i)
-            adapter.timestamps ? handle<true>(adapter, adapter.peeked[i]) : handle<false>(adapter, adapter.peeked[i]);
-    }
-    n += adapter.timestamps ? poll_queue<true>(adapter) : poll_queue<false>(adapter);
+    if (adapter.peeked_count) [[unlikely]] n = handle_peeked(adapter);
+    n += adapter.extended ? poll_queue<true>(adapter) : poll_queue<false>(adapter);
     if (adapter.to_post >= Adapter::kBatch) adapter.refill(devices, layout);
     return n;
 }
 
+unsigned Interface::Impl::handle_peeked(Adapter& adapter) {
+    const unsigned n = std::exchange(adapter.peeked_count, 0);
+    for (unsigned i = 0; i < n; ++i) {
+        const Completed& c = adapter.peeked[i];
+        handle(adapter, c.id, c.status, c.length, c.ticks, c.vendor_error);
+    }
+    return n;
+}
+
 bool Interface::Impl::peek(Adapter& adapter) {
-    if (adapter.peeked_count == 0)
-        adapter.peeked_count = adapter.timestamps ? fetch<true>(adapter.cq.get(), adapter.peeked, kBatch)
-                                                  : fetch<false>(adapter.cq.get(), adapter.peeked, kBatch);
+    if (adapter.peeked_count) return true;
+    if (adapter.extended) {
+        adapter.peeked_count = fetch(adapter.cq.get(), adapter.peeked);
+    } else {
+        ibv_wc wc[kBatch];
+        const int got = ibv_poll_cq(adapter.cq.get(), kBatch, wc);
+        for (int i = 0; i < got; ++i)
+            adapter.peeked[adapter.peeked_count++] = {wc[i].wr_id, 0, wc[i].byte_len, wc[i].vendor_err, wc[i].status};
+    }
     return adapter.peeked_count != 0;
 }
 
-// The completion at `position` also covers the records before it.
+// The completion at `position` also covers the records before it. The queue pair of the only path to a peer: no account.
+[[gnu::always_inline]] inline void Interface::Impl::reap_sole(SendQueue& queue, std::uint16_t position) {
+    auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
+    do {
+        const Posted& posted = queue.pop();
+        tally(posted);
+        settle(posted);
+    } while (--count != 0);
+}
+
+// The same where the accounts of several paths are kept.
 void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
-    if (queue.at(position).channel->only) { // the queue's only channel
-        for (unsigned i = 0; i < count; ++i) {
-            const Posted& posted = queue.pop();
-            tally(posted);
-            settle(posted);
-        }
-        return;
-    }
     const Posted last = queue.at(position);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -135,8 +150,8 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) return;
     Channel& culprit = *queue.at(queue.tail + count - 1).channel;
-    if (!queue.failed) {
-        queue.failed = true;
+    if (!queue.failed()) {
+        queue.fail();
         if (!(culprit.gates & gate::failed))
             services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
                          queue.at(queue.tail + count - 1).path, culprit.connection.peer.uid, ibv_wc_status_str(status),
@@ -172,7 +187,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
-            if (own && !own->failed && verbs::to_error(own->qp.get()) == 0) own->failed = true;
+            if (own && !own->failed() && verbs::to_error(own->qp.get()) == 0) own->fail();
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
         if (Work* work = buffer->work) {

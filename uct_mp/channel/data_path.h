@@ -12,7 +12,7 @@ namespace ucx_mp::channel {
 
 // -- Queue pairs
 
-inline void SendQueue::record(const Posted& posted, bool signaled) {
+[[gnu::always_inline]] inline void SendQueue::record(const Posted& posted, bool signaled) {
     at(head++) = posted;
     open_ = nullptr;
     quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
@@ -20,19 +20,23 @@ inline void SendQueue::record(const Posted& posted, bool signaled) {
     --adapter->send_credits;
 }
 
-inline Posted& SendQueue::pop() {
+[[gnu::always_inline]] inline Posted& SendQueue::pop() {
     Posted& posted = at(tail++);
-    slots_ += posted.requests;
+    slots_ += static_cast<std::int32_t>(posted.requests);
     adapter->send_credits += posted.requests;
     return posted;
 }
 
+template <Fits fits, Shared shared>
 [[gnu::always_inline]] inline bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path,
                                                          bool signaled, Nanos t_post) {
+    constexpr bool rc = shared == Shared::no;
     const std::uint32_t bytes = buffer.length;
     Posted* joined = open_;
     // A queue pair of mp_rc has one channel and one path.
-    if (joined && joined->epoch == channel.epoch && (!dc || (joined->channel == &channel && joined->path == path))) {
+    const bool join = joined && joined->epoch == channel.epoch &&
+                      (rc || !dc || (joined->channel == &channel && joined->path == path));
+    if (__builtin_expect_with_probability(join, true, 0.99)) {
         joined->bytes += bytes;
         ++joined->requests;
         --slots_;
@@ -54,33 +58,34 @@ inline Posted& SendQueue::pop() {
     }
     sge_.addr = buffer.address();
     sge_.length = bytes;
-    if (bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
+    if (fits == Fits::yes || bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
     else sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
-    const int error = dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
+    const int error = !rc && dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
     return error == 0 || take_back(bytes);
 }
 
-[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
-                            const Posted& posted, unsigned flags) {
+// The request of the last record.
+[[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                                                     unsigned flags) {
+    ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
+    ibv_send_wr* bad;
+    wr.wr_id = id_of(head - 1);
+    wr.next = nullptr;
+    wr.sg_list = sge;
+    wr.num_sge = count;
+    wr.opcode = opcode;
+    wr.send_flags = flags;
+    wr.wr.rdma.remote_addr = remote.address;
+    wr.wr.rdma.rkey = remote.rkey;
+    return ibv_post_send(qp.get(), &wr, &bad);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
+                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
     record(posted, flags & IBV_SEND_SIGNALED);
-    int error;
-    if (!dc) [[likely]] {
-        ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
-        ibv_send_wr* bad;
-        wr.wr_id = id_of(head - 1);
-        wr.next = nullptr;
-        wr.sg_list = sge;
-        wr.num_sge = count;
-        wr.opcode = opcode;
-        wr.send_flags = flags;
-        wr.wr.rdma.remote_addr = remote.address;
-        wr.wr.rdma.rkey = remote.rkey;
-        error = ibv_post_send(qp.get(), &wr, &bad);
-    } else {
-        error = post_dc(to, opcode, sge, count, remote, flags);
-    }
+    const int error = dc ? post_dc(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
     return error == 0 || take_back(posted.bytes);
 }
 
@@ -133,10 +138,11 @@ inline Posted& SendQueue::pop() {
     buffer.trailer = 0;
 }
 
+template <Fits fits, Shared shared>
 [[gnu::always_inline]] inline void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue,
                                                                PathIndex path, bool signaled, Nanos t_post) {
     ++channel.epoch_open[channel.epoch];
-    if (!queue.send_whole(channel, buffer, path, signaled, t_post)) [[unlikely]]
+    if (!queue.send_whole<fits, shared>(channel, buffer, path, signaled, t_post)) [[unlikely]]
         post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
 }
 
@@ -152,30 +158,28 @@ inline void Interface::Impl::finish_message(Channel& channel, const Start& start
         if (signaled) t_post = services.now();
         channel.subs[start.path].open += start.queue->dc;
     }
-    post_whole(channel, *start.buffer, *start.queue, start.path, signaled, t_post);
+    post_whole<Fits::maybe, Shared::maybe>(channel, *start.buffer, *start.queue, start.path, signaled, t_post);
 }
 
-// An active message; fill(payload) writes it and returns its length, which is at most `size` if that is not 0. Returns
-// the length, or a Status.
-template <class Fill>
-[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
-                                                                      std::uint32_t size, Fill fill) {
-    SendQueue* const only = channel.only;
-    if (channel.gates || !only) return active_message_anyhow(channel, pool, id, size, fill);
-    if (!channel.window_open() || !only->room()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+// An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a Status.
+template <Fits fits, class Fill>
+[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message_sole(Channel& channel, BufferPool& pool,
+                                                                           std::uint8_t id, const Fill& fill) {
+    SendQueue& queue = *channel.only;
+    if (!channel.window_open() || !queue.room()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     Buffer* const buffer = pool.get();
     if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
     buffer->work = nullptr;
     compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
-    post_whole(channel, *buffer, *only, 0, only->signal_due(), 0);
+    post_whole<fits, Shared::no>(channel, *buffer, queue, 0, queue.signal_due(), 0);
     return length;
 }
 
-// The same with a choice of paths, a fence, or not connected.
-template <class Fill>
-[[gnu::noinline]] ssize_t Interface::Impl::active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id,
-                                                                 std::uint32_t size, Fill fill) {
+// The same with a choice of paths, a fence, or not connected. The length is at most `size` if that is not 0.
+template <Fits fits, class Fill>
+[[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                          std::uint32_t size, const Fill& fill) {
     Start start;
     if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
         return static_cast<ssize_t>(status);
@@ -192,16 +196,34 @@ template <class Fill>
         close_epochs(channel);
 }
 
-inline void Interface::Impl::tally(const Posted& posted) {
+[[gnu::always_inline]] inline void Interface::Impl::tally(const Posted& posted) {
     Subchannel& sub = posted.channel->subs[posted.path];
     sub.bytes[posted.read] += posted.bytes;
     sub.requests += posted.requests;
 }
 
 // What one request meant to its channel; its account is the caller's.
+// May call the user, who may call us.
+[[gnu::always_inline]] inline void Interface::Impl::finish(Work& work) {
+    Channel& channel = *work.channel;
+    Completion* const completion = work.completion;
+    const Status status = work.status;
+    if (work.kind <= WorkKind::get) [[likely]] {
+        --channel.rdma_open;
+        channel.gets_open -= work.kind == WorkKind::get;
+    } else {
+        finish_unusual(channel, work);
+    }
+    if (work.bounce) work.bounce->pool->put(work.bounce);
+    const std::uint8_t epoch = work.epoch;
+    works.put(&work);
+    if (completion) complete(completion, status);
+    epoch_done(channel, epoch);
+}
+
 [[gnu::always_inline]] inline void Interface::Impl::settle(const Posted& posted) {
     if (posted.work) {
-        if (--posted.work->open == 0) finish_work(*posted.work);
+        if (--posted.work->open == 0) finish(*posted.work);
     } else if (posted.epoch != kNoEpoch) {
         epoch_done(*posted.channel, posted.epoch, posted.requests);
     }
@@ -229,15 +251,18 @@ inline void Interface::Impl::tally(const Posted& posted) {
     const std::uint32_t count = ack - channel.acked;
     if (count == 0) return;
     if (count > channel.in_flight()) return; // older than what we know, or nonsense
-    while (channel.acked != ack) {
-        Buffer* buffer = channel.retained[channel.acked++ & channel.window_mask];
+    Buffer** const retained = channel.retained.get();
+    const std::uint32_t mask = channel.window_mask;
+    for (std::uint32_t i = channel.acked; i != ack;) {
+        Buffer* buffer = retained[i++ & mask];
         Work* work = buffer->work;
         buffer->pool->put(buffer);
-        if (work) [[unlikely]] {
-            if (work->kind == WorkKind::atomic) --channel.atomics_pending;
-            if (--work->open == 0) finish_work(*work);
-        }
+        if (!work) [[likely]] continue;
+        channel.acked = i; // may call the user
+        if (work->kind == WorkKind::atomic) --channel.atomics_pending;
+        if (--work->open == 0) finish_work(*work);
     }
+    channel.acked = ack;
 }
 
 // True: the buffer may be given back.
@@ -255,16 +280,15 @@ inline void Interface::Impl::tally(const Posted& posted) {
     std::uint16_t first;
     std::memcpy(&first, message, sizeof first);
     Channel* const found = channel_with(header.channel);
-    if (!found || (first & kPlainMask) != kPlainAm || header.sequence != found->expected || length < kHeader ||
+    if (!found || first != kPlainAm || header.sequence != found->expected || length < kHeader ||
         (found->gates & (gate::not_ready | gate::failed))) [[unlikely]]
         return receive_unusual(adapter, buffer, length);
     // The next active message in order.
     Channel& channel = *found;
     ++channel.expected;
     if (header.ack != channel.acked) take_ack(channel, header.ack);
-    if (first & ~kPlainMask) owe_ack(channel, true);
     if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
-    if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+    if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
     if (channel.early_count) [[unlikely]] drain_early(channel);
 }
 

@@ -47,7 +47,7 @@ bool Interface::Impl::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         Subchannel& sub = channel.subs[path];
         SendQueue* queue = sub.queue[0];
-        if (!queue || queue->all_signaled() || queue->failed || (queue->dc && sub.open == 0)) continue;
+        if (!queue || queue->all_signaled() || queue->failed() || (queue->dc && sub.open == 0)) continue;
         if (!queue->room(1)) return false;
         const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
         sub.open += queue->dc;
@@ -118,7 +118,7 @@ void Interface::Impl::close_epochs(Channel& channel) {
 }
 
 Status Interface::fence(Channel& channel) {
-    impl_->fence(channel);
+    channel.impl->fence(channel);
     return Status::ok;
 }
 

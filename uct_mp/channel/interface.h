@@ -101,26 +101,27 @@ public:
 
     // Operations. no_resource: nothing has happened, see want_room(). ok: done with the caller's memory; in_progress:
     // `completion` will be called (it may be null). Lengths must be within limits() (checked by assertion only).
-    Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
-    Status am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count);
-    ssize_t am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg); // bytes or Status
-    Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
+    // They belong to the channel, whichever interface they are called on.
+    static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
+    static Status am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count);
+    static ssize_t am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg); // bytes or Status
+    static Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
                     std::size_t count, Completion* completion);
-    Status put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
+    static Status put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                      const verbs::RemoteKeys& keys);
-    ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote, const verbs::RemoteKeys& keys);
-    Status put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+    static ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote, const verbs::RemoteKeys& keys);
+    static Status put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                      const verbs::RemoteKeys& keys, Completion* completion);
-    Status get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
+    static Status get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
                      const verbs::RemoteKeys& keys, Completion* completion);
-    Status get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+    static Status get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                      const verbs::RemoteKeys& keys, Completion* completion);
     // width: 4 or 8. Post: without result.
-    Status atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
+    static Status atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
                        const verbs::RemoteKeys& keys);
-    Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+    static Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
                         void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion);
-    Status fence(Channel& channel);
+    static Status fence(Channel& channel);
     // Remote completion of puts and atomics, local completion of the rest. ok: nothing was outstanding.
     Status flush(Channel& channel, Completion* completion);
     Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)

@@ -74,11 +74,12 @@ struct Interface::Impl final : connect::Owner {
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
     void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
+    template <Fits, Shared>
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
-    template <class Fill>
-    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
-    template <class Fill>
-    ssize_t active_message_anyhow(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
+    template <Fits, class Fill>
+    ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
+    template <Fits, class Fill>
+    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                        std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
@@ -91,6 +92,9 @@ struct Interface::Impl final : connect::Owner {
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
+    template <bool read>
+    Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
+                     const verbs::RemoteKeys& rkeys, Completion* completion);
     Status rdma_by_plan(Channel& channel, Work& work);
     Status nothing_to_do(Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
@@ -100,6 +104,7 @@ struct Interface::Impl final : connect::Owner {
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
+    void finish(Work& work);      // the same, inline
     void finish_unusual(Channel& channel, Work& work);
 
     // -- Atomics: atomic.cc
@@ -126,7 +131,10 @@ struct Interface::Impl final : connect::Owner {
     // -- Completions: complete.cc
     unsigned poll(Adapter& adapter);
     template <bool extended> unsigned poll_queue(Adapter& adapter);
-    template <bool extended> void handle(Adapter& adapter, const Completed& completed);
+    void handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint64_t ticks,
+                std::uint32_t vendor_error);
+    unsigned handle_peeked(Adapter& adapter);
+    void reap_sole(SendQueue& queue, std::uint16_t position);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
     void tally(const Posted& posted); // statistics

@@ -132,6 +132,7 @@ void Interface::Impl::established(Connection& connection) {
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
     if (channel.path_count == 1 && config.transport == connect::Transport::rc) {
         channel.only = channel.subs[0].queue[0];
+        channel.only->set_sole(true);
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
     }

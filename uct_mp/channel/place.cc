@@ -21,7 +21,7 @@ SendQueue* Interface::Impl::pick_initiator(Channel& channel, Subchannel& sub) {
         [[fallthrough]];
     case DciPolicy::least:
         for (auto& queue : pool) {
-            if (queue->failed) continue;
+            if (queue->failed()) continue;
             if (!chosen || queue->outstanding() < chosen->outstanding()) chosen = queue.get();
             if (chosen->idle()) break;
         }

@@ -8,23 +8,7 @@
 
 namespace ucx_mp::channel {
 
-// May call the user, who may call us.
-void Interface::Impl::finish_work(Work& work) {
-    Channel& channel = *work.channel;
-    Completion* const completion = work.completion;
-    const Status status = work.status;
-    if (work.kind <= WorkKind::get) [[likely]] {
-        --channel.rdma_open;
-        channel.gets_open -= work.kind == WorkKind::get;
-    } else {
-        finish_unusual(channel, work);
-    }
-    if (work.bounce) work.bounce->pool->put(work.bounce);
-    const std::uint8_t epoch = work.epoch;
-    works.put(&work);
-    if (completion) complete(completion, status);
-    epoch_done(channel, epoch);
-}
+void Interface::Impl::finish_work(Work& work) { finish(work); }
 
 void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
     if (work.kind == WorkKind::get_bcopy) {
@@ -99,7 +83,7 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
 }
 
 // `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
-[[gnu::always_inline]] inline Status Interface::Impl::rdma(Channel& channel, Work& work) {
+Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
@@ -109,6 +93,48 @@ bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t of
     work.open = 0;
     work.transfer.offset = work.transfer.size;
     post_piece(channel, work, 0, work.transfer.size, 0, *channel.only); // the caller has seen that there is room
+    return Status::in_progress;
+}
+
+// The usual zcopy operation where there is one path: everything in one go.
+template <bool read>
+[[gnu::always_inline]] inline Status Interface::Impl::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
+                                                                std::size_t count, std::uint64_t remote,
+                                                                const verbs::RemoteKeys& rkeys, Completion* completion) {
+    if (!queue.room()) [[unlikely]] return Status::no_resource;
+    Work& work = *new_work(channel, read ? WorkKind::get : WorkKind::put, completion);
+    const unsigned device = queue.adapter->index;
+    ibv_sge sge[kMaxIov];
+    std::uint64_t size = 0;
+    int pieces = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto address = reinterpret_cast<std::uint64_t>(iov[i].buffer);
+        const std::uint64_t length = iov[i].length;
+        if (length == 0) [[unlikely]] continue;
+        const std::uint32_t* const lkey = iov[i].memory->lkey.data();
+        sge[pieces] = {address, static_cast<std::uint32_t>(length), lkey[device]};
+        work.local[pieces++] = {address, length, lkey};
+        size += length;
+    }
+    if (size == 0) [[unlikely]] return nothing_to_do(work);
+    work.pieces = static_cast<std::uint8_t>(pieces);
+    work.transfer = {size, read ? Direction::read : Direction::write, size};
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 1;
+    ++channel.rdma_open;
+    Subchannel& sub = channel.subs[0];
+    if constexpr (read) ++channel.gets_open;
+    else ++sub.puts;
+    queue.record({&channel, &work, 0, static_cast<std::uint32_t>(size), 0, kNoEpoch, read, false, 0, 1}, true);
+    const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
+                                                                             : IBV_SEND_SIGNALED;
+    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces,
+                      {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
+        queue.take_back(static_cast<std::uint32_t>(size));
+        work.status = Status::io_error;
+        post_refused(channel, queue, {&channel, &work, 0, 0, 0, kNoEpoch, read, false, 0, 1});
+    }
     return Status::in_progress;
 }
 
@@ -228,7 +254,7 @@ bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
 
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
@@ -249,7 +275,7 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
 
 ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
                              const verbs::RemoteKeys& rkeys) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return static_cast<ssize_t>(status);
     }
@@ -276,11 +302,11 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
 
 Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
+    if (channel.only) return m.rdma_sole<false>(channel, *channel.only, iov, count, remote, rkeys, completion);
     Work* work = m.new_work(channel, WorkKind::put, completion);
     if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
@@ -290,11 +316,11 @@ Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
 
 Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
+    if (channel.only) return m.rdma_sole<true>(channel, *channel.only, iov, count, remote, rkeys, completion);
     Work* work = m.new_work(channel, WorkKind::get, completion);
     if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
@@ -304,7 +330,7 @@ Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
 
 Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }

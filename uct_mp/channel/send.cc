@@ -160,7 +160,7 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
     if (!channel.only) channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
     channel.subs[posted.path].open -= queue.dc;
     settle(posted);
-    queue.failed = true;
+    queue.fail();
     fail_channel(channel, Status::io_error);
 }
 
@@ -213,12 +213,16 @@ void Interface::Impl::send_due_acks() {
         Channel& channel = *acks_due[i];
         // A message of ours may have carried it meanwhile.
         const bool due = channel.expected != channel.ack_sent &&
-                         (channel.ack_now || channel.expected - channel.ack_sent >= ack_threshold);
+                         (channel.ack_now || channel.expected - channel.ack_sent >= channel.ack_after);
         if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
             acks_due[kept++] = &channel; // no room: at the next progress
             continue;
         }
         channel.ack_due = channel.ack_now = false;
+        if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
+            channel.ack_after = ack_threshold;
+            channel.ack_until = channel.expected; // keeps up: numbers wrap
+        }
     }
     acks_due.resize(kept);
 }
@@ -231,36 +235,42 @@ constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Sta
 
 Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length) {
-    return status_of(impl_->active_message(channel, impl_->small, id, sizeof header + length, [=](std::byte* to) {
+    Impl& m = *channel.impl;
+    const auto fill = [=](std::byte* to) {
         std::memcpy(to, &header, sizeof header);
         if (length) std::memcpy(to + sizeof header, payload, length);
         return static_cast<std::uint32_t>(sizeof header + length);
-    }));
+    };
+    const std::uint32_t size = sizeof header + length;
+    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
+    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
+    Impl& m = *channel.impl;
     const auto size = static_cast<std::uint32_t>(total_length(iov, count));
-    return status_of(impl_->active_message(channel, impl_->small, id, size, [=](std::byte* to) {
+    const auto fill = [=](std::byte* to) {
         for (std::size_t i = 0; i < count; ++i) {
             std::memcpy(to, iov[i].buffer, iov[i].length);
             to += iov[i].length;
         }
         return size;
-    }));
+    };
+    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
+    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
 }
 
 ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
+    Impl& m = *channel.impl;
+    const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
     // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
-    return impl_->active_message(channel, impl_->large, id, 0, [=, this](std::byte* to) {
-        const std::size_t length = pack(to, arg);
-        assert(length <= impl_->limits.max_bcopy);
-        return static_cast<std::uint32_t>(length);
-    });
+    if (channel.gates || !channel.only) return m.active_message<Fits::maybe>(channel, m.large, id, 0, fill);
+    return m.active_message_sole<Fits::maybe>(channel, m.large, id, fill);
 }
 
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                            const Iov* iov, std::size_t count, Completion* completion) {
-    Impl& m = *impl_;
+    Impl& m = *channel.impl;
     Impl::Start start;
     const std::uint32_t size = kHeader + header_length;
     if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;

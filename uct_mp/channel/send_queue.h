@@ -49,6 +49,10 @@ struct RemotePiece {
     std::uint32_t rkey;
 };
 
+// What a caller knows at compile time.
+enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
+enum class Shared : bool { maybe, no }; // the queue pair is that of one channel and path (mp_rc)
+
 class SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const Config& config, unsigned inline_bytes, bool dc);
@@ -58,7 +62,9 @@ public:
     static constexpr unsigned kReserve = 4;
     [[nodiscard]] bool room(unsigned n = 1 + kReserve) const;
     [[nodiscard]] bool idle() const { return head == tail; }
-    [[nodiscard]] unsigned outstanding() const { return depth_ - slots_; } // requests
+    [[nodiscard]] unsigned outstanding() const { // requests
+        return static_cast<unsigned>(static_cast<std::int32_t>(depth_) - slots_ - (failed() ? kFailed : 0));
+    }
     [[nodiscard]] unsigned records() const { return head - tail; }
 
     // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
@@ -66,10 +72,14 @@ public:
 
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
+    template <Fits, Shared>
     [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
     [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
+    // The queue pair of the only path to a peer (Channel::only).
+    [[nodiscard]] bool sole() const { return sole_; }
+    void set_sole(bool sole) { sole_ = sole; }
     void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n; }
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                                    unsigned flags);
@@ -78,6 +88,11 @@ public:
                                     const Posted& posted, unsigned flags);
     [[nodiscard]] bool rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                             const Posted& posted, unsigned flags);
+
+    // The parts of rdma() for mp_rc, for who has what belongs into the record at hand.
+    void record(const Posted& posted, bool signaled);
+    [[nodiscard]] int post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
+    bool take_back(std::uint32_t bytes); // false
 
     // 64 bit; `result` takes the value before. swap != null: compare and swap, else add.
     [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
@@ -101,14 +116,16 @@ public:
     Adapter* const adapter;
     const std::uint32_t inline_bytes;
     const bool dc;
-    bool failed = false; // in the error state: nothing may be posted
+    // In the error state: nothing may be posted.
+    [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
+    void fail() {
+        if (!failed()) slots_ -= kFailed;
+    }
     verbs::QueuePair qp;
 
 private:
     // Of the record at `position`.
     [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
-    void record(const Posted& posted, bool signaled);
-    bool take_back(std::uint32_t bytes);
     int post_whole_dc(const Channel& channel, PathIndex path);
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);
@@ -118,8 +135,10 @@ private:
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
     std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
+    bool sole_ = false;
     Posted* open_ = nullptr; // the last record, if messages may join it
-    std::uint32_t slots_;    // requests that the queue pair has room for
+    static constexpr std::int32_t kFailed = 1 << 24;
+    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
     // Messages in one piece; the rest of them is the same for all.

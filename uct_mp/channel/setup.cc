@@ -34,11 +34,15 @@ Status Interface::Impl::open(std::string& error) {
     layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + 256 + sizeof(FenceTrailer));
     ack_threshold = std::max(1u, config.window / 4);
 
+    // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
+    // serve (a peer with more rails still has several paths to us: then the time of finding a completion must do).
+    bool timed = devices.rails().size() > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
+    for (const verbs::Rail& rail : devices.rails()) timed |= config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
     inline_bytes = config.inline_bytes;
     for (unsigned i = 0; i < adapter_count; ++i) {
-        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, error);
+        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, timed, error);
         if (ucx_mp::failed(status)) return status;
     }
     calibrate();
@@ -123,6 +127,7 @@ Channel* Interface::Impl::make_channel(std::uint64_t uid) {
     channel_count = static_cast<std::uint32_t>(channels.size());
     channels[slot] = std::make_unique<Channel>();
     Channel& channel = *channels[slot];
+    channel.impl = this;
     // The generation differs from run to run: a stranger's message does not match by chance of both being young.
     const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
     channel.local_id = static_cast<std::uint32_t>(slot) | generation << kSlotBits;

@@ -38,9 +38,8 @@ struct __attribute__((packed)) MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// The first two bytes of the usual message: an active one without flags, but for ack_request.
+// The first two bytes of the usual message: an active one without flags.
 inline constexpr std::uint16_t kPlainAm = static_cast<std::uint16_t>(Kind::am) | kWireVersion << 4;
-inline constexpr std::uint16_t kPlainMask = static_cast<std::uint16_t>(~(flag::ack_request << 8));
 
 inline constexpr unsigned kSlotBits = 20;
 inline constexpr std::uint32_t kSlotMask = (1u << kSlotBits) - 1;

@@ -10,52 +10,52 @@ const verbs::RemoteKeys& keys(uct_rkey_t rkey) { return *reinterpret_cast<const 
 
 ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->am_short(*e.channel, id, header, payload, length));
+    return to_ucs(channel::Interface::am_short(*e.channel, id, header, payload, length));
 }
 
 ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->am_short_iov(*e.channel, id, to_core(iov), count));
+    return to_ucs(channel::Interface::am_short_iov(*e.channel, id, to_core(iov), count));
 }
 
 ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned) {
     Ep& e = Ep::of(ep);
-    return e.core->am_bcopy(*e.channel, id, pack, arg);
+    return channel::Interface::am_bcopy(*e.channel, id, pack, arg);
 }
 
 ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
                       std::size_t count, unsigned, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(
-        e.core->am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
+        channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
 }
 
 ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->put_short(*e.channel, buffer, length, remote, keys(rkey)));
+    return to_ucs(channel::Interface::put_short(*e.channel, buffer, length, remote, keys(rkey)));
 }
 
 ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
-    return e.core->put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
+    return channel::Interface::put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
 }
 
 ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+    return to_ucs(channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
 
 ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
                        uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
+    return to_ucs(channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
 }
 
 ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+    return to_ucs(channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
 
 namespace {
@@ -64,13 +64,13 @@ ucs_status_t post(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value,
                   uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
     return to_ucs(
-        e.core->atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value, remote, keys(rkey)));
+        channel::Interface::atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value, remote, keys(rkey)));
 }
 
 ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t compare, void* result,
                    std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare, result,
+    return to_ucs(channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare, result,
                                        remote, keys(rkey), to_core(completion)));
 }
 
@@ -115,7 +115,7 @@ ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
 
 ucs_status_t fence(uct_ep_h ep, unsigned) {
     Ep& e = Ep::of(ep);
-    return to_ucs(e.core->fence(*e.channel));
+    return to_ucs(channel::Interface::fence(*e.channel));
 }
 
 // Not offered (no UCT_IFACE_FLAG_EP_CHECK): asking the peer on purpose needs a message that the core does not have yet.

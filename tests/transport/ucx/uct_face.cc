@@ -76,6 +76,7 @@ BOOST_DATA_TEST_CASE(hints_and_paths, each_transport, transport) {
     const std::uint64_t value = 5;
     BOOST_REQUIRE(domain.until([&] { return uct_ep_am_bcopy(ep, kId, pack_value, const_cast<std::uint64_t*>(&value), 0) >= 0; }));
     BOOST_REQUIRE(domain.until([&] { return inbox.values.size() == 1; }));
+    a.flush(ep); // bytes count when they are known to have gone
     uct_mp_path_t paths[8];
     count = 8;
     BOOST_TEST(uct_mp_ep_query_paths(ep, paths, sizeof paths[0], &count) == UCS_OK);
