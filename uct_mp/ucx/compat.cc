@@ -4,9 +4,7 @@ namespace ucx_mp::face {
 
 namespace {
 
-std::string compiled_version() {
-    return std::to_string(UCT_VERNO_MAJOR) + "." + std::to_string(UCT_VERNO_MINOR);
-}
+std::string compiled_version() { return std::to_string(UCT_VERNO_MAJOR) + "." + std::to_string(UCT_VERNO_MINOR); }
 
 } // namespace
 

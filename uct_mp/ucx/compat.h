@@ -1,8 +1,8 @@
 // UCX's internal headers, and everything that depends on UCX's version. No other file of this room includes UCX headers
 // or asks for a version.
 //
-// Supported: 1.13. A newer version is added here: raise the upper limit below, give what differs a name in this file, and
-// let the other files use the names. What the tagged sources change (in the structures that we fill):
+// Supported: 1.13. A newer version is added here: raise the upper limit below, give what differs a name in this file,
+// and let the other files use the names. What the tagged sources change (in the structures that we fill):
 //   1.14  uct_md_ops: query takes uct_md_attr_v2_t, mem_reg takes uct_md_mem_reg_params_t, new mem_attach;
 //         uct_iface_internal_ops: ep_connect_to_ep_v2; uct_iface_is_reachable_v2 becomes real
 //   1.15  uct_iface_internal_ops: iface_is_reachable_v2
@@ -33,6 +33,7 @@ extern "C" {
 #include <config.h>
 #include <uct/api/version.h>
 
+#include <ucm/api/ucm.h>
 #include <ucs/arch/cpu.h>
 #include <ucs/config/parser.h>
 #include <ucs/datastruct/list.h>
@@ -47,7 +48,6 @@ extern "C" {
 #include <ucs/type/class.h>
 #include <ucs/vfs/base/vfs_cb.h>
 #include <ucs/vfs/base/vfs_obj.h>
-#include <ucm/api/ucm.h>
 #include <uct/api/uct.h>
 #include <uct/api/v2/uct_v2.h>
 #include <uct/base/uct_component.h>
@@ -107,7 +107,8 @@ static_assert(int(Status::ok) == UCS_OK && int(Status::in_progress) == UCS_INPRO
               int(Status::connection_reset) == UCS_ERR_CONNECTION_RESET &&
               int(Status::endpoint_timeout) == UCS_ERR_ENDPOINT_TIMEOUT);
 
-static_assert(int(channel::AtomicOp::add) == UCT_ATOMIC_OP_ADD && int(channel::AtomicOp::bit_and) == UCT_ATOMIC_OP_AND &&
+static_assert(int(channel::AtomicOp::add) == UCT_ATOMIC_OP_ADD &&
+              int(channel::AtomicOp::bit_and) == UCT_ATOMIC_OP_AND &&
               int(channel::AtomicOp::bit_or) == UCT_ATOMIC_OP_OR &&
               int(channel::AtomicOp::bit_xor) == UCT_ATOMIC_OP_XOR &&
               int(channel::AtomicOp::swap) == UCT_ATOMIC_OP_SWAP &&

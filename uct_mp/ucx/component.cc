@@ -1,5 +1,5 @@
-// The component "mp" with its transports, and how UCX gets to know it: by a constructor, since UCX before 1.22 loads only
-// its own modules. The library is preloaded into UCX programs, or linked by something they load.
+// The component "mp" with its transports, and how UCX gets to know it: by a constructor, since UCX before 1.22 loads
+// only its own modules. The library is preloaded into UCX programs, or linked by something they load.
 #include "uct_mp/ucx/compat.h"
 #include "uct_mp/ucx/config.h"
 #include "uct_mp/ucx/guard.h"
@@ -28,9 +28,9 @@ ucs_status_t query_dc(uct_md_h md, uct_tl_device_resource_t** out, unsigned* cou
     return UCS_OK;
 }
 
-template <connect::Transport transport>
-ucs_status_t open_iface(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
-                        const uct_iface_config_t* options, uct_iface_h* out) {
+template <connect::Transport transport> ucs_status_t open_iface(uct_md_h md, uct_worker_h worker,
+                                                                const uct_iface_params_t* params,
+                                                                const uct_iface_config_t* options, uct_iface_h* out) {
     return Iface::open(transport, md, worker, params, options, out);
 }
 
@@ -42,7 +42,8 @@ uct_component_t component = {
     .rkey_unpack = Md::rkey_unpack,
     .rkey_ptr = [](auto...) { return UCS_ERR_UNSUPPORTED; },
     .rkey_release = Md::rkey_release,
-    .md_config = {.name = "mp memory domain", .prefix = "MP_", .table = kMdTable, .size = sizeof(MdOptions), .list = {}},
+    .md_config =
+        {.name = "mp memory domain", .prefix = "MP_", .table = kMdTable, .size = sizeof(MdOptions), .list = {}},
     .cm_config = {.name = "", .prefix = "", .table = nullptr, .size = 0, .list = {}},
     .tl_list = UCS_LIST_INITIALIZER(&component.tl_list, &component.tl_list),
     .list = {},
@@ -54,7 +55,8 @@ uct_tl_t rc = {
     .name = "mp_rc",
     .query_devices = one_device,
     .iface_open = open_iface<connect::Transport::rc>,
-    .config = {.name = "mp_rc transport", .prefix = "MP_RC_", .table = kRcTable, .size = sizeof(IfaceOptions), .list = {}},
+    .config =
+        {.name = "mp_rc transport", .prefix = "MP_RC_", .table = kRcTable, .size = sizeof(IfaceOptions), .list = {}},
     .list = {},
 };
 
@@ -62,7 +64,8 @@ uct_tl_t dc = {
     .name = "mp_dc",
     .query_devices = query_dc,
     .iface_open = open_iface<connect::Transport::dc>,
-    .config = {.name = "mp_dc transport", .prefix = "MP_DC_", .table = kDcTable, .size = sizeof(IfaceOptions), .list = {}},
+    .config =
+        {.name = "mp_dc transport", .prefix = "MP_DC_", .table = kDcTable, .size = sizeof(IfaceOptions), .list = {}},
     .list = {},
 };
 

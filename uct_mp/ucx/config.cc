@@ -64,8 +64,8 @@ std::uint8_t timeout_code(double value) {
 }
 
 // IB specification 9.7.5.2.8, table 45, in units of 10 us. Code 0 is the longest.
-constexpr std::array<unsigned, 32> kRnrSteps = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
-                                                48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+constexpr std::array<unsigned, 32> kRnrSteps = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                                48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                                 2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 std::uint8_t rnr_code(double value) {
     for (unsigned code = 1; code < kRnrSteps.size(); ++code)

@@ -1,7 +1,8 @@
-// The user's variables as UCX configuration tables (UCX_MP_*, UCX_MP_RC_*, UCX_MP_DC_*), and what the core makes of them.
+// The user's variables as UCX configuration tables (UCX_MP_*, UCX_MP_RC_*, UCX_MP_DC_*), and what the core makes of
+// them.
 //
-// Syntax errors ("abc" for a number) are reported by UCX itself; impossible values by the functions below, with one line
-// that names the variable, the value and what is allowed.
+// Syntax errors ("abc" for a number) are reported by UCX itself; impossible values by the functions below, with one
+// line that names the variable, the value and what is allowed.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ namespace ucx_mp::face {
 struct MdOptions {
     uct_md_config_t super;
     uct_md_rcache_config_t rcache;
-    int use_rcache; // ucs_ternary_auto_value_t
-    int fork_init;  // ucs_ternary_auto_value_t
+    int use_rcache;                  // ucs_ternary_auto_value_t
+    int fork_init;                   // ucs_ternary_auto_value_t
     double reg_overhead, reg_growth; // s, s/byte
     struct {
         char** names;
@@ -43,7 +44,7 @@ struct IfaceOptions {
     unsigned retry_count;
     double rnr_timeout; // s
     unsigned max_rd_atomic, service_level;
-    double connect_timeout; // s
+    double connect_timeout;         // s
     unsigned dci_count, dci_policy; // mp_dc only
 };
 

@@ -150,9 +150,11 @@ ucs_config_field_t kMdTable[] = {
         {"SL", "0", "InfiniBand service level of all traffic, 0 to 15.", offsetof(IfaceOptions, service_level),        \
          UCS_CONFIG_TYPE_UINT},                                                                                        \
                                                                                                                        \
-        {"CONNECT_TIMEOUT", "60s",                                                                                     \
-         "Time from the first message to a peer until the connection must exist; then the peer counts as failed.",     \
-         offsetof(IfaceOptions, connect_timeout), UCS_CONFIG_TYPE_TIME}
+    {                                                                                                                  \
+        "CONNECT_TIMEOUT", "60s",                                                                                      \
+            "Time from the first message to a peer until the connection must exist; then the peer counts as failed.",  \
+            offsetof(IfaceOptions, connect_timeout), UCS_CONFIG_TYPE_TIME                                              \
+    }
 
 ucs_config_field_t kRcTable[] = {UCX_MP_COMMON_ROWS, {}};
 
@@ -183,7 +185,8 @@ std::string wrapped_policy_help() {
     std::size_t column = 0;
     const std::string help = schedule::policy_help();
     for (std::size_t at = 0; at < help.size();) {
-        const std::size_t next = std::min(help.find_first_of(" \n", at), help.size() - 1) + 1; // one word and what ends it
+        const std::size_t next =
+            std::min(help.find_first_of(" \n", at), help.size() - 1) + 1; // one word and what ends it
         if (column == 0) {
             out += "  ";
             column = 2;

@@ -43,19 +43,22 @@ ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_
 ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+    return to_ucs(
+        channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
 
 ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
                        uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
+    return to_ucs(
+        channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
 }
 
 ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
+    return to_ucs(
+        channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
 
 namespace {
@@ -63,15 +66,15 @@ namespace {
 ucs_status_t post(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t remote,
                   uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
-    return to_ucs(
-        channel::Interface::atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value, remote, keys(rkey)));
+    return to_ucs(channel::Interface::atomic_post(*e.channel, static_cast<channel::AtomicOp>(op), width, value, remote,
+                                                  keys(rkey)));
 }
 
 ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t compare, void* result,
                    std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare, result,
-                                       remote, keys(rkey), to_core(completion)));
+    return to_ucs(channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value,
+                                                   compare, result, remote, keys(rkey), to_core(completion)));
 }
 
 } // namespace

@@ -1,5 +1,5 @@
-// The endpoint's operations as UCX calls them: a cast and a direct call of the core. Results and completions pass through
-// (compat.h checks that the types are the same). Lengths are the caller's duty, as in UCX's own release builds.
+// The endpoint's operations as UCX calls them: a cast and a direct call of the core. Results and completions pass
+// through (compat.h checks that the types are the same). Lengths are the caller's duty, as in UCX's own release builds.
 #pragma once
 
 #include "uct_mp/ucx/iface.h"

@@ -22,7 +22,8 @@ unsigned smallest_mtu(const verbs::DeviceSet& devices) {
 
 } // namespace
 
-// Designated: the compiler checks the order against UCX's header. What is left out must not be called (the flags say so).
+// Designated: the compiler checks the order against UCX's header. What is left out must not be called (the flags say
+// so).
 uct_iface_ops_t Iface::ops_ = {
     .ep_put_short = ep::put_short,
     .ep_put_bcopy = ep::put_bcopy,
@@ -119,7 +120,8 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
 ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_config_t* options) {
     const bool dc = config_.transport == connect::Transport::dc;
     std::string error;
-    if (!read_options(*reinterpret_cast<const IfaceOptions*>(options), dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, error)) {
+    if (!read_options(*reinterpret_cast<const IfaceOptions*>(options), dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_,
+                      error)) {
         ucs_error("%s", error.c_str());
         return UCS_ERR_INVALID_PARAM;
     }
@@ -132,8 +134,8 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_
 
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
-    const Status status = channel::Interface::open(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_,
-                                                   error);
+    const Status status =
+        channel::Interface::open(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
     if (status == Status::ok) inspect::add(*this);
     if (status != Status::ok) ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
     return to_ucs(status);

@@ -43,9 +43,9 @@ struct Peer {
     std::vector<Ep*> eps;
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
-    unsigned busy = 0;      // callbacks of the user under way: don't delete
-    bool retry = false;     // in Iface::retry_
-    bool failed = false;    // peer_failed() was called
+    unsigned busy = 0;   // callbacks of the user under way: don't delete
+    bool retry = false;  // in Iface::retry_
+    bool failed = false; // peer_failed() was called
 };
 
 // An endpoint holds what the data path needs, and nothing else on this cache line.

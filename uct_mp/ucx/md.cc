@@ -146,10 +146,18 @@ void Md::vfs_init(uct_md_h md) {
     const auto show = [](void*, ucs_string_buffer_t* text, void* arg, std::uint64_t field) {
         const verbs::Rail& rail = *static_cast<const verbs::Rail*>(arg);
         switch (field) {
-        case 0: ucs_string_buffer_appendf(text, "%.3f\n", rail.rate); break;
-        case 1: ucs_string_buffer_appendf(text, "0x%x\n", rail.lid); break;
-        case 2: ucs_string_buffer_appendf(text, "%u\n", rail.lmc); break;
-        default: ucs_string_buffer_appendf(text, "0x%016lx\n", rail.subnet_prefix); break;
+        case 0:
+            ucs_string_buffer_appendf(text, "%.3f\n", rail.rate);
+            break;
+        case 1:
+            ucs_string_buffer_appendf(text, "0x%x\n", rail.lid);
+            break;
+        case 2:
+            ucs_string_buffer_appendf(text, "%u\n", rail.lmc);
+            break;
+        default:
+            ucs_string_buffer_appendf(text, "0x%016lx\n", rail.subnet_prefix);
+            break;
         }
     };
     const char* const fields[] = {"rate", "lid", "lmc", "subnet_prefix"};

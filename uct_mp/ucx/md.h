@@ -1,12 +1,12 @@
 // The memory domain: the adapters, what its interfaces share (paths, policy), and registered memory.
 //
 // Memory handles (uct_mem_h) are Memory objects, one per registration call, so that invalidating one never touches
-// another user of the same cached region. Behind a handle is either a region of the registration cache, shared and kept,
-// or memory regions of its own.
+// another user of the same cached region. Behind a handle is either a region of the registration cache, shared and
+// kept, or memory regions of its own.
 //
-// Invalidation (error mode PEER). A key that is packed with UCT_MD_MKEY_PACK_FLAG_INVALIDATE belongs to memory regions of
-// the handle's own (`revocable`), never to the cached ones: deregistering those makes the key invalid at once, while the
-// cached region stays with whoever else uses it.
+// Invalidation (error mode PEER). A key that is packed with UCT_MD_MKEY_PACK_FLAG_INVALIDATE belongs to memory regions
+// of the handle's own (`revocable`), never to the cached ones: deregistering those makes the key invalid at once, while
+// the cached region stays with whoever else uses it.
 //
 // Threads: any (UCX registers from several workers, and the registration cache deregisters from memory hooks).
 #pragma once
@@ -26,7 +26,8 @@ namespace ucx_mp::face {
 // Registered with every adapter and known to the key table, for as long as it lives.
 class RegisteredMemory {
 public:
-    [[nodiscard]] Status open(const verbs::DeviceSet& devices, verbs::KeyTable& keys, void* address, std::size_t length);
+    [[nodiscard]] Status open(const verbs::DeviceSet& devices, verbs::KeyTable& keys, void* address,
+                              std::size_t length);
     RegisteredMemory() = default;
     RegisteredMemory(const RegisteredMemory&) = delete;
     ~RegisteredMemory();
@@ -48,9 +49,9 @@ struct Region { // of the registration cache, which allocates it and knows nothi
 struct Memory : verbs::Registration {
     void* address = nullptr; // as the user gave it
     std::size_t length = 0;
-    Region* region = nullptr;                      // of the cache; null: `own`
-    std::unique_ptr<RegisteredMemory> own;         // without the cache
-    std::unique_ptr<RegisteredMemory> revocable;   // made by the first key packed for invalidation
+    Region* region = nullptr;                    // of the cache; null: `own`
+    std::unique_ptr<RegisteredMemory> own;       // without the cache
+    std::unique_ptr<RegisteredMemory> revocable; // made by the first key packed for invalidation
 };
 
 class Md : public uct_md_t {

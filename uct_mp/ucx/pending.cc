@@ -49,8 +49,8 @@ ucs_status_t Iface::ep_create(const uct_ep_params_t* params, uct_ep_h* out) {
             ucs_error("mp: %s", error.c_str());
             return UCS_ERR_UNREACHABLE;
         }
-        const ucs_status_t status = UCS_CLASS_INIT(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()),
-                                                   static_cast<uct_base_iface_t*>(&self));
+        const ucs_status_t status =
+            UCS_CLASS_INIT(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()), static_cast<uct_base_iface_t*>(&self));
         if (status != UCS_OK) {
             self.core_->detach(*ep->channel);
             return status;
@@ -67,7 +67,8 @@ void Iface::ep_destroy(uct_ep_h handle) {
     const std::unique_ptr<Ep> ep(&Ep::of(handle));
     Iface& self = of(handle->iface);
     ep_pending_purge(
-        handle, [](uct_pending_req_t* request, void*) { ucs_debug("mp: dropping waiting request %p", request); }, nullptr);
+        handle, [](uct_pending_req_t* request, void*) { ucs_debug("mp: dropping waiting request %p", request); },
+        nullptr);
     UCS_CLASS_CLEANUP(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()));
     Peer& peer = *ep->peer;
     channel::Channel& channel = *ep->channel;

@@ -9,11 +9,16 @@ namespace {
 
 ucs_log_level_t to_ucs(LogLevel level) {
     switch (level) {
-    case LogLevel::error: return UCS_LOG_LEVEL_ERROR;
-    case LogLevel::warn: return UCS_LOG_LEVEL_WARN;
-    case LogLevel::info: return UCS_LOG_LEVEL_INFO;
-    case LogLevel::debug: return UCS_LOG_LEVEL_DEBUG;
-    case LogLevel::trace: return UCS_LOG_LEVEL_TRACE;
+    case LogLevel::error:
+        return UCS_LOG_LEVEL_ERROR;
+    case LogLevel::warn:
+        return UCS_LOG_LEVEL_WARN;
+    case LogLevel::info:
+        return UCS_LOG_LEVEL_INFO;
+    case LogLevel::debug:
+        return UCS_LOG_LEVEL_DEBUG;
+    case LogLevel::trace:
+        return UCS_LOG_LEVEL_TRACE;
     }
     return UCS_LOG_LEVEL_DEBUG;
 }

@@ -12,15 +12,16 @@ constexpr std::chrono::milliseconds kPatience{20}; // of a reader, with a progra
 
 void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
     ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, channel::state_name(from.state));
-    ucs_string_buffer_appendf(text, "  messages: sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n",
-                              from.sent, from.delivered, from.early, from.duplicates, from.acks_sent, from.markers_sent);
+    ucs_string_buffer_appendf(
+        text, "  messages: sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n", from.sent,
+        from.delivered, from.early, from.duplicates, from.acks_sent, from.markers_sent);
     for (const channel::PathStatistics& path : from.paths)
         ucs_string_buffer_appendf(text,
                                   "  path %s lid %u -> %u qp 0x%x %s: weight %.3f rates %.3f %.3f B/ns latency %.0f ns "
                                   "written %lu read %lu in flight %lu B requests %lu\n",
                                   path.local_rail.c_str(), path.local_lid, path.remote_lid, path.qp_number,
-                                  channel::state_name(path.state), path.weight, path.write_rate, path.read_rate, path.latency,
-                                  path.written, path.read, path.in_flight, path.requests);
+                                  channel::state_name(path.state), path.weight, path.write_rate, path.read_rate,
+                                  path.latency, path.written, path.read, path.in_flight, path.requests);
 }
 
 void show_iface(void* obj, ucs_string_buffer_t* text, void*, std::uint64_t) {

@@ -74,7 +74,8 @@ BOOST_DATA_TEST_CASE(hints_and_paths, each_transport, transport) {
     BOOST_TEST(uct_mp_ep_set_hint(ep, UCT_MP_HINT_COLLECTIVE) == UCS_OK);
     BOOST_TEST(uct_mp_ep_set_hint(ep, static_cast<uct_mp_hint_t>(17)) == UCS_ERR_INVALID_PARAM);
     const std::uint64_t value = 5;
-    BOOST_REQUIRE(domain.until([&] { return uct_ep_am_bcopy(ep, kId, pack_value, const_cast<std::uint64_t*>(&value), 0) >= 0; }));
+    BOOST_REQUIRE(
+        domain.until([&] { return uct_ep_am_bcopy(ep, kId, pack_value, const_cast<std::uint64_t*>(&value), 0) >= 0; }));
     BOOST_REQUIRE(domain.until([&] { return inbox.values.size() == 1; }));
     a.flush(ep); // bytes count when they are known to have gone
     uct_mp_path_t paths[8];

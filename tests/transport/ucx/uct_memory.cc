@@ -55,7 +55,8 @@ BOOST_AUTO_TEST_CASE(cached_regions_go_with_the_mapping) {
     void* where = nullptr;
     for (int round = 0; round < 5; ++round) {
         // The same addresses, other pages: a stale registration would write into the old ones.
-        where = mmap(where, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+        where =
+            mmap(where, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
         BOOST_REQUIRE(where != MAP_FAILED);
         {
             Memory memory(domain, where, kBytes);
@@ -104,7 +105,8 @@ BOOST_DATA_TEST_CASE(invalidated_keys_stop_working, boost::unit_test::data::make
     put(domain, a, ep, "by the neighbour's key", buffer, neighbour.key.rkey);
 
     // A late write fails, and with it its endpoint.
-    BOOST_REQUIRE(domain.until([&] { return uct_ep_put_short(late, "late", 5, at(buffer), revocable.key.rkey) == UCS_OK; }));
+    BOOST_REQUIRE(
+        domain.until([&] { return uct_ep_put_short(late, "late", 5, at(buffer), revocable.key.rkey) == UCS_OK; }));
     BOOST_REQUIRE(domain.until([&] { return !c.errors.empty(); }));
     BOOST_TEST(std::string(buffer) == "by the neighbour's key");
     BOOST_TEST(a.errors.empty());
