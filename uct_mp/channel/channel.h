@@ -73,6 +73,7 @@ public:
     SendQueue* only = nullptr;
     std::uint8_t path_count = 0;
     std::uint8_t epoch = 0; // that new operations belong to
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::uint8_t oldest_epoch = 0;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::unique_ptr<Subchannel[]> subs;
@@ -80,6 +81,8 @@ public:
 
     // -- Receiving, hot
     std::uint32_t expected = 0;   // next number to deliver
+    std::uint32_t ack_after = 1;  // deliveries after which an acknowledgment is owed
+    std::uint32_t ack_until = 0;  // ... and the number up to which the peer waits for each
     std::uint32_t ack_sent = 0;   // the last one that we told
     std::uint32_t early_count = 0;
     bool ack_due = false; // in the interface's list

@@ -291,7 +291,7 @@ template <Fits fits, class Fill>
     ++channel.expected;
     if (header.ack != channel.acked) take_ack(channel, header.ack);
     if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
-    if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+    if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
     if (channel.early_count) [[unlikely]] drain_early(channel);
 }
 

@@ -7,7 +7,7 @@
 namespace ucx_mp::channel {
 
 void Interface::Impl::fence(Channel& channel) {
-    const bool one_queue = channel.path_count <= 1 && !config.split_reads;
+    const bool one_queue = channel.path_count <= 1;
     if (!one_queue) {
         // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
         if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;

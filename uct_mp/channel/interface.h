@@ -58,8 +58,6 @@ struct Config {
                                    // release descriptor)
     Nanos connect_timeout = 60'000'000'000;
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
-    // Reads on queue pairs of their own, so that a read's request never waits behind writes (dissertation 5.2.2).
-    bool split_reads = false;
 };
 
 // What the interface tells its face. Slow path.
@@ -128,6 +126,9 @@ public:
     Status flush(Channel& channel, Completion* completion);
     Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)
     void fence_all();
+
+    // What the caller knows of the operations that follow on this channel (uct_mp/api/uct_mp.h).
+    void set_hint(Channel& channel, schedule::TrafficHint hint);
 
     // The next successful progress that may have made room calls Events::room(channel). busy: there is room now.
     Status want_room(Channel& channel);

@@ -162,7 +162,7 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
     if (channel.path_count == 1) return whole();
     if (channel.pulled_count >= Channel::kMaxPulled) return give_up();
     const schedule::Message message{size, read ? schedule::MessageKind::get : schedule::MessageKind::put,
-                                    schedule::TrafficHint::none, services.now()};
+                                    channel.hint, services.now()};
     switch (channel.scheduler->plan(message, plan)) {
     case schedule::Outcome::no_path: return give_up();
     case schedule::Outcome::stripes: {

@@ -35,7 +35,7 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             ++channel.expected;
             if (header.flags & flag::ack_request) owe_ack(channel, true);
             if (deliver(channel, buffer, length)) adapter.give_back(buffer);
-            if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+            if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
             if (channel.early_count) [[unlikely]] drain_early(channel);
             return;
         }
@@ -54,6 +54,11 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
     }
     switch (kind) {
     case Kind::ack_request:
+        // It may have overtaken messages on other paths: those are acknowledged as they come.
+        if (static_cast<std::int32_t>(header.sequence - channel.expected) > 0) {
+            channel.ack_after = 1;
+            channel.ack_until = header.sequence;
+        }
         owe_ack(channel, true);
         if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
         break;
@@ -151,7 +156,7 @@ void Interface::Impl::drain_early(Channel& channel) {
         ++channel.expected;
         if (header.flags & flag::ack_request) owe_ack(channel, true);
         if (deliver(channel, buffer, buffer->length)) keep_stored(buffer);
-        if (channel.expected - channel.ack_sent >= ack_threshold) owe_ack(channel, false);
+        if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
     }
 }
 

@@ -213,12 +213,16 @@ void Interface::Impl::send_due_acks() {
         Channel& channel = *acks_due[i];
         // A message of ours may have carried it meanwhile.
         const bool due = channel.expected != channel.ack_sent &&
-                         (channel.ack_now || channel.expected - channel.ack_sent >= ack_threshold);
+                         (channel.ack_now || channel.expected - channel.ack_sent >= channel.ack_after);
         if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
             acks_due[kept++] = &channel; // no room: at the next progress
             continue;
         }
         channel.ack_due = channel.ack_now = false;
+        if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
+            channel.ack_after = ack_threshold;
+            channel.ack_until = channel.expected; // keeps up: numbers wrap
+        }
     }
     acks_due.resize(kept);
 }

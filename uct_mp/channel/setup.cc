@@ -235,6 +235,8 @@ void Interface::hold(Channel& channel, bool held) {
     channel.gates = held ? channel.gates | gate::held : channel.gates & ~gate::held;
 }
 
+void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
+
 Status Interface::want_room(Channel& channel) {
     if (impl_->surely_room(channel)) return Status::busy;
     impl_->list_waiting(channel);

@@ -36,4 +36,27 @@ struct Interface::Statistics {
     std::vector<ChannelStatistics> channels;
 };
 
+[[nodiscard]] inline const char* state_name(connect::State state) {
+    switch (state) {
+    case connect::State::closed: return "closed";
+    case connect::State::requesting: return "requesting";
+    case connect::State::confirming: return "confirming";
+    case connect::State::accepting: return "accepting";
+    case connect::State::established: return "established";
+    case connect::State::failed: return "failed";
+    }
+    return "?";
+}
+
+[[nodiscard]] inline const char* state_name(schedule::PathState state) {
+    switch (state) {
+    case schedule::PathState::up: return "up";
+    case schedule::PathState::suspect: return "suspect";
+    case schedule::PathState::down: return "down";
+    case schedule::PathState::probing: return "probing";
+    case schedule::PathState::recovering: return "recovering";
+    }
+    return "?";
+}
+
 } // namespace ucx_mp::channel

@@ -142,7 +142,6 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
 
     check.time("CONNECT_TIMEOUT", options.connect_timeout, 1e-3, 86400);
     out.connect_timeout = static_cast<Nanos>(options.connect_timeout * 1e9);
-    out.split_reads = options.split_reads;
 
     if (out.transport == connect::Transport::dc) {
         check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);

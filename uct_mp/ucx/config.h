@@ -44,7 +44,6 @@ struct IfaceOptions {
     double rnr_timeout; // s
     unsigned max_rd_atomic, service_level;
     double connect_timeout; // s
-    int split_reads;
     unsigned dci_count, dci_policy; // mp_dc only
 };
 

@@ -152,14 +152,7 @@ ucs_config_field_t kMdTable[] = {
                                                                                                                        \
         {"CONNECT_TIMEOUT", "60s",                                                                                     \
          "Time from the first message to a peer until the connection must exist; then the peer counts as failed.",     \
-         offsetof(IfaceOptions, connect_timeout), UCS_CONFIG_TYPE_TIME},                                               \
-                                                                                                                       \
-    {                                                                                                                  \
-        "SPLIT_READS", "n",                                                                                            \
-            "Use queue pairs of their own for reads (get), so that their requests never wait behind writes.\n"         \
-            "Change it for programs that put and get at the same time; doubles the queue pairs.",                      \
-            offsetof(IfaceOptions, split_reads), UCS_CONFIG_TYPE_BOOL                                                  \
-    }
+         offsetof(IfaceOptions, connect_timeout), UCS_CONFIG_TYPE_TIME}
 
 ucs_config_field_t kRcTable[] = {UCX_MP_COMMON_ROWS, {}};
 

@@ -4,6 +4,7 @@
 
 #include "uct_mp/ucx/ep.h"
 #include "uct_mp/ucx/guard.h"
+#include "uct_mp/ucx/inspect.h"
 #include "uct_mp/ucx/md.h"
 
 namespace ucx_mp::face {
@@ -133,12 +134,14 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
     const Status status = channel::Interface::open(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_,
                                                    error);
+    if (status == Status::ok) inspect::add(*this);
     if (status != Status::ok) ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
     return to_ucs(status);
 }
 
 Iface::~Iface() {
     if (base_open_) uct_base_iface_progress_disable(&super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    if (core_) inspect::remove(*this);
     core_.reset();
     if (event_fd_ >= 0) ::close(event_fd_);
     if (timer_fd_ >= 0) ::close(timer_fd_);

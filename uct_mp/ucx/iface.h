@@ -70,6 +70,9 @@ public:
     // A fresh copy; if the worker does not progress within some milliseconds, the last one. From another thread.
     [[nodiscard]] channel::Interface::Statistics statistics();
 
+    // What an endpoint's interface is recognised by.
+    [[nodiscard]] static auto close_operation() { return ops_.iface_close; }
+
     // ep.cc, pending.cc
     static ucs_status_t ep_create(const uct_ep_params_t* params, uct_ep_h* out);
     static void ep_destroy(uct_ep_h ep);

@@ -1,6 +1,7 @@
 // What UCX's virtual file system shows of an interface: its statistics, and those of each endpoint's channel.
 #include <chrono>
 
+#include "uct_mp/channel/statistics.h"
 #include "uct_mp/ucx/iface.h"
 
 namespace ucx_mp::face {
@@ -9,31 +10,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{20}; // of a reader, with a program that does not progress
 
-const char* name(connect::State state) {
-    switch (state) {
-    case connect::State::closed: return "closed";
-    case connect::State::requesting: return "requesting";
-    case connect::State::confirming: return "confirming";
-    case connect::State::accepting: return "accepting";
-    case connect::State::established: return "established";
-    case connect::State::failed: return "failed";
-    }
-    return "?";
-}
-
-const char* name(schedule::PathState state) {
-    switch (state) {
-    case schedule::PathState::up: return "up";
-    case schedule::PathState::suspect: return "suspect";
-    case schedule::PathState::down: return "down";
-    case schedule::PathState::probing: return "probing";
-    case schedule::PathState::recovering: return "recovering";
-    }
-    return "?";
-}
-
 void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
-    ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, name(from.state));
+    ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, channel::state_name(from.state));
     ucs_string_buffer_appendf(text, "  messages: sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n",
                               from.sent, from.delivered, from.early, from.duplicates, from.acks_sent, from.markers_sent);
     for (const channel::PathStatistics& path : from.paths)
@@ -41,7 +19,7 @@ void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
                                   "  path %s lid %u -> %u qp 0x%x %s: weight %.3f rates %.3f %.3f B/ns latency %.0f ns "
                                   "written %lu read %lu in flight %lu B requests %lu\n",
                                   path.local_rail.c_str(), path.local_lid, path.remote_lid, path.qp_number,
-                                  name(path.state), path.weight, path.write_rate, path.read_rate, path.latency,
+                                  channel::state_name(path.state), path.weight, path.write_rate, path.read_rate, path.latency,
                                   path.written, path.read, path.in_flight, path.requests);
 }
 

@@ -6,6 +6,8 @@
 
 #include <boost/test/data/test_case.hpp>
 
+#include "uct_mp/api/uct_mp.h"
+
 using namespace uct_test;
 
 namespace {
@@ -58,6 +60,32 @@ BOOST_DATA_TEST_CASE(attributes, each_transport, transport) {
     BOOST_TEST(a.attr.cap.event_flags & UCT_IFACE_FLAG_EVENT_FD);
     BOOST_TEST(a.attr.bandwidth.dedicated + a.attr.bandwidth.shared > 1e8);
     BOOST_TEST(a.attr.cap.am.max_bcopy == 8192u);
+}
+
+BOOST_DATA_TEST_CASE(hints_and_paths, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    Inbox inbox;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    const uct_ep_h ep = a.connect(b);
+    unsigned count = 0;
+    BOOST_TEST(uct_mp_ep_query_paths(ep, nullptr, 0, &count) == UCS_OK);
+    BOOST_TEST(count == 0u); // not connected before the first operation
+    BOOST_TEST(uct_mp_ep_set_hint(ep, UCT_MP_HINT_COLLECTIVE) == UCS_OK);
+    BOOST_TEST(uct_mp_ep_set_hint(ep, static_cast<uct_mp_hint_t>(17)) == UCS_ERR_INVALID_PARAM);
+    const std::uint64_t value = 5;
+    BOOST_REQUIRE(domain.until([&] { return uct_ep_am_bcopy(ep, kId, pack_value, const_cast<std::uint64_t*>(&value), 0) >= 0; }));
+    BOOST_REQUIRE(domain.until([&] { return inbox.values.size() == 1; }));
+    a.flush(ep); // bytes count when they are known to have gone
+    uct_mp_path_t paths[8];
+    count = 8;
+    BOOST_TEST(uct_mp_ep_query_paths(ep, paths, sizeof paths[0], &count) == UCS_OK);
+    BOOST_REQUIRE(count == 2u);
+    BOOST_TEST(std::string(paths[0].local_rail) == "softhca_0:1");
+    BOOST_TEST(std::string(paths[1].local_rail) == "softhca_1:1");
+    BOOST_TEST(paths[0].written + paths[1].written >= 8u);
+    a.flush(ep);
+    uct_ep_destroy(ep);
 }
 
 BOOST_DATA_TEST_CASE(kept_messages, each_transport, transport) {

@@ -1,0 +1,115 @@
+#include "uct_mp/ucx/inspect.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+extern "C" {
+#include <ucs/async/async.h>
+}
+
+namespace ucx_mp::face::inspect {
+
+namespace {
+
+struct Registry {
+    std::mutex lock;
+    std::vector<Iface*> ifaces;
+    int listener = -1;
+};
+// Never destroyed: the async thread may run until the very end of the process.
+Registry& registry() {
+    static auto* const only = new Registry;
+    return *only;
+}
+
+void append(std::string& out, const char* format, auto... values) {
+    char line[512];
+    std::snprintf(line, sizeof line, format, values...);
+    out += line;
+}
+
+// One line per thing, words separated by spaces, "key value" pairs: for eyes, grep and scripts.
+void describe(Iface& iface, std::string& out) {
+    const auto s = iface.statistics();
+    append(out, "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu\n", s.uid,
+           iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs, s.send_buffer_bytes,
+           s.receive_buffer_bytes, s.dropped);
+    for (const auto& c : s.channels) {
+        append(out, "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n", c.peer_uid,
+               channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates, c.acks_sent, c.markers_sent);
+        for (const auto& p : c.paths)
+            append(out,
+                   "path rail %s lid %u to %u qp 0x%x state %s weight %.3f write_rate %.3f read_rate %.3f latency %.0f written %lu "
+                   "read %lu in_flight %lu requests %lu\n",
+                   p.local_rail.c_str(), unsigned{p.local_lid}, unsigned{p.remote_lid}, p.qp_number, channel::state_name(p.state), p.weight, p.write_rate,
+                   p.read_rate, p.latency, p.written, p.read, p.in_flight, p.requests);
+    }
+}
+
+void answer(int, ucs_event_set_types_t, void*) {
+    Registry& all = registry();
+    const int fd = accept4(all.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == 0 || peer.uid == geteuid())) {
+        std::string text;
+        {
+            const std::lock_guard hold(all.lock);
+            for (Iface* iface : all.ifaces) describe(*iface, text);
+        }
+        // What the reader's buffer does not take at once is lost: this thread must not wait for anybody.
+        int room = static_cast<int>(text.size()) + 4096;
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+        (void)!send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    }
+    ::close(fd);
+}
+
+bool listen_for_readers(Registry& all) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    // A leading zero: the abstract name space, which needs no file.
+    const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "ucx-mp.%d", static_cast<int>(getpid()));
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return false;
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
+    if (bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0 || listen(fd, 8) != 0 ||
+        ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_SPINLOCK, fd, UCS_EVENT_SET_EVREAD, answer, nullptr, nullptr) !=
+            UCS_OK) {
+        ::close(fd);
+        return false;
+    }
+    all.listener = fd;
+    return true;
+}
+
+} // namespace
+
+void add(Iface& iface) {
+    Registry& all = registry();
+    const std::lock_guard hold(all.lock);
+    all.ifaces.push_back(&iface);
+    if (all.listener < 0 && !listen_for_readers(all)) ucs_debug("mp: mp_info will not see this process: %m");
+}
+
+void remove(Iface& iface) {
+    Registry& all = registry();
+    int listener = -1;
+    {
+        const std::lock_guard hold(all.lock);
+        std::erase(all.ifaces, &iface);
+        if (all.ifaces.empty()) std::swap(listener, all.listener);
+    }
+    if (listener < 0) return;
+    // Waits for a running handler, so not under the lock that it takes.
+    (void)ucs_async_remove_handler(listener, 1);
+    ::close(listener);
+}
+
+} // namespace ucx_mp::face::inspect

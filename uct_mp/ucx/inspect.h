@@ -1,0 +1,17 @@
+// Lets mp_info look into a running process: an abstract unix socket "ucx-mp.<pid>" that answers every connection with one
+// text (uct_mp/ucx/inspect.cc says what is in it) and closes. Served by UCX's async thread, so it answers while the
+// program computes; the numbers are then those of its last progress.
+//
+// Threads: any. Only the same user and root get an answer. No file is left behind, whatever becomes of the process.
+#pragma once
+
+#include "uct_mp/ucx/iface.h"
+
+namespace ucx_mp::face::inspect {
+
+// An interface that is shown from now on / no longer (waits for an answer that is being given, tens of milliseconds).
+// Failures are logged at debug level and otherwise without effect: looking in is a convenience.
+void add(Iface& iface);
+void remove(Iface& iface);
+
+} // namespace ucx_mp::face::inspect

@@ -1,0 +1,142 @@
+// mp_info: the rails of this host, and a look into running processes (inspect.h).
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "uct_mp/verbs/device.h"
+
+namespace {
+
+using namespace ucx_mp;
+
+int show_rails(const std::vector<std::string>& names) {
+    verbs::DeviceSet devices;
+    std::string error;
+    if (failed(verbs::DeviceSet::open({names}, devices, error))) {
+        std::fprintf(stderr, "mp_info: %s\n", error.c_str());
+        return 1;
+    }
+    std::printf("%-20s %6s %4s %18s %6s %12s %4s %11s %7s\n", "rail", "LID", "LMC", "subnet", "MTU", "MB/s", "DC", "timestamps", "device");
+    for (const verbs::Rail& rail : devices.rails()) {
+        const verbs::Device& device = devices.device_of(rail);
+        std::printf("%-20s %6u %4u 0x%016llx %6u %12.0f %4s %11s %7u%s\n", rail.name.c_str(), unsigned{rail.lid}, unsigned{rail.lmc},
+                    static_cast<unsigned long long>(rail.subnet_prefix), 128u << rail.mtu, rail.rate * 1e3,
+                    device.has_dc ? "yes" : "no", device.has_timestamps ? "yes" : "no", device.index,
+                    rail.active ? "" : "  (port down)");
+    }
+    return 0;
+}
+
+// Processes that can be looked into.
+std::vector<int> processes() {
+    std::vector<int> out;
+    std::ifstream file("/proc/net/unix");
+    for (std::string line; std::getline(file, line);) {
+        const auto at = line.find("@ucx-mp.");
+        if (at != std::string::npos) out.push_back(std::atoi(line.c_str() + at + 8));
+    }
+    std::sort(out.begin(), out.end());
+    out.erase(std::unique(out.begin(), out.end()), out.end());
+    return out;
+}
+
+bool ask(int pid, std::string& out) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "ucx-mp.%d", pid);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    const timeval patience{2, 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
+    bool good = connect(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0;
+    char block[65536];
+    for (ssize_t n; good && (n = read(fd, block, sizeof block)) != 0;) {
+        if (n < 0) good = false;
+        else out.append(block, static_cast<std::size_t>(n));
+    }
+    close(fd);
+    return good;
+}
+
+// Bytes per path since the last look, as rates.
+void show(int pid, const std::string& text, std::map<std::string, double>& before, double seconds) {
+    std::printf("process %d\n", pid);
+    std::istringstream lines(text);
+    std::string peer;
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string kind;
+        words >> kind;
+        if (kind == "interface") {
+            std::printf("%s\n", line.c_str());
+        } else if (kind == "peer") {
+            words >> peer;
+            std::printf("  %s\n", line.c_str());
+        } else if (kind == "path") {
+            std::map<std::string, std::string> value;
+            for (std::string key, word; words >> key >> word;) value[key] = word;
+            const std::string name = std::to_string(pid) + peer + value["rail"] + value["lid"] + "-" + value["to"] + value["qp"];
+            const double bytes = std::atof(value["written"].c_str()) + std::atof(value["read"].c_str());
+            std::printf("    %-14s lid %5s -> %-5s %-10s weight %8s  GB/s write %7s read %7s  latency %6s ns  written %14s read %14s  in flight %9s",
+                        value["rail"].c_str(), value["lid"].c_str(), value["to"].c_str(), value["state"].c_str(), value["weight"].c_str(),
+                        value["write_rate"].c_str(), value["read_rate"].c_str(), value["latency"].c_str(), value["written"].c_str(),
+                        value["read"].c_str(), value["in_flight"].c_str());
+            if (seconds > 0 && before.count(name)) std::printf("  now %8.1f MB/s", (bytes - before[name]) / 1e6 / seconds);
+            std::printf("\n");
+            before[name] = bytes;
+        }
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{"Rails of this host, and the paths of running processes that use mp_rc or mp_dc.\n"
+                 "  mp_info               rails: LIDs, rates, what the adapters can do\n"
+                 "  mp_info -p PID        a process: peers, paths, weights, bytes, delivery times\n"
+                 "  mp_info -a --watch 1  all processes of yours, every second, with rates per path"};
+    std::vector<std::string> rails;
+    std::vector<int> pids;
+    bool all = false, raw = false;
+    double watch = 0;
+    app.add_option("-r,--rails", rails, "only these rails, as in UCX_MP_RAILS")->delimiter(',');
+    app.add_option("-p,--pid", pids, "look into these processes (yours; any as root)");
+    app.add_flag("-a,--all", all, "look into every process that can be looked into");
+    app.add_option("-w,--watch", watch, "again every so many seconds, until interrupted")->check(CLI::PositiveNumber);
+    app.add_flag("--raw", raw, "the answers as they are: one line per interface, peer and path, \"key value\" pairs");
+    CLI11_PARSE(app, argc, argv);
+    if (pids.empty() && !all) return show_rails(rails);
+    std::map<std::string, double> before;
+    for (bool again = false;; again = true) {
+        const std::vector<int> chosen = pids.empty() ? processes() : pids;
+        if (chosen.empty()) {
+            std::fprintf(stderr, "mp_info: no process uses mp_rc or mp_dc on this host (or it is another user's)\n");
+            return 1;
+        }
+        int answered = 0;
+        for (const int pid : chosen) {
+            std::string text;
+            if (!ask(pid, text)) {
+                if (!pids.empty()) std::fprintf(stderr, "mp_info: process %d does not answer: it has no mp interface, or is another user's\n", pid);
+                continue;
+            }
+            ++answered;
+            if (raw) std::fputs(text.c_str(), stdout);
+            else show(pid, text, before, again ? watch : 0);
+        }
+        std::fflush(stdout);
+        if (watch <= 0) return answered ? 0 : 1;
+        std::this_thread::sleep_for(std::chrono::duration<double>(watch));
+    }
+}
