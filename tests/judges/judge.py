@@ -17,10 +17,18 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 SKIPPED = 77  # exit code that ctest shows as "Skipped"
 TAIL = 60     # lines of each program's output that a failure shows
 
+# The modelled ones by file name in config/fabrics. A case's n-th program or rank runs on the fabric's n-th place: on
+# four-path the places alternate between the two pairs of leaf switches, or no spine would ever be used.
 FABRICS = {
-    "ideal": [],
-    "modelled": ["--fabric", os.path.join(SOURCE, "config", "fabrics", "two-rail.yaml")],
+    "ideal": (None, range(256)),
+    "modelled": ("two-rail", range(16)),
+    "four-path": ("four-path", (0, 4, 1, 5, 2, 6, 3, 7)),
 }
+
+
+def fabric_file(fabric):
+    name = FABRICS[fabric][0]
+    return name and os.path.join(SOURCE, "config", "fabrics", name + ".yaml")
 
 
 class Failure(Exception):
@@ -144,15 +152,24 @@ class Session:
     def modelled(self):
         return self.fabric != "ideal"
 
+    @property
+    def places(self):
+        """The node of the n-th program."""
+        return FABRICS[self.fabric][1]
+
     def wrap(self, argv, node=None):
         """The command line that runs `argv` in this session."""
         if self.build is None:
             return list(argv)
+        file = fabric_file(self.fabric)
+        fabric = ["--fabric", file] if file else []
         where = [] if node is None else ["--node", str(node)]
-        return [self.softhca, "run", "--session", self.name, *FABRICS[self.fabric], *where, "--", *argv]
+        return [self.softhca, "run", "--session", self.name, *fabric, *where, "--", *argv]
 
     def start(self, argv, node=None, env=None, stdin=subprocess.DEVNULL):
-        program = Program(self.wrap(argv, node), self.folder, clean_environment(env), stdin)
+        """`env`: a dictionary, or a function that gets the session and returns one (see preloaded)."""
+        env = clean_environment(env(self) if callable(env) else env)
+        program = Program(self.wrap(argv, node), self.folder, env, stdin)
         self.programs.append(program)
         return program
 
@@ -166,13 +183,14 @@ class Session:
         self.programs.append(program)
         return program.wait(seconds)
 
-    def pair(self, argv, port_option="-p", server=(), client=(), env=None, seconds=30, nodes=(0, 1), peer="127.0.0.1",
-             peer_first=False):
+    def pair(self, argv, port_option="-p", server=(), client=(), env=None, seconds=30, nodes=None, peer="127.0.0.1",
+             peer_first=False, client_code=0):
         """Runs a client/server program as two processes on two nodes; returns (server output, client output).
 
         `server` and `client` are extra arguments of one side. The client starts when the server listens.
         """
         port = free_port()
+        nodes = nodes or self.places
         common = [*argv, port_option, str(port)]
         first = self.start([*common, *server], nodes[0], env)
         end = time.monotonic() + 10
@@ -182,7 +200,7 @@ class Session:
             time.sleep(0.01)
         second_argv = [common[0], peer, *common[1:], *client] if peer_first else [*common, *client, peer]
         second = self.start(second_argv, nodes[1], env)
-        output = second.wait(seconds)
+        output = second.wait(seconds, client_code)
         return first.wait(seconds), output
 
     def tails(self):
@@ -230,6 +248,16 @@ class Session:
                 return
             check(time.monotonic() < end, "the session left behind: " + ", ".join(found))
             time.sleep(0.05)
+
+
+def preloaded(tls, **more):
+    """The environment in which UCX has our transport: UCX_TLS is `tls`, and what else is given."""
+    def env(session):
+        library = os.path.join(session.build, "lib", "libuct_mp.so")
+        if not os.path.exists(library):
+            raise Skip("libuct_mp.so is not built: UCX's source is missing (cmake/install-deps)")
+        return {"LD_PRELOAD": library, "UCX_TLS": tls, "UCX_LOG_LEVEL": "warn", **more}
+    return env
 
 
 class Case:

@@ -1,57 +1,63 @@
-"""Our transport under stock UCX and stock Open MPI: libuct_mp.so is preloaded, nothing else carries anything."""
+"""Our transport under stock UCX and stock Open MPI: libuct_mp.so is preloaded, nothing else carries anything.
+
+ucx_perftest runs its tests from a batch file, so that one pair of processes does all sizes and layouts of a kind. Its
+numbers are not judged here, only that every test comes to its end, silently; contents are checked by UCX's examples, by
+NetPIPE and hpcc, and by tests/mpi.
+"""
 
 import os
 import re
+import time
 
-from judge import Group, Skip, check
+from judge import SOURCE, Group, Skip, check, free_port, preloaded
 from judge_mpi import hpcc, mpi4py, netpipe
-from judge_ucx import measure
+from judge_ucx import complaints, numbers
 
 group = Group()
+
 TRANSPORTS = ("mp_rc", "mp_dc")
-
-
-def preloaded(tls, **more):
-    def env(session):
-        library = os.path.join(session.build, "lib", "libuct_mp.so")
-        if not os.path.exists(library):
-            raise Skip("libuct_mp.so is not built: UCX's source is missing (cmake/install-deps)")
-        return {"LD_PRELOAD": library, "UCX_TLS": tls, "UCX_LOG_LEVEL": "warn", **more}
-    return env
+EVERYWHERE = ("ideal", "modelled", "four-path")
 
 
 # What UCX sees
 
-def devices(session, transport):
-    text = session.run(["ucx_info", "-d", "-t", transport], env=preloaded(transport)(session))
-    parts = [part for part in text.split("Transport: ") if part.startswith(transport + "\n")]
-    check(len(parts) == 1, f"{len(parts)} devices of {transport}")
-    return text, parts[0]
+def silent(texts):
+    for text in texts:
+        logged = [line for line in complaints(text) if re.match(r"\[\d+\.\d+\] |\[\w+:\d+", line)]
+        check(not logged, "UCX complains: " + "; ".join(logged[:3]))
+
+
+def ucx_info(session, *options, tls="mp_rc", **env):
+    text = session.run(["ucx_info", *options], env=preloaded(tls, **env))
+    silent([text])
+    return text
 
 
 def info(transport):
     def run(session):
-        text, part = devices(session, transport)
-        check("memory invalidation is supported" in text, "no memory invalidation")
+        text = ucx_info(session, "-d", "-t", transport, tls=transport)
+        check(re.findall(r"Transport: (\S+)", text) == [transport], f"not one device of {transport}")
         for pattern in (r"Device: mp0$", r"Type: network$", r"connection: to iface$", r"error handling: peer failure",
-                        r"atomic_fadd: 32, 64 bit", r"atomic_cswap: 32, 64 bit", r"am_short: <= \d\d",
-                        r"put_zcopy: ", r"get_zcopy: "):
-            check(re.search(pattern, part, re.M), f"no /{pattern}/")
-        bandwidth = re.search(r"bandwidth: ([\d.]+)/ppn \+ ([\d.]+) MB/sec", part)
-        total = float(bandwidth[1]) + float(bandwidth[2])
-        # Two rails of 100 Gb/s on the ideal fabric.
-        check(total > (20000 if not session.modelled else 100), f"bandwidth {total} MB/s")
+                        r"put_short: <= \d", r"put_zcopy: <= \d", r"get_bcopy: <= \d", r"get_zcopy: <= \d",
+                        r"am_short: <= \d", r"am_bcopy: <= \d", r"am_zcopy: <= \d", r"atomic_add: 32, 64 bit",
+                        r"atomic_fadd: 32, 64 bit", r"atomic_fxor: 32, 64 bit", r"atomic_cswap: 32, 64 bit",
+                        r"memory invalidation is supported"):
+            check(re.search(pattern, text, re.M), f"no /{pattern}/")
+        bandwidth = re.search(r"bandwidth: ([\d.]+)/ppn \+ ([\d.]+) MB/sec", text)
+        total = float(bandwidth[1]) + float(bandwidth[2])  # MiB/s; headers may be taken off
+        most = 2 * (8e9 if session.modelled else 100e9) / 8 / 2**20  # two rails
+        check(0.9 * most <= total <= 1.001 * most, f"bandwidth {total} MB/s of {most}")
     return run
 
 
 for transport in TRANSPORTS:
-    group.add(info(transport), f"info_{transport}", alone=False)
+    group.add(info(transport), f"info_{transport}", EVERYWHERE, alone=False)
 
 
 @group.case(fabrics=("ideal",), alone=False)
 def one_lane_for_everything(session):
     for transport in TRANSPORTS:
-        text = session.run(["ucx_info", "-e", "-u", "tamrwe"], env=preloaded(transport)(session))
+        text = ucx_info(session, "-e", "-u", "tamrwe", tls=transport)
         lanes = re.findall(r"lane\[\d\]:\s+\d+:(\S+)\s.*->\s*\S+ (.*)$", text, re.M)
         check(len(lanes) == 1 and lanes[0][0] == f"{transport}/mp0.0", f"lanes {lanes}")
         for use in ("rma_bw", "amo", "am", "keepalive"):
@@ -67,33 +73,62 @@ DC = ("NUM_DCI", "DCI_POLICY")
 
 @group.case(fabrics=("ideal",), alone=False)
 def variables_are_shown_and_explained(session):
-    text = session.run(["ucx_info", "-c", "-f"], env=preloaded("mp_rc")(session))
+    text = ucx_info(session, "-c", "-f")
     names = [f"MP_{name}" for name in SHARED] + [f"MP_{t}_{name}" for t in ("RC", "DC") for name in BOTH] + \
         [f"MP_DC_{name}" for name in DC]
+    shown = dict(re.findall(r"^(UCX_MP_\w+)=(.*)$", text, re.M))
     for name in names:
-        found = re.search(rf"((?:^#.*\n)+)^UCX_{name}=", text, re.M)
-        check(found, f"UCX_{name} is not shown")
-        check(len(found[1]) > 60, f"UCX_{name} is not explained")
+        check(f"UCX_{name}" in shown, f"UCX_{name} is not shown")
+    for name in shown:  # those of UCX's own tables, too
+        found = re.search(rf"((?:^#.*\n)+)^{name}=", text, re.M)
+        check(found and len(found[1]) > 60 and "syntax:" in found[1], f"{name} is not explained")
+        if name.endswith("MP_POLICY"):
+            for policy in POLICIES:
+                check(re.search(rf"\b{policy}\b", found[1]), f"the help of {name} does not mention {policy}")
+    again = dict(re.findall(r"^(UCX_MP_\w+)=(.*)$", ucx_info(session, "-c", **shown), re.M))
+    check(again == shown, "what is shown is not read back as it is: " +
+          ", ".join(f"{name}={value} becomes {again.get(name)}" for name, value in shown.items()
+                    if again.get(name) != value))
 
 
+POLICIES = ("binding", "round_robin", "weighted_rr", "window_rr", "even", "weighted", "adaptive", "bss", "epc",
+            "load_balanced", "spray")
+# Checked by the transport.
 WRONG = {
-    "UCX_MP_RAILS": ("nonsense", "softhca_0:9"), "UCX_MP_NUM_PATHS": ("0", "33"), "UCX_MP_PATH_BITS": ("7", "200"),
-    "UCX_MP_POLICY": ("nonsense", "bss:n_batch=0"), "UCX_MP_RC_SEG_SIZE": ("100",), "UCX_MP_RC_MAX_INLINE": ("1m",),
-    "UCX_MP_RC_TX_WINDOW": ("100", "1048576"), "UCX_MP_RC_TX_QUEUE_LEN": ("1",), "UCX_MP_RC_TIMEOUT": ("1ns",),
-    "UCX_MP_RC_RNR_TIMEOUT": ("1s",), "UCX_MP_RC_RETRY_COUNT": ("8",), "UCX_MP_RC_SL": ("16",),
-    "UCX_MP_RC_TX_SIGNAL_INTERVAL": ("64",), "UCX_MP_RC_POLL_BATCH": ("0",), "UCX_MP_RC_TX_MAX_BUFS": ("auto",),
-    "UCX_MP_RC_MAX_RD_ATOMIC": ("0",), "UCX_MP_RC_CONNECT_TIMEOUT": ("0s",),
+    "MP_RAILS": ("nonsense", "softhca_7:1", "softhca_0:9", "softhca_0:1,softhca_0:1"), "MP_NUM_PATHS": ("0", "33"),
+    "MP_PATH_BITS": ("7", "200"), "MP_POLICY": ("nonsense", "bss:n_batch=0"), "MP_RC_SEG_SIZE": ("100", "1g"),
+    "MP_RC_MAX_INLINE": ("1m",), "MP_RC_TX_WINDOW": ("0", "100", "1048576"), "MP_RC_TX_QUEUE_LEN": ("1",),
+    "MP_RC_TX_CQ_LEN": ("1",), "MP_RC_RX_QUEUE_LEN": ("0",), "MP_RC_TIMEOUT": ("1ns", "1000000s"),
+    "MP_RC_RNR_TIMEOUT": ("1s",), "MP_RC_RETRY_COUNT": ("8",), "MP_RC_SL": ("16",),
+    "MP_RC_TX_SIGNAL_INTERVAL": ("64",), "MP_RC_POLL_BATCH": ("0",), "MP_RC_TX_MAX_BUFS": ("auto",),
+    "MP_RC_MAX_RD_ATOMIC": ("0",), "MP_RC_CONNECT_TIMEOUT": ("0s",), "MP_DC_NUM_DCI": ("0", "65"),
 }
+# Refused by UCX's own parser, which leaves the prefix of a name out.
+UNREADABLE = {"MP_NUM_PATHS": "x", "MP_PATH_BITS": "1,y", "MP_ATOMICS": "nonsense", "MP_CROSS_RAILS": "maybe",
+              "MP_RC_SEG_SIZE": "many", "MP_RC_TIMEOUT": "3 hours", "MP_DC_DCI_POLICY": "nonsense"}
+
+
+@group.case(fabrics=("ideal",), seconds=90, alone=False)
+def impossible_values_get_one_line(session):
+    """A wrong value makes the open fail, with one line that names the variable and says what is allowed."""
+    tries = [(name, value, True) for name, values in WRONG.items() for value in values]
+    tries += [(name, value, False) for name, value in UNREADABLE.items()]
+    for name, value, ours in tries:
+        transport = "mp_dc" if "_DC_" in name else "mp_rc"
+        text = session.run(["ucx_info", "-d", "-t", transport], env=preloaded(transport, **{"UCX_" + name: value}))
+        what = f"UCX_{name}={value}"
+        check("Transport: " not in text or "failed to open" in text, f"{what}: opened all the same")
+        # What UCX adds is its own affair.
+        errors = [line for line in complaints(text) if not re.search(r"Failed to read (MD|iface) config", line)]
+        check(len(errors) == 1, f"{what}: {len(errors)} lines: {errors}")
+        named = "UCX_" + name if ours else re.sub(r"^MP_(RC_|DC_)?", "", name)
+        check(named in errors[0] and ("allowed" if ours else "Expected") in errors[0], f"{what}: {errors[0]}")
 
 
 @group.case(fabrics=("ideal",), alone=False)
-def impossible_values_get_one_line(session):
-    for name, values in WRONG.items():
-        for value in values:
-            text = session.run(["ucx_info", "-d", "-t", "mp_rc"], env=preloaded("mp_rc", **{name: value})(session))
-            errors = [line for line in text.splitlines() if re.search(r"\b(ERROR|FATAL|WARN|Assertion)\b", line)]
-            check(len(errors) == 1 and name in errors[0] and "allowed" in errors[0], f"{name}={value}: {errors}")
-            check("failed to open" in text, f"{name}={value}: opened all the same")
+def misspelt_variable(session):
+    text = session.run(["ucx_info", "-e", "-u", "t"], env=preloaded("mp_rc", UCX_MP_RC_TX_WINDOWS="64"))
+    check(re.search(r"unused .*UCX_MP_RC_TX_WINDOWS", text), "UCX does not warn of UCX_MP_RC_TX_WINDOWS")
 
 
 @group.case(fabrics=("ideal",), alone=False)
@@ -106,57 +141,96 @@ def no_adapter_is_no_error(session):
     check("Transport: mp_rc" not in text and "ERROR" not in text, "complains, or finds an adapter where there is none")
 
 
-# ucx_perftest at UCT level
+def batch(*tests, options=(), tls="mp_rc", env=None, warm_up=10):
+    """One case: tests are (test, size list, iterations, more options); they run one after the other."""
+    def run(session):
+        with open(os.path.join(session.folder, "batch"), "w", encoding="ascii") as out:
+            for number, (test, size, iterations, *more) in enumerate(tests):
+                words = [f"{number}:{test}", "-t", test, "-n", str(iterations), "-w", str(warm_up), *more]
+                out.write(" ".join(words + (["-s", str(size)] if size else [])) + "\n")
+        server, client = session.pair(["ucx_perftest", *options, "-b", "batch"], client=("-f", "-v"),
+                                      env=preloaded(tls, **(env or {})), seconds=55)
+        silent((server, client))
+        lines = client.splitlines()
+        for number, (test, size, iterations, *more) in enumerate(tests):
+            what = f"{test} -s {size} {' '.join(more)}"
+            row = [line for line in lines if line.startswith(f"{number}:{test},")]
+            check(len(row) == 1, f"{len(row)} results of {what}")
+            row = numbers(row[0].split(",", 1)[1])
+            check(row[0] >= iterations, f"{row[0]:.0f} iterations of {iterations} in {what}")
+            check(all(value > 0 for value in row[-2:]), f"impossible numbers of {what}: {row}")
+    return run
 
-UCT_TESTS = (
-    ("am_lat", "short", 8), ("am_bw", "short", 8), ("am_lat", "shortiov", 64), ("am_lat", "bcopy", 1024),
-    ("am_bw", "bcopy", 8192), ("am_lat", "zcopy", 4096), ("am_bw", "zcopy", 8192), ("put_lat", "short", 8),
-    ("put_bw", "short", 64), ("put_lat", "bcopy", 4096), ("put_bw", "bcopy", 8192), ("put_lat", "zcopy", 65536),
-    ("put_bw", "zcopy", 1 << 20), ("get", "bcopy", 4096), ("get", "zcopy", 65536), ("get", "zcopy", 1 << 20),
-    ("add_lat", "short", 8), ("add_mr", "short", 4), ("fadd", "short", 8), ("fadd", "short", 4), ("swap", "short", 8),
-    ("swap", "short", 4), ("cswap", "short", 8), ("cswap", "short", 4))
+
+# UCT: every test with every data layout, from the smallest to the largest that the transport offers.
+# The tool's server waits for the last of many writes to one address. UCT orders writes by fences only, and two paths
+# overtake each other: the last one need not be the one that stays. With zcopy all of them read the same buffer, which
+# has the last value by then; the others need one path.
+ONE_PATH = {"UCX_MP_POLICY": "binding"}
+UCT_TESTS = {
+    "am": [(test, size, n, "-D", layout) for test in ("am_lat", "am_bw") for layout, size, n in (
+        ("short", 8, 200), ("short", 240, 200), ("shortiov", 64, 200), ("bcopy", 8, 200), ("bcopy", 8192, 100),
+        ("zcopy", 16, 200), ("zcopy", 8192, 100))],
+    "put": [("put_lat", size, n, "-D", layout) for layout, size, n in (
+        ("short", 8, 200), ("short", 256, 200), ("bcopy", 8, 200), ("bcopy", 8192, 100), ("zcopy", 1, 200),
+        ("zcopy", 65536, 50), ("zcopy", 1 << 20, 10))] +
+           [("put_bw", size, n, "-D", "zcopy") for size, n in ((1, 200), (65536, 50), (1 << 20, 10))],
+    "put_bw_copied": [("put_bw", size, n, "-D", layout) for layout, size, n in (
+        ("short", 8, 200), ("short", 256, 200), ("bcopy", 8, 200), ("bcopy", 8192, 100))],
+    "get": [("get", size, n, "-D", layout) for layout, size, n in (
+        ("bcopy", 8, 200), ("bcopy", 8192, 100), ("zcopy", 1, 200), ("zcopy", 65536, 50), ("zcopy", 1 << 20, 10))],
+    "atomics": [(test, size, 100, "-D", "short") for test in ("add_lat", "add_mr", "fadd", "swap", "cswap")
+                for size in (4, 8)],
+}
+for transport in TRANSPORTS:
+    for kind, tests in UCT_TESTS.items():
+        group.add(batch(*tests, options=("-d", "mp0", "-x", transport), tls=transport,
+                        env=ONE_PATH if kind == "put_bw_copied" else {}), f"uct_{transport}_{kind}", EVERYWHERE,
+                  seconds=60)
+
+# UCP: the protocols on top. The sizes are below, around and above the thresholds of eager and rendezvous.
+SIZES = ((1, 200), (2000, 200), (16384, 50), (1 << 20, 10))
+UCP_TESTS = {
+    "tag": [(test, size, n) for test in ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw") for size, n in SIZES] +
+           [("tag_lat", 4096, 100, "-U"), ("tag_bw", 65536, 20, "-C"), ("tag_bw", 1 << 22, 5)],
+    "stream": [(test, size, n) for test in ("stream_lat", "stream_bw") for size, n in SIZES] +
+              [("stream_bw", 4096, 100, "-r", "recv_data")],
+    "am": [(test, size, n) for test in ("ucp_am_lat", "ucp_am_bw") for size, n in SIZES] +
+          [("ucp_am_lat", 1000, 100, "-H", "64")],
+    "rma": [(test, size, n) for test in ("ucp_put_lat", "ucp_put_bw", "ucp_get") for size, n in SIZES] +
+           [("ucp_put_bw", 65536, 20, "-z")],
+    "atomics": [(test, size, 100) for test in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap") for size in (4, 8)],
+}
+
+
+def ucp(name, transport, tests, *options, fabrics=("ideal", "four-path"), **env):
+    wires = "both" if "," in transport else transport
+    group.add(batch(*tests, options=options, tls=transport, env=env), f"ucp_{wires}_{name}", fabrics, seconds=60)
+
 
 for transport in TRANSPORTS:
-    for test, layout, size in UCT_TESTS:
-        # The tool's server waits for the last of many writes to one address. UCT orders writes by fences only, and two
-        # paths overtake each other: the last one need not be the one that stays.
-        more = {"UCX_MP_POLICY": "binding"} if (test, layout) == ("put_bw", "bcopy") else {}
-        group.add(measure("-d", "mp0", "-x", transport, "-t", test, "-D", layout, "-s", str(size),
-                          env=preloaded(transport, **more), iterations=500 if size < 1 << 16 else 30),
-                  f"uct_{transport}_{test}_{layout}_{size}")
-
-# ucx_perftest at UCP level
-
-UCP_TESTS = (
-    ("tag_lat", 8), ("tag_bw", 8), ("tag_sync_lat", 8), ("tag_bw", 4096), ("tag_bw", 65536), ("tag_bw", 1 << 20),
-    ("ucp_am_lat", 8), ("ucp_am_bw", 65536), ("ucp_am_bw", 1 << 20), ("stream_lat", 8), ("stream_bw", 65536),
-    ("ucp_put_lat", 8), ("ucp_put_bw", 65536), ("ucp_get", 8), ("ucp_get", 65536), ("ucp_add", 8), ("ucp_fadd", 4),
-    ("ucp_swap", 8), ("ucp_cswap", 4))
-
-
-def ucp(name, transport, test, size, *options, threads=1, **more):
-    group.add(measure("-t", test, "-s", str(size), *options, env=preloaded(transport, **more), threads=threads,
-                      iterations=300 if size < 1 << 16 else 30), f"ucp_{transport}_{name}_{size}")
-
-
-for transport in TRANSPORTS:
-    for test, size in UCP_TESTS:
-        ucp(test, transport, test, size)
-    for test, size in (("tag_bw", 1 << 20), ("ucp_am_bw", 65536), ("ucp_put_bw", 65536), ("ucp_cswap", 8)):
-        ucp(test + "_protocols", transport, test, size, UCX_PROTO_ENABLE="y")
-    for test, size in (("tag_lat", 8), ("tag_bw", 1 << 20), ("ucp_get", 65536)):
-        ucp(test + "_error_mode", transport, test, size, "-e")
-    for test, size in (("tag_lat", 8), ("tag_bw", 4096), ("tag_lat", 65536), ("stream_lat", 8)):
-        ucp(test + "_sleep", transport, test, size, "-E", "sleep")
-    for test, size in (("tag_lat", 8), ("tag_bw", 4096)):
-        ucp(test + "_2_threads", transport, test, size, "-T", "2", "-M", "multi", threads=2)
+    for kind, tests in UCP_TESTS.items():
+        ucp(kind, transport, tests)
+        ucp(kind + "_protocols", transport, tests, fabrics=("modelled",), UCX_PROTO_ENABLE="y")
+    # No one-sided operations: ucx_perftest's server then sleeps for good, over stock rc_verbs as well.
+    ucp("sleep", transport, [("tag_lat", 8, 200), ("tag_bw", 4096, 200), ("tag_lat", 65536, 20),
+                             ("tag_bw", 1 << 20, 10), ("ucp_am_lat", 8, 100), ("stream_lat", 8, 100)], "-E", "sleep")
+    ucp("2_threads", transport, [("tag_lat", 8, 200), ("tag_bw", 4096, 200), ("tag_bw", 1 << 20, 10)],
+        "-T", "2", "-M", "multi")
+    ucp("error_mode", transport, [("tag_lat", 8, 200), ("tag_bw", 65536, 20), ("tag_bw", 1 << 20, 10),
+                                  ("ucp_get", 65536, 50)], "-e")
+    ucp("iov", transport, [("tag_bw", None, 50), ("tag_lat", None, 50)], "-D", "iov,iov", "-s", "1024,8192,64",
+        fabrics=("ideal",))
+for scheme in ("put_zcopy", "get_zcopy", "am"):
+    ucp(f"rendezvous_{scheme}", "mp_rc,mp_dc", [("tag_bw", 65536, 50), ("tag_bw", 1 << 22, 5), ("tag_lat", 300000, 20)],
+        UCX_RNDV_SCHEME=scheme, UCX_RNDV_THRESH="32k")
 
 
 def loop_back(transport):
     def run(session):
         for test, size in (("tag_lat", 8), ("tag_bw", 1 << 20), ("ucp_get", 65536), ("ucp_fadd", 8)):
             text = session.run(["ucx_perftest", "-l", "-t", test, "-s", str(size), "-n", "100", "-w", "10", "-f", "-v"],
-                               env=preloaded(transport)(session))
+                               env=preloaded(transport))
             check(re.search(r"^\s*100,", text, re.M), f"{test}: no line of results")
     return run
 
@@ -164,11 +238,134 @@ def loop_back(transport):
 for transport in TRANSPORTS:
     group.add(loop_back(transport), f"loop_back_{transport}")
 
-# Open MPI
+# Options that change what moves the data
+
+def with_option(transport, **option):
+    return batch(("am_lat", 8, 50, "-D", "short"), ("am_bw", 4096, 100, "-D", "bcopy"),
+                 ("put_bw", 1 << 18, 20, "-D", "zcopy"), ("get", 1 << 18, 20, "-D", "zcopy"),
+                 options=("-d", "mp0", "-x", transport), tls=transport, env=option)
+
+
+for policy in POLICIES:
+    group.add(with_option("mp_rc", UCX_MP_POLICY=policy), f"policy_{policy}", ("four-path",))
+group.add(with_option("mp_rc", UCX_MP_RAILS="softhca_1:1"), "one_rail", ("four-path",))
+group.add(with_option("mp_rc", UCX_MP_PATH_BITS="1,3"), "path_bits", ("four-path",))
+group.add(with_option("mp_rc", UCX_MP_NUM_PATHS="8"), "more_paths_than_routes", ("modelled",))
+group.add(with_option("mp_rc", UCX_MP_CROSS_RAILS="y"), "cross_rails", ("ideal", "modelled"))
+group.add(with_option("mp_rc", UCX_MP_RC_SPLIT_READS="y"), "split_reads", ("four-path",))
+group.add(batch(("fadd", 8, 100), ("cswap", 8, 100), ("add_mr", 8, 100), options=("-d", "mp0", "-x", "mp_rc"),
+                env={"UCX_MP_ATOMICS": "adapter"}), "atomics_by_adapter", seconds=60)
+for policy in ("least", "quota"):
+    group.add(with_option("mp_dc", UCX_MP_DC_DCI_POLICY=policy, UCX_MP_DC_NUM_DCI="2"), f"dci_{policy}", ("modelled",))
+
+# UCX's own examples, built by tests/judges/CMakeLists.txt from the unchanged source.
+def example(session, name):
+    path = os.path.join(session.build, "bin", "ucx_examples", name)
+    if not os.path.exists(path):
+        raise Skip(f"{name} was not built: no source of UCX (cmake/install-deps)")
+    return path
+
+
+def letters(count):
+    """What the examples send as a string of `count` bytes."""
+    return ("ABCDEFGHIJKLMNOPQRSTUVWXYZ" * (count // 26 + 1))[:count - 1]
+
+
+def uct_hello(transport):
+    def run(session):
+        for layout, size in (("-i", 16), ("-b", 16), ("-b", 8000), ("-z", 8000)):
+            argv = [example(session, "uct_hello_world"), "-d", "mp0", "-t", transport, layout, "-s", str(size)]
+            texts = session.pair(argv, client=("-n",), env=preloaded(transport))
+            check(all(f"Using {transport}/mp0" in text for text in texts), f"not over {transport}/mp0")
+            check(re.search(rf"^\[callback\] \S+ sent {letters(size)} \({size} bytes\)$", "\n".join(texts), re.M),
+                  f"{layout} {size}: what came is not what was sent")
+    return run
+
+
+def ucp_hello(transport):
+    def run(session):
+        for options, size in (((), 16), (("-w",), 1000), (("-f",), 20000), (("-b",), 100), ((), 1 << 20)):
+            argv = [example(session, "ucp_hello_world"), *options, "-s", str(size)]
+            _, client = session.pair(argv, client=("-n",), env=preloaded(transport))
+            check(letters(size) in client, f"{options} {size}: what came is not what was sent")
+    return run
+
 
 for transport in TRANSPORTS:
-    group.add(hpcc(4, 2, 2, env=preloaded(transport)), f"hpcc_4_{transport}", seconds=120)
-    group.add(netpipe("-i", integrity=True, env=preloaded(transport)), f"netpipe_integrity_{transport}", seconds=60)
-group.add(hpcc(2, 1, 2, env=preloaded("mp_rc,mp_dc")), "hpcc_2_both", fabrics=("ideal",), seconds=120)
+    group.add(uct_hello(transport), f"example_uct_hello_world_{transport}", ("ideal", "four-path"))
+    group.add(ucp_hello(transport), f"example_ucp_hello_world_{transport}", ("ideal", "four-path"))
+
+
+@group.case(fabrics=("ideal",))
+def example_ucp_hello_world_killed(session):
+    """The client kills itself before it receives: the server's send has to end with an error, not to hang. (The
+    example's other deaths, -e send and -e keepalive, are not noticed over stock rc_verbs on this adapter either.)"""
+    argv = [example(session, "ucp_hello_world"), "-e", "recv"]
+    server = session.pair(argv, client=("-n",), client_code=137, env=preloaded("mp_rc"))[0]
+    check("failure handler called" in server, "the server does not learn that its client was killed")
+
+
+def client_server(session, kind):
+    """Whether the server got the client's messages; False if the client had closed before it read them."""
+    port = free_port()
+    # The server never ends, so its output must not wait in a buffer.
+    argv = ["stdbuf", "-oL", example(session, "ucp_client_server"), "-p", str(port), "-c", kind, "-i", "20", "-s",
+            "3000"]
+    env = preloaded("mp_rc,tcp", UCX_LOG_LEVEL="info")
+    server = session.start(argv, session.places[0], env)
+    server.wait_for("server is listening", 10)
+    client = session.run([*argv, "-a", "127.0.0.1"], session.places[1], env)
+    check(re.search(rf"ep_cfg.*{kind}\(mp_rc/mp0\)", client), f"{kind}: the messages do not go over mp_rc")
+    received = r"Server: iteration #20(?s:.*?)-------\n\n([A-Z]+)\.\n"
+    server.wait_for(f"{received}|error handling callback", 10)
+    time.sleep(0.2)  # with -c am the server may wait for good
+    found = re.search(received, server.output())
+    server.stop()
+    check(found is None or found[1] == letters(3000), f"{kind}: what came is not what was sent")
+    return found is not None
+
+
+@group.case(fabrics=("ideal", "four-path"), seconds=60)
+def example_ucp_client_server(session):
+    """Connects by IP address, which takes a connection manager. UCX's bind to the names of real devices (eth0,
+    mlx5_0:1), never to mp0, so with mp_rc alone the client's data find no lane ("Destination is unreachable"); with tcp
+    beside it the tcp manager carries the exchange of addresses and the messages go over mp_rc.
+    The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too: now and then
+    with -c stream, always with -c am where links cost something (and UCX 1.13 may then fail an assertion of its own in
+    ucp_worker_destroy). So only -c tag, and one try of several must do."""
+    check(any(client_server(session, "tag") for _ in range(6)), "the server never gets all messages")
+
+
+# Open MPI. NetPIPE is for two ranks (with four, NPopenmpi 3.7.2 hangs over stock rc_verbs, too).
+for ranks, tls, fabrics in ((2, "mp_rc,mp_dc", ("ideal",)), (2, "mp_dc", ("four-path",)),
+                            (4, "mp_rc", ("ideal", "four-path")), (4, "mp_dc", ("modelled",)),
+                            (8, "mp_rc,mp_dc", ("four-path",)), (8, "mp_dc", ("ideal",))):
+    rows = 1 if ranks == 2 else 2
+    group.add(hpcc(ranks, rows, ranks // rows, env=preloaded(tls)), f"hpcc_{ranks}_" + ("both" if "," in tls else tls),
+              fabrics, seconds=120)
+for transport in TRANSPORTS:
+    group.add(netpipe("-i", integrity=True, env=preloaded(transport)), f"netpipe_integrity_{transport}", EVERYWHERE,
+              seconds=60)
+    group.add(netpipe("-2", "-a", integrity=False, env=preloaded(transport)), f"netpipe_both_ways_{transport}",
+              ("four-path",), seconds=60)
+group.add(netpipe("-i", "-a", integrity=True, env=preloaded("mp_rc,mp_dc")), "netpipe_integrity_async_both",
+          ("four-path",), seconds=60)
+
+
+@group.case(fabrics=("ideal", "four-path"), seconds=60)
+def mpirun_mp(session):
+    """The short command line: parameter file and wrapper of config/openmpi, also with several programs."""
+    def environment(session):
+        env = preloaded("", UCX_LOG_LEVEL="info")(session)
+        del env["UCX_TLS"]
+        return {**env, "LD_PRELOAD": "", "UCT_MP_LIBRARY": env["LD_PRELOAD"]}
+    rank = ["-n", "1", "NPopenmpi", "-l", "1", "-u", "4096", "-n", "3", "-i"]
+    options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+    text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *rank, ":", *rank],
+                       env=environment, seconds=50)
+    check(len(re.findall(r"ep_cfg.*tag\(mp_rc/mp0\)", text)) >= 2, "the ranks do not talk over mp_rc")
+    check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
+
+
 group.add(mpi4py(2, env=preloaded("mp_rc")), "mpi4py_2_mp_rc", fabrics=("ideal",), seconds=400)
 group.add(mpi4py(4, env=preloaded("mp_dc")), "mpi4py_4_mp_dc", fabrics=("ideal",), seconds=400)

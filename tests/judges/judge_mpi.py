@@ -13,10 +13,14 @@ MCA = {"pml": "ucx", "osc": "ucx", "btl": "^openib", "opal_common_ucx_tls": "any
 ON_ADAPTER = {"UCX_TLS": "rc_v,ud_v", "UCX_LOG_LEVEL": "error", "UCX_NET_DEVICES": "softhca_0:1,softhca_1:1"}
 
 
-def mpirun(ranks, *argv):
+def mpirun(ranks, *argv, places=None):
+    """`places`: the nodes of the ranks; without it a rank's number is its node's."""
     options = [word for name, value in MCA.items() for word in ("--mca", name, value)]
-    return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks),
-            *options, *argv]
+    if places is None or list(places[:ranks]) == list(range(ranks)):
+        jobs = ["-n", str(ranks), *argv]
+    else:
+        jobs = [word for node in places[:ranks] for word in (":", "-n", "1", "env", f"SOFTHCA_NODE={node}", *argv)][1:]
+    return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *options, *jobs]
 
 
 HPCC_INPUT = """\
@@ -59,16 +63,11 @@ HPL.out      output file name (if any)
 """
 
 
-def settings(env, session):
-    """`env`: a dictionary, or a function that gets the session and returns one."""
-    return env(session) if callable(env) else env
-
-
 def hpcc(ranks, rows, columns, env=ON_ADAPTER):
     def run(session):
         with open(os.path.join(session.folder, "hpccinf.txt"), "w", encoding="ascii") as out:
             out.write(HPCC_INPUT.format(size=400, rows=rows, columns=columns))
-        session.run(mpirun(ranks, "hpcc"), env=settings(env, session), seconds=110)
+        session.run(mpirun(ranks, "hpcc", places=session.places), env=env, seconds=110)
         with open(os.path.join(session.folder, "hpccoutf.txt"), encoding="utf-8", errors="replace") as text:
             result = text.read()
         check(re.findall(r"^Success=(.*)$", result, re.M) == ["1"], "hpcc does not say Success=1")
@@ -96,16 +95,16 @@ group.add(hpcc(4, 2, 2), "hpcc_4", seconds=120)
 group.add(hpcc(8, 2, 4), "hpcc_8", seconds=120)
 
 
-# Both ranks announce what they do; the other rank's lines may fall into the middle of a row.
+# Both ranks announce their host and what they do; the other one's lines may fall into the middle of a row.
 OTHER_RANK = re.compile(r"(Sending output to np\.out|Preposting [a-z ]+\.?|Streaming in one direction only\.|"
                         r"Passing data in both directions simultaneously\.|Using synchronous sends|Using no perturbations|"
-                        r"Doing an integrity check instead of measuring performance)[ \t]*\n?")
+                        r"Doing an integrity check instead of measuring performance|(?<!\d)\d: [\w.-]+(?=\n))[ \t]*\n?")
 
 
 def netpipe(*options, integrity, env=ON_ADAPTER):
     def run(session):
-        text = session.run(mpirun(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options),
-                           env=settings(env, session), seconds=55)
+        text = session.run(mpirun(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options,
+                                  places=session.places), env=env, seconds=55)
         text = OTHER_RANK.sub("", text)
         rows = re.findall(r"^\s*(\d+):\s+(\d+) bytes\s+\d+ times -->\s+(.*)$", text, re.M)
         check(len(rows) >= 35 and int(rows[-1][1]) >= 700_000, f"{len(rows)} rows")
@@ -125,8 +124,7 @@ group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
 
 def mpi4py(ranks, env=ON_ADAPTER):
     def run(session):
-        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=settings(env, session)), ranks,
-                           session.folder, 120)
+        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=env), ranks, session.folder, 120)
     return run
 
 

@@ -5,7 +5,7 @@ perftest compares no data; what is checked is that every iteration completes and
 
 import re
 
-from judge import FABRICS, Failure, Group, check
+from judge import Failure, Group, check, fabric_file
 
 group = Group()
 
@@ -24,7 +24,7 @@ def table(text):
 def link_rate():
     """Gb/s of data that the fastest link of the modelled fabric carries; infinite if its file does not tell."""
     lane = {"SDR": 2, "DDR": 4, "QDR": 8, "FDR": 13.64, "EDR": 25, "HDR": 50}  # Gb/s of data per lane
-    with open(FABRICS["modelled"][1], encoding="utf-8") as text:
+    with open(fabric_file("modelled"), encoding="utf-8") as text:
         rates = re.findall(r"^\s*rate:\s*(\w+) (\d+)x", text.read(), re.M)
     return max((lane[speed] * int(width) for speed, width in rates if speed in lane), default=float("inf"))
 

@@ -14,16 +14,17 @@ def numbers(text):
     return [float(word) for word in rows[-1].split(",")]
 
 
+def complaints(text):
+    return [line for line in text.splitlines() if re.search(r"\b(ERROR|FATAL|WARN|Assertion)\b", line)]
+
+
 def measure(*options, env, iterations=500, threads=1):
-    """`env`: a dictionary, or a function that gets the session and returns one."""
     def run(session):
-        more = env(session) if callable(env) else env
         argv = ["ucx_perftest", *options, "-n", str(iterations), "-w", "50"]
         # The warning level shows a fall-back or a failed transport; a clean run prints none.
-        server, client = session.pair(argv, client=("-f", "-v"), env={"UCX_LOG_LEVEL": "warn", **more}, seconds=35)
+        server, client = session.pair(argv, client=("-f", "-v"), env={"UCX_LOG_LEVEL": "warn", **env}, seconds=35)
         for text in (server, client):
-            errors = [line for line in text.splitlines() if re.search(r"\b(ERROR|FATAL|WARN|Assertion)\b", line)]
-            check(not errors, "UCX complains: " + "; ".join(errors[:3]))
+            check(not complaints(text), "UCX complains: " + "; ".join(complaints(text)[:3]))
         row = numbers(client)
         # Columns: iterations, 50 percentile, average and overall latency, average and overall bandwidth and rate; with
         # more than one thread only the overall ones.
