@@ -1,0 +1,270 @@
+// Bandwidth of the real transport in virtual time: puts and gets between two nodes, one policy and load per run, with or
+// without another flow that takes part of one route. Deterministic: processor time is not part of it.
+//
+//     bench_sim_transport --fabric two-rail --policy default --op put --size 1048576 --window 4
+//
+// Prints one line: MB/s (1e6 bytes per second) of the payload, and what was asked. A rendezvous of UCP is one get_zcopy (or
+// put_zcopy) of the message here: the handshake messages around it are not in the figure, which hurts small sizes only.
+// --op both: `window` puts and as many gets per flush. --back: the same from the other node, too, at once.
+// --hot SHARE: another pair of nodes takes that share of one route; --hot-move MS: it changes to the next route that often.
+// --memory: prints queue pairs and buffers of one node with `--peers` peers instead.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/sim_verbs.h"
+#include "sim_cluster.h"
+#include "uct_mp/schedule/policy_factory.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+namespace {
+
+struct Options {
+    std::string fabric = "two-rail", policy = "default", op = "put", transport = "mp_rc", hint = "none";
+    unsigned from = 0, to = 1, paths = 0, window = 4, peers = 1;
+    std::size_t size = 1 << 20;
+    double warm_up_ms = 20, run_ms = 100, hot = 0, hot_move_ms = 0;
+    unsigned hot_from = 1, hot_to = 6, routes = 4;
+    bool back = false, memory = false;
+    std::vector<std::string> faults;
+};
+
+// Keeps `window` operations of one kind under way; or, with an epoch, `window` puts and gets, then a flush.
+class Load {
+public:
+    Load(Cluster& cluster, const Options& options, unsigned from, unsigned to)
+        : cluster_(cluster), options_(options), iface_(cluster.node(from).iface()), channel_(cluster.channel(from, to)),
+          mine_(cluster.node(from).memory(options.size)), theirs_(cluster.node(to).memory(options.size)) {}
+    void pump() {
+        if (options_.op == "both") return epoch();
+        while (open_ < options_.window && post(options_.op == "get")) {
+        }
+    }
+    std::uint64_t bytes = 0;
+    [[nodiscard]] Channel& channel() { return channel_; }
+
+private:
+    struct Op : Completion {
+        Load* load;
+    };
+    bool post(bool get) {
+        Op* op = new Op{{finished, 1, Status::ok}, this};
+        const Iov iov = mine_.iov(0, options_.size);
+        const Status status = get ? iface_.get_zcopy(channel_, &iov, 1, theirs_.address(), theirs_.keys, op)
+                                  : iface_.put_zcopy(channel_, &iov, 1, theirs_.address(), theirs_.keys, op);
+        if (status == Status::in_progress) return ++open_, true;
+        delete op;
+        if (status != Status::no_resource) throw std::runtime_error("post");
+        return false;
+    }
+    void epoch() {
+        while (posted_ < 2 * options_.window) {
+            if (!post(posted_ % 2)) return;
+            ++posted_;
+        }
+        if (flushing_) return;
+        Op* op = new Op{{flushed, 1, Status::ok}, this};
+        const Status status = iface_.flush(channel_, op);
+        if (status == Status::in_progress) flushing_ = true;
+        else delete op;
+        if (status == Status::ok) posted_ = 0;
+    }
+    static void finished(Completion* self) {
+        Load& load = *static_cast<Op*>(self)->load;
+        delete static_cast<Op*>(self);
+        --load.open_;
+        load.bytes += load.options_.size;
+    }
+    static void flushed(Completion* self) {
+        Load& load = *static_cast<Op*>(self)->load;
+        delete static_cast<Op*>(self);
+        load.flushing_ = false;
+        load.posted_ = 0;
+    }
+
+    Cluster& cluster_;
+    const Options& options_;
+    channel::Interface& iface_;
+    Channel& channel_;
+    Node::Memory mine_, theirs_;
+    unsigned open_ = 0, posted_ = 0;
+    bool flushing_ = false;
+};
+
+// A stream of writes of a given rate over one route at a time: somebody else's traffic.
+class HotSpot {
+public:
+    HotSpot(softhca::sim::World& world, const Options& o)
+        : world_(world), options_(o), from_(world, o.hot_from, 4096), to_(world, o.hot_to, 4096), memory_(kMessage) {
+        from_.reg(memory_.data(), memory_.size());
+        to_.reg(memory_.data(), memory_.size());
+        for (unsigned i = 0; i < o.routes; ++i) {
+            ends_.push_back(std::make_unique<softhca::sim::Rc>(from_, 512));
+            ends_.push_back(std::make_unique<softhca::sim::Rc>(to_, 16));
+            ends_[2 * i]->connect(*ends_[2 * i + 1], static_cast<std::uint8_t>(i));
+            ends_[2 * i + 1]->connect(*ends_[2 * i], static_cast<std::uint8_t>(i));
+        }
+        // Payload of the route per second: 8 Gb/s less the headers on the wire.
+        period_ = static_cast<Nanos>(kMessage / (o.hot * 1.0 * kMtu / (kMtu + 26)));
+        start_ = world.now();
+        next();
+    }
+
+private:
+    static constexpr std::size_t kMessage = 16384;
+    static constexpr double kMtu = 4096;
+    void next() {
+        const double ms = static_cast<double>(world_.now() - start_) / 1e6;
+        const unsigned route =
+            options_.hot_move_ms > 0 ? static_cast<unsigned>(ms / options_.hot_move_ms) % options_.routes : 0;
+        ibv_wc wc[64];
+        int n;
+        while ((n = ibv_poll_cq(from_.cq, 64, wc)) > 0) under_way_ -= static_cast<unsigned>(n);
+        // A route that is full holds it back, as it would hold back anybody; it does not pile up for ever.
+        if (under_way_ < 64) {
+            ends_[2 * route]->post(IBV_WR_RDMA_WRITE, from_.mrs[0], 0, kMessage, to_.mrs[0]);
+            ++under_way_;
+            sent += kMessage;
+        }
+        world_.at(world_.now() + period_, [this] { next(); });
+    }
+    softhca::sim::World& world_;
+    const Options& options_;
+    softhca::sim::Hca from_, to_;
+    std::vector<std::unique_ptr<softhca::sim::Rc>> ends_;
+    std::vector<char> memory_;
+    Nanos period_ = 0, start_ = 0;
+    unsigned under_way_ = 0;
+
+public:
+    std::uint64_t sent = 0;
+};
+
+channel::Config config_of(const Options& o) {
+    channel::Config config;
+    const auto choice = schedule::make_policy(o.policy, "--policy");
+    if (!choice.config) throw std::runtime_error(choice.error);
+    config.policy = *choice.config;
+    config.paths.num_paths = o.paths;
+    config.transport = o.transport == "mp_dc" ? connect::Transport::dc : connect::Transport::rc;
+    return config;
+}
+
+schedule::TrafficHint hint_of(const std::string& name) {
+    using H = schedule::TrafficHint;
+    if (name == "blocking") return H::blocking;
+    if (name == "non_blocking") return H::non_blocking;
+    if (name == "epoch") return H::one_sided_epoch;
+    return H::none;
+}
+
+void bandwidth(const Options& o) {
+    const unsigned nodes = std::max(o.from, o.to) + 1;
+    Cluster cluster(o.fabric, nodes, config_of(o), {.seed = 1, .payload_limit = 1024});
+    for (const std::string& fault : o.faults) cluster.world.fault(fault);
+    std::vector<std::unique_ptr<Load>> loads;
+    loads.push_back(std::make_unique<Load>(cluster, o, o.from, o.to));
+    if (o.back) loads.push_back(std::make_unique<Load>(cluster, o, o.to, o.from));
+    for (auto& load : loads) cluster.node(o.from).iface().set_hint(load->channel(), hint_of(o.hint));
+    std::unique_ptr<HotSpot> hot;
+    if (o.hot > 0) hot = std::make_unique<HotSpot>(cluster.world, o);
+    const auto pump = [&] {
+        for (auto& load : loads) load->pump();
+    };
+    cluster.after_progress = pump;
+    pump();
+    const auto run = [&](double ms) {
+        const Nanos end = cluster.world.now() + static_cast<Nanos>(ms * 1e6);
+        if (!cluster.until([&] { return cluster.world.now() >= end; }, static_cast<Nanos>(ms * 2e6)))
+            throw std::runtime_error("nothing happens any more");
+    };
+    run(o.warm_up_ms);
+    std::uint64_t before = 0, after = 0;
+    for (auto& load : loads) before += load->bytes;
+    const std::uint64_t hot_before = hot ? hot->sent : 0;
+    const Nanos begin = cluster.world.now();
+    run(o.run_ms);
+    for (auto& load : loads) after += load->bytes;
+    const auto time = static_cast<double>(cluster.world.now() - begin);
+    channel::Interface::Statistics statistics;
+    cluster.node(o.from).iface().statistics(statistics);
+    std::printf("MB/s %.1f other %.1f policy %s op %s size %zu window %u paths", 1e3 * static_cast<double>(after - before) / time,
+                hot ? 1e3 * static_cast<double>(hot->sent - hot_before) / time : 0.0, o.policy.c_str(), o.op.c_str(), o.size,
+                o.window);
+    for (const auto& channel : statistics.channels)
+        for (const auto& path : channel.paths)
+            std::printf(" %.1f", static_cast<double>(path.written + path.read) / 1e6);
+    std::printf("\n");
+    cluster.after_progress = nullptr;
+    // Operations under way are dropped with their interfaces; their completions are not called, their memory is ours.
+    std::fflush(stdout);
+    std::_Exit(0);
+}
+
+void memory(const Options& o) {
+    Cluster cluster(o.fabric, o.peers + 1, config_of(o), {.seed = 1});
+    for (unsigned peer = 1; peer <= o.peers; ++peer) {
+        Channel& channel = cluster.channel(0, peer);
+        auto& iface = cluster.node(0).iface();
+        if (!cluster.until([&] { return iface.am_short(channel, 1, 0, nullptr, 0) != Status::no_resource; }))
+            throw std::runtime_error("no connection");
+    }
+    cluster.run_for(1'000'000);
+    channel::Interface::Statistics s;
+    cluster.node(0).iface().statistics(s);
+    std::printf("peers %u paths %zu queue_pairs %u send_buffers %llu receive_buffers %llu\n", o.peers,
+                s.channels.empty() ? 0 : s.channels[0].paths.size(), s.queue_pairs,
+                static_cast<unsigned long long>(s.send_buffer_bytes),
+                static_cast<unsigned long long>(s.receive_buffer_bytes));
+    std::fflush(stdout);
+    std::_Exit(0);
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    Options o;
+    for (int i = 1; i < argc; ++i) {
+        const std::string a = argv[i];
+        const auto value = [&]() -> const char* {
+            if (i + 1 == argc) {
+                std::fprintf(stderr, "%s: a value is missing after %s\n", argv[0], a.c_str());
+                std::exit(2);
+            }
+            return argv[++i];
+        };
+        const auto number = [&] { return static_cast<unsigned>(std::atol(value())); };
+        if (a == "--fabric") o.fabric = value();
+        else if (a == "--policy") o.policy = value();
+        else if (a == "--op") o.op = value();
+        else if (a == "--hint") o.hint = value();
+        else if (a == "--transport") o.transport = value();
+        else if (a == "--size") o.size = number();
+        else if (a == "--window") o.window = number();
+        else if (a == "--paths") o.paths = number();
+        else if (a == "--from") o.from = number();
+        else if (a == "--to") o.to = number();
+        else if (a == "--peers") o.peers = number();
+        else if (a == "--warm-up") o.warm_up_ms = std::atof(value());
+        else if (a == "--run") o.run_ms = std::atof(value());
+        else if (a == "--hot") o.hot = std::atof(value());
+        else if (a == "--hot-move") o.hot_move_ms = std::atof(value());
+        else if (a == "--hot-from") o.hot_from = number();
+        else if (a == "--hot-to") o.hot_to = number();
+        else if (a == "--fault") o.faults.push_back(value());
+        else if (a == "--back") o.back = true;
+        else if (a == "--memory") o.memory = true;
+        else {
+            std::fprintf(stderr, "%s: unknown option %s (see the head of perf/sim_transport.cc)\n", argv[0], a.c_str());
+            return 2;
+        }
+    }
+    try {
+        o.memory ? memory(o) : bandwidth(o);
+    } catch (const std::exception& e) {
+        std::fprintf(stderr, "bench_sim_transport: %s\n", e.what());
+        return 1;
+    }
+}
