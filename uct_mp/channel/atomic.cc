@@ -126,7 +126,6 @@ void Interface::Impl::serve_replies() {
         if (!earlier && !(channel.gates & gate::not_ready) &&
             start_plain(channel, small, kHeader + sizeof(AtomicReply), start) == Status::ok) {
             std::memcpy(start.buffer->data() + kHeader, &replies[i].reply, sizeof(AtomicReply));
-            start.buffer->work = nullptr;
             finish_message(channel, start, Kind::atomic_reply, 0, kHeader + sizeof(AtomicReply), 0);
             sent = true;
         }

@@ -24,7 +24,7 @@ class BufferPool;
 struct alignas(64) Buffer {
     Buffer* next;              // free list
     const std::uint32_t* lkey; // per device
-    Work* work;                // zcopy, atomics: told when the acknowledgment comes; else null
+    Work* work;                // zcopy, atomics: told when the acknowledgment comes; else null, also while free
     std::uint32_t length;      // bytes of the message, without pieces elsewhere and without the trailer
     std::uint8_t trailer;      // bytes of a fence's trailer behind them
     std::uint8_t path;         // last path it was posted to

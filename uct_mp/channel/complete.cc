@@ -190,7 +190,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
             if (own && !own->failed() && verbs::to_error(own->qp.get()) == 0) own->fail();
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
-        if (Work* work = buffer->work) {
+        if (Work* work = std::exchange(buffer->work, nullptr)) {
             work->status = status;
             if (work->kind == WorkKind::atomic) --channel.atomics_pending;
             if (--work->open == 0) finish_work(*work);

@@ -30,12 +30,12 @@ namespace ucx_mp::channel {
 template <Fits fits, Shared shared>
 [[gnu::always_inline]] inline bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path,
                                                          bool signaled, Nanos t_post) {
-    constexpr bool rc = shared == Shared::no;
+    constexpr bool sole = shared == Shared::no;
     const std::uint32_t bytes = buffer.length;
     Posted* joined = open_;
-    // A queue pair of mp_rc has one channel and one path.
-    const bool join = joined && joined->epoch == channel.epoch &&
-                      (rc || !dc || (joined->channel == &channel && joined->path == path));
+    // A queue pair of mp_rc has one channel and one path; that of an only path is told of new epochs.
+    const bool join = joined && (sole || (joined->epoch == channel.epoch &&
+                                        (!dc || (joined->channel == &channel && joined->path == path))));
     if (__builtin_expect_with_probability(join, true, 0.99)) {
         joined->bytes += bytes;
         ++joined->requests;
@@ -62,8 +62,8 @@ template <Fits fits, Shared shared>
     else sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
-    const int error = !rc && dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
-    return error == 0 || take_back(bytes);
+    const int error = !sole && dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
+    return error == 0 || take_back(buffer.length);
 }
 
 // The request of the last record.
@@ -170,7 +170,6 @@ template <Fits fits, class Fill>
     Buffer* const buffer = pool.get();
     if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
-    buffer->work = nullptr;
     compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
     post_whole<fits, Shared::no>(channel, *buffer, queue, 0, queue.signal_due(), 0);
     return length;
@@ -179,12 +178,11 @@ template <Fits fits, class Fill>
 // The same with a choice of paths, a fence, or not connected. The length is at most `size` if that is not 0.
 template <Fits fits, class Fill>
 [[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
-                                                          std::uint32_t size, const Fill& fill) {
+                                                          std::uint32_t size, Fill fill) {
     Start start;
     if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
         return static_cast<ssize_t>(status);
     const std::uint32_t length = fill(start.buffer->data() + kHeader);
-    start.buffer->work = nullptr;
     finish_message(channel, start, Kind::am, id, kHeader + length, 0);
     return length;
 }
@@ -258,6 +256,7 @@ template <Fits fits, class Fill>
         Work* work = buffer->work;
         buffer->pool->put(buffer);
         if (!work) [[likely]] continue;
+        buffer->work = nullptr;
         channel.acked = i; // may call the user
         if (work->kind == WorkKind::atomic) --channel.atomics_pending;
         if (--work->open == 0) finish_work(*work);
@@ -280,11 +279,15 @@ template <Fits fits, class Fill>
     std::uint16_t first;
     std::memcpy(&first, message, sizeof first);
     Channel* const found = channel_with(header.channel);
-    if (!found || first != kPlainAm || header.sequence != found->expected || length < kHeader ||
+    if (!found || header.sequence != found->expected || length < kHeader ||
         (found->gates & (gate::not_ready | gate::failed))) [[unlikely]]
         return receive_unusual(adapter, buffer, length);
-    // The next active message in order.
     Channel& channel = *found;
+    if (first != kPlainAm) [[unlikely]] {
+        if (first != kUrgentAm) return receive_unusual(adapter, buffer, length);
+        owe_ack(channel, true);
+    }
+    // The next active message in order.
     ++channel.expected;
     if (header.ack != channel.acked) take_ack(channel, header.ack);
     if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);

@@ -75,6 +75,13 @@ void Interface::Impl::push_due() {
     }
 }
 
+namespace {
+void begin_epoch(Channel& channel, std::uint8_t epoch) {
+    channel.epoch = epoch;
+    if (channel.only) channel.only->close(); // no message of this epoch joins one of the last
+}
+} // namespace
+
 Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     if (channel.gates & gate::failed) return channel.epochs_empty() ? channel.error : Status::in_progress;
     close_epochs(channel);
@@ -87,7 +94,7 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
         closed = static_cast<std::uint8_t>((closed + Channel::kEpochs - 1) % Channel::kEpochs); // nothing new since the last
     else if (const std::uint8_t next = (closed + 1) % Channel::kEpochs; next != channel.oldest_epoch)
-        channel.epoch = next;
+        begin_epoch(channel, next);
     Work* work = works.get();
     work->channel = &channel;
     work->completion = completion;
@@ -101,7 +108,7 @@ void Interface::Impl::close_epochs(Channel& channel) {
     for (;;) {
         if (channel.flushes[channel.epoch]) { // it was attached when all epochs were in use
             const std::uint8_t next = (channel.epoch + 1) % Channel::kEpochs;
-            if (next != channel.oldest_epoch) channel.epoch = next;
+            if (next != channel.oldest_epoch) begin_epoch(channel, next);
         }
         if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;
         Work* work = std::exchange(channel.flushes[channel.oldest_epoch], nullptr);

@@ -79,7 +79,7 @@ struct Interface::Impl final : connect::Owner {
     template <Fits, class Fill>
     ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
     template <Fits, class Fill>
-    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
+    ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                        std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);

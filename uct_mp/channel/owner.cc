@@ -130,7 +130,7 @@ void Interface::Impl::established(Connection& connection) {
     channel.window_mask = config.window - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
-    if (channel.path_count == 1 && config.transport == connect::Transport::rc && !config.split_reads) {
+    if (channel.path_count == 1 && config.transport == connect::Transport::rc) {
         channel.only = channel.subs[0].queue[0];
         channel.only->set_sole(true);
         // Completions teach nothing here: as few as keep the queue from filling.

@@ -51,7 +51,7 @@ struct RemotePiece {
 
 // What a caller knows at compile time.
 enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
-enum class Shared : bool { maybe, no }; // the queue pair is that of one channel and path (mp_rc)
+enum class Shared : bool { maybe, no }; // the queue pair is Channel::only
 
 class SendQueue {
 public:

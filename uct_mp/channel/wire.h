@@ -38,8 +38,9 @@ struct __attribute__((packed)) MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 16);
 
-// The first two bytes of the usual message: an active one without flags.
+// The first two bytes of the usual message: an active one without flags, or with ack_request.
 inline constexpr std::uint16_t kPlainAm = static_cast<std::uint16_t>(Kind::am) | kWireVersion << 4;
+inline constexpr std::uint16_t kUrgentAm = kPlainAm | flag::ack_request << 8;
 
 inline constexpr unsigned kSlotBits = 20;
 inline constexpr std::uint32_t kSlotMask = (1u << kSlotBits) - 1;
