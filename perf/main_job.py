@@ -1,0 +1,209 @@
+#!/usr/bin/python3
+"""The main job: hpcc on four ranks over two rails and four routes, one spine congested; stock rc_verbs beside mp_rc.
+
+Started by perf/quickstart. The fabric is config/fabrics/four-path-1x.yaml: two rails per node, LMC 2, every LID of a
+port over another of four spines. The ranks are on nodes 0, 4, 1, 5: each neighbour is under another pair of leaf
+switches, so that all traffic between neighbours crosses the spines. Stock UCX uses the first LID of both rails, which is
+spine 1 to half of the nodes and spine 2 to the others; mp uses all routes.
+
+The congestion: the links of one spine carry a quarter of their rate, as if a flow between other nodes took the rest
+(`softhca fault rate`). A program that makes such a flow would do the same to the fabric, but it would compete with the ranks
+for the few processors of this host, and more so with the one transport than with the other.
+
+Leaves in the output folder: the link counters (CSV), hpcc's own reports, and the picture (SVG and PNG).
+"""
+import argparse
+import collections
+import csv
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+FABRIC = os.path.join(ROOT, "config", "fabrics", "four-path-1x.yaml")
+NODES = (0, 4, 1, 5)
+CONGESTED = "spine1"
+LIMIT = 170  # seconds for one run of hpcc
+
+Figure = collections.namedtuple("Figure", "key title scale unit more_is_better")
+FIGURES = (
+    Figure("HPL_Tflops", "HPL", 1e3, "Gflop/s", True),
+    Figure("PTRANS_GBs", "PTRANS", 1e3, "MB/s", True),
+    Figure("MPIRandomAccess_GUPs", "RandomAccess", 1e6, "kUp/s", True),
+    Figure("MPIFFT_Gflops", "FFT", 1e3, "Mflop/s", True),
+    Figure("MinPingPongBandwidth_GBytes", "Ping-pong, worst pair", 1e3, "MB/s", True),
+    Figure("AvgPingPongBandwidth_GBytes", "Ping-pong, mean", 1e3, "MB/s", True),
+    Figure("NaturallyOrderedRingBandwidth_GBytes", "Natural ring", 1e3, "MB/s", True),
+    Figure("RandomlyOrderedRingBandwidth_GBytes", "Random ring", 1e3, "MB/s", True),
+    Figure("AvgPingPongLatency_usec", "Ping-pong latency", 1, "us", False),
+    Figure("RandomlyOrderedRingLatency_usec", "Random ring latency", 1, "us", False),
+)
+TRANSPORTS = {"stock": "rc_verbs,ud_verbs", "mp": "mp_rc"}
+
+
+def fail(text):
+    sys.exit(f"main_job: {text}")
+
+
+def clean_environment(**more):
+    env = {name: value for name, value in os.environ.items()
+           if not re.match(r"(UCX|OMPI|PMIX|SOFTHCA|SLURM)_", name) and name != "LD_PRELOAD"}
+    env.update(LC_ALL="C.UTF-8", OMP_NUM_THREADS="1", UCX_LOG_LEVEL="error", OMPI_ALLOW_RUN_AS_ROOT="1",
+               OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **more)
+    return env
+
+
+def job(args, kind):
+    """(command, environment) of one hpcc job."""
+    folder = os.path.join(ROOT, "config", "openmpi")
+    if kind == "mp":
+        launcher, transport = [os.path.join(folder, "mpirun-mp")], []
+        env = clean_environment(UCX_TLS=args.tls, UCT_MP_LIBRARY=os.path.join(args.build, "lib", "libuct_mp.so"))
+    else:
+        launcher, transport = ["mpirun.openmpi", "--tune", os.path.join(folder, "mp.conf")], \
+            ["-x", "UCX_TLS=" + TRANSPORTS["stock"]]
+        env = clean_environment()
+    ranks = [word for node in NODES
+             for word in (":", *transport, "-n", "1", "env", f"SOFTHCA_NODE={node}", "hpcc")]
+    return [*launcher, "--oversubscribe", "--bind-to", "none", *ranks[1:]], env
+
+
+def run_hpcc(args, kind, folder):
+    """One run; returns {figure: value} and leaves links.csv and hpccoutf.txt in `folder`."""
+    os.makedirs(folder)
+    shutil.copy(args.input, os.path.join(folder, "hpccinf.txt"))
+    softhca = [os.path.join(args.build, "bin", "softhca"), "run", "--fabric", FABRIC, "--record", "links.csv",
+               "--record-interval", "50"]
+    if not args.free:
+        with open(os.path.join(folder, "faults"), "w", encoding="ascii") as script:
+            for leaf in range(1, 5):
+                script.write(f"at 0s rate {args.rest} leaf{leaf} {CONGESTED}\n")
+        softhca += ["--faults", "faults"]
+    command, env = job(args, kind)
+    with open(os.path.join(folder, "output"), "wb") as out:
+        try:
+            code = subprocess.run([*softhca, "--", *command], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out,
+                                  stderr=subprocess.STDOUT, timeout=LIMIT, check=False).returncode
+        except subprocess.TimeoutExpired:
+            code = f"none after {LIMIT} s"
+    report = os.path.join(folder, "hpccoutf.txt")
+    text = ""
+    if os.path.exists(report):
+        with open(report, encoding="utf-8", errors="replace") as lines:
+            text = lines.read()
+    if code != 0 or "\nSuccess=1\n" not in text or "FAILED" in text:
+        with open(os.path.join(folder, "output"), encoding="utf-8", errors="replace") as lines:
+            print(*lines.read().splitlines()[-30:], sep="\n", file=sys.stderr)
+        fail(f"hpcc over {kind} failed (exit code {code}); see {folder}")
+    values = {}
+    for figure in FIGURES:
+        found = re.search(rf"^{figure.key}=(.*)$", text, re.M)
+        if not found:
+            fail(f"hpcc printed no {figure.key}; see {report}")
+        values[figure.key] = float(found[1]) * figure.scale
+    return values
+
+
+def spine_rates(path, step=0.2):
+    """{spine: [(time, MB/s)]}: what went up to every spine, from all leaves."""
+    bins = collections.defaultdict(collections.Counter)
+    last = {}
+    with open(path, encoding="ascii") as rows:
+        for row in csv.DictReader(rows):
+            found = re.match(r"(leaf\d+):\d+ -> (spine\d+):", row["link"])
+            if not found:
+                continue
+            moved = int(row["bytes"]) - last.get(row["link"], 0)
+            last[row["link"]] = int(row["bytes"])
+            bins[found[2]][int(float(row["time_s"]) / step)] += moved
+    end = max((max(counts) for counts in bins.values()), default=0)
+    return {spine: [(i * step, counts[i] / step / 1e6) for i in range(end + 1)] for spine, counts in sorted(bins.items())}
+
+
+def draw(args, rates, medians):
+    """quickstart.svg and .png: bytes per spine over time, stock and mp, and hpcc's figures side by side."""
+    data = os.path.join(args.out, "plot.dat")
+    spines = sorted({spine for kind in rates.values() for spine in kind})
+    blocks = []
+    with open(data, "w", encoding="ascii") as out:
+        for kind in TRANSPORTS:
+            for spine in spines:
+                blocks.append((kind, spine))
+                out.write("".join(f"{t:.2f} {rate:.1f}\n" for t, rate in rates[kind].get(spine, [(0, 0)])) + "\n\n")
+        for figure in FIGURES:
+            ratio = medians["mp"][figure.key] / medians["stock"][figure.key]
+            out.write(f'"{figure.title}" {ratio if figure.more_is_better else 1 / ratio:.3f}\n')
+    longest = max(t for kind in rates.values() for points in kind.values() for t, _ in points)
+    highest = max(rate for kind in rates.values() for points in kind.values() for _, rate in points)
+    lines = ["set multiplot layout 3,1", "set key outside right", "set ylabel 'MB/s up to a spine'",
+             f"set xrange [0:{longest}]", f"set yrange [0:{highest * 1.05}]"]
+    for kind in TRANSPORTS:
+        lines.append(f"set title 'hpcc over {kind}: {TRANSPORTS[kind] if kind == 'stock' else args.tls}' noenhanced")
+        if kind == "mp":
+            lines.append("set xlabel 'seconds'")
+        lines.append("plot " + ", ".join(
+            f"'{data}' index {blocks.index((kind, spine))} with lines lw 1.5 title "
+            f"'{spine}{' (congested)' if spine == CONGESTED and not args.free else ''}'" for spine in spines))
+    lines += ["set title 'mp against stock: above 1 mp is better'", "unset key", "set xrange [*:*]", "set yrange [0:*]",
+              "set xlabel ''", "set ylabel 'ratio'", "set style fill solid 0.6", "set boxwidth 0.7",
+              "set xtics rotate by -30", "set grid y",
+              f"plot '{data}' index {len(blocks)} using 0:2:xtic(1) with boxes lc rgb '#4060a0', 1 with lines lc black"]
+    for terminal, name in (("svg size 1000,1000", "quickstart.svg"), ("pngcairo size 1000,1000", "quickstart.png")):
+        path = os.path.join(args.out, name)
+        program = "\n".join([f"set terminal {terminal}", f"set output '{path}'", *lines, "unset multiplot"])
+        done = subprocess.run(["gnuplot"], input=program, text=True, capture_output=True, check=False)
+        if done.returncode:
+            fail(f"gnuplot: {done.stderr}")
+
+
+def table(args, medians):
+    what = "hpcc, 4 ranks" + ("" if args.free else ", one spine congested")
+    print(f"\n{what:36} {'stock':>10} {args.tls:>10} {'mp/stock':>9}")
+    for figure in FIGURES:
+        stock, mp = (medians[kind][figure.key] for kind in TRANSPORTS)
+        name = f"{figure.title}, {figure.unit}" + ("" if figure.more_is_better else " (low is good)")
+        print(f"{name:36} {stock:10.4g} {mp:10.4g} {mp / stock:9.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"), help="build folder")
+    parser.add_argument("--out", help="output folder (default: quickstart in the build folder)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each; the table has medians (default: 3)")
+    parser.add_argument("--tls", default=TRANSPORTS["mp"], help="mp_rc (default), mp_dc or mp_rc,mp_dc")
+    parser.add_argument("--rest", default="0.5Gb/s", help="what the congested links still carry (default: 0.5Gb/s of 2)")
+    parser.add_argument("--free", action="store_true", help="no congestion")
+    parser.add_argument("--input", default=os.path.join(ROOT, "perf", "hpccinf.txt"), help="hpcc's input file")
+    args = parser.parse_args()
+    args.build = os.path.abspath(args.build)
+    args.out = os.path.abspath(args.out or os.path.join(args.build, "quickstart"))
+    if not os.path.exists(os.path.join(args.build, "lib", "libuct_mp.so")):
+        fail("the build has no lib/libuct_mp.so: UCX's source is missing (cmake/install-deps)")
+    if args.rounds < 1:
+        fail("--rounds: at least 1")
+    for kind in TRANSPORTS:
+        for number in range(args.rounds):
+            shutil.rmtree(os.path.join(args.out, f"{kind}-{number}"), ignore_errors=True)
+
+    values = {kind: [] for kind in TRANSPORTS}
+    for number in range(args.rounds):
+        for kind in TRANSPORTS:  # in turn, so that a busy host is as hard for both
+            tls = TRANSPORTS[kind] if kind == "stock" else args.tls
+            print(f"== hpcc over {tls}, {number + 1} of {args.rounds}", end="", flush=True)
+            began = time.monotonic()
+            values[kind].append(run_hpcc(args, kind, os.path.join(args.out, f"{kind}-{number}")))
+            print(f" ({time.monotonic() - began:.0f} s)", flush=True)
+    medians = {kind: {figure.key: statistics.median(run[figure.key] for run in runs) for figure in FIGURES}
+               for kind, runs in values.items()}
+    rates = {kind: spine_rates(os.path.join(args.out, f"{kind}-0", "links.csv")) for kind in TRANSPORTS}
+    draw(args, rates, medians)
+    table(args, medians)
+    print(f"\nA picture of it, with the bytes per spine over time: {args.out}/quickstart.svg (and .png)")
+
+
+if __name__ == "__main__":
+    main()
