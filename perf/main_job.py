@@ -2,13 +2,13 @@
 """The main job: hpcc on four ranks over two rails and four routes, one spine congested; stock rc_verbs beside mp_rc.
 
 Started by perf/quickstart. The fabric is config/fabrics/four-path-1x.yaml: two rails per node, LMC 2, every LID of a
-port over another of four spines. The ranks are on nodes 0, 4, 1, 5: each neighbour is under another pair of leaf
-switches, so that all traffic between neighbours crosses the spines. Stock UCX uses the first LID of both rails, which is
-spine 1 to half of the nodes and spine 2 to the others; mp uses all routes.
+port over another of four spines. The ranks are on nodes 0, 4, 1, 5: neighbours are under different leaf switches, so
+that all traffic between them crosses the spines. Stock UCX uses the first LID of both rails, which is spine 1 to half of
+the nodes and spine 2 to the others; mp uses all routes.
 
 The congestion: the links of one spine carry a quarter of their rate, as if a flow between other nodes took the rest
-(`softhca fault rate`). A program that makes such a flow would do the same to the fabric, but it would compete with the ranks
-for the few processors of this host, and more so with the one transport than with the other.
+(`softhca fault rate`). A program that makes such a flow would do the same to the fabric, but it would compete with the
+ranks for the few processors of this host, and more so with the one transport than with the other.
 
 Leaves in the output folder: the link counters (CSV), hpcc's own reports, and the picture (SVG and PNG).
 """
@@ -121,7 +121,8 @@ def spine_rates(path, step=0.2):
             last[row["link"]] = int(row["bytes"])
             bins[found[2]][int(float(row["time_s"]) / step)] += moved
     end = max((max(counts) for counts in bins.values()), default=0)
-    return {spine: [(i * step, counts[i] / step / 1e6) for i in range(end + 1)] for spine, counts in sorted(bins.items())}
+    return {spine: [(i * step, counts[i] / step / 1e6) for i in range(end + 1)]
+            for spine, counts in sorted(bins.items())}
 
 
 def draw(args, rates, medians):
@@ -139,7 +140,7 @@ def draw(args, rates, medians):
             out.write(f'"{figure.title}" {ratio if figure.more_is_better else 1 / ratio:.3f}\n')
     longest = max(t for kind in rates.values() for points in kind.values() for t, _ in points)
     highest = max(rate for kind in rates.values() for points in kind.values() for _, rate in points)
-    lines = ["set multiplot layout 3,1", "set key outside right", "set ylabel 'MB/s up to a spine'",
+    lines = ["set multiplot layout 3,1", "set key outside right", "set ylabel 'MB/s through a spine'",
              f"set xrange [0:{longest}]", f"set yrange [0:{highest * 1.05}]"]
     for kind in TRANSPORTS:
         lines.append(f"set title 'hpcc over {kind}: {TRANSPORTS[kind] if kind == 'stock' else args.tls}' noenhanced")
@@ -175,7 +176,7 @@ def main():
     parser.add_argument("--out", help="output folder (default: quickstart in the build folder)")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each; the table has medians (default: 3)")
     parser.add_argument("--tls", default=TRANSPORTS["mp"], help="mp_rc (default), mp_dc or mp_rc,mp_dc")
-    parser.add_argument("--rest", default="0.5Gb/s", help="what the congested links still carry (default: 0.5Gb/s of 2)")
+    parser.add_argument("--rest", default="0.5Gb/s", help="what congested links still carry (default: 0.5Gb/s of 2)")
     parser.add_argument("--free", action="store_true", help="no congestion")
     parser.add_argument("--input", default=os.path.join(ROOT, "perf", "hpccinf.txt"), help="hpcc's input file")
     args = parser.parse_args()
