@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(fabrics_are_found_by_name) {
         BOOST_ERROR("found a fabric that is not there");
     } catch (const FabricError& e) {
         BOOST_TEST(has(e.what(), "no-such"));
-        BOOST_TEST(has(e.what(), "four-path, ideal-2rail"));
+        BOOST_TEST(has(e.what(), "four-path, four-path-1x, ideal-2rail"));
     }
     BOOST_CHECK_THROW(find_fabric("./two-rail"), FabricError);
 }
