@@ -118,9 +118,13 @@ public:
     Markers markers[kFences];
 
     // -- Works
-    Work* pulled_first = nullptr; // not all placed yet, in order
-    Work* pulled_last = nullptr;
-    std::uint32_t pulled_count = 0;
+    // Not all placed yet, in order; by Direction, since reads must not wait behind writes (5.2.2): they fill the other
+    // direction of the links.
+    struct {
+        Work* first = nullptr;
+        Work* last = nullptr;
+    } pulled[2];
+    std::uint32_t pulled_count = 0; // in both
     static constexpr std::uint32_t kMaxPulled = 64;
     Work* flushes[kEpochs] = {};  // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;

@@ -139,7 +139,7 @@ void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t pos
     } else {
         channel.scheduler->cancel(last.path, direction, settled);
     }
-    if (channel.pulled_first) pull(channel);
+    if (channel.pulled_count) pull(channel);
 }
 
 // -- Failures
@@ -201,13 +201,15 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
         work->status = status;
         if (--work->open == 0) finish_work(*work);
     }
-    while (Work* work = channel.pulled_first) {
-        channel.pulled_first = work->next;
-        --channel.pulled_count;
-        work->status = status;
-        if (--work->open == 0) finish_work(*work);
+    for (auto& list : channel.pulled) {
+        while (Work* work = list.first) {
+            list.first = work->next;
+            --channel.pulled_count;
+            work->status = status;
+            if (--work->open == 0) finish_work(*work);
+        }
+        list.last = nullptr;
     }
-    channel.pulled_last = nullptr;
     close_epochs(channel);
 }
 

@@ -13,7 +13,7 @@ void Interface::Impl::fence(Channel& channel) {
         if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
         channel.fence_paths |= channel.put_paths;
         channel.marker_due = channel.fence_paths != 0;
-        channel.catch_up = channel.pulled_first != nullptr;
+        channel.catch_up = channel.pulled_count != 0;
     }
     channel.put_paths = 0;
     // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be repeated).

@@ -101,6 +101,7 @@ struct Interface::Impl final : connect::Owner {
                     SendQueue& queue);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
+    void pull(Channel& channel, bool read);
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0

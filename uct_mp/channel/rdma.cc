@@ -190,17 +190,24 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         if (!any_path_has_room(channel)) return give_up();
         break;
     }
-    if (channel.pulled_last) channel.pulled_last->next = &work;
-    else channel.pulled_first = &work;
-    channel.pulled_last = &work;
+    auto& list = channel.pulled[read];
+    if (list.last) list.last->next = &work;
+    else list.first = &work;
+    list.last = &work;
     ++channel.pulled_count;
     pull(channel);
     return Status::in_progress;
 }
 
 void Interface::Impl::pull(Channel& channel) {
+    for (const bool read : {false, true})
+        if (channel.pulled[read].first) pull(channel, read);
+}
+
+void Interface::Impl::pull(Channel& channel, bool read) {
     const Nanos now = services.now();
-    while (Work* work = channel.pulled_first) {
+    auto& list = channel.pulled[read];
+    while (Work* work = list.first) {
         schedule::Transfer& transfer = work->transfer;
         schedule::Stripe chunk;
         while (transfer.remaining() && !(channel.gates & gate::failed)) {
@@ -213,8 +220,8 @@ void Interface::Impl::pull(Channel& channel) {
                 return;
             }
         }
-        channel.pulled_first = work->next;
-        if (!channel.pulled_first) channel.pulled_last = nullptr;
+        list.first = work->next;
+        if (!list.first) list.last = nullptr;
         --channel.pulled_count;
         work->next = nullptr;
         if (--work->open == 0) finish_work(*work);

@@ -30,7 +30,7 @@ Status Interface::Impl::pass_gate_message(Channel& channel) {
     }
     // Nothing passes a fence while a read before it is open, or a write before it has not been posted whole.
     if (channel.gates & gate::fence) {
-        if (channel.gets_open || channel.pulled_first) return Status::no_resource;
+        if (channel.gets_open || channel.pulled_count) return Status::no_resource;
         if (std::exchange(channel.catch_up, false)) {
             channel.fence_paths |= std::exchange(channel.put_paths, 0);
             channel.marker_due = channel.fence_paths != 0;
