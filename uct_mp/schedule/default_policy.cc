@@ -8,6 +8,9 @@ namespace ucx_mp::schedule {
 namespace {
 
 constexpr double kLaneTolerance = 1.25;
+// Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
+constexpr double kDescriptorShare = 1.0 / 64;
+constexpr Nanos kTurnRound = 2'000'000; // ns after its last completion in which a direction still counts as used
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
 
 // What a small message may expect on this path.
@@ -19,6 +22,17 @@ double lane_cost(const PathTable& paths, PathIndex i, Direction d) {
     const double backlog = static_cast<double>(path.of(d).in_flight) / paths.rate(i, d);
     // Latency contains the backlog that was there when it was measured: take the larger.
     return path.base_latency + std::max(excess, backlog);
+}
+
+// The paths carry much in the other direction, too, or have done so just before.
+bool both_ways(const PathTable& paths, Direction d) {
+    const Direction other = d == Direction::write ? Direction::read : Direction::write;
+    for (PathIndex i : each(paths.usable())) {
+        const Account& account = paths[i].of(other);
+        if (account.in_flight >= PathTable::kRateBytes) return true;
+        if (account.sampled_at != 0 && paths.now() < account.sampled_at + kTurnRound) return true;
+    }
+    return false;
 }
 
 } // namespace
@@ -40,8 +54,8 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 }
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
-    if (message.size >= config_->pull_threshold) return Outcome::pull;
     const Direction d = direction(message.kind);
+    if (message.size >= config_->pull_threshold && !both_ways(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     Level level;
     fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost}, level);
@@ -62,7 +76,10 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
             idle = std::min(idle, ready - paths[i].base_latency);
             if (ready + bytes / rate < whole) whole = ready + bytes / rate, soonest = i;
         }
-        if (idle > (message.hint == TrafficHint::non_blocking ? 0 : bytes / rates)) {
+        const double together = bytes / rates;
+        const double descriptors = (level.count - 1) * config_->descriptor_cost;
+        const bool cheap = descriptors <= kDescriptorShare * together;
+        if (message.hint == TrafficHint::non_blocking ? idle > 0 : idle > together && !cheap) {
             plan.count = 1;
             plan.batch_weight = 0;
             plan.stripes[0] = {0, message.size, 0, soonest};

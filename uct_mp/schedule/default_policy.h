@@ -9,11 +9,13 @@
 // *Medium messages* are cut at once, by water-filling with measured rates and present backlog: on idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path is used only if it saves more than a descriptor costs. If every path has more to do than the message would
-//   take, stripes can't make anything faster and only cost descriptors: the message goes whole to where it is done
-//   first. That is what EPC's marker achieves for windows of non-blocking messages, without a marker; with a hint it is
+//   take, stripes make this message no faster and cost descriptors: unless these are cheap (1/64 of its time), it goes
+//   whole to where it is done first. (Where they are cheap, stripes let a burst end on all paths at the same time.) That is what EPC's marker achieves for windows of non-blocking messages, without a marker; with a hint it is
 //   decided at once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
 //   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
+//   But not while reads and writes share the paths: a queue pair completes in order, so neither's completions are prompt
+//   enough to be pulled by. They are cut at once then, as medium ones.
 #pragma once
 
 #include "uct_mp/schedule/spray.h"
