@@ -44,7 +44,7 @@ struct PolicyConfig {
                                 // 0: never, as in the paper
 
     // spray, default
-    double chunk_time = 128000;            // ns that a path should be busy with one chunk
+    double chunk_time = 64000;             // ns that a path should be busy with one chunk
     std::uint64_t min_chunk = 8192;        // bytes
     std::uint64_t max_chunk = 1 << 20;     // bytes
     double window_chunks = 2;              // chunks in flight per path beside rate x latency

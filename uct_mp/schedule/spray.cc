@@ -7,7 +7,7 @@ namespace ucx_mp::schedule {
 
 namespace {
 
-constexpr double kMaxScale = 8;
+constexpr double kMaxScale = 16;
 constexpr double kScaleUp = 1.5;
 constexpr double kScaleDecay = 0.998; // per chunk
 constexpr double kInfinite = std::numeric_limits<double>::infinity();

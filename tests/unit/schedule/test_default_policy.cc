@@ -123,15 +123,15 @@ BOOST_AUTO_TEST_CASE(large_is_pulled_unless_there_is_one_path) {
 }
 
 BOOST_AUTO_TEST_CASE(window_is_two_chunks_and_twice_rate_times_latency) {
-    // 1 byte/ns: chunk 128000, latency 2000: window 2 * 128000 + 2 * 2000 = 260000; taken while there is room.
+    // 1 byte/ns: chunk 64000, latency 2000: window 2 * 64000 + 2 * 2000 = 132000; taken while there is room.
     Peer peer("spray", equal_paths(2));
     Transfer transfer{64 * kMiB};
     const auto chunks = drain(peer, transfer, 1);
-    for (const auto& [path, bytes] : bytes_by_path(chunks)) BOOST_TEST(bytes == 3 * 128000u);
-    for (const Stripe& c : chunks) BOOST_TEST(c.length == 128000u);
+    for (const auto& [path, bytes] : bytes_by_path(chunks)) BOOST_TEST(bytes == 3 * 64000u);
+    for (const Stripe& c : chunks) BOOST_TEST(c.length == 64000u);
     // A completion makes room for one more, on that path.
-    peer.scheduler.observe({1, Direction::write, 128000, 128000, 1, 130001});
-    const auto more = drain(peer, transfer, 130001);
+    peer.scheduler.observe({1, Direction::write, 64000, 64000, 1, 66001});
+    const auto more = drain(peer, transfer, 66001);
     BOOST_TEST_REQUIRE(more.size() == 1u);
     BOOST_TEST(more[0].path == 1);
 }
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(slow_path_gets_small_chunks_and_never_the_tail) {
     Peer peer("spray", weighted_paths({1, 0.02}));
     Transfer transfer{64 * kMiB};
     auto bytes = bytes_by_path(drain(peer, transfer, 1));
-    BOOST_TEST(bytes[0] == 3 * 128000u);
+    BOOST_TEST(bytes[0] == 3 * 64000u);
     BOOST_TEST(bytes[1] == 3 * 8192u);
     // 64 KiB on idle paths: 64 us on the fast one, 410 us for 8 KiB on the slow one.
     Peer idle("spray", weighted_paths({1, 0.02}));
@@ -151,15 +151,15 @@ BOOST_AUTO_TEST_CASE(slow_path_gets_small_chunks_and_never_the_tail) {
 }
 
 BOOST_AUTO_TEST_CASE(tail_waits_for_the_fast_path) {
-    // The fast path's window is full and 20000 bytes are left: it will be done with them in 404 us, the slow one with
+    // The fast path's window is full and 20000 bytes are left: it will be done with them in 212 us, the slow one with
     // its least piece in 821 us.
     Peer peer("spray", weighted_paths({1, 0.005}));
-    Transfer transfer{3 * 128000 + 20000};
+    Transfer transfer{3 * 64000 + 20000};
     auto bytes = bytes_by_path(drain(peer, transfer, 1));
-    BOOST_TEST(bytes[0] == 3 * 128000u);
+    BOOST_TEST(bytes[0] == 3 * 64000u);
     BOOST_TEST(bytes.count(1) == 0u);
-    peer.scheduler.observe({0, Direction::write, 128000, 128000, 1, 130001});
-    bytes = bytes_by_path(drain(peer, transfer, 130001));
+    peer.scheduler.observe({0, Direction::write, 64000, 64000, 1, 66001});
+    bytes = bytes_by_path(drain(peer, transfer, 66001));
     BOOST_TEST(bytes[0] == 20000u);
     BOOST_TEST(transfer.remaining() == 0u);
 }
