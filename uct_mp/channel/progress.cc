@@ -9,12 +9,17 @@ unsigned Interface::progress() {
     unsigned n = 0;
     for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.control->busy()) [[unlikely]] {
-        n += m.control->poll();
+    if (--m.until_control == 0 || m.control->busy() || m.paths_away) [[unlikely]] {
         if (m.until_control == 0) {
             m.until_control = m.config.control_interval;
-            if (++m.tick % 1024 == 0) m.calibrate();
+            if (++m.tick % m.config.event_interval == 0) m.read_events();
+            if (m.tick % 1024 == 0) m.calibrate();
         }
+        n += m.control->poll();
+    }
+    // What has come is known only when the completion queues have been seen empty.
+    if (!(m.recovering.empty() && m.questions.empty()) && n < m.config.poll_batch) [[unlikely]] {
+        n += m.recover();
     }
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
@@ -56,6 +61,11 @@ void Interface::statistics(Statistics& out) const {
         to.duplicates = channel->duplicates;
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
+        if (const auto& r = channel->recovery)
+            to.recovery = {r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
+                           r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
+        to.acked = channel->acked;
+        to.gates = channel->gates;
         for (unsigned i = 0; i < channel->path_count; ++i) {
             const Subchannel& sub = channel->subs[i];
             for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
@@ -79,6 +89,13 @@ void Interface::statistics(Statistics& out) const {
             path.written = sub.bytes[0];
             path.read = sub.bytes[1];
             path.requests = sub.requests;
+            path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
+            if (channel->recovery) {
+                path.failures = channel->recovery->paths[i].failures;
+                path.returns = channel->recovery->paths[i].returns;
+                path.recovery = recover::name(channel->recovery->paths[i].phase);
+                path.life = channel->recovery->paths[i].life;
+            }
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }
