@@ -33,6 +33,7 @@ struct Adapter {
     verbs::SharedReceiveQueue srq;
     verbs::ClockFit clock;
     std::uint32_t send_credits = 0;
+    std::uint32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
 
     // Found while going to sleep, handled by the next poll.
     static constexpr unsigned kPeek = 16;
@@ -60,6 +61,10 @@ struct Adapter {
 private:
     bool grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
 };
+
+// Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs that
+// fall silent that could be all credits: so they may take half of them.
+inline bool SendQueue::signal_due() const { return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits; }
 
 inline bool SendQueue::room(unsigned n) const {
     return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;

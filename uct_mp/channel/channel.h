@@ -71,6 +71,7 @@ public:
     std::uint64_t header = 0; // of every message: protocol version and remote_id, as compose() writes them
     // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
+    bool by_lane = false; // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
     std::uint8_t path_count = 0;
     std::uint8_t epoch = 0; // that new operations belong to
     schedule::TrafficHint hint = schedule::TrafficHint::none;

@@ -44,7 +44,7 @@ struct Config {
     unsigned segment = 8192;       // bytes of payload of the largest bcopy / zcopy message
     unsigned inline_bytes = 256;   // wished; header of 16 included
     unsigned send_depth = 128;     // requests per queue pair
-    unsigned completion_depth = 4096; // outstanding sends per device
+    unsigned completion_depth = 1024; // outstanding sends per device
     unsigned receive_depth = 1024; // buffers posted per device
     unsigned window = 256;         // sequenced messages per channel not yet acknowledged; power of two
     unsigned max_send_buffers = 16384; // per interface, of each size class

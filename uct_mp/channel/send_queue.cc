@@ -20,6 +20,39 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Con
     }
 }
 
+bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post) {
+    const std::uint32_t bytes = buffer.length;
+    Posted* joined = open_;
+    if (joined && joined->epoch == channel.epoch && joined->channel == &channel && joined->path == path) {
+        joined->bytes += bytes;
+        ++joined->requests;
+        --slots_;
+        --adapter->send_credits;
+        --quiet_left_;
+    } else {
+        record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
+        joined = open_ = &at(head - 1);
+        wr_.wr_id = id_of(head - 1);
+    }
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (signaled) {
+        joined->offset = bytes;
+        joined->timed = t_post != 0;
+        joined->t_post = t_post;
+        open_ = nullptr;
+        quiet_left_ = signal_interval_;
+        flags |= IBV_SEND_SIGNALED;
+    }
+    sge_.addr = buffer.address();
+    sge_.length = bytes;
+    if (bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
+    else sge_.lkey = buffer.lkey[adapter->index];
+    wr_.send_flags = flags;
+    ibv_send_wr* bad;
+    const int error = dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
+    return error == 0 || take_back(bytes);
+}
+
 // The request that has just been recorded was not posted.
 bool SendQueue::take_back(std::uint32_t bytes) {
     Posted& last = at(head - 1);

@@ -51,7 +51,6 @@ struct RemotePiece {
 
 // What a caller knows at compile time.
 enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
-enum class Shared : bool { maybe, no }; // the queue pair is Channel::only
 
 class SendQueue {
 public:
@@ -72,10 +71,13 @@ public:
 
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
-    template <Fits, Shared>
     [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
+    // The same in two steps, for who knows that it may join if there is anything to join (mp_rc). Null: there isn't, or
+    // the next request must ask for a completion.
+    [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
+    template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
-    [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
+    [[nodiscard]] bool signal_due() const;
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
     // The queue pair of the only path to a peer (Channel::only).
     [[nodiscard]] bool sole() const { return sole_; }
