@@ -11,6 +11,8 @@ namespace ucx_mp::channel {
 namespace {
 constexpr std::size_t kPage = 4096, kHugePage = std::size_t{2} << 20;
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+// Whole cache lines, an odd number: what lies at the same place of all buffers is spread over all sets of a cache.
+constexpr std::size_t odd_lines(std::size_t n) { return round_up(n, 64) | 64; }
 } // namespace
 
 RegisteredChunks::Chunk* RegisteredChunks::add(const verbs::DeviceSet& devices, std::size_t bytes) {
@@ -32,7 +34,7 @@ RegisteredChunks::Chunk* RegisteredChunks::add(const verbs::DeviceSet& devices, 
 
 bool BufferPool::grow() {
     if (made_ >= max_) return false;
-    const std::size_t stride = round_up(sizeof(Buffer) + data_bytes_, 64);
+    const std::size_t stride = odd_lines(sizeof(Buffer) + data_bytes_);
     // Starts small, then doubles: a rank with two peers need not pin what one with a thousand does.
     const auto count = static_cast<unsigned>(std::min<std::size_t>(
         {max_ - made_, std::max(made_, 32u), std::max<std::size_t>(32, (std::size_t{4} << 20) / stride)}));
@@ -55,7 +57,7 @@ ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsi
     const std::size_t before = std::max<std::size_t>(sizeof(void*) + headroom, header_bytes) - header_bytes;
     layout.message_offset = static_cast<unsigned>(round_up(sizeof(ReceiveBuffer) + before, 64));
     layout.message_bytes = message_bytes;
-    layout.stride = static_cast<unsigned>(round_up(layout.message_offset + message_bytes, 64));
+    layout.stride = static_cast<unsigned>(odd_lines(layout.message_offset + message_bytes));
     return layout;
 }
 

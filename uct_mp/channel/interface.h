@@ -50,6 +50,7 @@ struct Config {
     unsigned max_send_buffers = 16384; // per interface, of each size class
     unsigned signal_interval = 16; // every so many small messages of a queue pair ask for a completion
     unsigned poll_batch = 32;      // completions per device and progress()
+    unsigned quiet_interval = 4;   // progress() looks at adapters without traffic every so many calls; power of two
     unsigned control_interval = 64; // progress() looks for handshakes of others every so many calls
     unsigned dci_count = 8;        // mp_dc: initiators per rail
     DciPolicy dci_policy = DciPolicy::hash;

@@ -167,27 +167,43 @@ struct Interface::Impl final : connect::Owner {
     void list_waiting(Channel& channel);
     void wake_waiting();
 
+    // What every progress looks at, together: few cache lines.
+    std::unique_ptr<Adapter[]> adapters;
+    unsigned adapter_count = 0;
+    unsigned latest_adapter = 0; // the last one that had something
+    std::uint32_t rounds = 0;    // of progress, wraps
+    std::uint32_t quiet_mask;
+    unsigned until_control = 1;
+    std::unique_ptr<connect::ControlPlane> control;
+    const AmHandler* const handlers;
+    ReceiveLayout layout;
+    std::uint32_t channel_count = 0; // of slots
+    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
+    std::vector<std::unique_ptr<Channel>> channels;
+    struct PendingReply {
+        Channel* channel;
+        AtomicReply reply;
+    };
+    std::vector<PendingReply> replies;
+    std::vector<Channel*> pushes_due;
+    std::vector<Channel*> acks_due;
+    std::vector<Channel*> failures;
+    std::vector<Channel*> pulls_due;
+    std::vector<Channel*> waiting;
+
     const verbs::DeviceSet& devices;
     const Config config;
     Services& services;
     Events& events;
     const verbs::KeyTable& keys;
-    const AmHandler* const handlers;
 
     Limits limits{};
-    ReceiveLayout layout;
     std::uint32_t inline_bytes = 0; // that every queue pair grants
-    std::unique_ptr<Adapter[]> adapters;
-    unsigned adapter_count = 0;
     BufferPool small, large;
     WorkPool works;
-    std::unique_ptr<connect::ControlPlane> control;
     schedule::Plan plan; // scratch
     Nanos poll_time = 0; // of the batch of completions being handled
 
-    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
-    std::vector<std::unique_ptr<Channel>> channels;
-    std::uint32_t channel_count = 0; // of slots
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
@@ -196,16 +212,6 @@ struct Interface::Impl final : connect::Owner {
         return channel && channel->local_id == id ? channel : nullptr;
     }
     std::unordered_map<std::uint64_t, Channel*> by_uid;
-    std::vector<Channel*> acks_due;
-    std::vector<Channel*> pushes_due;
-    std::vector<Channel*> pulls_due;
-    std::vector<Channel*> waiting;
-    std::vector<Channel*> failures;
-    struct PendingReply {
-        Channel* channel;
-        AtomicReply reply;
-    };
-    std::vector<PendingReply> replies;
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     void keep_stored(ReceiveBuffer* buffer) {
@@ -214,7 +220,6 @@ struct Interface::Impl final : connect::Owner {
     }
     unsigned ack_threshold = 64;
     unsigned tick = 0;
-    unsigned until_control = 1;
     std::uint64_t dropped = 0;
     int event_fd = -1;
 

@@ -4,10 +4,28 @@
 
 namespace ucx_mp::channel {
 
+namespace {
+// An adapter that so many polls have found empty is asked less often, unless it is the one that had something last:
+// small messages stay on a rail, and looking for one costs as much as the rails that are asked.
+constexpr std::uint32_t kQuiet = 64;
+} // namespace
+
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
-    for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
+    const bool look_around = (++m.rounds & m.quiet_mask) == 0;
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        Adapter& adapter = m.adapters[i];
+        if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
+        const unsigned found = m.poll(adapter);
+        if (found) {
+            n += found;
+            adapter.quiet = 0;
+            m.latest_adapter = i;
+        } else {
+            ++adapter.quiet;
+        }
+    }
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
     if (--m.until_control == 0 || m.control->busy()) [[unlikely]] {
         n += m.control->poll();

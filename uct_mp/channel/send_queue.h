@@ -52,10 +52,31 @@ struct RemotePiece {
 // What a caller knows at compile time.
 enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
 
-class SendQueue {
+class alignas(64) SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const Config& config, unsigned inline_bytes, bool dc);
     SendQueue(const SendQueue&) = delete;
+
+    Adapter* const adapter;
+    verbs::QueuePair qp;
+
+private:
+    // What a message needs, on two cache lines with these: the request that is the same for all messages in one piece.
+    Posted* open_ = nullptr;       // the last record, if messages may join it
+    std::uint32_t quiet_left_ = 1; // messages until one asks for a completion; signal_interval_: the last one has
+    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
+    static constexpr std::int32_t kFailed = 1 << 24;
+
+public:
+    const std::uint32_t inline_bytes;
+    const bool dc;
+
+private:
+    bool sole_ = false;
+    ibv_sge sge_{};
+    ibv_send_wr wr_{};
+
+public:
 
     // Requests that fit now; `reserve` keeps some for acknowledgments and markers.
     static constexpr unsigned kReserve = 4;
@@ -115,15 +136,11 @@ public:
     void close() { open_ = nullptr; }
 
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
-    Adapter* const adapter;
-    const std::uint32_t inline_bytes;
-    const bool dc;
     // In the error state: nothing may be posted.
     [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
     void fail() {
         if (!failed()) slots_ -= kFailed;
     }
-    verbs::QueuePair qp;
 
 private:
     // Of the record at `position`.
@@ -136,16 +153,8 @@ private:
 
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
-    std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
-    bool sole_ = false;
-    Posted* open_ = nullptr; // the last record, if messages may join it
-    static constexpr std::int32_t kFailed = 1 << 24;
-    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
-    // Messages in one piece; the rest of them is the same for all.
-    ibv_sge sge_{};
-    ibv_send_wr wr_{};
     ibv_qp_ex* qp_ex_ = nullptr;
     mlx5dv_qp_ex* dv_ = nullptr;
 };

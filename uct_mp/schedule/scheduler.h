@@ -112,8 +112,8 @@ private:
     void learn(const Delivery& delivery);
     Outcome split(const Message& message, Plan& plan);
 
+    Current current_[2]; // first: it lies beside what else sending a message needs
     PathTable paths_;
-    Current current_[2];
     const bool single_;   // the peer has one path, not just one that is usable
     unsigned unit_shift_; // 63: messages count, whatever their size
     std::uint64_t threshold_, one_sided_threshold_;
