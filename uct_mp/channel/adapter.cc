@@ -34,6 +34,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::invalid_param;
     }
     send_credits = static_cast<std::int32_t>(std::min(config.completion_depth, from.max_cqe - receives - kDrains));
+    scarce_credits = send_credits / 2;
     const unsigned entries = receives + static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
         ibv_cq_init_attr_ex attr{};
@@ -81,6 +82,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
 bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
     RegisteredChunks::Chunk* chunk = chunks.add(devices, std::size_t{layout.stride} * count);
     if (!chunk) return false;
+    count = static_cast<unsigned>(chunk->bytes / layout.stride); // it may be larger than asked for
     for (unsigned i = count; i-- > 0;) {
         auto* buffer = new (chunk->memory.get() + std::size_t{layout.stride} * i) ReceiveBuffer{};
         buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes,
@@ -98,7 +100,7 @@ void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layou
     // Kept buffers are missing here: as many new ones are made, the queue's depth is a promise to the senders.
     if (free_count < to_post) [[unlikely]] {
         const unsigned missing = to_post - free_count;
-        if (!grow(devices, layout, std::min(std::max(missing, kBatch), 256u)) && free_count == 0) return;
+        if (!grow(devices, layout, std::max(missing, kBatch)) && free_count == 0) return;
     }
     ibv_recv_wr* first = free;
     unsigned count = free_count;

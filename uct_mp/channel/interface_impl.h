@@ -76,10 +76,15 @@ struct Interface::Impl final : connect::Owner {
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
     void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
-    template <Fits, Shared>
-    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
+    template <Fits> void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);
+    void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    template <Fits, class Fill>
+    ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     template <Fits, class Fill>
     ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
+    template <Fits, class Fill>
+    ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     template <Fits, class Fill>
     ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
@@ -194,7 +199,7 @@ struct Interface::Impl final : connect::Owner {
     void release_holds(Channel& channel);
     void pull_sole(Channel& channel);
     bool recover(Channel& channel);
-    unsigned recover(); // number of things that happened
+    void recover();
 
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -214,27 +219,45 @@ struct Interface::Impl final : connect::Owner {
     void list_waiting(Channel& channel);
     void wake_waiting();
 
+    // What every progress looks at, together: few cache lines.
+    std::unique_ptr<Adapter[]> adapters;
+    unsigned adapter_count = 0;
+    unsigned latest_adapter = 0; // the last one that had something
+    std::uint32_t rounds = 0;    // of progress, wraps
+    std::uint32_t quiet_mask;
+    unsigned until_control = 1;
+    bool alert = false;          // some path is not up, or something else is to be repaired
+    unsigned recovery_steps = 0; // things that happened there, in this round
+    std::unique_ptr<connect::ControlPlane> control;
+    const AmHandler* const handlers;
+    ReceiveLayout layout;
+    std::uint32_t channel_count = 0; // of slots
+    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
+    std::vector<std::unique_ptr<Channel>> channels;
+    struct PendingReply {
+        Channel* channel;
+        AtomicReply reply;
+    };
+    std::vector<PendingReply> replies;
+    std::vector<Channel*> pushes_due;
+    std::vector<Channel*> acks_due;
+    std::vector<Channel*> failures;
+    std::vector<Channel*> pulls_due;
+    std::vector<Channel*> waiting;
+
     const verbs::DeviceSet& devices;
     const Config config;
     Services& services;
     Events& events;
     const verbs::KeyTable& keys;
-    const AmHandler* const handlers;
 
     Limits limits{};
-    ReceiveLayout layout;
     std::uint32_t inline_bytes = 0; // that every queue pair grants
-    std::unique_ptr<Adapter[]> adapters;
-    unsigned adapter_count = 0;
     BufferPool small, large;
     WorkPool works;
-    std::unique_ptr<connect::ControlPlane> control;
     schedule::Plan plan; // scratch
     Nanos poll_time = 0; // of the batch of completions being handled
 
-    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
-    std::vector<std::unique_ptr<Channel>> channels;
-    std::uint32_t channel_count = 0; // of slots
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
@@ -243,16 +266,11 @@ struct Interface::Impl final : connect::Owner {
         return channel && channel->local_id == id ? channel : nullptr;
     }
     std::unordered_map<std::uint64_t, Channel*> by_uid;
-    std::vector<Channel*> acks_due;
-    std::vector<Channel*> pushes_due;
-    std::vector<Channel*> pulls_due;
-    std::vector<Channel*> waiting;
-    std::vector<Channel*> failures;
+    // Recovery
     std::vector<Channel*> recovering; // have something to do in every progress
-    verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
-    unsigned recovery_steps = 0;      // things that happened
     int paths_away = 0;               // that are not up: the control plane is asked all the time
-    struct Question {                 // mp_dc: a peer wants to know what has come
+    verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;
         PathIndex path;
@@ -260,11 +278,6 @@ struct Interface::Impl final : connect::Owner {
     };
     std::vector<Question> questions;
     unsigned question_attempts = 0;
-    struct PendingReply {
-        Channel* channel;
-        AtomicReply reply;
-    };
-    std::vector<PendingReply> replies;
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     void keep_stored(ReceiveBuffer* buffer) {
@@ -273,7 +286,6 @@ struct Interface::Impl final : connect::Owner {
     }
     unsigned ack_threshold = 64;
     unsigned tick = 0;
-    unsigned until_control = 1;
     std::uint64_t dropped = 0;
     int event_fd = -1;
 

@@ -110,6 +110,7 @@ void Interface::Impl::drop_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
     channel.only = nullptr;
     channel.recovery.reset();
+    channel.by_lane = false;
     channel.subs.reset();
     channel.path_count = 0;
     connection.ends.clear();
@@ -144,6 +145,7 @@ void Interface::Impl::established(Connection& connection) {
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
     }
+    channel.by_lane = channel.path_count > 1 && config.transport == connect::Transport::rc;
     channel.gates &= ~gate::not_ready;
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
                  static_cast<unsigned long long>(connection.peer.uid), channel.path_count,

@@ -1,15 +1,37 @@
 // The heartbeat, and a look from outside.
+#include <utility>
+
 #include "uct_mp/channel/interface_impl.h"
 #include "uct_mp/channel/statistics.h"
 
 namespace ucx_mp::channel {
 
+namespace {
+// An adapter that so many polls have found empty is asked less often, unless it is the one that had something last:
+// small messages stay on a rail, and looking for one costs as much as the rails that are asked.
+constexpr std::uint32_t kQuiet = 64;
+} // namespace
+
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
-    for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
+    const bool alert = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
+    const bool look_around = (++m.rounds & m.quiet_mask) == 0 || alert;
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        Adapter& adapter = m.adapters[i];
+        if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
+        const unsigned found = m.poll(adapter);
+        if (found) {
+            n += found;
+            adapter.quiet = 0;
+            m.latest_adapter = i;
+        } else {
+            ++adapter.quiet;
+        }
+    }
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.control->busy() || m.paths_away) [[unlikely]] {
+    const bool emptied = n < m.config.poll_batch;
+    if (--m.until_control == 0 || m.control->busy() || alert) [[unlikely]] {
         if (m.until_control == 0) {
             m.until_control = m.config.control_interval;
             if (++m.tick % m.config.event_interval == 0) m.read_events();
@@ -17,10 +39,8 @@ unsigned Interface::progress() {
         }
         n += m.control->poll();
     }
-    // What has come is known only when the completion queues have been seen empty.
-    if (!(m.recovering.empty() && m.questions.empty()) && n < m.config.poll_batch) [[unlikely]] {
-        n += m.recover();
-    }
+    if (alert && emptied) [[unlikely]] m.recover();
+    if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
     if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();

@@ -129,6 +129,18 @@ std::uint32_t Interface::Impl::fence_of(Buffer& buffer) {
     return trailer.number;
 }
 
+// Any queue pair; the first and the last of the messages that share a completion.
+void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled) {
+    const Nanos t_post = signaled && !channel.only ? services.now() : 0;
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_whole(channel, buffer, path, signaled, t_post)) [[unlikely]]
+        post_whole_refused(channel, buffer, queue, path);
+}
+
+void Interface::Impl::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path) {
+    post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+}
+
 // `placed`: bytes that are in the account already.
 void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path,
                                    std::uint32_t placed) {
@@ -249,6 +261,12 @@ void Interface::Impl::send_due_acks() {
 // -- The calls
 
 namespace {
+// Most are of a word or two: not worth a call.
+[[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
+    if (length == 8) std::memcpy(to, from, 8);
+    else if (length) std::memcpy(to, from, length);
+}
+
 constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
 } // namespace
 
@@ -257,12 +275,11 @@ Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t head
     Impl& m = *channel.impl;
     const auto fill = [=](std::byte* to) {
         std::memcpy(to, &header, sizeof header);
-        if (length) std::memcpy(to + sizeof header, payload, length);
+        copy_short(to + sizeof header, payload, length);
         return static_cast<std::uint32_t>(sizeof header + length);
     };
     const std::uint32_t size = sizeof header + length;
-    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
-    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
+    return status_of(m.send_message<Fits::yes>(channel, m.small, id, size, fill));
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
@@ -275,16 +292,14 @@ Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov
         }
         return size;
     };
-    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
-    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
+    return status_of(m.send_message<Fits::yes>(channel, m.small, id, size, fill));
 }
 
 ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
     Impl& m = *channel.impl;
     const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
     // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
-    if (channel.gates || !channel.only) return m.active_message<Fits::maybe>(channel, m.large, id, 0, fill);
-    return m.active_message_sole<Fits::maybe>(channel, m.large, id, fill);
+    return m.send_message<Fits::maybe>(channel, m.large, id, 0, fill);
 }
 
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,

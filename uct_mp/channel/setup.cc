@@ -25,7 +25,7 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
-    : devices(from), config(with), services(s), events(e), keys(k), handlers(h),
+    : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
       small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(from, kHeader + with.segment + kExtra, with.max_send_buffers) {}
 
@@ -124,6 +124,9 @@ Interface::Impl::~Impl() {
             if (path.timer) services.cancel(path.timer);
     }
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
+    dc_rails.clear();
+    channels.clear();
+    control.reset();
     if (event_fd >= 0) close(event_fd);
 }
 

@@ -39,6 +39,7 @@ void Interface::Impl::ask(Channel& channel, PathIndex path) {
     if (r.not_before > now) return set_path_timer(channel, path, r.not_before, &Impl::ask);
     if (channel.self) {
         questions.push_back({&channel, channel.local_id, path, r.life});
+        alert = true;
         return list_recovering(channel);
     }
     control->tell(channel.connection, PathKind::down, r.mine, r.attempts);
@@ -59,6 +60,7 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
         } else {
             // Answered when our completion queues have been seen empty: a marker may lie there.
             questions.push_back({&channel, channel.local_id, path, news.life});
+            alert = true;
         }
         return;
     }
@@ -166,7 +168,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
 void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     if (config.transport == connect::Transport::dc)
-        return control->tell_over_path(channel.connection, PathKind::opened, {.path = path, .life = news.life});
+        return control->tell_over_path(channel.connection, PathKind::opened, {.path = path, .life = news.life, .end = {}});
     if (!channel.recovery || !channel.connection.server) return;
     PathRecovery& r = channel.recovery->paths[path];
     const bool again = r.phase == Phase::half && news.life == r.life && news.end.qp_number == r.their_end.qp_number &&

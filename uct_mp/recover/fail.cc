@@ -23,6 +23,7 @@ bool Interface::Impl::recoverable(const Channel& channel) const {
 }
 
 void Interface::Impl::set_phase(PathRecovery& r, Phase phase) {
+    alert = true;
     paths_away += (phase != Phase::up) - (r.phase != Phase::up);
     r.phase = phase;
     ++recovery_steps;
@@ -30,6 +31,7 @@ void Interface::Impl::set_phase(PathRecovery& r, Phase phase) {
 
 void Interface::Impl::list_recovering(Channel& channel) {
     if (std::exchange(channel.recovery->listed, true)) return;
+    alert = true;
     recovering.push_back(&channel);
 }
 

@@ -253,15 +253,14 @@ bool Interface::Impl::recover(Channel& channel) {
     return false;
 }
 
-unsigned Interface::Impl::recover() {
-    const unsigned before = recovery_steps;
+void Interface::Impl::recover() {
     if (!questions.empty()) answer_questions();
     std::vector<Channel*> list = std::exchange(recovering, {});
     for (Channel* channel : list) {
         channel->recovery->listed = false;
         if (recover(*channel)) list_recovering(*channel);
     }
-    return recovery_steps - before;
+    alert = paths_away || !recovering.empty() || !questions.empty();
 }
 
 } // namespace ucx_mp::channel
