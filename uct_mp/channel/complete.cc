@@ -173,9 +173,13 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
         if (queue.dc) channel.subs[posted.path].open -= posted.requests;
         if (!channel.only)
             channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
-        fail_channel(channel, result);
+        judge_peer(channel, result);
         if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
         settle(posted);
+    }
+    if (queue.dc && queue.idle()) {
+        to_restart.push_back(&queue);
+        attention.store(true, std::memory_order_relaxed);
     }
 }
 
@@ -184,6 +188,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     channel.gates |= gate::failed;
     channel.error = status;
     failures.push_back(&channel);
+    bury(channel);
     // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)

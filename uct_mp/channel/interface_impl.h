@@ -1,11 +1,15 @@
 // The inside of Interface: state, and the functions of the files of this folder. Private to uct_mp/channel.
 #pragma once
 
+#include <atomic>
+#include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "uct_mp/channel/adapter.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/table.h"
 
 namespace ucx_mp::channel {
 
@@ -25,7 +29,11 @@ struct Interface::Impl final : connect::Owner {
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
 
-    // -- Handshake's owner: owner.cc
+    // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
+    Channel* successor(Channel& channel);
+
+    // -- Handshake's owner: owner.cc. On either side of Services::lock(), with it held; what concerns the data path goes
+    // to progress by mail.
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
@@ -35,6 +43,16 @@ struct Interface::Impl final : connect::Owner {
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
+    connect::Connection* renew(connect::Connection& connection) override;
+    struct Mail {
+        enum class What : std::uint8_t { established, abandoned, failed } what;
+        Channel* channel;
+        Status status; // failed
+    };
+    void tell(Mail mail);
+    unsigned read_mail();             // progress only
+    void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
+    unsigned attend();                // progress: what is rare
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -144,6 +162,14 @@ struct Interface::Impl final : connect::Owner {
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
 
+    // -- Peers that may be dead: peer.cc
+    void judge_peer(Channel& channel, Status cause);
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
+    void check(Channel& channel);
+    void bury(Channel& channel);
+    unsigned restart_initiators();
+    void watch_peers(Nanos now);
+
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -180,17 +206,24 @@ struct Interface::Impl final : connect::Owner {
     schedule::Plan plan; // scratch
     Nanos poll_time = 0; // of the batch of completions being handled
 
-    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
-    std::vector<std::unique_ptr<Channel>> channels;
-    std::uint32_t channel_count = 0; // of slots
+    // Ids carry a generation, so that late messages of an earlier run are recognised.
+    ChannelTable channels;
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
-        if (slot >= channel_count) return nullptr;
-        Channel* channel = channels.data()[slot].get();
-        return channel && channel->local_id == id ? channel : nullptr;
+        if (slot >= channels.size()) return nullptr;
+        Channel* channel = channels[slot];
+        return channel->local_id == id ? channel : nullptr;
     }
+    // Under the lock
     std::unordered_map<std::uint64_t, Channel*> by_uid;
+    std::vector<Mail> mail;
+    // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
+    std::vector<std::unique_ptr<Subchannel[]>> graves;
+
+    std::atomic<bool> attention{false}; // attend() now: mail, or a handshake under way
+    std::vector<SendQueue*> to_restart; // DC initiators in error
+    Nanos next_watch = 0;
     std::vector<Channel*> acks_due;
     std::vector<Channel*> pushes_due;
     std::vector<Channel*> pulls_due;

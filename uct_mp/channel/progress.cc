@@ -9,13 +9,7 @@ unsigned Interface::progress() {
     unsigned n = 0;
     for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.control->busy()) [[unlikely]] {
-        n += m.control->poll();
-        if (m.until_control == 0) {
-            m.until_control = m.config.control_interval;
-            if (++m.tick % 1024 == 0) m.calibrate();
-        }
-    }
+    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed)) [[unlikely]] n += m.attend();
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
     if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
@@ -23,6 +17,24 @@ unsigned Interface::progress() {
     if (n) {
         if (!m.pulls_due.empty()) [[unlikely]] m.pull_due();
         if (!m.waiting.empty()) m.wake_waiting();
+    }
+    return n;
+}
+
+unsigned Interface::Impl::attend() {
+    unsigned n = 0;
+    if (services.try_lock()) { // else the other side is at it
+        n += control->poll();
+        attention.store(control->busy() || !mail.empty(), std::memory_order_relaxed);
+        services.unlock();
+        n += read_mail();
+    }
+    if (!to_restart.empty()) n += restart_initiators();
+    if (until_control == 0) {
+        until_control = config.control_interval;
+        if (++tick % 1024 == 0) calibrate();
+        if (tick % 32 == 0)
+            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
     }
     return n;
 }
@@ -38,6 +50,7 @@ void Interface::Impl::calibrate() {
 
 void Interface::statistics(Statistics& out) const {
     Impl& m = *impl_;
+    const std::lock_guard lock(m.services);
     out = {};
     out.uid = m.control->address().uid;
     out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
@@ -45,8 +58,8 @@ void Interface::statistics(Statistics& out) const {
     out.dropped = m.dropped;
     out.control = m.control->counters();
     for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
-    for (const auto& channel : m.channels) {
-        if (!channel) continue;
+    for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {
+        const Channel* const channel = m.channels[slot];
         ChannelStatistics& to = out.channels.emplace_back();
         to.peer_uid = channel->connection.peer.uid;
         to.state = channel->connection.state;

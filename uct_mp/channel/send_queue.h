@@ -121,6 +121,12 @@ public:
     void fail() {
         if (!failed()) slots_ -= kFailed;
     }
+    // The queue pair has been restarted, with nothing recorded.
+    void revive() {
+        if (failed()) slots_ += kFailed;
+        open_ = nullptr;
+        quiet_left_ = signal_interval_;
+    }
     verbs::QueuePair qp;
 
 private:

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cinttypes>
 #include <cstdio>
+#include <mutex>
 
 #include "uct_mp/connect/bytes.h"
 #include "uct_mp/connect/control_plane_impl.h"
@@ -136,6 +137,7 @@ void ControlPlane::Impl::make_address() {
 }
 
 ControlPlane::Impl::~Impl() {
+    const std::lock_guard lock(services);
     for (Connection* c : under_way) cancel_timer(*c);
 }
 
@@ -268,13 +270,13 @@ void ControlPlane::Impl::on_refuse(const Message& m) {
 // ---- States
 
 void ControlPlane::Impl::cancel_timer(Connection& c) {
-    if (c.timer) services.cancel(c.timer);
+    if (c.timer) services.cancel_in_background(c.timer);
     c.timer = 0;
 }
 
 void ControlPlane::Impl::set_timer(Connection& c, Nanos at, void (Impl::*fn)(Connection&)) {
     cancel_timer(c);
-    c.timer = services.at(at, [this, &c, fn] {
+    c.timer = services.at_in_background(at, [this, &c, fn] {
         c.timer = 0;
         (this->*fn)(c);
     });
@@ -338,14 +340,24 @@ Status ControlPlane::open(const verbs::DeviceSet& devices, const ControlConfig& 
 }
 
 const InterfaceAddress& ControlPlane::address() const { return impl_->address; }
-void ControlPlane::start(Connection& connection) { impl_->start(connection); }
+void ControlPlane::start(Connection& connection) {
+    const std::lock_guard lock(impl_->services);
+    impl_->start(connection);
+}
 void ControlPlane::forget(Connection& connection) {
+    const std::lock_guard lock(impl_->services);
     if (connection.state != State::closed) impl_->set_state(connection, State::closed, "forgotten");
 }
-unsigned ControlPlane::poll() { return impl_->poll(); }
+unsigned ControlPlane::poll() {
+    const std::lock_guard lock(impl_->services);
+    return impl_->poll();
+}
 bool ControlPlane::busy() const { return !impl_->under_way.empty(); }
 std::vector<int> ControlPlane::event_fds() const { return impl_->datagrams.event_fds(); }
-Status ControlPlane::arm() { return impl_->datagrams.arm(); }
+Status ControlPlane::arm() {
+    const std::lock_guard lock(impl_->services);
+    return impl_->datagrams.arm();
+}
 const ControlCounters& ControlPlane::counters() const { return impl_->counters; }
 
 } // namespace ucx_mp::connect

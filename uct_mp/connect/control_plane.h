@@ -30,9 +30,10 @@
 // we hold a connection with it has dropped its side: Owner::renew().
 // A connection to oneself is not made here: the owner loops back.
 //
-// Threads: all calls from the thread that progresses the interface. Slow path throughout. Owner's functions are called
-// inside poll() or a timer; they may call start() and forget() for any connection, except that make_ends and
-// connect_ends must not forget theirs.
+// Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
+// still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. Owner's
+// functions are called inside poll() or a timer, by either thread, with the lock held; they may call start() and
+// forget() for any connection, except that make_ends and connect_ends must not forget theirs.
 #pragma once
 
 #include <cstdint>
@@ -83,6 +84,13 @@ struct Connection {
     Nanos started = 0;               // start() or the request
     Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
+
+    // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
+    void follow(const Connection& old) {
+        peer = old.peer;
+        incarnation = old.incarnation;
+        seen = old.seen;
+    }
 };
 
 // What the owner of connections (the interface) does for the handshake.
@@ -111,9 +119,9 @@ public:
     // start() if there is something to send.
     virtual void abandoned(Connection&) {}
     // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
-    // are told apart). True: the old one is given up, drop_ends() follows and the handshake goes on; false: refused.
-    // The hook for recovery and teardown on demand, which know what is outstanding.
-    virtual bool renew(Connection&) { return false; }
+    // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
+    // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
+    virtual Connection* renew(Connection&) { return nullptr; }
 };
 
 struct ControlConfig {
@@ -161,7 +169,7 @@ public:
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();
-    // Some handshake of ours is under way.
+    // Some handshake of ours is under way. With the lock held.
     [[nodiscard]] bool busy() const;
 
     // For sleeping: one pollable descriptor per device that becomes readable when a control message arrives after

@@ -181,7 +181,7 @@ public:
         p.why = why;
     }
     void abandoned(Connection& c) override { ++peer(c).times_abandoned; }
-    bool renew(Connection&) override { return renews; }
+    Connection* renew(Connection& c) override { return renews ? &c : nullptr; }
 
     // ---- The test's side
     Peer& make(std::uint64_t uid) {

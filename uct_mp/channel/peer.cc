@@ -1,0 +1,114 @@
+// Peers that may be dead: asking their adapters, ending their channels. Slow path.
+//
+// A dead process takes its queue pairs along, so whatever is sent to it is not acknowledged any more: the adapter gives
+// up after its repetitions (UCX_MP_RC_TIMEOUT, RETRY_COUNT). A stopped process, or one that computes, keeps its queue
+// pairs, and its adapter goes on acknowledging. So a request that changes nothing, a write of no bytes, tells them apart
+// without the peer's help. It is sent when somebody asks (check()), and by the watchdog when a peer owes us
+// acknowledgments of messages and nothing is under way that would tell.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+// The peer's verdict: the one place that decides what becomes of a peer when a queue pair has given it up. `cause`:
+// endpoint_timeout (no acknowledgment), connection_reset (it has refused), canceled (flushed behind another's failure).
+// As yet a failed path takes its channel with it. Recovery asks here only when no path is left, and then a peer whose
+// process answers over the control plane is alive, one that is silent while another process at the same port answers is
+// dead, and all else is a partition, to be waited out.
+void Interface::Impl::judge_peer(Channel& channel, Status cause) { fail_channel(channel, cause); }
+
+// A request that tells whether the queue pair at the other end exists. False: no room for it.
+bool Interface::Impl::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
+    if (!queue.room(1)) return false;
+    Subchannel& sub = channel.subs[path];
+    const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+    sub.open += queue.dc;
+    if (queue.write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) return true;
+    post_refused(channel, queue, posted);
+    return false;
+}
+
+void Interface::Impl::check(Channel& channel) {
+    for (PathIndex path = 0; path < channel.path_count && !(channel.gates & gate::failed); ++path) {
+        SendQueue* const queue = queue_for(channel, path, Direction::write);
+        // What is under way, with or without a completion, fails as well as this would.
+        const bool asked = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        if (queue && !asked) (void)write_nothing(channel, path, *queue);
+    }
+}
+
+// Called about every Config::check_interval.
+void Interface::Impl::watch_peers(Nanos now) {
+    next_watch = now + config.check_interval;
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        Channel& channel = *channels[slot];
+        if (channel.gates & (gate::not_ready | gate::failed)) continue;
+        const bool owes = channel.in_flight() != 0 || !channel.atomics.empty();
+        if (owes && channel.watching && channel.watched == channel.acked) check(channel);
+        channel.watching = owes;
+        channel.watched = channel.acked;
+    }
+}
+
+Nanos Interface::next_watch() const {
+    const Impl& m = *impl_;
+    for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {
+        const Channel& channel = *m.channels[slot];
+        if (channel.gates & (gate::not_ready | gate::failed)) continue;
+        if (channel.in_flight() != 0 || !channel.atomics.empty()) return std::max<Nanos>(m.next_watch, 1);
+    }
+    return 0;
+}
+
+// What a failed channel leaves to a successor, and what nobody will come for.
+void Interface::Impl::bury(Channel& channel) {
+    const std::lock_guard lock(services);
+    channel.buried = true;
+    const connect::State state = channel.connection.state;
+    if (state == connect::State::requesting || state == connect::State::confirming ||
+        state == connect::State::accepting)
+        control->forget(channel.connection);
+    if (channel.prepared.subs) graves.push_back(std::move(channel.prepared.subs));
+    channel.prepared.count = 0;
+    if (channel.early) {
+        for (std::uint32_t i = 0; i < config.window; ++i)
+            if (ReceiveBuffer* const buffer = std::exchange(channel.early[i], nullptr)) keep_stored(buffer);
+        channel.early_count = 0;
+    }
+}
+
+// DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
+unsigned Interface::Impl::restart_initiators() {
+    unsigned n = 0;
+    for (SendQueue* queue : std::exchange(to_restart, {})) {
+        if (!queue->failed() || queue->records() != 0) continue; // the last of its requests will list it again
+        for (const verbs::Rail& rail : devices.rails())
+            for (const auto& initiator : dc_rails[rail.index].initiators) {
+                if (initiator.get() != queue) continue;
+                const int error = verbs::restart_dci(queue->qp.get(), devices.device_of(rail), rail, config.reliability);
+                if (error == 0) {
+                    queue->revive();
+                    ++n;
+                } else {
+                    services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue->qp->qp_num,
+                                 rail.name.c_str(), std::strerror(error));
+                }
+            }
+    }
+    return n;
+}
+
+void Interface::check(Channel& channel) {
+    if (!(channel.gates & (gate::not_ready | gate::failed))) channel.impl->check(channel);
+}
+
+void Interface::invalidate(Channel& channel, Status status, bool quiet) {
+    if (quiet) channel.error_told = true;
+    impl_->fail_channel(channel, status);
+}
+
+} // namespace ucx_mp::channel
