@@ -151,6 +151,7 @@ public:
     bool waiting = false;    // in the interface's list of those who want room
     bool error_told = false;
     Status error = Status::ok;
+    Nanos failed_at = 0;
     void* user = nullptr; // the face's
 
     // -- Statistics

@@ -187,9 +187,12 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     if (channel.gates & gate::failed) return;
     channel.gates |= gate::failed;
     channel.error = status;
+    channel.failed_at = services.now();
     failures.push_back(&channel);
     bury(channel);
-    // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
+    // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a last
+    // request that does. A DC initiator is shared: others' requests on it must not suffer.
+    (void)push_out(channel);
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
             if (own && !own->failed() && verbs::to_error(own->qp.get()) == 0) own->fail();
@@ -218,9 +221,16 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     close_epochs(channel);
 }
 
-// Outside of everything else: the user may do anything in it.
+// Outside of everything else: the user may do anything in it. When everything has come back: users close their endpoints
+// now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is under way.
 void Interface::Impl::tell_failures() {
+    constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(failures, {})) {
+        if (!channel->epochs_empty() && services.now() - channel->failed_at < kPatience) {
+            failures.push_back(channel);
+            continue;
+        }
+        if (!channel->epochs_empty()) abandon(*channel);
         if (channel->error_told) continue;
         channel->error_told = true;
         events.peer_failed(*channel, channel->error);

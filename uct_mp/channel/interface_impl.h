@@ -167,6 +167,7 @@ struct Interface::Impl final : connect::Owner {
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
     void check(Channel& channel);
     void bury(Channel& channel);
+    void abandon(Channel& channel);
     unsigned restart_initiators();
     void watch_peers(Nanos now);
 

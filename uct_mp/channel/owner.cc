@@ -149,7 +149,9 @@ void Interface::Impl::established(Connection& connection) {
 void Interface::Impl::failed(Connection& connection, Status status, const char* why) {
     services.say(LogLevel::error, "cannot connect to peer %016llx: %s",
                  static_cast<unsigned long long>(connection.peer.uid), why);
-    tell({Mail::What::failed, &channel_of(connection), status});
+    // A silent peer is as good as one whose adapter is silent.
+    const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
+    tell({Mail::What::failed, &channel_of(connection), told});
 }
 
 void Interface::Impl::abandoned(Connection& connection) {

@@ -81,6 +81,17 @@ void Interface::Impl::bury(Channel& channel) {
     }
 }
 
+// A failed channel whose queue pairs do not flush: the adapter is dead. What they would still say is recognised as late.
+void Interface::Impl::abandon(Channel& channel) {
+    for (PathIndex path = 0; path < channel.path_count; ++path)
+        for (const auto& own : channel.subs[path].own)
+            while (own && own->records() != 0) {
+                const Posted posted = own->pop();
+                if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
+                settle(posted);
+            }
+}
+
 // DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
 unsigned Interface::Impl::restart_initiators() {
     unsigned n = 0;

@@ -53,12 +53,13 @@ unsigned fill(Domain& domain, Interface& a, uct_ep_h ep) {
     return sent;
 }
 
-void failed_once(Domain& domain, Interface& a, uct_ep_h ep, ucs_status_t status = UCS_ERR_ENDPOINT_TIMEOUT) {
+void failed_once(Domain& domain, Interface& a, uct_ep_h ep, ucs_status_t status = UCS_ERR_ENDPOINT_TIMEOUT,
+                 ucs_status_t other = UCS_OK) {
     BOOST_REQUIRE(domain.until([&] { return !a.errors.empty(); }));
     (void)domain.until([] { return false; }, 0.2);
     BOOST_TEST(a.errors.size() == 1u);
     BOOST_TEST(a.errors[0].first == ep);
-    BOOST_TEST(a.errors[0].second == status);
+    BOOST_TEST((a.errors[0].second == status || a.errors[0].second == other), "status " << a.errors[0].second);
     BOOST_TEST(uct_ep_am_short(ep, kCounted, 0, nullptr, 0) < 0);
 }
 
@@ -172,7 +173,7 @@ BOOST_DATA_TEST_CASE(killed_under_load, each_transport, transport) {
         other.kill();
         // What has all been done before the kill leaves nothing to notice.
         (void)uct_ep_am_short(ep, kCounted, 0, nullptr, 0);
-        failed_once(domain, a, ep);
+        failed_once(domain, a, ep, UCS_ERR_ENDPOINT_TIMEOUT, UCS_ERR_CONNECTION_RESET); // its memory may go first
         BOOST_TEST(domain.until([&] {
             for (const auto& done : open)
                 if (!done->fired) return false;
@@ -193,7 +194,7 @@ BOOST_DATA_TEST_CASE(killed_before_it_can_connect, each_transport, transport) {
     BOOST_TEST(uct_ep_am_short(ep, kCounted, 0, nullptr, 0) == UCS_ERR_NO_RESOURCE);
     Waiting waiting(ep);
     BOOST_REQUIRE(uct_ep_pending_add(ep, &waiting, 0) == UCS_OK);
-    failed_once(domain, a, ep, UCS_ERR_TIMED_OUT);
+    failed_once(domain, a, ep);
     purge(ep);
     BOOST_TEST(waiting.purged == 1u);
     uct_ep_destroy(ep);
