@@ -110,6 +110,8 @@ public:
         BOOST_REQUIRE(receive_all(fd_, &received, sizeof received));
         return received;
     }
+    void put(const void* data, std::size_t size) const { BOOST_REQUIRE(send_all(fd_, data, size)); }
+    void get(void* data, std::size_t size) const { BOOST_REQUIRE(receive_all(fd_, data, size)); }
     void signal(int number) const { BOOST_REQUIRE(::kill(pid_, number) == 0); }
     void kill() {
         ::kill(pid_, SIGKILL);
