@@ -44,10 +44,12 @@ struct Interface::Impl final : connect::Owner {
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
     connect::Connection* renew(connect::Connection& connection) override;
+    void answered(connect::Connection& connection, connect::Answer answer) override;
     struct Mail {
-        enum class What : std::uint8_t { established, abandoned, failed } what;
+        enum class What : std::uint8_t { established, abandoned, failed, answered } what;
         Channel* channel;
         Status status; // failed
+        connect::Answer answer = connect::Answer::alive; // answered
     };
     void tell(Mail mail);
     unsigned read_mail();             // progress only
@@ -164,6 +166,7 @@ struct Interface::Impl final : connect::Owner {
 
     // -- Peers that may be dead: peer.cc
     void judge_peer(Channel& channel, Status cause);
+    void hear_answer(Channel& channel, connect::Answer answer);
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
     void check(Channel& channel);
     void bury(Channel& channel);

@@ -132,6 +132,7 @@ unsigned Interface::Impl::read_mail() {
         switch (m.what) {
         case Mail::What::established: establish(channel); break;
         case Mail::What::failed: fail_channel(channel, m.status); break;
+        case Mail::What::answered: hear_answer(channel, m.answer); break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
             channel.asked = false;
@@ -156,6 +157,10 @@ void Interface::Impl::failed(Connection& connection, Status status, const char* 
 
 void Interface::Impl::abandoned(Connection& connection) {
     tell({Mail::What::abandoned, &channel_of(connection), Status::ok});
+}
+
+void Interface::Impl::answered(Connection& connection, connect::Answer answer) {
+    tell({Mail::What::answered, &channel_of(connection), Status::ok, answer});
 }
 
 // The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and begins

@@ -4,7 +4,8 @@
 // up after its repetitions (UCX_MP_RC_TIMEOUT, RETRY_COUNT). A stopped process, or one that computes, keeps its queue
 // pairs, and its adapter goes on acknowledging. So a request that changes nothing, a write of no bytes, tells them apart
 // without the peer's help. It is sent when somebody asks (check()), and by the watchdog when a peer owes us
-// acknowledgments of messages and nothing is under way that would tell.
+// acknowledgments of messages and nothing is under way that would tell. The watchdog also asks the peer's control plane
+// (connect/question.cc), which answers while the peer computes.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -41,6 +42,17 @@ void Interface::Impl::check(Channel& channel) {
     }
 }
 
+// Of the watchdog's question. A silent peer may be stopped, and its adapter is asked as well; but one that lives and has
+// ended its channel with us will never acknowledge anything, and over DC its adapter does not tell.
+void Interface::Impl::hear_answer(Channel& channel, connect::Answer answer) {
+    if (services.logs(LogLevel::debug))
+        services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
+                     answer == connect::Answer::alive  ? "alive"
+                     : answer == connect::Answer::lost ? "alive, but has ended its connection with us"
+                                                       : "silent");
+    if (answer == connect::Answer::lost) fail_channel(channel, Status::connection_reset);
+}
+
 // Called about every Config::check_interval.
 void Interface::Impl::watch_peers(Nanos now) {
     next_watch = now + config.check_interval;
@@ -48,7 +60,10 @@ void Interface::Impl::watch_peers(Nanos now) {
         Channel& channel = *channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
         const bool owes = channel.in_flight() != 0 || !channel.atomics.empty();
-        if (owes && channel.watching && channel.watched == channel.acked) check(channel);
+        if (owes && channel.watching && channel.watched == channel.acked) {
+            check(channel);
+            if (!channel.self && !(channel.gates & gate::failed)) control->ask(channel.connection, config.check_interval);
+        }
         channel.watching = owes;
         channel.watched = channel.acked;
     }

@@ -139,6 +139,7 @@ void ControlPlane::Impl::make_address() {
 ControlPlane::Impl::~Impl() {
     const std::lock_guard lock(services);
     for (Connection* c : under_way) cancel_timer(*c);
+    while (!asking.empty()) stop_asking(**asking.begin());
 }
 
 std::uint64_t ControlPlane::Impl::random() {
@@ -244,6 +245,12 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::refuse:
         on_refuse(m);
         break;
+    case wire::Kind::ping:
+        on_ping(way_back, m);
+        break;
+    case wire::Kind::pong:
+        on_pong(m);
+        break;
     }
 }
 
@@ -288,6 +295,7 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
         services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
                      connect::name(c.state), connect::name(to), why);
     cancel_timer(c);
+    if (c.question.number) stop_asking(c);
     c.state = to;
     if (connect::under_way(to))
         under_way.insert(&c);
@@ -347,6 +355,10 @@ void ControlPlane::start(Connection& connection) {
 void ControlPlane::forget(Connection& connection) {
     const std::lock_guard lock(impl_->services);
     if (connection.state != State::closed) impl_->set_state(connection, State::closed, "forgotten");
+}
+void ControlPlane::ask(Connection& connection, Nanos limit) {
+    const std::lock_guard lock(impl_->services);
+    impl_->ask(connection, limit);
 }
 unsigned ControlPlane::poll() {
     const std::lock_guard lock(impl_->services);

@@ -29,6 +29,7 @@
 // An interface that starts anew has another uid and is another peer. A peer with the same uid that asks anew although
 // we hold a connection with it has dropped its side: Owner::renew().
 // A connection to oneself is not made here: the owner loops back.
+// Beside the handshake: a question whether a peer lives (ping, pong).
 //
 // Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
 // still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. Owner's
@@ -58,6 +59,20 @@ enum class State : std::uint8_t {
     failed,      // refused or timed out: says so once, then stays
 };
 
+// What has come of a question whether a peer lives.
+enum class Answer : std::uint8_t {
+    alive,  // its process lives and holds the connection
+    lost,   // its process lives and holds no such connection (any more)
+    silent, // none: dead, stopped, or no path leads there
+};
+
+struct Question { // the control plane's own
+    std::uint32_t number = 0; // 0: none
+    unsigned sent = 0;
+    Nanos until = 0;
+    Services::Timer timer = 0;
+};
+
 // One side's half of a path (mp_dc: zeros).
 struct LocalEnd {
     std::uint32_t qp_number = 0;
@@ -84,6 +99,7 @@ struct Connection {
     Nanos started = 0;               // start() or the request
     Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
+    Question question;
 
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
@@ -118,6 +134,8 @@ public:
     // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.
     // start() if there is something to send.
     virtual void abandoned(Connection&) {}
+    // Of ask(). Once; not if the connection was forgotten meanwhile.
+    virtual void answered(Connection&, Answer) {}
     // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
     // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
@@ -166,6 +184,10 @@ public:
     // Forget it: cancels its timer, sends nothing, state is closed. Its ends are the owner's to drop. Its memory may go
     // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
+
+    // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit` ns at
+    // most; Owner::answered() tells. A question under way is not asked again.
+    void ask(Connection& connection, Nanos limit);
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();

@@ -138,6 +138,21 @@ bool read_refuse(Reader& in, Message& out) {
     return true;
 }
 
+bool read_ping(Reader& in, Message& out) {
+    wire::Ping b;
+    if (!in.take(b)) return false;
+    out.incarnation = b.incarnation;
+    return true;
+}
+
+bool read_pong(Reader& in, Message& out) {
+    wire::Pong b;
+    if (!in.take(b) || b.holds > 1 || !all_zero(b.reserved)) return false;
+    out.incarnation = b.incarnation;
+    out.holds = b.holds;
+    return true;
+}
+
 } // namespace
 
 Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails, Message& out,
@@ -183,6 +198,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
         break;
     case Kind::refuse:
         good = read_refuse(in, out);
+        break;
+    case Kind::ping:
+        good = read_ping(in, out);
+        break;
+    case Kind::pong:
+        good = read_pong(in, out);
         break;
     }
     return good && in.left() == 0 ? Parse::ok : Parse::malformed;
@@ -243,6 +264,12 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     case Kind::refuse:
         out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}});
         break;
+    case Kind::ping:
+        out.put(wire::Ping{m.incarnation});
+        break;
+    case Kind::pong:
+        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {}});
+        break;
     }
     assert(out.size() <= wire::kMaxMessage);
     store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
@@ -261,6 +288,10 @@ const char* name(wire::Kind kind) {
         return "ready";
     case Kind::refuse:
         return "refuse";
+    case Kind::ping:
+        return "ping";
+    case Kind::pong:
+        return "pong";
     }
     return "?";
 }

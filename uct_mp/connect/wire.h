@@ -18,8 +18,8 @@
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
-// Kinds from 16 on are free for what shares these queue pairs later: path queries, pings and their answers, teardown on
-// demand, single paths made anew (they belong to an established connection: destination + incarnation + path index).
+// Kinds from 16 on belong to an established connection (destination + incarnation); free for what shares these queue
+// pairs later: path queries, teardown on demand, single paths made anew.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,8 @@ enum class Kind : std::uint8_t {
     confirm = 3, // client: Confirm, paths x End
     ready = 4,   // server: Ready
     refuse = 5,  // either: Refuse
+    ping = 16,   // either: Ping. `transaction` numbers the sender's questions
+    pong = 17,   // Pong, to the ping's sender, with its `transaction`
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -135,6 +137,18 @@ struct __attribute__((packed)) Refuse {
     std::uint8_t reserved[2]; // 0
 };
 static_assert(sizeof(Refuse) == 4);
+
+struct __attribute__((packed)) Ping {
+    std::uint32_t incarnation;
+};
+static_assert(sizeof(Ping) == 4);
+
+struct __attribute__((packed)) Pong {
+    std::uint32_t incarnation; // of the ping
+    std::uint8_t holds;        // 1: the sender has this connection in this incarnation; 0: it has not
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Pong) == 8);
 
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails) {
     return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail);

@@ -264,6 +264,28 @@ BOOST_DATA_TEST_CASE(cancelling_does_not_wait_for_the_peer, each_transport, tran
     uct_ep_destroy(ep);
 }
 
+// Its queue pairs tell over RC; over DC nothing but the watchdog's question does.
+BOOST_DATA_TEST_CASE(a_peer_that_has_ended_its_channel_is_noticed, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport, kImpatient), b(domain, transport, kImpatient);
+    const auto ignore = [](void*, void*, std::size_t, unsigned) { return UCS_OK; };
+    uct_iface_set_am_handler(a.iface, kCounted, ignore, nullptr, 0);
+    uct_iface_set_am_handler(b.iface, kCounted, ignore, nullptr, 0);
+    const uct_ep_h there = a.connect(b), back = b.connect(a);
+    BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(there, kCounted, 0, nullptr, 0) == UCS_OK; }));
+    BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(back, kCounted, 0, nullptr, 0) == UCS_OK; }));
+    a.flush(there);
+    b.flush(back);
+    (void)domain.until([] { return false; }, 0.1);
+    BOOST_TEST(uct_ep_invalidate(there, 0) == UCS_OK);
+    failed_once(domain, a, there, UCS_ERR_CONNECTION_RESET);
+    BOOST_REQUIRE(b.errors.empty());
+    BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(back, kCounted, 0, nullptr, 0) == UCS_OK; }));
+    failed_once(domain, b, back, UCS_ERR_CONNECTION_RESET, UCS_ERR_ENDPOINT_TIMEOUT);
+    uct_ep_destroy(there);
+    uct_ep_destroy(back);
+}
+
 BOOST_DATA_TEST_CASE(a_given_up_peer_gets_a_new_channel, each_transport, transport) {
     Domain domain;
     Interface a(domain, transport, kImpatient), b(domain, transport, kImpatient);
