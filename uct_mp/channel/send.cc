@@ -11,12 +11,15 @@ namespace ucx_mp::channel {
 
 Status Interface::Impl::blocked(Channel& channel) {
     if (channel.gates & gate::failed) return channel.error;
-    if ((channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed) {
+    if ((channel.gates & gate::not_ready) && !channel.asked) {
+        channel.asked = true;
+        const std::lock_guard lock(services);
+        attention.store(true, std::memory_order_relaxed);
         if (channel.self) {
             connect_self(channel);
             if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
             if (channel.gates & gate::failed) return channel.error;
-        } else {
+        } else if (channel.connection.state == connect::State::closed) {
             control->start(channel.connection);
         }
     }
