@@ -32,7 +32,7 @@ struct Adapter {
     verbs::CompletionQueue cq;
     verbs::SharedReceiveQueue srq;
     verbs::ClockFit clock;
-    std::uint32_t send_credits = 0;
+    std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
 
     // Found while going to sleep, handled by the next poll.
     static constexpr unsigned kPeek = 16;
@@ -62,7 +62,7 @@ private:
 };
 
 inline bool SendQueue::room(unsigned n) const {
-    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= static_cast<std::int32_t>(n);
 }
 
 } // namespace ucx_mp::channel

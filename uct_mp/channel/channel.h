@@ -25,6 +25,7 @@
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
 #include "uct_mp/connect/control_plane.h"
+#include "uct_mp/recover/recovery.h"
 #include "uct_mp/schedule/scheduler.h"
 
 namespace ucx_mp::channel {
@@ -44,6 +45,7 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
+    std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
 };
@@ -54,6 +56,7 @@ inline constexpr std::uint32_t not_ready = 1; // not connected
 inline constexpr std::uint32_t held = 2;      // the face has older operations queued
 inline constexpr std::uint32_t fence = 4;     // a fence has something to do
 inline constexpr std::uint32_t failed = 8;    // the peer is gone
+inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
 } // namespace gate
 
 class Channel {
@@ -130,6 +133,7 @@ public:
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
+    std::unique_ptr<recover::Recovery> recovery; // made when a path fails for the first time
     // -- Made by the handshake, on either side of Services::lock() and under it; establish() takes them over
     struct Prepared {
         std::unique_ptr<Subchannel[]> subs;

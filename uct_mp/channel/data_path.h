@@ -23,7 +23,8 @@ namespace ucx_mp::channel {
 [[gnu::always_inline]] inline Posted& SendQueue::pop() {
     Posted& posted = at(tail++);
     slots_ += static_cast<std::int32_t>(posted.requests);
-    adapter->send_credits += posted.requests;
+    next_psn_ += posted.requests + posted.extra;
+    adapter->send_credits += static_cast<std::int32_t>(posted.requests);
     return posted;
 }
 
@@ -46,6 +47,9 @@ template <Fits fits, Shared shared>
         record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
         joined = open_ = &at(head - 1);
         wr_.wr_id = id_of(head - 1);
+    }
+    if constexpr (fits == Fits::maybe) { // else it is one packet
+        if (bytes > 1u << mtu_shift_) joined->extra += (bytes - 1) >> mtu_shift_;
     }
     unsigned flags = IBV_SEND_SOLICITED;
     if (signaled) {

@@ -46,15 +46,19 @@ struct Interface::Impl final : connect::Owner {
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
     struct Mail {
-        enum class What : std::uint8_t { established, abandoned, failed, answered } what;
+        enum class What : std::uint8_t { established, abandoned, failed, answered, path_news } what;
         Channel* channel;
         Status status; // failed
         connect::Answer answer = connect::Answer::alive; // answered
+        connect::PathKind kind = connect::PathKind::down; // path_news
+        connect::PathNews news{};
     };
     void tell(Mail mail);
     unsigned read_mail();             // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend();                // progress: what is rare
+    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
+                                              const connect::LocalEnd& end) const;
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -105,7 +109,11 @@ struct Interface::Impl final : connect::Owner {
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
-    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue);
+    // `marked`: the path that a marker is about, if not the one that carries it.
+    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
+                      PathIndex marked = kNoPath);
+    static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // entries
+    static std::uint32_t fence_of(Buffer& buffer); // its number, 0: not a fenced message
     bool send_ack(Channel& channel, Kind kind);
     void send_due_acks();
     void owe_ack(Channel& channel, bool now);
@@ -161,6 +169,7 @@ struct Interface::Impl final : connect::Owner {
     void tally(const Posted& posted); // statistics
     void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
+    void restart(SendQueue& queue);
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
 
@@ -171,8 +180,52 @@ struct Interface::Impl final : connect::Owner {
     void check(Channel& channel);
     void bury(Channel& channel);
     void abandon(Channel& channel);
-    unsigned restart_initiators();
     void watch_peers(Nanos now);
+    // -- Recovery: uct_mp/recover. fail.cc
+    recover::Recovery& recovery_of(Channel& channel);
+    [[nodiscard]] bool recoverable(const Channel& channel) const;
+    void set_phase(recover::PathRecovery& r, recover::Phase phase);
+    void list_recovering(Channel& channel);
+    // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
+    void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
+    void drain(SendQueue& queue, Channel& channel, PathIndex path);
+    void drop_posted(SendQueue& queue);
+    void lose(SendQueue& queue, const Posted& posted);
+    void mark_messages(Channel& channel, PathIndex path);
+    void drained(Channel& channel, PathIndex path);
+    void rail_failed(unsigned rail, const char* cause, bool device_gone);
+    void rail_active(unsigned rail);
+    void read_events();
+    void abandon_recovery(Channel& channel, Status status);
+    // exchange.cc
+    void hear_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
+    void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
+    void set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex));
+    void ask(Channel& channel, PathIndex path);
+    void on_path_down(Channel& channel, const connect::PathNews& news);
+    void answer_questions();
+    void schedule_open(Channel& channel, PathIndex path);
+    verbs::QueuePair make_half(Channel& channel, PathIndex path);
+    bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
+                      const connect::LocalEnd& theirs);
+    void try_open(Channel& channel, PathIndex path);
+    void on_path_open(Channel& channel, const connect::PathNews& news);
+    void on_path_opened(Channel& channel, const connect::PathNews& news);
+    void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
+    void path_is_up(Channel& channel, PathIndex path);
+    void resume(Channel& channel);
+    // replay.cc
+    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
+    void finish_replayed(Channel& channel, Work& work);
+    void settled(Channel& channel, PathIndex path);
+    bool send_again(Channel& channel, Buffer& buffer);
+    void resend(Channel& channel);
+    void heal(Channel& channel);
+    bool send_markers(Channel& channel);
+    void release_holds(Channel& channel);
+    void pull_sole(Channel& channel);
+    bool recover(Channel& channel);
+    unsigned recover(); // number of things that happened
 
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -226,13 +279,24 @@ struct Interface::Impl final : connect::Owner {
     std::vector<std::unique_ptr<Subchannel[]>> graves;
 
     std::atomic<bool> attention{false}; // attend() now: mail, or a handshake under way
-    std::vector<SendQueue*> to_restart; // DC initiators in error
     Nanos next_watch = 0;
     std::vector<Channel*> acks_due;
     std::vector<Channel*> pushes_due;
     std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
     std::vector<Channel*> failures;
+    std::vector<Channel*> recovering; // have something to do in every progress
+    verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    unsigned recovery_steps = 0;      // things that happened
+    int paths_away = 0;               // that are not up: the control plane is asked all the time
+    struct Question {                 // mp_dc: a peer wants to know what has come
+        Channel* channel;
+        std::uint32_t id;
+        PathIndex path;
+        std::uint32_t life;
+    };
+    std::vector<Question> questions;
+    unsigned question_attempts = 0;
     struct PendingReply {
         Channel* channel;
         AtomicReply reply;

@@ -15,12 +15,22 @@
 
 namespace ucx_mp::channel {
 
-// The peer's verdict: the one place that decides what becomes of a peer when a queue pair has given it up. `cause`:
-// endpoint_timeout (no acknowledgment), connection_reset (it has refused), canceled (flushed behind another's failure).
-// As yet a failed path takes its channel with it. Recovery asks here only when no path is left, and then a peer whose
-// process answers over the control plane is alive, one that is silent while another process at the same port answers is
-// dead, and all else is a partition, to be waited out.
-void Interface::Impl::judge_peer(Channel& channel, Status cause) { fail_channel(channel, cause); }
+namespace {
+// Some port of the one's peer is a port of the other's: their processes are on one node.
+bool share_a_port(const Channel& a, const Channel& b) {
+    for (const path::RemoteRail& x : a.connection.remote_rails)
+        for (const path::RemoteRail& y : b.connection.remote_rails)
+            if (x.lid && x.lid == y.lid && x.subnet_prefix == y.subnet_prefix) return true;
+    return false;
+}
+bool usable(const Channel& channel) { return channel.scheduler && channel.scheduler->paths().usable() != 0; }
+} // namespace
+
+// The peer's verdict begins here: a path has failed (`cause`: how), and its peer's process is asked over the control plane
+// whether it lives. hear_answer() decides.
+void Interface::Impl::judge_peer(Channel& channel, Status) {
+    if (!channel.self) control->ask(channel.connection, config.check_interval);
+}
 
 // A request that tells whether the queue pair at the other end exists. False: no room for it.
 bool Interface::Impl::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
@@ -42,15 +52,40 @@ void Interface::Impl::check(Channel& channel) {
     }
 }
 
-// Of the watchdog's question. A silent peer may be stopped, and its adapter is asked as well; but one that lives and has
-// ended its channel with us will never acknowledge anything, and over DC its adapter does not tell.
+// What the answer says:
+// - lost: it lives and has ended its channel with us. It will never acknowledge anything (over DC its adapter does not
+//   tell): failed.
+// - alive: paths are to blame, and recovery brings them back.
+// - silent, with paths left: their queue pairs are asked, idle ones would never tell.
+// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and its
+//   queue pairs are gone: dead. Else it is a partition, which ends after UCX_MP_PARTITION_TIMEOUT.
+// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it is
+// stopped: then it is taken for dead.)
 void Interface::Impl::hear_answer(Channel& channel, connect::Answer answer) {
     if (services.logs(LogLevel::debug))
         services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
                      answer == connect::Answer::alive  ? "alive"
                      : answer == connect::Answer::lost ? "alive, but has ended its connection with us"
                                                        : "silent");
+    if (answer == connect::Answer::silent) {
+        if (channel.gates & gate::failed) return;
+        if (usable(channel)) return check(channel);
+        for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+            Channel& other = *channels[slot];
+            if (&other != &channel && !other.self && !(other.gates & (gate::not_ready | gate::failed)) &&
+                share_a_port(channel, other))
+                control->ask(other.connection, config.check_interval);
+        }
+        return;
+    }
     if (answer == connect::Answer::lost) fail_channel(channel, Status::connection_reset);
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        Channel& other = *channels[slot];
+        if (&other == &channel || other.self || (other.gates & (gate::not_ready | gate::failed)) || usable(other)) continue;
+        // With a question under way its own answer is still to come.
+        if (other.connection.question.number == 0 && share_a_port(channel, other))
+            fail_channel(other, Status::endpoint_timeout);
+    }
 }
 
 // Called about every Config::check_interval.
@@ -59,6 +94,7 @@ void Interface::Impl::watch_peers(Nanos now) {
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
+        if (!usable(channel)) judge_peer(channel, Status::endpoint_timeout); // again, until the partition ends
         const bool owes = channel.in_flight() != 0 || !channel.atomics.empty();
         if (owes && channel.watching && channel.watched == channel.acked) {
             check(channel);
@@ -105,27 +141,6 @@ void Interface::Impl::abandon(Channel& channel) {
                 if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
                 settle(posted);
             }
-}
-
-// DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
-unsigned Interface::Impl::restart_initiators() {
-    unsigned n = 0;
-    for (SendQueue* queue : std::exchange(to_restart, {})) {
-        if (!queue->failed() || queue->records() != 0) continue; // the last of its requests will list it again
-        for (const verbs::Rail& rail : devices.rails())
-            for (const auto& initiator : dc_rails[rail.index].initiators) {
-                if (initiator.get() != queue) continue;
-                const int error = verbs::restart_dci(queue->qp.get(), devices.device_of(rail), rail, config.reliability);
-                if (error == 0) {
-                    queue->revive();
-                    ++n;
-                } else {
-                    services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue->qp->qp_num,
-                                 rail.name.c_str(), std::strerror(error));
-                }
-            }
-    }
-    return n;
 }
 
 void Interface::check(Channel& channel) {

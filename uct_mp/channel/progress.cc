@@ -9,7 +9,12 @@ unsigned Interface::progress() {
     unsigned n = 0;
     for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed)) [[unlikely]] n += m.attend();
+    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || m.paths_away) [[unlikely]]
+        n += m.attend();
+    // What has come is known only when the completion queues have been seen empty.
+    if (!(m.recovering.empty() && m.questions.empty()) && n < m.config.poll_batch) [[unlikely]] {
+        n += m.recover();
+    }
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
     if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
@@ -23,18 +28,18 @@ unsigned Interface::progress() {
 
 unsigned Interface::Impl::attend() {
     unsigned n = 0;
+    if (until_control == 0) {
+        until_control = config.control_interval;
+        if (++tick % config.event_interval == 0) read_events();
+        if (tick % 1024 == 0) calibrate();
+        if (tick % 32 == 0)
+            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
+    }
     if (services.try_lock()) { // else the other side is at it
         n += control->poll();
         attention.store(control->busy() || !mail.empty(), std::memory_order_relaxed);
         services.unlock();
         n += read_mail();
-    }
-    if (!to_restart.empty()) n += restart_initiators();
-    if (until_control == 0) {
-        until_control = config.control_interval;
-        if (++tick % 1024 == 0) calibrate();
-        if (tick % 32 == 0)
-            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
     }
     return n;
 }
@@ -69,6 +74,11 @@ void Interface::statistics(Statistics& out) const {
         to.duplicates = channel->duplicates;
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
+        if (const auto& r = channel->recovery)
+            to.recovery = {r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
+                           r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
+        to.acked = channel->acked;
+        to.gates = channel->gates;
         for (unsigned i = 0; i < channel->path_count; ++i) {
             const Subchannel& sub = channel->subs[i];
             for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
@@ -92,6 +102,13 @@ void Interface::statistics(Statistics& out) const {
             path.written = sub.bytes[0];
             path.read = sub.bytes[1];
             path.requests = sub.requests;
+            path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
+            if (channel->recovery) {
+                path.failures = channel->recovery->paths[i].failures;
+                path.returns = channel->recovery->paths[i].returns;
+                path.recovery = recover::name(channel->recovery->paths[i].phase);
+                path.life = channel->recovery->paths[i].life;
+            }
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }

@@ -9,7 +9,7 @@ namespace ucx_mp::channel {
 SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Config& config, unsigned inline_limit,
                      bool is_dc)
     : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), slots_(static_cast<std::int32_t>(config.send_depth)),
-      depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth) - 1), ring_(new Posted[mask_ + 1]) {
+      depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth + 1) - 1), ring_(new Posted[mask_ + 1]) {
     set_signal_interval(config.signal_interval);
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;

@@ -34,6 +34,8 @@ struct Posted {
     bool timed;           // t_post (of the last one) is set
     Nanos t_post;
     std::uint32_t requests = 1;
+    std::uint32_t extra = 0; // packets, beyond one per request
+    std::uint32_t fence = 0; // its number, if this is a marker or a fenced message
 };
 inline constexpr std::uint8_t kNoEpoch = 0xff;
 
@@ -112,6 +114,24 @@ public:
     // Messages to come make a new record.
     void close() { open_ = nullptr; }
 
+    // mp_rc: packet numbers, for finding out what the other side has executed.
+    void begin_packets(std::uint32_t psn, ibv_mtu mtu) {
+        next_psn_ = psn;
+        mtu_shift_ = 7 + static_cast<unsigned>(mtu);
+    }
+    [[nodiscard]] std::uint32_t psn() const { return next_psn_; } // behind everything reaped (not masked)
+    [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const {
+        return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
+    }
+    // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
+    void replace(verbs::QueuePair fresh) { qp = std::move(fresh); }
+    void revive() {
+        if (failed()) slots_ += kFailed;
+        draining = false;
+        quiet_left_ = signal_interval_;
+        open_ = nullptr;
+    }
+
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
     Adapter* const adapter;
     const std::uint32_t inline_bytes;
@@ -121,12 +141,7 @@ public:
     void fail() {
         if (!failed()) slots_ -= kFailed;
     }
-    // The queue pair has been restarted, with nothing recorded.
-    void revive() {
-        if (failed()) slots_ += kFailed;
-        open_ = nullptr;
-        quiet_left_ = signal_interval_;
-    }
+    bool draining = false; // the last request of this life has been posted (recover/)
     verbs::QueuePair qp;
 
 private:
@@ -145,6 +160,8 @@ private:
     Posted* open_ = nullptr; // the last record, if messages may join it
     static constexpr std::int32_t kFailed = 1 << 24;
     std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
+    std::uint32_t next_psn_ = 0;
+    unsigned mtu_shift_ = 12;
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
     // Messages in one piece; the rest of them is the same for all.

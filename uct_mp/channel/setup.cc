@@ -46,12 +46,13 @@ Status Interface::Impl::open(std::string& error) {
         if (ucx_mp::failed(status)) return status;
     }
     calibrate();
+    for (const verbs::Rail& rail : devices.rails()) seen_events[rail.index] = devices.device_of(rail).events->seen(rail.port);
     // What a queue pair grants is known only from one that has been made.
     for (const verbs::Rail& rail : devices.rails()) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
         verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
-                                                  {config.send_depth, limits.max_iov + 2, config.inline_bytes},
+                                                  {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
                                                   &granted);
         if (!probe) {
             error = "cannot create a queue pair with " + std::to_string(config.send_depth) + " send requests on " +
@@ -97,7 +98,7 @@ Status Interface::Impl::open_dc(std::string& error) {
         for (unsigned i = 0; i < config.dci_count; ++i) {
             std::uint32_t granted = 0;
             verbs::QueuePair qp = verbs::create_dci(*adapter.device, rail, adapter.cq.get(),
-                                                    {config.send_depth, limits.max_iov + 2, config.inline_bytes},
+                                                    {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
                                                     config.reliability, &granted);
             if (!qp) {
                 error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) +
@@ -114,7 +115,15 @@ Status Interface::Impl::open_dc(std::string& error) {
 
 Interface::Impl::~Impl() {
     const std::lock_guard lock(services);
-    for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        Channel* const channel = channels[slot];
+        if (control) control->forget(channel->connection);
+        if (!channel->recovery) continue;
+        if (channel->recovery->partition) services.cancel(channel->recovery->partition);
+        if (channel->recovery->nudge) services.cancel(channel->recovery->nudge);
+        for (const recover::PathRecovery& path : channel->recovery->paths)
+            if (path.timer) services.cancel(path.timer);
+    }
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
     if (event_fd >= 0) close(event_fd);
 }
@@ -219,7 +228,10 @@ int Interface::event_fd() {
         epoll_event event{EPOLLIN, {}};
         return epoll_ctl(m.event_fd, EPOLL_CTL_ADD, fd, &event);
     };
-    for (unsigned i = 0; i < m.adapter_count; ++i) add(m.adapters[i].channel->fd);
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        add(m.adapters[i].channel->fd);
+        add(m.adapters[i].device->context->async_fd);
+    }
     if (!m.config.background)
         for (const int fd : m.control->event_fds()) add(fd);
     return m.event_fd;
@@ -238,7 +250,9 @@ unsigned Interface::serve() {
 
 Status Interface::arm() {
     Impl& m = *impl_;
-    if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
+    if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
+        !m.recovering.empty() || !m.questions.empty())
+        return Status::busy;
     {
         const std::lock_guard lock(m.services);
         if (!m.mail.empty()) return Status::busy;

@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "uct_mp/connect/address.h"
+#include "uct_mp/connect/datagrams.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
 #include "uct_mp/path/path.h"
@@ -100,6 +101,7 @@ struct Connection {
     Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     Question question;
+    Target news_way_back{}; // of the latest news of a path
 
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
@@ -108,6 +110,18 @@ struct Connection {
         seen = old.seen;
     }
 };
+
+// What one side tells the other about a path of an established connection; wire.h, PathNews.
+struct PathNews {
+    std::uint8_t path = 0;
+    bool answer = false;
+    std::uint32_t life = 0;
+    std::uint32_t psn = 0xffffffff; // wire::kUnknownPsn
+    std::uint32_t marker = 0;
+    std::uint32_t delivered = 0;
+    LocalEnd end;
+};
+enum class PathKind : std::uint8_t { down, open, opened };
 
 // What the owner of connections (the interface) does for the handshake.
 class Owner {
@@ -140,6 +154,8 @@ public:
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
     // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
     virtual Connection* renew(Connection&) { return nullptr; }
+    // News of a path (its index is one of the connection's, incarnation and peer are right).
+    virtual void path_news(Connection&, PathKind, const PathNews&) {}
 };
 
 struct ControlConfig {
@@ -188,6 +204,14 @@ public:
     // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit` ns at
     // most; Owner::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
+
+    // News of a path, for an established connection. Unreliable: the caller repeats.
+    // By any route; `attempt` counts, so that repetitions take others. Or over that very path and no other.
+    void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
+    void tell_over_path(const Connection& connection, PathKind kind, const PathNews& news);
+    // After Owner::path_news(): back by the way the latest news of this connection has come.
+    void answer(const Connection& connection, PathKind kind, const PathNews& news);
+    [[nodiscard]] std::uint32_t random_psn();
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();

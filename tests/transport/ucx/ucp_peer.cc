@@ -31,6 +31,7 @@ public:
                                                  {"RNDV_SCHEME", setting.scheme},
                                                  {"RNDV_THRESH", "32k"},
                                                  {"KEEPALIVE_INTERVAL", "500ms"},
+                                                 {"MP_PARTITION_TIMEOUT", "1s"},
                                                  {"MP_RC_TIMEOUT", "17ms"},
                                                  {"MP_DC_TIMEOUT", "17ms"},
                                                  {"MP_RC_RETRY_COUNT", "3"},
