@@ -46,8 +46,10 @@ bool Interface::Impl::write_nothing(Channel& channel, PathIndex path, SendQueue&
 void Interface::Impl::check(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count && !(channel.gates & gate::failed); ++path) {
         SendQueue* const queue = queue_for(channel, path, Direction::write);
-        // What is under way, with or without a completion, fails as well as this would.
-        const bool asked = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
+        // executed long ago.)
+        const bool open = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        const bool asked = open && queue->all_signaled();
         if (queue && !asked) (void)write_nothing(channel, path, *queue);
     }
 }
