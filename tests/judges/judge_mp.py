@@ -302,7 +302,8 @@ def ucp_hello_killed(transport, how):
     noticed over stock rc_verbs on this adapter.)"""
     def run(session):
         argv = [example(session, "ucp_hello_world"), "-e", how]
-        env = preloaded(transport, UCX_KEEPALIVE_INTERVAL="1s")
+        # Nobody else is on the dead one's node, so it looks like a partition.
+        env = preloaded(transport, UCX_KEEPALIVE_INTERVAL="1s", UCX_MP_PARTITION_TIMEOUT="1s")
         port = free_port()
         server = session.start([*argv, "-p", str(port)], session.places[0], env)
         end = time.monotonic() + 10

@@ -194,6 +194,7 @@ struct Interface::Impl final : connect::Owner {
     void read_events();
     void abandon_recovery(Channel& channel, Status status);
     // exchange.cc
+    void hear_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
     void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
     void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
     void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);

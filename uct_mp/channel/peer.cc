@@ -83,14 +83,23 @@ bool Interface::Impl::write_nothing(Channel& channel, PathIndex path, SendQueue&
 void Interface::Impl::check(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count && !(channel.gates & gate::failed); ++path) {
         SendQueue* const queue = queue_for(channel, path, Direction::write);
-        // What is under way, with or without a completion, fails as well as this would.
-        const bool asked = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
+        // executed long ago.)
+        const bool open = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        const bool asked = open && queue->all_signaled();
         if (queue && !asked) (void)write_nothing(channel, path, *queue);
     }
 }
 
-// Of the watchdog's question. A silent peer may be stopped, and its adapter is asked as well; but one that lives and has
-// ended its channel with us will never acknowledge anything, and over DC its adapter does not tell.
+// What the answer says:
+// - lost: it lives and has ended its channel with us. It will never acknowledge anything (over DC its adapter does not
+//   tell): failed.
+// - alive: paths are to blame, and recovery brings them back.
+// - silent, with paths left: their queue pairs are asked, idle ones would never tell.
+// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and its
+//   queue pairs are gone: dead. Else it is a partition, which ends after UCX_MP_PARTITION_TIMEOUT.
+// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it is
+// stopped: then it is taken for dead.)
 void Interface::Impl::hear_answer(Channel& channel, connect::Answer answer) {
     if (services.logs(LogLevel::debug))
         services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
@@ -113,6 +122,7 @@ void Interface::Impl::watch_peers(Nanos now) {
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
+        if (!usable(channel)) judge_peer(channel, Status::endpoint_timeout); // again, until the partition ends
         const bool owes = channel.in_flight() != 0 || !channel.atomics.empty();
         if (owes && channel.watching && channel.watched == channel.acked) {
             check(channel);
