@@ -194,7 +194,6 @@ struct Interface::Impl final : connect::Owner {
     void read_events();
     void abandon_recovery(Channel& channel, Status status);
     // exchange.cc
-    void hear_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
     void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
     void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
     void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);
@@ -228,6 +227,7 @@ struct Interface::Impl final : connect::Owner {
     void recover();
 
     // -- Peers that may be dead: peer.cc
+    void judge_peer(Channel& channel);
     void no_path_left(Channel& channel);
     void still_no_path(Channel& channel);
     [[nodiscard]] bool has_witness(const Channel& channel) const;

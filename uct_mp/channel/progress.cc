@@ -47,13 +47,6 @@ unsigned Interface::progress() {
 
 unsigned Interface::Impl::attend() {
     unsigned n = 0;
-    if (until_control == 0) {
-        until_control = config.control_interval;
-        if (++tick % config.event_interval == 0) read_events();
-        if (tick % 1024 == 0) calibrate();
-        if (tick % 32 == 0)
-            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
-    }
     if (services.try_lock()) { // else the other side is at it
         n += control->poll();
         attention.store(control->busy() || !mail.empty(), std::memory_order_relaxed);

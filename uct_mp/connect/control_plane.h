@@ -44,7 +44,6 @@
 #include <vector>
 
 #include "uct_mp/connect/address.h"
-#include "uct_mp/connect/datagrams.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
 #include "uct_mp/path/path.h"
@@ -101,7 +100,6 @@ struct Connection {
     Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     Question question;
-    Target news_way_back{}; // of the latest news of a path
 
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {

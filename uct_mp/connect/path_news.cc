@@ -1,6 +1,5 @@
 // News of single paths: carried here, understood by uct_mp/recover.
 #include <algorithm>
-#include <mutex>
 
 #include "uct_mp/connect/control_plane_impl.h"
 
@@ -40,13 +39,11 @@ Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const Pa
 }
 
 void ControlPlane::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
-    const std::lock_guard lock(impl_->services);
     if (const auto to = impl_->route(connection, attempt)) impl_->send(*to, impl_->news_to(connection, kind, news));
     else ++impl_->counters.unsent;
 }
 
 void ControlPlane::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
-    const std::lock_guard lock(impl_->services);
     const path::PathSpec& spec = connection.paths[news.path];
     const bool server = connection.server;
     const unsigned rail = server ? spec.server_rail : spec.client_rail;
