@@ -129,6 +129,9 @@ struct Interface::Impl final : connect::Owner {
     Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
                      const verbs::RemoteKeys& rkeys, Completion* completion);
     Status rdma_by_plan(Channel& channel, Work& work);
+    PathIndex lane_of_puts(Channel& channel); // kNoPath: no room
+    void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
+                    const verbs::RemoteKeys& rkeys, PathIndex path);
     Status nothing_to_do(Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
                     SendQueue& queue);
