@@ -27,15 +27,18 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::io_error;
     }
     const unsigned receives = std::min(config.receive_depth, from.max_srq_wr);
-    if (from.max_cqe <= receives + 64) {
+    // A queue pair that is given up posts one request more than its share.
+    constexpr unsigned kDrains = 64;
+    if (from.max_cqe <= receives + kDrains + 64) {
         error = failure(from, "the completion queue is too small for RX_QUEUE_LEN");
         return Status::invalid_param;
     }
-    send_credits = std::min(config.completion_depth, from.max_cqe - receives);
+    send_credits = static_cast<std::int32_t>(std::min(config.completion_depth, from.max_cqe - receives - kDrains));
     scarce_credits = send_credits / 2;
+    const unsigned entries = receives + static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
         ibv_cq_init_attr_ex attr{};
-        attr.cqe = receives + send_credits;
+        attr.cqe = entries;
         attr.channel = channel.get();
         attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
         // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
@@ -51,7 +54,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
             extended = timestamps = true;
         }
     }
-    if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(receives + send_credits), nullptr, channel.get(), 0));
+    if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
     if (!cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;

@@ -32,8 +32,8 @@ struct alignas(64) Adapter {
     bool extended = false;   // an extended queue: its completions bring timestamps
     bool timestamps = false; // and they can be told in host time
     std::uint8_t index = 0;  // in DeviceSet
-    std::uint32_t send_credits = 0;
-    std::uint32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
+    std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
+    std::int32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
     std::uint32_t free_count = 0;
     ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
 
@@ -71,7 +71,7 @@ private:
 inline bool SendQueue::signal_due() const { return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits; }
 
 inline bool SendQueue::room(unsigned n) const {
-    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= static_cast<std::int32_t>(n);
 }
 
 } // namespace ucx_mp::channel

@@ -25,6 +25,7 @@
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
 #include "uct_mp/connect/control_plane.h"
+#include "uct_mp/recover/recovery.h"
 #include "uct_mp/schedule/scheduler.h"
 
 namespace ucx_mp::channel {
@@ -44,6 +45,7 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
+    std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
 };
@@ -54,6 +56,7 @@ inline constexpr std::uint32_t not_ready = 1; // not connected
 inline constexpr std::uint32_t held = 2;      // the face has older operations queued
 inline constexpr std::uint32_t fence = 4;     // a fence has something to do
 inline constexpr std::uint32_t failed = 8;    // the peer is gone
+inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
 } // namespace gate
 
 class alignas(64) Channel {
@@ -133,13 +136,28 @@ public:
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
+    std::unique_ptr<recover::Recovery> recovery; // made when a path fails for the first time
+
+    // -- Made by the handshake, on either side of Services::lock() and under it; establish() takes them over
+    struct Prepared {
+        std::unique_ptr<Subchannel[]> subs;
+        std::uint8_t count = 0;
+        bool taken = false; // for good
+    } prepared;
+    bool buried = false; // failed: a new channel takes its place. Under the lock, too
+
     // -- Who
-    connect::Connection connection;
+    connect::Connection connection; // under the lock, while it is not established
+    std::uint64_t uid = 0;          // of the peer
+    std::uint32_t watched = 0;      // `acked` when the watchdog looked last; watching: something was not acknowledged
+    bool watching = false;
     unsigned references = 0;
     bool self = false;       // our own interface
+    bool asked = false;      // for a connection; a peer that gives up its own request takes that back
     bool waiting = false;    // in the interface's list of those who want room
     bool error_told = false;
     Status error = Status::ok;
+    Nanos failed_at = 0;
     void* user = nullptr; // the face's
 
     // -- Statistics

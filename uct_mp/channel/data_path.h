@@ -23,7 +23,8 @@ namespace ucx_mp::channel {
 [[gnu::always_inline]] inline Posted& SendQueue::pop() {
     Posted& posted = at(tail++);
     slots_ += static_cast<std::int32_t>(posted.requests);
-    adapter->send_credits += posted.requests;
+    next_psn_ += posted.requests + posted.extra;
+    adapter->send_credits += static_cast<std::int32_t>(posted.requests);
     return posted;
 }
 
@@ -35,6 +36,9 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
     --slots_;
     --adapter->send_credits;
     --quiet_left_;
+    if constexpr (fits == Fits::maybe) { // else it is one packet
+        if (bytes > 1u << mtu_shift_) joined.extra += (bytes - 1) >> mtu_shift_;
+    }
     unsigned flags = IBV_SEND_SOLICITED;
     sge_.addr = buffer.address();
     sge_.length = bytes;
@@ -273,6 +277,7 @@ template <Fits fits, class Fill>
         channel.acked = i; // may call the user
         if (work->kind == WorkKind::atomic) --channel.atomics_pending;
         if (--work->open == 0) finish_work(*work);
+        if (channel.gates & gate::failed) [[unlikely]] return; // by the user: nothing is retained any more
     }
     channel.acked = ack;
 }

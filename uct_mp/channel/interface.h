@@ -1,7 +1,9 @@
 // One transport interface: everything of one UCT interface (one worker, one transport) that does not need UCX. It owns the
 // queues and buffers, the channels to all peers, and the handshakes that open them.
 //
-// Threads: one at a time, the worker's; nothing here locks. Only wake-up descriptors may be polled elsewhere.
+// Threads: one at a time, the worker's, and no lock on the data path. With Config::background serve() is another thread's:
+// it answers peers (connections, questions whether we live) while the application computes; Services::lock() keeps the
+// two apart. Only descriptors may be polled elsewhere.
 // Progress: all callbacks (AM handlers, completions, Events) run inside progress() or inside the call that caused them,
 // never from another thread. A callback may call send operations; it must not destroy the interface.
 #pragma once
@@ -34,6 +36,18 @@ enum class DciPolicy : std::uint8_t {
 
 enum class AtomicsMode : std::uint8_t { target, adapter };
 
+// How paths are given up and taken back (uct_mp/recover). Times in ns.
+struct RecoveryConfig {
+    bool enabled = true;         // false: a failed path takes its channel with it, as in UCX's own transports
+    bool packet_numbers = true;  // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)
+    Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;     // first repetition, doubled up to the ceiling
+    Nanos open_interval = 1'000'000, max_open_interval = 1'000'000'000; // likewise, of trying a path that is down
+    Nanos hold_down = 100'000'000, max_hold_down = 60'000'000'000; // a path that fails this soon after its return waits
+                                                                   // this long, then twice as long, ...
+    Nanos packet_lifetime = 1'000'000;       // mp_dc: packets on their way when a port goes down are gone after this
+    Nanos partition_timeout = 30'000'000'000; // without any path; 0: for ever
+};
+
 struct Config {
     connect::Transport transport = connect::Transport::rc;
     schedule::PolicyConfig policy;
@@ -52,12 +66,16 @@ struct Config {
     unsigned poll_batch = 32;      // completions per device and progress()
     unsigned quiet_interval = 4;   // progress() looks at adapters without traffic every so many calls; power of two
     unsigned control_interval = 64; // progress() looks for handshakes of others every so many calls
+    unsigned event_interval = 16;   // ... and for port and device events every so many of those
     unsigned dci_count = 8;        // mp_dc: initiators per rail
     DciPolicy dci_policy = DciPolicy::hash;
     unsigned headroom = 0;         // bytes before the payload of a received message that its keeper may overwrite
     void* keeper = nullptr;        // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
                                    // release descriptor)
+    RecoveryConfig recovery;
+    bool background = false;       // serve() is called when control_fds() are readable; else progress() does its work
     Nanos connect_timeout = 60'000'000'000;
+    Nanos check_interval = 1'000'000'000; // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
 };
 
@@ -139,8 +157,21 @@ public:
     // Gives back a receive buffer that a handler kept; `data` as the handler got it.
     void release(void* data);
 
+    // Asks the peer's adapter over every path that has nothing under way (what is under way asks by itself), if it is
+    // connected; never connects. A dead peer is told by Events::peer_failed.
+    void check(Channel& channel);
+    // Ends the channel: everything outstanding completes with `status`, and so does every operation from now on. The
+    // peer's operations fail, too. `quiet`: Events::peer_failed is not called.
+    void invalidate(Channel& channel, Status status, bool quiet);
+
     // Polls, delivers, completes. Number of things that happened.
     unsigned progress();
+
+    // Config::background: to be called, from any thread, whenever one of control_fds() is readable. Slow path.
+    unsigned serve();
+    [[nodiscard]] std::vector<int> control_fds() const;
+    // When progress() should be called again although nothing happens (a peer is to be asked); 0: no need.
+    [[nodiscard]] Nanos next_watch() const;
 
     // Sleeping (UCX wake-up): one descriptor for all. arm(): busy if something happened meanwhile; progress() then.
     [[nodiscard]] int event_fd();

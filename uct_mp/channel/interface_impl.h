@@ -1,11 +1,15 @@
 // The inside of Interface: state, and the functions of the files of this folder. Private to uct_mp/channel.
 #pragma once
 
+#include <atomic>
+#include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "uct_mp/channel/adapter.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/table.h"
 
 namespace ucx_mp::channel {
 
@@ -25,7 +29,11 @@ struct Interface::Impl final : connect::Owner {
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
 
-    // -- Handshake's owner: owner.cc
+    // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
+    Channel* successor(Channel& channel);
+
+    // -- Handshake's owner: owner.cc. On either side of Services::lock(), with it held; what concerns the data path goes
+    // to progress by mail.
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
@@ -35,6 +43,22 @@ struct Interface::Impl final : connect::Owner {
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
+    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
+                                              const connect::LocalEnd& end) const;
+    connect::Connection* renew(connect::Connection& connection) override;
+    void answered(connect::Connection& connection, connect::Answer answer) override;
+    struct Mail {
+        enum class What : std::uint8_t { established, abandoned, failed, answered, path } what;
+        Channel* channel;
+        Status status; // failed
+        connect::Answer answer = connect::Answer::alive; // answered
+        connect::PathKind kind = connect::PathKind::down; // path
+        connect::PathNews news{};
+    };
+    void tell(Mail mail);
+    unsigned read_mail();             // progress only
+    void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
+    unsigned attend();                // progress: what is rare
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -98,7 +122,11 @@ struct Interface::Impl final : connect::Owner {
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
-    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue);
+    // `marked`: the path that a marker is about, if not the one that carries it.
+    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
+                      PathIndex marked = kNoPath);
+    static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // entries
+    static std::uint32_t fence_of(Buffer& buffer); // its number, 0: not a fenced message
     bool send_ack(Channel& channel, Kind kind);
     void send_due_acks();
     void owe_ack(Channel& channel, bool now);
@@ -157,6 +185,68 @@ struct Interface::Impl final : connect::Owner {
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
 
+    // -- Recovery: uct_mp/recover. fail.cc
+    recover::Recovery& recovery_of(Channel& channel);
+    [[nodiscard]] bool recoverable(const Channel& channel) const;
+    void set_phase(recover::PathRecovery& r, recover::Phase phase);
+    void list_recovering(Channel& channel);
+    // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
+    void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
+    void drain(SendQueue& queue, Channel& channel, PathIndex path);
+    void drop_posted(SendQueue& queue);
+    void lose(SendQueue& queue, const Posted& posted);
+    void mark_messages(Channel& channel, PathIndex path);
+    void drained(Channel& channel, PathIndex path);
+    void rail_failed(unsigned rail, const char* cause, bool device_gone);
+    void rail_active(unsigned rail);
+    void read_events();
+    void abandon_recovery(Channel& channel, Status status);
+    // exchange.cc
+    void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
+    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
+    void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);
+    void tell_over_path(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
+    [[nodiscard]] std::uint32_t random_psn();
+    void set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex));
+    void ask(Channel& channel, PathIndex path);
+    void on_path_down(Channel& channel, const connect::PathNews& news);
+    void answer_questions();
+    void schedule_open(Channel& channel, PathIndex path);
+    verbs::QueuePair make_half(Channel& channel, PathIndex path);
+    bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
+                      const connect::LocalEnd& theirs);
+    void try_open(Channel& channel, PathIndex path);
+    void on_path_open(Channel& channel, const connect::PathNews& news);
+    void on_path_opened(Channel& channel, const connect::PathNews& news);
+    void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
+    void path_is_up(Channel& channel, PathIndex path);
+    void resume(Channel& channel);
+    // replay.cc
+    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
+    void finish_replayed(Channel& channel, Work& work);
+    void settled(Channel& channel, PathIndex path);
+    bool send_again(Channel& channel, Buffer& buffer);
+    void resend(Channel& channel);
+    void heal(Channel& channel);
+    bool send_markers(Channel& channel);
+    void release_holds(Channel& channel);
+    void pull_sole(Channel& channel);
+    bool recover(Channel& channel);
+    void recover();
+
+    // -- Peers that may be dead: peer.cc
+    void no_path_left(Channel& channel);
+    void still_no_path(Channel& channel);
+    [[nodiscard]] bool has_witness(const Channel& channel) const;
+    void hear_answer(Channel& channel, connect::Answer answer);
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
+    void check(Channel& channel);
+    void bury(Channel& channel);
+    void abandon(Channel& channel);
+    void restart_later(SendQueue& queue);
+    unsigned restart_initiators();
+    void watch_peers(Nanos now);
+
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -182,12 +272,14 @@ struct Interface::Impl final : connect::Owner {
     std::uint32_t rounds = 0;    // of progress, wraps
     std::uint32_t quiet_mask;
     unsigned until_control = 1;
+    bool alert = false;          // some path is not up, or something else is to be repaired
+    unsigned recovery_steps = 0; // things that happened there, in this round
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;
-    std::uint32_t channel_count = 0; // of slots
-    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
-    std::vector<std::unique_ptr<Channel>> channels;
+    std::atomic<bool> attention{false}; // attend() now: mail, or a handshake under way
+    // Ids carry a generation, so that late messages of an earlier run are recognised.
+    ChannelTable channels;
     struct PendingReply {
         Channel* channel;
         AtomicReply reply;
@@ -215,11 +307,29 @@ struct Interface::Impl final : connect::Owner {
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
-        if (slot >= channel_count) return nullptr;
-        Channel* channel = channels.data()[slot].get();
-        return channel && channel->local_id == id ? channel : nullptr;
+        if (slot >= channels.size()) return nullptr;
+        Channel* channel = channels[slot];
+        return channel->local_id == id ? channel : nullptr;
     }
+    // Under the lock
     std::unordered_map<std::uint64_t, Channel*> by_uid;
+    // Recovery
+    std::vector<Channel*> recovering; // have something to do in every progress
+    int paths_away = 0;               // that are not up: the control plane is asked all the time
+    verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    std::vector<Mail> mail;
+    // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
+    std::vector<std::unique_ptr<Subchannel[]>> graves;
+    std::vector<SendQueue*> to_restart; // DC initiators in error
+    Nanos next_watch = 0;
+    struct Question { // mp_dc: a peer wants to know what has come
+        Channel* channel;
+        std::uint32_t id;
+        PathIndex path;
+        std::uint32_t life;
+    };
+    std::vector<Question> questions;
+    unsigned question_attempts = 0;
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     void keep_stored(ReceiveBuffer* buffer) {

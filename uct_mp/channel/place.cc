@@ -11,7 +11,7 @@ SendQueue* Interface::Impl::pick_initiator(Channel& channel, Subchannel& sub) {
     switch (config.dci_policy) {
     case DciPolicy::hash: {
         // (i + j) mod n: i is us, j the peer; neighbours use different initiators, and so do different paths.
-        const std::uint64_t i = control->address().uid >> 32, j = channel.connection.peer.uid >> 32;
+        const std::uint64_t i = control->address().uid >> 32, j = channel.uid >> 32;
         chosen = pool[(i + j + static_cast<std::uint64_t>(&sub - channel.subs.get())) % pool.size()].get();
         break;
     }
@@ -65,7 +65,7 @@ bool Interface::Impl::any_path_has_room(Channel& channel) {
 
 bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::failed) return true; // the operation tells the error
-    if (channel.gates & gate::not_ready) return false;
+    if (channel.gates & (gate::not_ready | gate::recovering)) return false;
     if (channel.gates & gate::fence) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open) return false;
     }
@@ -75,7 +75,7 @@ bool Interface::Impl::surely_room(Channel& channel) {
 
 bool Interface::Impl::maybe_room(Channel& channel) {
     if (channel.gates & gate::failed) return true;
-    if (channel.gates & gate::not_ready) return false;
+    if (channel.gates & (gate::not_ready | gate::recovering)) return false;
     return any_path_has_room(channel);
 }
 

@@ -1,4 +1,6 @@
 // The heartbeat, and a look from outside.
+#include <utility>
+
 #include "uct_mp/channel/interface_impl.h"
 #include "uct_mp/channel/statistics.h"
 
@@ -13,10 +15,11 @@ constexpr std::uint32_t kQuiet = 64;
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
+    const bool look = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
     if (m.adapter_count == 1) {
         n = m.poll(m.adapters[0]);
     } else {
-        const bool look_around = (++m.rounds & m.quiet_mask) == 0;
+        const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
         for (unsigned i = 0; i < m.adapter_count; ++i) {
             Adapter& adapter = m.adapters[i];
             if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
@@ -30,14 +33,11 @@ unsigned Interface::progress() {
             }
         }
     }
+    const bool emptied = n < m.config.poll_batch;
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.control->busy()) [[unlikely]] {
-        n += m.control->poll();
-        if (m.until_control == 0) {
-            m.until_control = m.config.control_interval;
-            if (++m.tick % 1024 == 0) m.calibrate();
-        }
-    }
+    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend();
+    if (look && emptied) [[unlikely]] m.recover();
+    if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
     if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
@@ -45,6 +45,26 @@ unsigned Interface::progress() {
     if (n) {
         if (!m.pulls_due.empty()) [[unlikely]] m.pull_due();
         if (!m.waiting.empty()) m.wake_waiting();
+    }
+    return n;
+}
+
+unsigned Interface::Impl::attend() {
+    unsigned n = 0;
+    if (services.try_lock()) { // else the other side is at it
+        n += control->poll();
+        attention.store(control->busy() || !mail.empty(), std::memory_order_relaxed);
+        services.unlock();
+        n += read_mail();
+    }
+    if (!to_restart.empty()) n += restart_initiators();
+    if (until_control == 0) {
+        until_control = config.control_interval;
+        ++tick;
+        if (tick % config.event_interval == 0) read_events();
+        if (tick % 1024 == 0) calibrate();
+        if (tick % 32 == 0)
+            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
     }
     return n;
 }
@@ -60,6 +80,7 @@ void Interface::Impl::calibrate() {
 
 void Interface::statistics(Statistics& out) const {
     Impl& m = *impl_;
+    const std::lock_guard lock(m.services);
     out = {};
     out.uid = m.control->address().uid;
     out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
@@ -67,8 +88,8 @@ void Interface::statistics(Statistics& out) const {
     out.dropped = m.dropped;
     out.control = m.control->counters();
     for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
-    for (const auto& channel : m.channels) {
-        if (!channel) continue;
+    for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {
+        const Channel* const channel = m.channels[slot];
         ChannelStatistics& to = out.channels.emplace_back();
         to.peer_uid = channel->connection.peer.uid;
         to.state = channel->connection.state;
@@ -78,6 +99,11 @@ void Interface::statistics(Statistics& out) const {
         to.duplicates = channel->duplicates;
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
+        if (const auto& r = channel->recovery)
+            to.recovery = {r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
+                           r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
+        to.acked = channel->acked;
+        to.gates = channel->gates;
         for (unsigned i = 0; i < channel->path_count; ++i) {
             const Subchannel& sub = channel->subs[i];
             for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
@@ -101,6 +127,13 @@ void Interface::statistics(Statistics& out) const {
             path.written = sub.bytes[0];
             path.read = sub.bytes[1];
             path.requests = sub.requests;
+            path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
+            if (channel->recovery) {
+                path.failures = channel->recovery->paths[i].failures;
+                path.returns = channel->recovery->paths[i].returns;
+                path.recovery = recover::name(channel->recovery->paths[i].phase);
+                path.life = channel->recovery->paths[i].life;
+            }
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }

@@ -11,12 +11,15 @@ namespace ucx_mp::channel {
 
 Status Interface::Impl::blocked(Channel& channel) {
     if (channel.gates & gate::failed) return channel.error;
-    if ((channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed) {
+    if ((channel.gates & gate::not_ready) && !channel.asked) {
+        channel.asked = true;
+        const std::lock_guard lock(services);
+        attention.store(true, std::memory_order_relaxed);
         if (channel.self) {
             connect_self(channel);
             if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
             if (channel.gates & gate::failed) return channel.error;
-        } else {
+        } else if (channel.connection.state == connect::State::closed) {
             control->start(channel.connection);
         }
     }
@@ -24,7 +27,7 @@ Status Interface::Impl::blocked(Channel& channel) {
 }
 
 Status Interface::Impl::pass_gate_message(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed)) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }
@@ -56,6 +59,7 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
         return Status::no_resource;
     const PathMask usable = channel.scheduler->paths().usable();
     if (channel.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
+    if (channel.recovery && (channel.fence_paths & channel.recovery->damaged)) [[unlikely]] return Status::no_resource;
     start.path = kNoPath;
     for (const PathIndex path : schedule::each(channel.fence_paths)) {
         if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return Status::no_resource;
@@ -108,6 +112,26 @@ void Interface::Impl::append_trailer(Channel& channel, Buffer& buffer, std::uint
     if (!channel.drain_due) channel.gates &= ~gate::fence;
 }
 
+int Interface::Impl::gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge) {
+    const std::uint32_t own = buffer.length + (pieces ? 0u : buffer.trailer);
+    int count = 0;
+    sge[count++] = {buffer.address(), own, buffer.lkey[device]};
+    if (!pieces) return count;
+    for (unsigned i = 0; i < pieces->pieces; ++i) {
+        const LocalPiece& piece = pieces->local[i];
+        sge[count++] = {piece.address, static_cast<std::uint32_t>(piece.length), piece.lkey[device]};
+    }
+    if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[device]};
+    return count;
+}
+
+std::uint32_t Interface::Impl::fence_of(Buffer& buffer) {
+    if (!buffer.trailer) return 0;
+    FenceTrailer trailer;
+    std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
+    return trailer.number;
+}
+
 // Any queue pair; the first and the last of the messages that share a completion.
 void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled) {
     const Nanos t_post = signaled && !channel.only ? services.now() : 0;
@@ -126,31 +150,21 @@ void Interface::Impl::post_whole_refused(Channel& channel, Buffer& buffer, SendQ
     post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
 }
 
-// Also for sending again: everything is in the buffer and its work. `placed`: bytes that are in the account already.
+// `placed`: bytes that are in the account already.
 void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path,
                                    std::uint32_t placed) {
-    auto* header = reinterpret_cast<MessageHeader*>(buffer.data());
-    header->ack = channel.expected;
-    channel.ack_sent = channel.expected;
-
     Work* work = buffer.work;
     Subchannel& sub = channel.subs[path];
-    std::uint32_t bytes = buffer.length + buffer.trailer;
     ibv_sge sge[kMaxIov + 2];
-    int count = 1;
     const bool pieces = work && work->kind == WorkKind::message;
-    if (pieces) {
-        sge[0] = {buffer.address(), buffer.length, buffer.lkey[sub.device]};
-        for (unsigned i = 0; i < work->pieces; ++i) {
-            const LocalPiece& piece = work->local[i];
-            sge[count++] = {piece.address, static_cast<std::uint32_t>(piece.length), piece.lkey[sub.device]};
-            bytes += static_cast<std::uint32_t>(piece.length);
-        }
-        if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[sub.device]};
-    }
+    const int count = gather(buffer, pieces ? work : nullptr, sub.device, sge);
+    std::uint32_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += sge[i].length;
     if (bytes > placed && !channel.only) channel.scheduler->place_on(path, Direction::write, bytes - placed);
 
     Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0, 1};
+    posted.extra = queue.extra_packets(bytes);
+    posted.fence = fence_of(buffer);
     unsigned flags = IBV_SEND_SOLICITED;
     if (pieces || queue.signal_due() ||
         (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
@@ -166,7 +180,6 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
     if (!pieces && bytes <= queue.inline_bytes) {
         good = queue.send_inline(sub.dc, buffer.data(), bytes, posted, flags);
     } else {
-        if (!pieces) sge[0] = {buffer.address(), bytes, buffer.lkey[sub.device]};
         good = queue.send(sub.dc, sge, count, posted, flags);
     }
     if (!good) [[unlikely]] post_refused(channel, queue, posted);
@@ -177,6 +190,14 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
     services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
     if (!channel.only) channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
     channel.subs[posted.path].open -= queue.dc;
+    queue.close();
+    if (recoverable(channel)) {
+        path_failed(channel, posted.path, "its queue pair takes no more", false);
+        if (queue.dc) drain(queue, channel, posted.path);
+        lose(queue, posted);
+        return;
+    }
+    if (posted.work) posted.work->status = Status::io_error;
     settle(posted);
     queue.fail();
     fail_channel(channel, Status::io_error);
@@ -185,18 +206,19 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
 // -- Control messages: outside the sequence, never retained
 
 bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path,
-                                   SendQueue& queue) {
+                                   SendQueue& queue, PathIndex marked) {
     if (!queue.room(1)) return false;
     struct {
         MessageHeader header;
         std::byte body[16];
     } message;
     message.header = {static_cast<std::uint8_t>(kind), kWireVersion, 0,
-                      0,                               path,         channel.remote_id,
+                      0,                               marked == kNoPath ? path : marked, channel.remote_id,
                       channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+    Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+    if (kind == Kind::marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
     Subchannel& sub = channel.subs[path];
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
@@ -250,8 +272,9 @@ void Interface::Impl::send_due_acks() {
 namespace {
 // Most are of a word or two: not worth a call.
 [[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
+    if (length == 0) return;
     if (length == 8) std::memcpy(to, from, 8);
-    else if (length) std::memcpy(to, from, length);
+    else std::memcpy(to, from, length);
 }
 
 constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }

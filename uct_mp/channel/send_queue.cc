@@ -9,7 +9,8 @@ namespace ucx_mp::channel {
 SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Config& config, unsigned inline_limit,
                      bool is_dc)
     : adapter(&of_adapter), qp(std::move(queue_pair)), slots_(static_cast<std::int32_t>(config.send_depth)),
-      inline_bytes(inline_limit), dc(is_dc), depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth) - 1), ring_(new Posted[mask_ + 1]) {
+      inline_bytes(inline_limit), dc(is_dc), depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth + 1) - 1),
+      ring_(new Posted[mask_ + 1]) {
     set_signal_interval(config.signal_interval);
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
@@ -34,6 +35,7 @@ bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, boo
         joined = open_ = &at(head - 1);
         wr_.wr_id = id_of(head - 1);
     }
+    joined->extra += extra_packets(bytes);
     unsigned flags = IBV_SEND_SOLICITED;
     if (signaled) {
         joined->offset = bytes;
@@ -57,6 +59,7 @@ bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, boo
 bool SendQueue::take_back(std::uint32_t bytes) {
     Posted& last = at(head - 1);
     last.bytes -= bytes;
+    last.extra -= extra_packets(bytes);
     if (--last.requests == 0) --head;
     open_ = nullptr;
     ++slots_;

@@ -34,6 +34,8 @@ struct Posted {
     bool timed;           // t_post (of the last one) is set
     Nanos t_post;
     std::uint32_t requests = 1;
+    std::uint32_t extra = 0; // packets, beyond one per request
+    std::uint32_t fence = 0; // its number, if this is a marker or a fenced message
 };
 inline constexpr std::uint8_t kNoEpoch = 0xff;
 
@@ -73,6 +75,7 @@ public:
 
 private:
     bool sole_ = false;
+    std::uint8_t mtu_shift_ = 12;
     ibv_sge sge_{};
     ibv_send_wr wr_{};
 
@@ -135,12 +138,31 @@ public:
     // Messages to come make a new record.
     void close() { open_ = nullptr; }
 
+    // mp_rc: packet numbers, for finding out what the other side has executed.
+    void begin_packets(std::uint32_t psn, ibv_mtu mtu) {
+        next_psn_ = psn;
+        mtu_shift_ = static_cast<std::uint8_t>(7 + static_cast<unsigned>(mtu));
+    }
+    [[nodiscard]] std::uint32_t psn() const { return next_psn_; } // behind everything reaped (not masked)
+    [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const {
+        return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
+    }
+    // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
+    void replace(verbs::QueuePair fresh) { qp = std::move(fresh); }
+    void revive() {
+        if (failed()) slots_ += kFailed;
+        draining = false;
+        quiet_left_ = signal_interval_;
+        open_ = nullptr;
+    }
+
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
     // In the error state: nothing may be posted.
     [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
     void fail() {
         if (!failed()) slots_ -= kFailed;
     }
+    bool draining = false; // the last request of this life has been posted (recover/)
 
 private:
     // Of the record at `position`.
@@ -153,6 +175,7 @@ private:
 
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
+    std::uint32_t next_psn_ = 0;
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
     ibv_qp_ex* qp_ex_ = nullptr;
