@@ -235,6 +235,7 @@ struct Interface::Impl final : connect::Owner {
     void recover();
 
     // -- Peers that may be dead: peer.cc
+    void judge_peer(Channel& channel);
     void no_path_left(Channel& channel);
     void still_no_path(Channel& channel);
     [[nodiscard]] bool has_witness(const Channel& channel) const;

@@ -19,14 +19,17 @@ namespace ucx_mp::channel {
 // over the control plane is alive, and a path will come back. One that has ended the connection is lost. One that is
 // silent while another process at one of its ports acknowledges us is dead. All else may be a partition of the network,
 // to be waited out for UCX_MP_PARTITION_TIMEOUT.
+void Interface::Impl::judge_peer(Channel& channel) {
+    if (channel.self) return;
+    const std::lock_guard lock(services);
+    control->ask(channel.connection, config.check_interval);
+}
+
 void Interface::Impl::no_path_left(Channel& channel) {
     const Nanos timeout = config.recovery.partition_timeout;
     services.say(LogLevel::warn, "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
     const Nanos now = services.now();
-    if (!channel.self) {
-        const std::lock_guard lock(services);
-        control->ask(channel.connection, config.check_interval);
-    }
+    judge_peer(channel);
     channel.recovery->partition_since = now;
     const Nanos next = timeout ? std::min(timeout, config.check_interval) : config.check_interval;
     channel.recovery->partition = services.at(now + next, [this, &channel] { still_no_path(channel); });
@@ -41,10 +44,7 @@ void Interface::Impl::still_no_path(Channel& channel) {
                      static_cast<unsigned long long>(channel.uid), static_cast<double>(timeout) * 1e-9);
         return fail_channel(channel, Status::endpoint_timeout);
     }
-    if (!channel.self) {
-        const std::lock_guard lock(services);
-        control->ask(channel.connection, config.check_interval);
-    }
+    judge_peer(channel);
     Nanos next = now + config.check_interval;
     if (timeout) next = std::min(next, recovery.partition_since + timeout);
     recovery.partition = services.at(next, [this, &channel] { still_no_path(channel); });
@@ -83,14 +83,23 @@ bool Interface::Impl::write_nothing(Channel& channel, PathIndex path, SendQueue&
 void Interface::Impl::check(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count && !(channel.gates & gate::failed); ++path) {
         SendQueue* const queue = queue_for(channel, path, Direction::write);
-        // What is under way, with or without a completion, fails as well as this would.
-        const bool asked = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
+        // executed long ago.)
+        const bool open = queue && (queue->dc ? channel.subs[path].open != 0 : !queue->idle());
+        const bool asked = open && queue->all_signaled();
         if (queue && !asked) (void)write_nothing(channel, path, *queue);
     }
 }
 
-// Of the watchdog's question. A silent peer may be stopped, and its adapter is asked as well; but one that lives and has
-// ended its channel with us will never acknowledge anything, and over DC its adapter does not tell.
+// What the answer says:
+// - lost: it lives and has ended its channel with us. It will never acknowledge anything (over DC its adapter does not
+//   tell): failed.
+// - alive: paths are to blame, and recovery brings them back.
+// - silent, with paths left: their queue pairs are asked, idle ones would never tell.
+// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and its
+//   queue pairs are gone: dead. Else it is a partition, which ends after UCX_MP_PARTITION_TIMEOUT.
+// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it is
+// stopped: then it is taken for dead.)
 void Interface::Impl::hear_answer(Channel& channel, connect::Answer answer) {
     if (services.logs(LogLevel::debug))
         services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
@@ -99,8 +108,10 @@ void Interface::Impl::hear_answer(Channel& channel, connect::Answer answer) {
                                                        : "silent");
     if (channel.gates & gate::failed) return;
     if (answer == connect::Answer::lost) return fail_channel(channel, Status::connection_reset);
+    if (answer != connect::Answer::silent) return;
     const bool cut_off = channel.recovery && channel.recovery->partition;
-    if (answer == connect::Answer::silent && cut_off && has_witness(channel)) {
+    if (!cut_off) return check(channel);
+    if (has_witness(channel)) {
         services.say(LogLevel::info, "peer %016llx is dead: its node answers and it does not",
                      static_cast<unsigned long long>(channel.uid));
         fail_channel(channel, Status::endpoint_timeout);
@@ -116,7 +127,7 @@ void Interface::Impl::watch_peers(Nanos now) {
         const bool owes = channel.in_flight() != 0 || !channel.atomics.empty();
         if (owes && channel.watching && channel.watched == channel.acked) {
             check(channel);
-            if (!channel.self && !(channel.gates & gate::failed)) control->ask(channel.connection, config.check_interval);
+            if (!(channel.gates & gate::failed)) judge_peer(channel);
         }
         channel.watching = owes;
         channel.watched = channel.acked;

@@ -65,6 +65,12 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
         if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return Status::no_resource;
         if (start.path == kNoPath) start.path = path;
     }
+    if (channel.marked_paths >> start.path & 1) {
+        // Its marker has gone by itself and writes may have followed: those must not seem covered by the same number.
+        channel.marked_paths = 0;
+        ++channel.fence_number;
+        return start_fenced(channel, pool, size, start);
+    }
     start.buffer = pool.get();
     if (!start.buffer) return Status::no_resource;
     for (const PathIndex path : schedule::each(channel.fence_paths & ~channel.marked_paths)) {

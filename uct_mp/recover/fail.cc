@@ -69,6 +69,7 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     channel.scheduler->set_state(path, schedule::PathState::down);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
     if (channel.scheduler->paths().usable() == 0 && !recovery.partition) no_path_left(channel);
+    else judge_peer(channel);
 }
 
 // Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never come

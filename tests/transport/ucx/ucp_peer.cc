@@ -25,17 +25,18 @@ constexpr ucp_tag_t kThere = 1, kBack = 2;
 class Worker {
 public:
     explicit Worker(const Setting& setting) {
-        ucp_config_t* config = nullptr;
-        BOOST_REQUIRE(ucp_config_read(nullptr, nullptr, &config) == UCS_OK);
         for (const auto& [name, value] : Options{{"TLS", setting.transport},
                                                  {"RNDV_SCHEME", setting.scheme},
                                                  {"RNDV_THRESH", "32k"},
                                                  {"KEEPALIVE_INTERVAL", "500ms"},
+                                                 {"MP_PARTITION_TIMEOUT", "1s"},
                                                  {"MP_RC_TIMEOUT", "17ms"},
                                                  {"MP_DC_TIMEOUT", "17ms"},
                                                  {"MP_RC_RETRY_COUNT", "3"},
                                                  {"MP_DC_RETRY_COUNT", "3"}})
-            if (ucp_config_modify(config, name, value) != UCS_OK) setenv((std::string("UCX_") + name).c_str(), value, 1);
+            setenv((std::string("UCX_") + name).c_str(), value, 1); // ucp_config_modify() does not reach transports
+        ucp_config_t* config = nullptr;
+        BOOST_REQUIRE(ucp_config_read(nullptr, nullptr, &config) == UCS_OK);
         ucp_params_t params{};
         params.field_mask = UCP_PARAM_FIELD_FEATURES;
         params.features = UCP_FEATURE_TAG | UCP_FEATURE_RMA;

@@ -20,6 +20,9 @@ const auto each_transport = boost::unit_test::data::make(kTransports);
 // A path counts as failed after 4 * 17 ms of silence.
 const Options kImpatient{{"TIMEOUT", "17ms"}, {"RETRY_COUNT", "3"}};
 
+// Nobody else is on the peer's node, who could tell a dead process from a lost route: after this it makes no difference.
+const Options kBrief{{"PARTITION_TIMEOUT", "1s"}};
+
 struct Key {
     uct_rkey_bundle_t bundle{};
     explicit Key(const Hello& hello) { BOOST_REQUIRE(uct_rkey_unpack(component(), hello.key, &bundle) == UCS_OK); }
@@ -68,7 +71,7 @@ void failed_once(Domain& domain, Interface& a, uct_ep_h ep, ucs_status_t status 
 BOOST_AUTO_TEST_CASE(other_side, *boost::unit_test::disabled()) { serve_other_process(); }
 
 BOOST_DATA_TEST_CASE(a_peer_that_computes_can_be_connected_to, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport);
     Other other(transport);
     const Key key(other.hello);
@@ -89,7 +92,7 @@ BOOST_DATA_TEST_CASE(a_peer_that_computes_can_be_connected_to, each_transport, t
 }
 
 BOOST_DATA_TEST_CASE(an_idle_peer_is_killed, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, kImpatient);
     BOOST_TEST((a.attr.cap.flags & UCT_IFACE_FLAG_EP_CHECK) != 0u);
     Other other(transport);
@@ -114,7 +117,7 @@ BOOST_DATA_TEST_CASE(an_idle_peer_is_killed, each_transport, transport) {
 }
 
 BOOST_DATA_TEST_CASE(killed_while_the_window_is_full, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, kImpatient);
     Other other(transport);
     const uct_ep_h ep = other.connect(a);
@@ -132,7 +135,7 @@ BOOST_DATA_TEST_CASE(killed_while_the_window_is_full, each_transport, transport)
 }
 
 BOOST_DATA_TEST_CASE(killed_under_load, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, kImpatient);
     std::vector<char> data(kShared, 'x');
     Memory memory(domain, data.data(), data.size());
@@ -186,7 +189,7 @@ BOOST_DATA_TEST_CASE(killed_under_load, each_transport, transport) {
 }
 
 BOOST_DATA_TEST_CASE(killed_before_it_can_connect, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, {{"CONNECT_TIMEOUT", "1s"}});
     Other other(transport);
     const uct_ep_h ep = other.connect(a);
@@ -201,7 +204,7 @@ BOOST_DATA_TEST_CASE(killed_before_it_can_connect, each_transport, transport) {
 }
 
 BOOST_DATA_TEST_CASE(a_stopped_peer_is_not_dead, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, kImpatient);
     Other other(transport);
     const uct_ep_h ep = other.connect(a);
@@ -225,7 +228,7 @@ BOOST_DATA_TEST_CASE(a_stopped_peer_is_not_dead, each_transport, transport) {
 }
 
 BOOST_DATA_TEST_CASE(cancelling_does_not_wait_for_the_peer, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport);
     std::vector<char> data(8000, 'x');
     Memory memory(domain, data.data(), data.size());
@@ -266,7 +269,7 @@ BOOST_DATA_TEST_CASE(cancelling_does_not_wait_for_the_peer, each_transport, tran
 
 // Its queue pairs tell over RC; over DC nothing but the watchdog's question does.
 BOOST_DATA_TEST_CASE(a_peer_that_has_ended_its_channel_is_noticed, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, kImpatient), b(domain, transport, kImpatient);
     const auto ignore = [](void*, void*, std::size_t, unsigned) { return UCS_OK; };
     uct_iface_set_am_handler(a.iface, kCounted, ignore, nullptr, 0);
@@ -287,7 +290,7 @@ BOOST_DATA_TEST_CASE(a_peer_that_has_ended_its_channel_is_noticed, each_transpor
 }
 
 BOOST_DATA_TEST_CASE(a_given_up_peer_gets_a_new_channel, each_transport, transport) {
-    Domain domain;
+    Domain domain(kBrief);
     Interface a(domain, transport, kImpatient), b(domain, transport, kImpatient);
     unsigned at_a = 0, at_b = 0;
     const auto count = [](void* arg, void*, std::size_t, unsigned) {
