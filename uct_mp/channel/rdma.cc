@@ -102,6 +102,7 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
+    work.transfer.fed = 0;
     ++channel.rdma_open;
     channel.gets_open += read;
     if (!channel.only) return rdma_by_plan(channel, work);
