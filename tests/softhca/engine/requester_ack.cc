@@ -283,7 +283,10 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
 // Re-computes what depends on routes and states after FabricState::generation moved.
 void Requester::note_fabric_change(Nanos now) {
     Segment& seg = engine_.seg();
-    fast_ok = false;
+    {
+        std::lock_guard guard(qp_.sq_lock);
+        fast_ok = false;
+    }
     if (seg.device(rec_.device).dead.load() && rec_.state.load() != IBV_QPS_ERR && rec_.state.load() > IBV_QPS_INIT)
         return engine_.enter_error(qp_);
     if (rec_.state.load() == IBV_QPS_ERR) { // a peer's request failed this QP: its own sends are flushed by us
@@ -307,8 +310,8 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     probe.remote_qpn = qpn;
     QpRec* t = find_peer(probe, there.dst_port);
     if (!t || seg.device(t->device).place_delay_ns.load() != 0) return;
-    const uint32_t back = static_cast<uint32_t>(source_lid());
-    if (!engine_.network().route(there.dst_port, back).ok) return;
+    // What a datagram's sender has for path bits does not matter: nothing comes back.
+    if (rec_.kind != QpKind::ud && !engine_.network().route(there.dst_port, source_lid(rec_.path.path_bits)).ok) return;
     peer = t;
     peer_qpn = qpn;
     peer_dlid = dlid;

@@ -381,6 +381,25 @@ BOOST_AUTO_TEST_CASE(trace_shows_a_running_session) {
     BOOST_TEST(last_line().find("delivered") == std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(routes_shows_a_running_session) {
+    const std::string session = new_session();
+    Command program = player(session, {"--fabric", "four-path"});
+    BOOST_TEST(program.ask("node") == "0");
+    const auto tables = [&] {
+        Command routes({"routes", "--session", session});
+        std::string all;
+        for (std::string line; !(line = routes.line()).empty();) all += line + "\n";
+        BOOST_TEST(routes.wait() == 0);
+        return all;
+    };
+    const std::string before = tables();
+    BOOST_TEST(before.find("switch ") != std::string::npos);
+    send_command(session, "lid-swap 0:softhca_0:1 1:softhca_0:1");
+    const std::string after = tables();
+    BOOST_TEST(after != before);
+    BOOST_TEST(after.size() == before.size());
+}
+
 BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
     const FabricBlock fabric = load_fabric("four-path");
     const FabricImage& image = fabric.image();
@@ -393,7 +412,7 @@ BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
     for (const char* good :
          {"port down 0:softhca_0:1", "fault drop 1% 0:softhca_0:1", "drop 1 all", "rate 2 Gb/s all", "rate 2Gb/s all",
           "rate reset *:*:*", "delay 3us all --at-packet 4", "query stale 0:0", "command-cost reg 100us *:*",
-          "node-death 1", "clear", "drop 5 all --at-packet 10 --count 2"})
+          "node-death 1", "lid-swap 0:0:1 1:0:1", "clear", "drop 5 all --at-packet 10 --count 2"})
         BOOST_TEST_CONTEXT(good) BOOST_TEST(message(good).empty() == (std::strstr(good, "delay") == nullptr));
     BOOST_TEST(message("port sideways 0:softhca_0:1").find("down, up") != std::string::npos);
     BOOST_TEST(message("port down 99:softhca_0:1").find("99") != std::string::npos);
@@ -403,6 +422,7 @@ BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
     BOOST_TEST(message("explode 1").find("not a fault") != std::string::npos);
     BOOST_TEST(message("delay 3 all").find("time") != std::string::npos);
     BOOST_TEST(message("query maybe 0:0").find("stale") != std::string::npos);
+    BOOST_TEST(message("lid-swap 0:0:1 0:0:1").find("two ports of one subnet") != std::string::npos);
     BOOST_TEST(message("link down a b").find("a") != std::string::npos);
 
     const auto script = [&](const std::string& text, uint64_t seed = 1) {
