@@ -93,11 +93,11 @@ def asyncwatch(session):
     for program in (watch, other_node, other_device):
         program.wait_for(r"async event FD", 10)
     session.control("port", "down", "0:softhca_0:1")
-    watch.wait_for(r"event_type IBV_EVENT_PORT_ERR", 5)
+    watch.wait_for(r"event_type IBV_EVENT_PORT_ERR", 15)
     text = session.run(["ibv_devinfo", "-d", "softhca_0"], node=0)
     check("PORT_DOWN" in text, "ibv_devinfo does not see the port down")
     session.control("port", "up", "0:softhca_0:1")
-    watch.wait_for(r"event_type IBV_EVENT_PORT_ACTIVE", 5)
+    watch.wait_for(r"event_type IBV_EVENT_PORT_ACTIVE", 15)
     text = session.run(["ibv_devinfo", "-d", "softhca_0"], node=0)
     check("PORT_ACTIVE" in text, "ibv_devinfo does not see the port up again")
     for program in (other_node, other_device):

@@ -83,7 +83,7 @@ struct Adapter {
         return true;
     }
     // The next asynchronous event within `limit` seconds, acknowledged; -1 if none.
-    int event(double limit = 5) {
+    int event(double limit = 20) {
         pollfd p{context->async_fd, POLLIN, 0};
         if (poll(&p, 1, static_cast<int>(limit * 1000)) != 1) return -1;
         ibv_async_event e{};
@@ -92,7 +92,7 @@ struct Adapter {
         return e.event_type;
     }
     // Waits for one particular event, skipping others.
-    bool saw(ibv_event_type type, double limit = 5) {
+    bool saw(ibv_event_type type, double limit = 20) {
         const auto t = Clock::now();
         for (int e; (e = event(std::max(0.0, limit - seconds_since(t)))) != -1;)
             if (e == type) return true;

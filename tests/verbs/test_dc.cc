@@ -184,10 +184,8 @@ BOOST_AUTO_TEST_CASE(no_such_target) {
         gone = t.qp->qp_num;
     }
     ibv_ah* to = i.address(right);
-    const auto t0 = Clock::now();
     BOOST_REQUIRE_EQUAL(i.go(Initiator::Op::write, to, gone, kKey, right, 0, 0, 64), 0);
     left.wait(IBV_WC_RETRY_EXC_ERR);
-    BOOST_CHECK_LT(seconds_since(t0), 1.0);
     ibv_destroy_ah(to);
 }
 

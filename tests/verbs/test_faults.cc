@@ -35,8 +35,7 @@ BOOST_AUTO_TEST_CASE(port_down_ends_in_retry_exceeded_within_the_qps_own_time) {
     BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 100)}), 0);
     BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 100)}), 0);
     p.left.wait(IBV_WC_RETRY_EXC_ERR);
-    BOOST_CHECK_GT(seconds_since(t), 0.012);
-    BOOST_CHECK_LT(seconds_since(t), 1.0);
+    BOOST_CHECK_GT(seconds_since(t), 0.012); // how much longer at most is checked in virtual time
     p.left.wait(IBV_WC_WR_FLUSH_ERR);
     BOOST_CHECK_EQUAL(p.a.query().qp_state, IBV_QPS_ERR);
     BOOST_CHECK_EQUAL(p.b.query().qp_state, IBV_QPS_RTS); // the other end has noticed nothing
@@ -46,7 +45,7 @@ BOOST_AUTO_TEST_CASE(port_down_ends_in_retry_exceeded_within_the_qps_own_time) {
 
 BOOST_AUTO_TEST_CASE(short_outage_is_bridged_by_retries) {
     QpOptions o;
-    o.timeout = 14; // 67 ms
+    o.timeout = 17; // 0.5 s, and 4 s altogether: more than the command below needs on a busy machine
     o.retry = 7;
     Pair p(o);
     softhca("port down " + port_name(1));
@@ -157,19 +156,24 @@ BOOST_AUTO_TEST_CASE(a_lost_packet_leaves_a_partial_write) {
 BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
     Pair p;
     const std::string device = port_name(1).substr(0, port_name(1).rfind(':'));
-    softhca("fault place-delay 30ms " + device);
-    {
-        Restore restore{{"fault place-delay 0 " + device}};
-        p.right.at<uint64_t>(0) = 0;
+    softhca("fault place-delay 300ms " + device);
+    Restore restore{{"fault place-delay 0 " + device}};
+    volatile uint64_t& placed = p.right.at<uint64_t>(0);
+    bool seen = false;
+    for (int attempt = 0; attempt < 20 && !seen; ++attempt) { // until we are not late ourselves
+        placed = 0;
         p.left.at<uint64_t>(0) = 1;
+        const auto t = Clock::now();
         BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 8), 0);
         p.left.wait();
-        BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 0u); // acknowledged, not yet visible
-        p.left.at<uint64_t>(0) = 99;                    // the source is ours again
-        std::this_thread::sleep_for(std::chrono::milliseconds(80));
-        (void)p.right.empty(0.001);
-        BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 1u);
+        const uint64_t now = placed; // acknowledged, not yet visible
+        seen = seconds_since(t) < 0.3;
+        if (seen) BOOST_CHECK_EQUAL(now, 0u);
+        p.left.at<uint64_t>(0) = 99; // the source is ours again
+        while (placed == 0 && seconds_since(t) < 20) (void)p.right.empty(0.001);
+        BOOST_REQUIRE_EQUAL(placed, 1u);
     }
+    BOOST_CHECK(seen);
 }
 
 BOOST_AUTO_TEST_CASE(adapter_death) {
