@@ -213,8 +213,8 @@ struct alignas(64) RecvQueue {
     // set-up
     uint32_t id; // 0 = free; SRQ: no other SRQ of the session has had it
     uint32_t owner, device;
-    uint32_t mask, entries, stride, max_sge; // stride in bytes
-    uint32_t is_srq;
+    uint32_t mask, entries;
+    uint16_t stride, is_srq; // stride in bytes
     uint64_t owner_cookie;
     uint64_t async_channel, user; // SRQ events and their element
     Off ring;                     // uint32_t[mask + 1]
@@ -228,6 +228,7 @@ struct alignas(64) RecvQueue {
     std::atomic<uint64_t> head;
     uint64_t seen_tail;
 };
+static_assert(sizeof(RecvQueue) == 192); // one cache line for each of the three
 
 // ---- queue pairs
 // -----------------------------------------------------------------------------------------------------

@@ -30,8 +30,7 @@ uint8_t wc_opcode(uint8_t wr) {
 Requester::Requester(Engine& engine, Qp& qp)
     : engine_(engine), qp_(qp), rec_(*qp.rec),
       stride_((sizeof(SendWqe) + std::max<size_t>(qp.caps.max_send_sge * sizeof(ibv_sge), qp.caps.max_inline) + 15) &
-              ~size_t{15}),
-      reads_(std::make_unique<ReadStream>(*this)) {
+              ~size_t{15}) {
     source_qpn = qp.rec->qpn.load();
 }
 
@@ -325,8 +324,12 @@ void Requester::chunk_arrived(Chunk& c) {
                     refused = {};
                 }
                 if (current && r.reliable && reply.kind != ReplyKind::none) {
-                    if (reply.kind == ReplyKind::read) reads_->start(f->pos, f->psn, f->offset, c.dst_port, target, c.arrived);
-                    else send_reply(c.dst_port, reply, c.arrived, *f);
+                    if (reply.kind == ReplyKind::read) {
+                        if (!reads_) reads_ = std::make_unique<ReadStream>(*this);
+                        reads_->start(f->pos, f->psn, f->offset, c.dst_port, target, c.arrived);
+                    } else {
+                        send_reply(c.dst_port, reply, c.arrived, *f);
+                    }
                 }
             }
         }
@@ -375,10 +378,14 @@ void Requester::retire() {
     dead_ = true;
     ++era_;
     dc_release();
-    reads_->cancel();
+    cancel_reads();
     engine_.bury(this);
 }
 
-bool Requester::unused() const { return refs_ == 0 && in_flight == 0 && !net_ready && reads_->unused(); }
+bool Requester::unused() const { return refs_ == 0 && in_flight == 0 && !net_ready && (!reads_ || reads_->unused()); }
+
+void Requester::cancel_reads() {
+    if (reads_) reads_->cancel();
+}
 
 } // namespace softhca

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "engine/placement.h"
-#include "engine/read_stream.h"
 #include "engine/requester.h"
 
 namespace softhca {
@@ -108,7 +107,7 @@ void Requester::complete_head(ibv_wc_status status, Nanos when) {
 
 // Go-back-N: transmission continues at `psn`.
 void Requester::rewind(uint32_t psn) {
-    reads_->cancel();
+    cancel_reads();
     reads_out_ = 0;
     next_offset_ = 0;
     for (next_ = head_; next_ < tail_; ++next_) {
@@ -191,7 +190,7 @@ void Requester::flush(ibv_wc_status first) {
     next_offset_ = 0;
     reads_out_ = 0;
     paused_until_ = 0;
-    reads_->cancel();
+    cancel_reads();
     dc_release();
     ++era_;
     slow = true;
@@ -206,7 +205,7 @@ void Requester::reset() {
     paused_until_ = 0;
     draining_ = drained_event_ = false;
     refused = {};
-    reads_->cancel();
+    cancel_reads();
     dc_release();
     fast_ok = false;
     slow = false;
