@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(process_number_is_used_again) {
         return;
     }
     auto* page = static_cast<char*>(
-        mmap(reinterpret_cast<void*>(0x600000000000), 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+        mmap(reinterpret_cast<void*>(0x7ea000000000), 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
     BOOST_REQUIRE(page != MAP_FAILED);
     board()->end[0][0].ready.store(0);
     board()->end[1][0].ready.store(0);

@@ -193,6 +193,7 @@ void Requester::flush(ibv_wc_status first) {
     cancel_reads();
     dc_release();
     ++era_;
+    std::lock_guard guard(qp_.sq_lock);
     slow = true;
 }
 
