@@ -250,6 +250,8 @@ bool reap_process(Segment& seg, uint32_t slot) {
         seg.proc(slot).state = ProcState::dead;
         done = release_objects(seg, slot);
         if (done) free_slot(seg, slot);
+        // Its peers look at their queue pairs: it may have been killed while it failed one of them.
+        if (done) seg.fabric.generation.fetch_add(1);
     }
     seg.table_lock.release();
     return done;

@@ -184,10 +184,8 @@ void Engine::fill_query(Qp& qp, ibv_qp_attr& out) {
 void Engine::enter_error(Qp& qp) {
     QpRec& rec = *qp.rec;
     (void)rec.lock.acquire();
-    if (rec.state.load() != IBV_QPS_ERR) {
-        rec.state.store(IBV_QPS_ERR);
-        if (rec.kind != QpKind::dct && rec.kind != QpKind::dci) flush_receives(seg(), rec);
-    }
+    const bool fresh = rec.state.exchange(IBV_QPS_ERR) != IBV_QPS_ERR;
+    if (rec.kind != QpKind::dct && rec.kind != QpKind::dci && (fresh || !rec.is_srq)) flush_receives(seg(), rec);
     rec.lock.release();
     qp.qp.state = IBV_QPS_ERR;
     {
@@ -199,7 +197,7 @@ void Engine::enter_error(Qp& qp) {
 
 void Engine::flush_posted(Qp& qp) {
     (void)qp.rec->lock.acquire();
-    if (qp.rec->state.load() == IBV_QPS_ERR && !qp.rec->is_srq) flush_receives(seg(), *qp.rec);
+    if (qp.rec->state.load() == IBV_QPS_ERR && !qp.rec->is_srq && qp.kind != QpKind::dci) flush_receives(seg(), *qp.rec);
     qp.rec->lock.release();
 }
 

@@ -291,6 +291,7 @@ void Requester::note_fabric_change(Nanos now) {
         return engine_.enter_error(qp_);
     if (rec_.state.load() == IBV_QPS_ERR) { // a peer's request failed this QP: its own sends are flushed by us
         if (head_ < tail_) flush(IBV_WC_WR_FLUSH_ERR);
+        engine_.flush_posted(qp_); // the peer may have been killed before it was through
         return;
     }
     wake(now);

@@ -331,3 +331,19 @@ BOOST_AUTO_TEST_CASE(a_world_ends_in_the_middle) {
         BOOST_TEST(world.events() > 0u);
     }
 }
+
+// A peer that is killed between failing a queue pair and flushing it: the owner does the rest.
+BOOST_AUTO_TEST_CASE(a_queue_pair_failed_by_half_is_flushed) {
+    World world(image(star(2)));
+    Pair p(world);
+    for (uint64_t id : {1, 2, 3}) p.qb.recv(p.mb, 0, 100, id);
+    world.segment().qp(p.qb.qp->qp_num & (kMaxQps - 1)).state = IBV_QPS_ERR;
+    world.segment().fabric.generation.fetch_add(1);
+    world.run();
+    ibv_wc wc[4];
+    BOOST_REQUIRE(ibv_poll_cq(p.b.cq, 4, wc) == 3);
+    for (int i = 0; i < 3; ++i) {
+        BOOST_TEST(wc[i].status == IBV_WC_WR_FLUSH_ERR);
+        BOOST_TEST(wc[i].wr_id == static_cast<uint64_t>(i + 1));
+    }
+}

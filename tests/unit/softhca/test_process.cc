@@ -296,8 +296,10 @@ BOOST_AUTO_TEST_CASE(reaping_returns_everything_and_is_idempotent) {
     BOOST_TEST(s.seg().device(1).qps.load() == 100u);
     BOOST_TEST(s.seg().live_procs.load() == 2u);
     const uint32_t generation = s.seg().proc(slot).generation.load();
+    const uint32_t fabric = s.seg().fabric.generation.load();
     kill_child(pid);
     BOOST_TEST(reap_process(s.seg(), slot));
+    BOOST_TEST(s.seg().fabric.generation.load() != fabric); // the others look at what it has left them
     BOOST_TEST(all_free(s.seg(), slot));
     BOOST_TEST(s.seg().proc(slot).generation.load() == generation + 1);
     BOOST_TEST(s.seg().device(1).qps.load() == 0u);
