@@ -1,8 +1,10 @@
-"""rdma-core's own small programs: ibv_devinfo, ibv_*_pingpong, ibv_asyncwatch."""
+"""rdma-core's own small programs: ibv_devinfo, ibv_*_pingpong, ibv_asyncwatch; and the adapter's own pictures of them."""
 
+import os
 import re
+import time
 
-from judge import Group, check
+from judge import Group, Program, check, clean_environment
 
 group = Group()
 DEVICES = ("softhca_0", "softhca_1")
@@ -82,6 +84,27 @@ group.add(pingpong("rc", "-c", device=DEVICES[1]), "rc_pingpong_rail1")
 group.add(pingpong("rc", "-c", nodes=(0, 0)), "rc_pingpong_loopback")
 group.add(pingpong("rc", "-c", "-g", "0"), "rc_pingpong_gid")
 group.add(pingpong("ud", "-c", "-g", "0", size=2048), "ud_pingpong_gid")
+
+
+@group.case(fabrics=("modelled",))
+def heatmap(session):
+    """The picture of a run in which one rail is used shows that rail's links."""
+    keeps = session.start(["ibv_asyncwatch", "-d", "softhca_0"], node=2)
+    keeps.wait_for(r"async event FD", 20)
+    picture = os.path.join(session.folder, "use.svg")
+    watch = Program([session.softhca, "heatmap", "--session", session.name, "--duration", "2", "-o", picture],
+                    session.folder, clean_environment())
+    session.programs.append(watch)
+    end = time.monotonic() + 20
+    while watch.running():
+        check(time.monotonic() < end, "heatmap does not end")
+        pingpong("rc", size=65536, iterations=50)(session)
+    watch.wait(30)
+    with open(picture, encoding="utf-8") as text:
+        svg = text.read()
+    check("<svg" in svg and "</svg>" in svg, "not a picture")
+    check("softhca_0" in svg, "the rail that was used is not in it")
+    keeps.stop()
 
 
 @group.case(alone=False)

@@ -27,6 +27,21 @@ inline void softhca(const std::string& args) {
     BOOST_REQUIRE_MESSAGE(std::system(line.c_str()) == 0, "failed: softhca " << args);
 }
 
+// Names of this process's node in commands.
+inline std::string device_name(int device) {
+    const char* node = std::getenv("SOFTHCA_NODE");
+    return std::string(node ? node : "0") + ":softhca_" + std::to_string(device);
+}
+inline std::string port_name(int device, int port = 1) { return device_name(device) + ":" + std::to_string(port); }
+
+// Undoes what a test did to the fabric, also when it fails.
+struct Restore {
+    std::vector<std::string> commands;
+    ~Restore() {
+        for (const auto& c : commands) softhca(c);
+    }
+};
+
 // An adapter with everything a test needs of it.
 struct Adapter {
     ibv_context* context = nullptr;

@@ -74,7 +74,7 @@ public:
         if (pid_ > 0) kill(pid_, SIGKILL), wait();
     }
     void say(const std::string& line) { (void)!write(in_, (line + "\n").data(), line.size() + 1); }
-    // The next line of output, "" after five seconds or at the end.
+    // The next line of output, "" after half a minute or at the end.
     std::string line() {
         for (size_t end;;) {
             if ((end = text_.find('\n')) != std::string::npos) {
@@ -84,7 +84,7 @@ public:
             }
             pollfd p{out_, POLLIN, 0};
             char buffer[4096];
-            ssize_t n = poll(&p, 1, 5000) > 0 ? read(out_, buffer, sizeof buffer) : 0;
+            ssize_t n = poll(&p, 1, 30000) > 0 ? read(out_, buffer, sizeof buffer) : 0;
             if (n <= 0) return std::exchange(text_, "");
             text_.append(buffer, static_cast<size_t>(n));
         }
@@ -407,6 +407,20 @@ BOOST_AUTO_TEST_CASE(routes_shows_a_running_session) {
     const std::string after = tables();
     BOOST_TEST(after != before);
     BOOST_TEST(after.size() == before.size());
+}
+
+BOOST_AUTO_TEST_CASE(top_shows_a_running_session) {
+    const std::string session = new_session();
+    Command program = player(session, {"--fabric", "two-rail"});
+    BOOST_TEST(program.ask("node") == "0");
+    send_command(session, "link down node0 switch");
+    Command top({"top", "--session", session, "--once", "--rows", "100"});
+    std::string all;
+    BOOST_TEST(top.wait() == 0);
+    top.stop_listening();
+    for (int lines = 0; lines < 12; ++lines) all += top.line() + "\n";
+    BOOST_TEST(all.find("fabric two-rail: 1 processes") != std::string::npos, all);
+    BOOST_TEST(all.find("DOWN") != std::string::npos, all);
 }
 
 BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
