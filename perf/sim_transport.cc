@@ -7,6 +7,8 @@
 // put_zcopy) of the message here: the handshake messages around it are not in the figure, which hurts small sizes only.
 // --op both: `window` puts and as many gets per flush. --back: the same from the other node, too, at once.
 // --hot SHARE: another pair of nodes takes that share of one route; --hot-move MS: it changes to the next route that often.
+// --setup N: N nodes connect to all others at once; the virtual time until all have received a message from all, and the
+// handshake's datagrams.
 // --memory: prints queue pairs and buffers of one node with `--peers` peers instead.
 #include <cmath>
 #include <cstdlib>
@@ -27,6 +29,7 @@ struct Options {
     std::size_t size = 1 << 20;
     double warm_up_ms = 20, run_ms = 100, hot = 0, hot_move_ms = 0;
     unsigned hot_from = 1, hot_to = 6, routes = 4;
+    unsigned setup = 0;
     bool back = false, memory = false;
     std::vector<std::string> faults;
 };
@@ -222,6 +225,45 @@ void memory(const Options& o) {
     std::_Exit(0);
 }
 
+void setup(const Options& o) {
+    channel::Config config = config_of(o);
+    config.receive_depth = 128; // many nodes in one process
+    config.send_depth = 32;
+    Cluster cluster(o.fabric, o.setup, config, {.seed = 1, .payload_limit = 512});
+    std::uint64_t received = 0;
+    const auto count = [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<std::uint64_t*>(n), Status::ok; };
+    for (unsigned i = 0; i < o.setup; ++i) cluster.node(i).on_am(1, count, &received);
+    const std::uint64_t pairs = std::uint64_t{o.setup} * (o.setup - 1);
+    std::vector<std::pair<unsigned, unsigned>> left;
+    for (unsigned i = 0; i < o.setup; ++i)
+        for (unsigned k = 1; k < o.setup; ++k) left.emplace_back(i, (i + k) % o.setup);
+    const Nanos begin = cluster.world.now();
+    const auto send = [&] {
+        std::erase_if(left, [&](const auto& pair) {
+            Channel& to = cluster.channel(pair.first, pair.second);
+            return cluster.node(pair.first).iface().am_short(to, 1, 0, nullptr, 0) != Status::no_resource;
+        });
+    };
+    // Who waits for its connection is tried again every 10 us.
+    send();
+    while (received < pairs && cluster.world.now() - begin < 60'000'000'000) {
+        cluster.run_for(10'000);
+        send();
+    }
+    if (received < pairs) throw std::runtime_error("not all connected after 60 s");
+    std::uint64_t datagrams = 0;
+    for (unsigned i = 0; i < o.setup; ++i) {
+        channel::Interface::Statistics s;
+        cluster.node(i).iface().statistics(s);
+        datagrams += s.control.sent;
+    }
+    const double us = static_cast<double>(cluster.world.now() - begin) / 1e3;
+    std::printf("nodes %u connections %llu us %.1f datagrams %llu\n", o.setup, static_cast<unsigned long long>(pairs / 2), us,
+                static_cast<unsigned long long>(datagrams));
+    std::fflush(stdout);
+    std::_Exit(0);
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -247,6 +289,7 @@ int main(int argc, char** argv) {
         else if (a == "--from") o.from = number();
         else if (a == "--to") o.to = number();
         else if (a == "--peers") o.peers = number();
+        else if (a == "--setup") o.setup = number();
         else if (a == "--warm-up") o.warm_up_ms = std::atof(value());
         else if (a == "--run") o.run_ms = std::atof(value());
         else if (a == "--hot") o.hot = std::atof(value());
@@ -262,7 +305,7 @@ int main(int argc, char** argv) {
         }
     }
     try {
-        o.memory ? memory(o) : bandwidth(o);
+        o.setup ? setup(o) : o.memory ? memory(o) : bandwidth(o);
     } catch (const std::exception& e) {
         std::fprintf(stderr, "bench_sim_transport: %s\n", e.what());
         return 1;

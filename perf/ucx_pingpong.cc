@@ -168,8 +168,13 @@ double quantile(std::vector<double>& v, double q) {
 
 int main(int argc, char** argv) {
     const unsigned turns = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 401;
+    if (argc > 4) { // bench_ucx_pingpong TURNS TRANSPORT DEVICE PEERS: one of them alone, for a profiler
+        Star star(argv[2], argv[3], static_cast<unsigned>(std::atoi(argv[4])));
+        for (unsigned i = 0; i < turns; ++i) star.run(4000);
+        std::_Exit(0);
+    }
     {
-        UcpPair ours("mp_rc", "all"), stock("rc_verbs", "softhca_0:1");
+        UcpPair ours("mp_rc", "all"), stock("rc_v", "softhca_0:1"); // the alias brings its auxiliary transport, ud_verbs, along
         const auto t = compare(turns, 2000, [&](unsigned n) { ours.exchange(n); }, [&](unsigned n) { stock.exchange(n); });
         std::printf("ucp_tag_latency_8 %.1f %.1f %.4f\n", t.ours / 2, t.stock / 2, t.ratio);
         std::fflush(stdout);

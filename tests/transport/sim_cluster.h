@@ -151,7 +151,8 @@ public:
     // `fabric`: a file or a name of config/fabrics; the first `nodes` nodes of it.
     Cluster(const std::string& fabric, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {})
         : world(fabric, options) {
-        config.control_interval = 1;
+        config.control_interval = config.event_interval = 1;
+        config.quiet_interval = 1; // progress is called only when there is something to be found
         if (config.completion_depth > 1024) config.completion_depth = 1024;
         for (unsigned i = 0; i < nodes; ++i) {
             config.seed = options.seed * 1'000'003 + i + 1;

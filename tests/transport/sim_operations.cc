@@ -318,6 +318,25 @@ BOOST_DATA_TEST_CASE(atomics_by_the_adapter, boost::unit_test::data::make(kCases
     BOOST_TEST((iface.atomic_post(to, AtomicOp::add, 4, 5, target.address(), target.keys) == Status::unsupported));
 }
 
+// Fewer completion queue entries than messages that ask for no completion: those to peers that get nothing more must not
+// keep the entries for ever.
+BOOST_DATA_TEST_CASE(many_silent_peers, boost::unit_test::data::make({false, true}), dc) {
+    channel::Config config = config_of(dc ? kCases[4] : Case{"four-path", connect::Transport::rc, "default"});
+    config.completion_depth = 32;
+    Cluster cluster("four-path", 8, config);
+    std::vector<Inbox> inboxes(8);
+    auto& iface = cluster.node(0).iface();
+    for (unsigned round = 0; round < 3; ++round) {
+        for (unsigned peer = 1; peer < 8; ++peer) {
+            cluster.node(peer).on_am(2, Inbox::take, &inboxes[peer]);
+            Channel& to = cluster.channel(0, peer);
+            for (unsigned i = 0; i < 14; ++i) DO(cluster, iface.am_short(to, 2, i, nullptr, 0));
+        }
+    }
+    for (unsigned peer = 1; peer < 8; ++peer)
+        BOOST_REQUIRE(cluster.until([&] { return inboxes[peer].messages.size() == 42; }));
+}
+
 BOOST_DATA_TEST_CASE(to_oneself, boost::unit_test::data::make(kCases), c) {
     Cluster cluster(c.fabric, 1, config_of(c));
     Inbox inbox;

@@ -27,14 +27,18 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::io_error;
     }
     const unsigned receives = std::min(config.receive_depth, from.max_srq_wr);
-    if (from.max_cqe <= receives + 64) {
+    // A queue pair that is given up posts one request more than its share.
+    constexpr unsigned kDrains = 64;
+    if (from.max_cqe <= receives + kDrains + 64) {
         error = failure(from, "the completion queue is too small for RX_QUEUE_LEN");
         return Status::invalid_param;
     }
-    send_credits = std::min(config.completion_depth, from.max_cqe - receives);
+    send_credits = static_cast<std::int32_t>(std::min(config.completion_depth, from.max_cqe - receives - kDrains));
+    scarce_credits = send_credits / 2;
+    const unsigned entries = receives + static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
         ibv_cq_init_attr_ex attr{};
-        attr.cqe = receives + send_credits;
+        attr.cqe = entries;
         attr.channel = channel.get();
         attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
         // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
@@ -50,7 +54,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
             extended = timestamps = true;
         }
     }
-    if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(receives + send_credits), nullptr, channel.get(), 0));
+    if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
     if (!cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;
@@ -78,6 +82,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
 bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
     RegisteredChunks::Chunk* chunk = chunks.add(devices, std::size_t{layout.stride} * count);
     if (!chunk) return false;
+    count = static_cast<unsigned>(chunk->bytes / layout.stride); // it may be larger than asked for
     for (unsigned i = count; i-- > 0;) {
         auto* buffer = new (chunk->memory.get() + std::size_t{layout.stride} * i) ReceiveBuffer{};
         buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes,
@@ -95,7 +100,7 @@ void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layou
     // Kept buffers are missing here: as many new ones are made, the queue's depth is a promise to the senders.
     if (free_count < to_post) [[unlikely]] {
         const unsigned missing = to_post - free_count;
-        if (!grow(devices, layout, std::min(std::max(missing, kBatch), 256u)) && free_count == 0) return;
+        if (!grow(devices, layout, std::max(missing, kBatch)) && free_count == 0) return;
     }
     ibv_recv_wr* first = free;
     unsigned count = free_count;

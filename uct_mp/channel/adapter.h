@@ -23,29 +23,34 @@ struct Completed {
     ibv_wc_status status;
 };
 
-struct Adapter {
-    const verbs::Device* device = nullptr;
-    std::uint8_t index = 0; // in DeviceSet
+struct alignas(64) Adapter {
+    // What every poll and every send needs: one cache line.
+    verbs::CompletionQueue cq;
+    std::uint32_t to_post = 0; // receives that the queue lacks
+    std::uint32_t quiet = 0;   // polls in a row that found nothing; wraps
+    unsigned peeked_count = 0;
     bool extended = false;   // an extended queue: its completions bring timestamps
     bool timestamps = false; // and they can be told in host time
-    verbs::CompletionChannel channel; // wake-up; made with the queue since it can't be added later
-    verbs::CompletionQueue cq;
-    verbs::SharedReceiveQueue srq;
-    verbs::ClockFit clock;
-    std::uint32_t send_credits = 0;
-
-    // Found while going to sleep, handled by the next poll.
-    static constexpr unsigned kPeek = 16;
-    unsigned peeked_count = 0;
-    Completed peeked[kPeek];
-
-    // Receives
-    ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
+    std::uint8_t index = 0;  // in DeviceSet
+    std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
+    std::int32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
     std::uint32_t free_count = 0;
-    std::uint32_t to_post = 0; // receives that the queue lacks
+    ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
+
+    verbs::SharedReceiveQueue srq;
+    const verbs::Device* device = nullptr;
+    verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later
+    verbs::ClockFit clock;
     std::uint32_t unacked_events = 0;
     RegisteredChunks chunks;
+    // Found while going to sleep, handled by the next poll.
+    static constexpr unsigned kPeek = 16;
+    Completed peeked[kPeek];
 
+    ~Adapter() {
+        srq.reset();
+        cq.reset(); // before its channel
+    }
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
                 const ReceiveLayout& layout, bool timed, std::string& error);
     // Posts what is missing; to be called from kBatch on. Slow only when buffers must be made.
@@ -61,8 +66,12 @@ private:
     bool grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
 };
 
+// Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs that
+// fall silent that could be all credits: so they may take half of them.
+inline bool SendQueue::signal_due() const { return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits; }
+
 inline bool SendQueue::room(unsigned n) const {
-    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= n;
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= static_cast<std::int32_t>(n);
 }
 
 } // namespace ucx_mp::channel

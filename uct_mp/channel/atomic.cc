@@ -49,7 +49,6 @@ Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned w
         const Posted posted{&channel, work, 0, 0, path, kNoEpoch, true, false, 0, 1};
         if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, rkeys.rkey[0]},
                           op == AtomicOp::add ? value : compare, op == AtomicOp::add ? nullptr : &value, posted)) {
-            work->status = Status::io_error;
             post_refused(channel, queue, posted);
         }
         return fetch ? Status::in_progress : Status::ok;
@@ -123,7 +122,7 @@ void Interface::Impl::serve_replies() {
         // reply carries a value that has been read already.
         if (channel.gates & gate::failed) continue;
         Start start;
-        if (!earlier && !(channel.gates & gate::not_ready) &&
+        if (!earlier && !(channel.gates & (gate::not_ready | gate::recovering)) &&
             start_plain(channel, small, kHeader + sizeof(AtomicReply), start) == Status::ok) {
             std::memcpy(start.buffer->data() + kHeader, &replies[i].reply, sizeof(AtomicReply));
             finish_message(channel, start, Kind::atomic_reply, 0, kHeader + sizeof(AtomicReply), 0);

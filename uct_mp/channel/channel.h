@@ -25,6 +25,7 @@
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
 #include "uct_mp/connect/control_plane.h"
+#include "uct_mp/recover/recovery.h"
 #include "uct_mp/schedule/scheduler.h"
 
 namespace ucx_mp::channel {
@@ -44,6 +45,7 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
+    std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
 };
@@ -54,44 +56,48 @@ inline constexpr std::uint32_t not_ready = 1; // not connected
 inline constexpr std::uint32_t held = 2;      // the face has older operations queued
 inline constexpr std::uint32_t fence = 4;     // a fence has something to do
 inline constexpr std::uint32_t failed = 8;    // the peer is gone
+inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
 } // namespace gate
 
-class Channel {
+class alignas(64) Channel {
 public:
     static constexpr unsigned kEpochs = 16;
     static constexpr unsigned kFences = 32; // fences whose message is not acknowledged
 
-    // -- Sending, hot
+    // -- Sending, hot: one cache line, and the epochs' counters
     std::uint32_t gates = gate::not_ready;
     std::uint32_t next_sequence = 0; // of the next message
     std::uint32_t acked = 0;         // all before have been delivered
     std::uint32_t window_mask = 0;
     std::uint32_t window = 0; // while no copies can be retained: 0
-    std::uint32_t remote_id = 0;
+    std::uint8_t path_count = 0;
+    std::uint8_t epoch = 0; // that new operations belong to
+    std::uint8_t oldest_epoch = 0;
+    bool by_lane = false; // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
     std::uint64_t header = 0; // of every message: protocol version and remote_id, as compose() writes them
     // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
-    std::uint8_t path_count = 0;
-    std::uint8_t epoch = 0; // that new operations belong to
-    schedule::TrafficHint hint = schedule::TrafficHint::none;
-    std::uint8_t oldest_epoch = 0;
+    Interface::Impl* impl = nullptr;     // whose it is
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::unique_ptr<Subchannel[]> subs;
     std::uint32_t epoch_open[kEpochs] = {};
 
-    // -- Receiving, hot
-    std::uint32_t expected = 0;   // next number to deliver
-    std::uint32_t ack_after = 1;  // deliveries after which an acknowledgment is owed
-    std::uint32_t ack_until = 0;  // ... and the number up to which the peer waits for each
-    std::uint32_t ack_sent = 0;   // the last one that we told
+    // -- Receiving, hot: a cache line with the beginning of the scheduler, which sending needs
+    std::uint32_t expected = 0;  // next number to deliver
+    std::uint32_t ack_after = 1; // deliveries after which an acknowledgment is owed
+    std::uint32_t ack_sent = 0;  // the last one that we told
     std::uint32_t early_count = 0;
-    bool ack_due = false; // in the interface's list
+    std::uint32_t local_id = 0;
+    bool ack_due = false;  // in the interface's list
     bool push_due = false; // likewise, for flushes
     bool pull_due = false; // likewise, for works that found queues full
-    bool ack_now = false; // whatever the list's threshold says
-    std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
-
+    bool ack_now = false;  // whatever the list's threshold says
     std::optional<schedule::Scheduler> scheduler;
+
+    std::uint32_t remote_id = 0;
+    std::uint32_t ack_until = 0; // the number up to which the peer waits for each acknowledgment, see ack_after
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
+    std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
 
     // -- Fences, sending
     PathMask put_paths = 0;      // have carried puts since the last fence
@@ -130,10 +136,10 @@ public:
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
+    std::unique_ptr<recover::Recovery> recovery; // made when a path fails for the first time
+
     // -- Who
-    Interface::Impl* impl = nullptr; // whose it is
     connect::Connection connection;
-    std::uint32_t local_id = 0;
     unsigned references = 0;
     bool self = false;       // our own interface
     bool waiting = false;    // in the interface's list of those who want room

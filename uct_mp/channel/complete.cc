@@ -144,39 +144,80 @@ void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t pos
 
 // -- Failures
 
-// TODO(recovery): a failed path takes its channel with it. Issue "failover" replaces this by replay on other paths.
+namespace {
+// The operation itself is at fault: it would fail on any path.
+bool is_mistake(ibv_wc_status status) {
+    switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR: return true;
+    default: return false;
+    }
+}
+Status status_of(ibv_wc_status status) {
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR: return Status::endpoint_timeout;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR: return Status::connection_reset;
+    case IBV_WC_WR_FLUSH_ERR: return Status::canceled;
+    default: return Status::io_error;
+    }
+}
+} // namespace
+
+// The path is given up and what was posted there is lost (recover/); mistakes take their channel with them.
 void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status,
                                   std::uint32_t vendor_error) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) return;
-    Channel& culprit = *queue.at(queue.tail + count - 1).channel;
-    if (!queue.failed()) {
+    const Posted last = queue.at(queue.tail + count - 1);
+    Channel& culprit = *last.channel;
+    const bool first = !queue.failed();
+    if (first) {
         queue.fail();
         if (!(culprit.gates & gate::failed))
             services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
-                         queue.at(queue.tail + count - 1).path, culprit.connection.peer.uid, ibv_wc_status_str(status),
-                         queue.qp->qp_num, vendor_error);
-    }
-    Status result = Status::io_error;
-    switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RNR_RETRY_EXC_ERR: result = Status::endpoint_timeout; break;
-    case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_OP_ERR: result = Status::connection_reset; break;
-    case IBV_WC_WR_FLUSH_ERR: result = Status::canceled; break;
-    default: break;
+                         last.path, culprit.connection.peer.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
     }
     queue.close();
+    if (first || !queue.draining) drain(queue, culprit, last.path);
+    if (is_mistake(status) || !recoverable(culprit)) fail_channel(culprit, status_of(status));
+    else if (first || !queue.dc) path_failed(culprit, last.path, ibv_wc_status_str(status), false);
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
         if (queue.dc) channel.subs[posted.path].open -= posted.requests;
         if (!channel.only)
             channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
-        fail_channel(channel, result);
+        if (recoverable(channel)) {
+            // Others on the initiator suffer for the culprit: their paths may be as good as ever.
+            if (queue.dc) path_failed(channel, posted.path, "", true);
+            lose(queue, posted);
+            continue;
+        }
+        fail_channel(channel, status_of(status));
         if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
         settle(posted);
     }
+    if (queue.dc && queue.draining && queue.idle()) restart(queue);
+}
+
+// A DC initiator after an error, when nothing of it is left.
+void Interface::Impl::restart(SendQueue& queue) {
+    const verbs::Rail* rail = nullptr;
+    for (std::size_t i = 0; i < dc_rails.size(); ++i)
+        for (const auto& initiator : dc_rails[i].initiators)
+            if (initiator.get() == &queue) rail = &devices.rails()[i];
+    if (!rail) return;
+    if (const int error = verbs::restart_dci(queue.qp.get(), *queue.adapter->device, *rail, config.reliability)) {
+        services.say(LogLevel::error, "cannot restart a DC initiator on %s: error %d", rail->name.c_str(), error);
+        return;
+    }
+    queue.revive();
 }
 
 void Interface::Impl::fail_channel(Channel& channel, Status status) {
@@ -184,10 +225,11 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     channel.gates |= gate::failed;
     channel.error = status;
     failures.push_back(&channel);
+    abandon_recovery(channel, status);
     // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
-            if (own && !own->failed() && verbs::to_error(own->qp.get()) == 0) own->fail();
+            if (own) drain(*own, channel, static_cast<PathIndex>(i));
     for (; channel.acked != channel.next_sequence; ++channel.acked) {
         Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
         if (Work* work = std::exchange(buffer->work, nullptr)) {

@@ -23,47 +23,30 @@ namespace ucx_mp::channel {
 [[gnu::always_inline]] inline Posted& SendQueue::pop() {
     Posted& posted = at(tail++);
     slots_ += static_cast<std::int32_t>(posted.requests);
-    adapter->send_credits += posted.requests;
+    next_psn_ += posted.requests + posted.extra;
+    adapter->send_credits += static_cast<std::int32_t>(posted.requests);
     return posted;
 }
 
-template <Fits fits, Shared shared>
-[[gnu::always_inline]] inline bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path,
-                                                         bool signaled, Nanos t_post) {
-    constexpr bool sole = shared == Shared::no;
+// A message that joins the record before it and needs no completion: what most are.
+template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(Posted& joined, Buffer& buffer) {
     const std::uint32_t bytes = buffer.length;
-    Posted* joined = open_;
-    // A queue pair of mp_rc has one channel and one path; that of an only path is told of new epochs.
-    const bool join = joined && (sole || (joined->epoch == channel.epoch &&
-                                        (!dc || (joined->channel == &channel && joined->path == path))));
-    if (__builtin_expect_with_probability(join, true, 0.99)) {
-        joined->bytes += bytes;
-        ++joined->requests;
-        --slots_;
-        --adapter->send_credits;
-        --quiet_left_;
-    } else {
-        record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
-        joined = open_ = &at(head - 1);
-        wr_.wr_id = id_of(head - 1);
+    joined.bytes += bytes;
+    ++joined.requests;
+    --slots_;
+    --adapter->send_credits;
+    --quiet_left_;
+    if constexpr (fits == Fits::maybe) { // else it is one packet
+        if (bytes > 1u << mtu_shift_) joined.extra += (bytes - 1) >> mtu_shift_;
     }
     unsigned flags = IBV_SEND_SOLICITED;
-    if (signaled) {
-        joined->offset = bytes;
-        joined->timed = t_post != 0;
-        joined->t_post = t_post;
-        open_ = nullptr;
-        quiet_left_ = signal_interval_;
-        flags |= IBV_SEND_SIGNALED;
-    }
     sge_.addr = buffer.address();
     sge_.length = bytes;
     if (fits == Fits::yes || bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
     else sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
-    const int error = !sole && dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
-    return error == 0 || take_back(buffer.length);
+    return ibv_post_send(qp.get(), &wr_, &bad) == 0 || take_back(bytes);
 }
 
 // The request of the last record.
@@ -138,12 +121,14 @@ template <Fits fits, Shared shared>
     buffer.trailer = 0;
 }
 
-template <Fits fits, Shared shared>
-[[gnu::always_inline]] inline void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue,
-                                                               PathIndex path, bool signaled, Nanos t_post) {
+// On a queue pair of mp_rc: of one channel and one path, and closed at the end of an epoch.
+template <Fits fits>
+[[gnu::always_inline]] inline void Interface::Impl::post_own(Channel& channel, Buffer& buffer, SendQueue& queue,
+                                                             PathIndex path) {
+    Posted* const joined = queue.joinable();
+    if (!joined) [[unlikely]] return post_whole(channel, buffer, queue, path, queue.signal_due());
     ++channel.epoch_open[channel.epoch];
-    if (!queue.send_whole<fits, shared>(channel, buffer, path, signaled, t_post)) [[unlikely]]
-        post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+    if (!queue.send_joined<fits>(*joined, buffer)) [[unlikely]] post_whole_refused(channel, buffer, queue, path);
 }
 
 inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
@@ -151,14 +136,12 @@ inline void Interface::Impl::finish_message(Channel& channel, const Start& start
     if (start.fenced) [[unlikely]] return finish_fenced(channel, start, kind, am_id, length, flags);
     compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
     bool signaled = start.queue->signal_due();
-    Nanos t_post = 0;
     if (!channel.only) {
         if (length > start.placed) channel.scheduler->place_on(start.path, Direction::write, length - start.placed);
         signaled |= length >= schedule::PathTable::kRateBytes;
-        if (signaled) t_post = services.now();
         channel.subs[start.path].open += start.queue->dc;
     }
-    post_whole<Fits::maybe, Shared::maybe>(channel, *start.buffer, *start.queue, start.path, signaled, t_post);
+    post_whole(channel, *start.buffer, *start.queue, start.path, signaled);
 }
 
 // An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a Status.
@@ -171,11 +154,34 @@ template <Fits fits, class Fill>
     if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
     compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
-    post_whole<fits, Shared::no>(channel, *buffer, queue, 0, queue.signal_due(), 0);
+    post_own<fits>(channel, *buffer, queue, 0);
     return length;
 }
 
-// The same with a choice of paths, a fence, or not connected. The length is at most `size` if that is not 0.
+// The same with a choice of paths, while the lane lasts; `size` as below.
+template <Fits fits, class Fill>
+[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message_lane(Channel& channel, BufferPool& pool,
+                                                                           std::uint8_t id, std::uint32_t size,
+                                                                           const Fill& fill) {
+    schedule::Scheduler::Current& current = channel.scheduler->current(Direction::write);
+    if (!current.lasts()) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill);
+    if (!channel.window_open()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    const PathIndex path = current.lane.path;
+    SendQueue& queue = *channel.subs[path].queue[0];
+    if (!queue.room()) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill); // on another path
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    compose(channel, *buffer, path, Kind::am, id, kHeader + length, 0);
+    channel.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
+    if (fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes)
+        post_whole(channel, *buffer, queue, path, true);
+    else
+        post_own<fits>(channel, *buffer, queue, path);
+    return length;
+}
+
+// Any channel: a fence, not connected, queue pairs of many channels. The length is at most `size` if that is not 0.
 template <Fits fits, class Fill>
 [[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                           std::uint32_t size, Fill fill) {
@@ -185,6 +191,15 @@ template <Fits fits, class Fill>
     const std::uint32_t length = fill(start.buffer->data() + kHeader);
     finish_message(channel, start, Kind::am, id, kHeader + length, 0);
     return length;
+}
+
+template <Fits fits, class Fill>
+[[gnu::always_inline]] inline ssize_t Interface::Impl::send_message(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                    std::uint32_t size, const Fill& fill) {
+    if (channel.gates) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill);
+    if (channel.only) return active_message_sole<fits>(channel, pool, id, fill);
+    if (channel.by_lane) [[likely]] return active_message_lane<fits>(channel, pool, id, size, fill);
+    return active_message<fits>(channel, pool, id, size, fill);
 }
 
 // -- Completions

@@ -78,7 +78,12 @@ void Interface::Impl::push_due() {
 namespace {
 void begin_epoch(Channel& channel, std::uint8_t epoch) {
     channel.epoch = epoch;
-    if (channel.only) channel.only->close(); // no message of this epoch joins one of the last
+    if (channel.only) {
+        channel.only->close(); // no message of this epoch joins one of the last
+    } else if (channel.by_lane) {
+        for (unsigned i = 0; i < channel.path_count; ++i)
+            if (SendQueue* queue = channel.subs[i].queue[0]) queue->close();
+    }
 }
 } // namespace
 

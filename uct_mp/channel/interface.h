@@ -34,6 +34,18 @@ enum class DciPolicy : std::uint8_t {
 
 enum class AtomicsMode : std::uint8_t { target, adapter };
 
+// How paths are given up and taken back (uct_mp/recover). Times in ns.
+struct RecoveryConfig {
+    bool enabled = true;         // false: a failed path takes its channel with it, as in UCX's own transports
+    bool packet_numbers = true;  // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)
+    Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;     // first repetition, doubled up to the ceiling
+    Nanos open_interval = 1'000'000, max_open_interval = 1'000'000'000; // likewise, of trying a path that is down
+    Nanos hold_down = 100'000'000, max_hold_down = 60'000'000'000; // a path that fails this soon after its return waits
+                                                                   // this long, then twice as long, ...
+    Nanos packet_lifetime = 1'000'000;       // mp_dc: packets on their way when a port goes down are gone after this
+    Nanos partition_timeout = 30'000'000'000; // without any path; 0: for ever
+};
+
 struct Config {
     connect::Transport transport = connect::Transport::rc;
     schedule::PolicyConfig policy;
@@ -44,18 +56,21 @@ struct Config {
     unsigned segment = 8192;       // bytes of payload of the largest bcopy / zcopy message
     unsigned inline_bytes = 256;   // wished; header of 16 included
     unsigned send_depth = 128;     // requests per queue pair
-    unsigned completion_depth = 4096; // outstanding sends per device
+    unsigned completion_depth = 1024; // outstanding sends per device
     unsigned receive_depth = 1024; // buffers posted per device
     unsigned window = 256;         // sequenced messages per channel not yet acknowledged; power of two
     unsigned max_send_buffers = 16384; // per interface, of each size class
     unsigned signal_interval = 16; // every so many small messages of a queue pair ask for a completion
     unsigned poll_batch = 32;      // completions per device and progress()
+    unsigned quiet_interval = 4;   // progress() looks at adapters without traffic every so many calls; power of two
     unsigned control_interval = 64; // progress() looks for handshakes of others every so many calls
+    unsigned event_interval = 16;   // ... and for port and device events every so many of those
     unsigned dci_count = 8;        // mp_dc: initiators per rail
     DciPolicy dci_policy = DciPolicy::hash;
     unsigned headroom = 0;         // bytes before the payload of a received message that its keeper may overwrite
     void* keeper = nullptr;        // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
                                    // release descriptor)
+    RecoveryConfig recovery;
     Nanos connect_timeout = 60'000'000'000;
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
 };

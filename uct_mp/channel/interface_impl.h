@@ -35,6 +35,8 @@ struct Interface::Impl final : connect::Owner {
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
+    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
+                                              const connect::LocalEnd& end) const;
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -74,10 +76,15 @@ struct Interface::Impl final : connect::Owner {
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
     void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
-    template <Fits, Shared>
-    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled, Nanos t_post);
+    template <Fits> void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);
+    void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    template <Fits, class Fill>
+    ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     template <Fits, class Fill>
     ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
+    template <Fits, class Fill>
+    ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     template <Fits, class Fill>
     ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
@@ -85,7 +92,11 @@ struct Interface::Impl final : connect::Owner {
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
-    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue);
+    // `marked`: the path that a marker is about, if not the one that carries it.
+    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
+                      PathIndex marked = kNoPath);
+    static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // entries
+    static std::uint32_t fence_of(Buffer& buffer); // its number, 0: not a fenced message
     bool send_ack(Channel& channel, Kind kind);
     void send_due_acks();
     void owe_ack(Channel& channel, bool now);
@@ -141,8 +152,54 @@ struct Interface::Impl final : connect::Owner {
     void tally(const Posted& posted); // statistics
     void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
+    void restart(SendQueue& queue);
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
+
+    // -- Recovery: uct_mp/recover. fail.cc
+    recover::Recovery& recovery_of(Channel& channel);
+    [[nodiscard]] bool recoverable(const Channel& channel) const;
+    void set_phase(recover::PathRecovery& r, recover::Phase phase);
+    void list_recovering(Channel& channel);
+    // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
+    void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
+    void drain(SendQueue& queue, Channel& channel, PathIndex path);
+    void drop_posted(SendQueue& queue);
+    void lose(SendQueue& queue, const Posted& posted);
+    void mark_messages(Channel& channel, PathIndex path);
+    void drained(Channel& channel, PathIndex path);
+    void rail_failed(unsigned rail, const char* cause, bool device_gone);
+    void rail_active(unsigned rail);
+    void read_events();
+    void abandon_recovery(Channel& channel, Status status);
+    // exchange.cc
+    void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
+    void set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex));
+    void ask(Channel& channel, PathIndex path);
+    void on_path_down(Channel& channel, const connect::PathNews& news);
+    void answer_questions();
+    void schedule_open(Channel& channel, PathIndex path);
+    verbs::QueuePair make_half(Channel& channel, PathIndex path);
+    bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
+                      const connect::LocalEnd& theirs);
+    void try_open(Channel& channel, PathIndex path);
+    void on_path_open(Channel& channel, const connect::PathNews& news);
+    void on_path_opened(Channel& channel, const connect::PathNews& news);
+    void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
+    void path_is_up(Channel& channel, PathIndex path);
+    void resume(Channel& channel);
+    // replay.cc
+    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
+    void finish_replayed(Channel& channel, Work& work);
+    void settled(Channel& channel, PathIndex path);
+    bool send_again(Channel& channel, Buffer& buffer);
+    void resend(Channel& channel);
+    void heal(Channel& channel);
+    bool send_markers(Channel& channel);
+    void release_holds(Channel& channel);
+    void pull_sole(Channel& channel);
+    bool recover(Channel& channel);
+    void recover();
 
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -162,27 +219,45 @@ struct Interface::Impl final : connect::Owner {
     void list_waiting(Channel& channel);
     void wake_waiting();
 
+    // What every progress looks at, together: few cache lines.
+    std::unique_ptr<Adapter[]> adapters;
+    unsigned adapter_count = 0;
+    unsigned latest_adapter = 0; // the last one that had something
+    std::uint32_t rounds = 0;    // of progress, wraps
+    std::uint32_t quiet_mask;
+    unsigned until_control = 1;
+    bool alert = false;          // some path is not up, or something else is to be repaired
+    unsigned recovery_steps = 0; // things that happened there, in this round
+    std::unique_ptr<connect::ControlPlane> control;
+    const AmHandler* const handlers;
+    ReceiveLayout layout;
+    std::uint32_t channel_count = 0; // of slots
+    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
+    std::vector<std::unique_ptr<Channel>> channels;
+    struct PendingReply {
+        Channel* channel;
+        AtomicReply reply;
+    };
+    std::vector<PendingReply> replies;
+    std::vector<Channel*> pushes_due;
+    std::vector<Channel*> acks_due;
+    std::vector<Channel*> failures;
+    std::vector<Channel*> pulls_due;
+    std::vector<Channel*> waiting;
+
     const verbs::DeviceSet& devices;
     const Config config;
     Services& services;
     Events& events;
     const verbs::KeyTable& keys;
-    const AmHandler* const handlers;
 
     Limits limits{};
-    ReceiveLayout layout;
     std::uint32_t inline_bytes = 0; // that every queue pair grants
-    std::unique_ptr<Adapter[]> adapters;
-    unsigned adapter_count = 0;
     BufferPool small, large;
     WorkPool works;
-    std::unique_ptr<connect::ControlPlane> control;
     schedule::Plan plan; // scratch
     Nanos poll_time = 0; // of the batch of completions being handled
 
-    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
-    std::vector<std::unique_ptr<Channel>> channels;
-    std::uint32_t channel_count = 0; // of slots
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
@@ -191,16 +266,18 @@ struct Interface::Impl final : connect::Owner {
         return channel && channel->local_id == id ? channel : nullptr;
     }
     std::unordered_map<std::uint64_t, Channel*> by_uid;
-    std::vector<Channel*> acks_due;
-    std::vector<Channel*> pushes_due;
-    std::vector<Channel*> pulls_due;
-    std::vector<Channel*> waiting;
-    std::vector<Channel*> failures;
-    struct PendingReply {
+    // Recovery
+    std::vector<Channel*> recovering; // have something to do in every progress
+    int paths_away = 0;               // that are not up: the control plane is asked all the time
+    verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
-        AtomicReply reply;
+        std::uint32_t id;
+        PathIndex path;
+        std::uint32_t life;
     };
-    std::vector<PendingReply> replies;
+    std::vector<Question> questions;
+    unsigned question_attempts = 0;
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     void keep_stored(ReceiveBuffer* buffer) {
@@ -209,7 +286,6 @@ struct Interface::Impl final : connect::Owner {
     }
     unsigned ack_threshold = 64;
     unsigned tick = 0;
-    unsigned until_control = 1;
     std::uint64_t dropped = 0;
     int event_fd = -1;
 

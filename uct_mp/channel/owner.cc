@@ -44,7 +44,7 @@ Status Interface::Impl::make_ends(Connection& connection) {
         if (config.transport == connect::Transport::dc) continue;
         Adapter& adapter = adapters[rail.device];
         verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
-                                               {config.send_depth, limits.max_iov + 2, inline_bytes}, nullptr);
+                                               {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
         if (!qp) {
             services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(),
                          std::strerror(errno));
@@ -64,29 +64,36 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         const unsigned theirs = connection.server ? spec.client_rail : spec.server_rail;
         if (theirs >= connection.remote_rails.size()) return Status::invalid_param;
         const path::RemoteRail& remote = connection.remote_rails[theirs];
-        const std::uint8_t our_bits = connection.server ? spec.server_bits : spec.client_bits;
-        const std::uint8_t their_bits = connection.server ? spec.client_bits : spec.server_bits;
         Subchannel& sub = channel.subs[i];
         const verbs::Rail& rail = devices.rails()[sub.rail];
         sub.remote_device = remote.device;
-        const auto dlid = static_cast<std::uint16_t>(remote.lid + their_bits);
+        const verbs::RemoteEnd end = remote_end(connection, i, connection.remote_ends[i]);
         if (config.transport == connect::Transport::dc) {
-            sub.dc.ah = address_handle(sub.rail, dlid, our_bits);
+            sub.dc.ah = address_handle(sub.rail, end.dlid, end.source_path_bits);
             sub.dc.dct_number = remote.dct_number;
             sub.dc.key = connection.dc_key;
             if (!sub.dc.ah) return Status::io_error;
             continue;
         }
-        const verbs::RemoteEnd end{dlid, our_bits, std::min(rail.mtu, remote.mtu), connection.remote_ends[i].qp_number,
-                                   connection.remote_ends[i].psn};
         if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability,
                                                 connection.ends[i].psn)) {
             services.say(LogLevel::error, "cannot connect a queue pair on %s: %s", rail.name.c_str(),
                          std::strerror(error));
             return Status::io_error;
         }
+        sub.own[0]->begin_packets(connection.ends[i].psn, end.mtu);
     }
     return Status::ok;
+}
+
+verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, std::size_t path,
+                                             const connect::LocalEnd& end) const {
+    const path::PathSpec& spec = connection.paths[path];
+    const bool server = connection.server;
+    const path::RemoteRail& remote = connection.remote_rails[server ? spec.client_rail : spec.server_rail];
+    const verbs::Rail& rail = devices.rails()[server ? spec.server_rail : spec.client_rail];
+    return {static_cast<std::uint16_t>(remote.lid + (server ? spec.client_bits : spec.server_bits)),
+            server ? spec.server_bits : spec.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn};
 }
 
 ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits) {
@@ -102,6 +109,8 @@ ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::
 void Interface::Impl::drop_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
     channel.only = nullptr;
+    channel.recovery.reset();
+    channel.by_lane = false;
     channel.subs.reset();
     channel.path_count = 0;
     connection.ends.clear();
@@ -136,6 +145,7 @@ void Interface::Impl::established(Connection& connection) {
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
     }
+    channel.by_lane = channel.path_count > 1 && config.transport == connect::Transport::rc;
     channel.gates &= ~gate::not_ready;
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
                  static_cast<unsigned long long>(connection.peer.uid), channel.path_count,

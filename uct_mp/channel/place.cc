@@ -65,7 +65,7 @@ bool Interface::Impl::any_path_has_room(Channel& channel) {
 
 bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::failed) return true; // the operation tells the error
-    if (channel.gates & gate::not_ready) return false;
+    if (channel.gates & (gate::not_ready | gate::recovering)) return false;
     if (channel.gates & gate::fence) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open) return false;
     }
@@ -75,7 +75,7 @@ bool Interface::Impl::surely_room(Channel& channel) {
 
 bool Interface::Impl::maybe_room(Channel& channel) {
     if (channel.gates & gate::failed) return true;
-    if (channel.gates & gate::not_ready) return false;
+    if (channel.gates & (gate::not_ready | gate::recovering)) return false;
     return any_path_has_room(channel);
 }
 

@@ -1,21 +1,46 @@
 // The heartbeat, and a look from outside.
+#include <utility>
+
 #include "uct_mp/channel/interface_impl.h"
 #include "uct_mp/channel/statistics.h"
 
 namespace ucx_mp::channel {
 
+namespace {
+// An adapter that so many polls have found empty is asked less often, unless it is the one that had something last:
+// small messages stay on a rail, and looking for one costs as much as the rails that are asked.
+constexpr std::uint32_t kQuiet = 64;
+} // namespace
+
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
-    for (unsigned i = 0; i < m.adapter_count; ++i) n += m.poll(m.adapters[i]);
-    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.control->busy()) [[unlikely]] {
-        n += m.control->poll();
-        if (m.until_control == 0) {
-            m.until_control = m.config.control_interval;
-            if (++m.tick % 1024 == 0) m.calibrate();
+    const bool alert = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
+    const bool look_around = (++m.rounds & m.quiet_mask) == 0 || alert;
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        Adapter& adapter = m.adapters[i];
+        if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
+        const unsigned found = m.poll(adapter);
+        if (found) {
+            n += found;
+            adapter.quiet = 0;
+            m.latest_adapter = i;
+        } else {
+            ++adapter.quiet;
         }
     }
+    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
+    const bool emptied = n < m.config.poll_batch;
+    if (--m.until_control == 0 || m.control->busy() || alert) [[unlikely]] {
+        if (m.until_control == 0) {
+            m.until_control = m.config.control_interval;
+            if (++m.tick % m.config.event_interval == 0) m.read_events();
+            if (m.tick % 1024 == 0) m.calibrate();
+        }
+        n += m.control->poll();
+    }
+    if (alert && emptied) [[unlikely]] m.recover();
+    if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
     if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
@@ -56,6 +81,11 @@ void Interface::statistics(Statistics& out) const {
         to.duplicates = channel->duplicates;
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
+        if (const auto& r = channel->recovery)
+            to.recovery = {r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
+                           r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
+        to.acked = channel->acked;
+        to.gates = channel->gates;
         for (unsigned i = 0; i < channel->path_count; ++i) {
             const Subchannel& sub = channel->subs[i];
             for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
@@ -79,6 +109,13 @@ void Interface::statistics(Statistics& out) const {
             path.written = sub.bytes[0];
             path.read = sub.bytes[1];
             path.requests = sub.requests;
+            path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
+            if (channel->recovery) {
+                path.failures = channel->recovery->paths[i].failures;
+                path.returns = channel->recovery->paths[i].returns;
+                path.recovery = recover::name(channel->recovery->paths[i].phase);
+                path.life = channel->recovery->paths[i].life;
+            }
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }

@@ -15,6 +15,8 @@ void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
         if (!ucx_mp::failed(work.status)) work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
     } else if (work.kind == WorkKind::adapter_atomic) {
         if (!ucx_mp::failed(work.status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
+    } else if (work.kind >= WorkKind::replayed_put) {
+        return finish_replayed(channel, work);
     } else {
         return;
     }
@@ -23,7 +25,7 @@ void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
 }
 
 Status Interface::Impl::pass_gate_rdma(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed)) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }
@@ -33,7 +35,7 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
 // Posts [offset, offset + length) of the work; the account has it already, the queue has room.
 [[gnu::always_inline]] inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
                                         PathIndex path, SendQueue& queue) {
-    const bool read = work.kind != WorkKind::put;
+    const bool read = work.transfer.direction == Direction::read;
     Subchannel& sub = channel.subs[path];
     ibv_sge sge[kMaxIov];
     int count = 0;
@@ -54,6 +56,7 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
         skip = 0;
     }
     Posted posted{&channel, &work, offset, static_cast<std::uint32_t>(length), path, kNoEpoch, read, false, 0, 1};
+    posted.extra = queue.extra_packets(static_cast<std::uint32_t>(length));
     if (channel.path_count > 1) {
         posted.timed = true;
         posted.t_post = services.now();
@@ -68,15 +71,14 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
     const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
     if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
                     in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
-        work.status = Status::io_error;
-        post_refused(channel, queue, posted); // it fails with its channel
+        post_refused(channel, queue, posted);
     }
 }
 
 // The same where the queue may be full. False: the queue is full, or broken.
 bool Interface::Impl::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
                                   PathIndex path) {
-    SendQueue* queue = queue_for(channel, path, work.kind == WorkKind::put ? Direction::write : Direction::read);
+    SendQueue* queue = queue_for(channel, path, work.transfer.direction);
     if (!queue || !queue->room()) return false;
     post_piece(channel, work, offset, length, path, *queue);
     return true;
@@ -126,14 +128,14 @@ template <bool read>
     Subchannel& sub = channel.subs[0];
     if constexpr (read) ++channel.gets_open;
     else ++sub.puts;
-    queue.record({&channel, &work, 0, static_cast<std::uint32_t>(size), 0, kNoEpoch, read, false, 0, 1}, true);
+    const auto bytes = static_cast<std::uint32_t>(size);
+    queue.record({&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1, queue.extra_packets(bytes)}, true);
     const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
                                                                              : IBV_SEND_SIGNALED;
     if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces,
                       {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
-        queue.take_back(static_cast<std::uint32_t>(size));
-        work.status = Status::io_error;
-        post_refused(channel, queue, {&channel, &work, 0, 0, 0, kNoEpoch, read, false, 0, 1});
+        queue.take_back(bytes);
+        post_refused(channel, queue, {&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1});
     }
     return Status::in_progress;
 }
@@ -226,6 +228,21 @@ void Interface::Impl::pull(Channel& channel, bool read) {
         work->next = nullptr;
         if (--work->open == 0) finish_work(*work);
     }
+}
+
+// Works of an only path: no accounts.
+void Interface::Impl::pull_sole(Channel& channel) {
+    for (auto& list : channel.pulled)
+        while (Work* work = list.first) {
+            if (!channel.only->room()) return;
+            schedule::Transfer& transfer = work->transfer;
+            const std::uint64_t offset = std::exchange(transfer.offset, transfer.size);
+            post_piece(channel, *work, offset, transfer.size - offset, 0, *channel.only);
+            list.first = work->next;
+            if (!list.first) list.last = nullptr;
+            --channel.pulled_count;
+            if (--work->open == 0) finish_work(*work);
+        }
 }
 
 void Interface::Impl::pull_due() {

@@ -72,6 +72,15 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             ++dropped;
         }
         break;
+    case Kind::path_up:
+        if (length >= kHeader + sizeof(PathUpBody)) {
+            PathUpBody body;
+            std::memcpy(&body, message + kHeader, sizeof body);
+            take_path_up(channel, header.path, body.life);
+        } else {
+            ++dropped;
+        }
+        break;
     case Kind::ack: break;
     default: ++dropped;
     }
@@ -136,6 +145,8 @@ void Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::ui
         return;
     }
     std::memcpy(layout.message(stored), layout.message(from), length);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(layout.message(stored));
+    if (header.flags & flag::fenced) (void)markers_in(channel, header, layout.message(stored), length); // a marker from now on
     stored->length = length;
     place = stored;
     ++channel.early_count;
@@ -163,7 +174,9 @@ void Interface::Impl::drain_early(Channel& channel) {
 // -- Fences
 
 void Interface::Impl::take_marker(Channel& channel, std::uint32_t number, PathIndex path) {
-    if (path >= 64) return;
+    if (path >= channel.path_count) return;
+    std::uint32_t& last = channel.subs[path].last_marker;
+    if (static_cast<std::int32_t>(number - last) > 0) last = number;
     Channel::Markers& markers = channel.markers[number % Channel::kFences];
     if (markers.number != number) {
         if (static_cast<std::int32_t>(number - markers.number) < 0) return; // late, its fence is over

@@ -24,7 +24,7 @@ Status Interface::Impl::blocked(Channel& channel) {
 }
 
 Status Interface::Impl::pass_gate_message(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed)) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }
@@ -56,6 +56,7 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
         return Status::no_resource;
     const PathMask usable = channel.scheduler->paths().usable();
     if (channel.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
+    if (channel.recovery && (channel.fence_paths & channel.recovery->damaged)) [[unlikely]] return Status::no_resource;
     start.path = kNoPath;
     for (const PathIndex path : schedule::each(channel.fence_paths)) {
         if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return Status::no_resource;
@@ -108,31 +109,53 @@ void Interface::Impl::append_trailer(Channel& channel, Buffer& buffer, std::uint
     if (!channel.drain_due) channel.gates &= ~gate::fence;
 }
 
-// Also for sending again: everything is in the buffer and its work. `placed`: bytes that are in the account already.
+int Interface::Impl::gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge) {
+    const std::uint32_t own = buffer.length + (pieces ? 0u : buffer.trailer);
+    int count = 0;
+    sge[count++] = {buffer.address(), own, buffer.lkey[device]};
+    if (!pieces) return count;
+    for (unsigned i = 0; i < pieces->pieces; ++i) {
+        const LocalPiece& piece = pieces->local[i];
+        sge[count++] = {piece.address, static_cast<std::uint32_t>(piece.length), piece.lkey[device]};
+    }
+    if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[device]};
+    return count;
+}
+
+std::uint32_t Interface::Impl::fence_of(Buffer& buffer) {
+    if (!buffer.trailer) return 0;
+    FenceTrailer trailer;
+    std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
+    return trailer.number;
+}
+
+// Any queue pair; the first and the last of the messages that share a completion.
+void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled) {
+    const Nanos t_post = signaled && !channel.only ? services.now() : 0;
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_whole(channel, buffer, path, signaled, t_post)) [[unlikely]]
+        post_whole_refused(channel, buffer, queue, path);
+}
+
+void Interface::Impl::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path) {
+    post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+}
+
+// `placed`: bytes that are in the account already.
 void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path,
                                    std::uint32_t placed) {
-    auto* header = reinterpret_cast<MessageHeader*>(buffer.data());
-    header->ack = channel.expected;
-    channel.ack_sent = channel.expected;
-
     Work* work = buffer.work;
     Subchannel& sub = channel.subs[path];
-    std::uint32_t bytes = buffer.length + buffer.trailer;
     ibv_sge sge[kMaxIov + 2];
-    int count = 1;
     const bool pieces = work && work->kind == WorkKind::message;
-    if (pieces) {
-        sge[0] = {buffer.address(), buffer.length, buffer.lkey[sub.device]};
-        for (unsigned i = 0; i < work->pieces; ++i) {
-            const LocalPiece& piece = work->local[i];
-            sge[count++] = {piece.address, static_cast<std::uint32_t>(piece.length), piece.lkey[sub.device]};
-            bytes += static_cast<std::uint32_t>(piece.length);
-        }
-        if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[sub.device]};
-    }
+    const int count = gather(buffer, pieces ? work : nullptr, sub.device, sge);
+    std::uint32_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += sge[i].length;
     if (bytes > placed && !channel.only) channel.scheduler->place_on(path, Direction::write, bytes - placed);
 
     Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0, 1};
+    posted.extra = queue.extra_packets(bytes);
+    posted.fence = fence_of(buffer);
     unsigned flags = IBV_SEND_SOLICITED;
     if (pieces || queue.signal_due() ||
         (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
@@ -148,7 +171,6 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
     if (!pieces && bytes <= queue.inline_bytes) {
         good = queue.send_inline(sub.dc, buffer.data(), bytes, posted, flags);
     } else {
-        if (!pieces) sge[0] = {buffer.address(), bytes, buffer.lkey[sub.device]};
         good = queue.send(sub.dc, sge, count, posted, flags);
     }
     if (!good) [[unlikely]] post_refused(channel, queue, posted);
@@ -159,6 +181,14 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
     services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
     if (!channel.only) channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
     channel.subs[posted.path].open -= queue.dc;
+    queue.close();
+    if (recoverable(channel)) {
+        path_failed(channel, posted.path, "its queue pair takes no more", false);
+        if (queue.dc) drain(queue, channel, posted.path);
+        lose(queue, posted);
+        return;
+    }
+    if (posted.work) posted.work->status = Status::io_error;
     settle(posted);
     queue.fail();
     fail_channel(channel, Status::io_error);
@@ -167,18 +197,19 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
 // -- Control messages: outside the sequence, never retained
 
 bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path,
-                                   SendQueue& queue) {
+                                   SendQueue& queue, PathIndex marked) {
     if (!queue.room(1)) return false;
     struct {
         MessageHeader header;
         std::byte body[16];
     } message;
     message.header = {static_cast<std::uint8_t>(kind), kWireVersion, 0,
-                      0,                               path,         channel.remote_id,
+                      0,                               marked == kNoPath ? path : marked, channel.remote_id,
                       channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+    Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+    if (kind == Kind::marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
     Subchannel& sub = channel.subs[path];
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
@@ -230,6 +261,12 @@ void Interface::Impl::send_due_acks() {
 // -- The calls
 
 namespace {
+// Most are of a word or two: not worth a call.
+[[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
+    if (length == 8) std::memcpy(to, from, 8);
+    else if (length) std::memcpy(to, from, length);
+}
+
 constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
 } // namespace
 
@@ -238,12 +275,11 @@ Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t head
     Impl& m = *channel.impl;
     const auto fill = [=](std::byte* to) {
         std::memcpy(to, &header, sizeof header);
-        if (length) std::memcpy(to + sizeof header, payload, length);
+        copy_short(to + sizeof header, payload, length);
         return static_cast<std::uint32_t>(sizeof header + length);
     };
     const std::uint32_t size = sizeof header + length;
-    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
-    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
+    return status_of(m.send_message<Fits::yes>(channel, m.small, id, size, fill));
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
@@ -256,16 +292,14 @@ Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov
         }
         return size;
     };
-    if (channel.gates || !channel.only) return status_of(m.active_message<Fits::yes>(channel, m.small, id, size, fill));
-    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, fill));
+    return status_of(m.send_message<Fits::yes>(channel, m.small, id, size, fill));
 }
 
 ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
     Impl& m = *channel.impl;
     const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
     // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
-    if (channel.gates || !channel.only) return m.active_message<Fits::maybe>(channel, m.large, id, 0, fill);
-    return m.active_message_sole<Fits::maybe>(channel, m.large, id, fill);
+    return m.send_message<Fits::maybe>(channel, m.large, id, 0, fill);
 }
 
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,

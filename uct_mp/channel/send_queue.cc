@@ -8,8 +8,9 @@ namespace ucx_mp::channel {
 
 SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Config& config, unsigned inline_limit,
                      bool is_dc)
-    : adapter(&of_adapter), inline_bytes(inline_limit), dc(is_dc), qp(std::move(queue_pair)), slots_(static_cast<std::int32_t>(config.send_depth)),
-      depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth) - 1), ring_(new Posted[mask_ + 1]) {
+    : adapter(&of_adapter), qp(std::move(queue_pair)), slots_(static_cast<std::int32_t>(config.send_depth)),
+      inline_bytes(inline_limit), dc(is_dc), depth_(config.send_depth), mask_(std::bit_ceil(config.send_depth + 1) - 1),
+      ring_(new Posted[mask_ + 1]) {
     set_signal_interval(config.signal_interval);
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
@@ -20,10 +21,45 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Con
     }
 }
 
+bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post) {
+    const std::uint32_t bytes = buffer.length;
+    Posted* joined = open_;
+    if (joined && joined->epoch == channel.epoch && joined->channel == &channel && joined->path == path) {
+        joined->bytes += bytes;
+        ++joined->requests;
+        --slots_;
+        --adapter->send_credits;
+        --quiet_left_;
+    } else {
+        record({&channel, nullptr, 0, bytes, path, channel.epoch, false, false, 0, 1}, false);
+        joined = open_ = &at(head - 1);
+        wr_.wr_id = id_of(head - 1);
+    }
+    joined->extra += extra_packets(bytes);
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (signaled) {
+        joined->offset = bytes;
+        joined->timed = t_post != 0;
+        joined->t_post = t_post;
+        open_ = nullptr;
+        quiet_left_ = signal_interval_;
+        flags |= IBV_SEND_SIGNALED;
+    }
+    sge_.addr = buffer.address();
+    sge_.length = bytes;
+    if (bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
+    else sge_.lkey = buffer.lkey[adapter->index];
+    wr_.send_flags = flags;
+    ibv_send_wr* bad;
+    const int error = dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
+    return error == 0 || take_back(bytes);
+}
+
 // The request that has just been recorded was not posted.
 bool SendQueue::take_back(std::uint32_t bytes) {
     Posted& last = at(head - 1);
     last.bytes -= bytes;
+    last.extra -= extra_packets(bytes);
     if (--last.requests == 0) --head;
     open_ = nullptr;
     ++slots_;

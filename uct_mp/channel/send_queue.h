@@ -34,6 +34,8 @@ struct Posted {
     bool timed;           // t_post (of the last one) is set
     Nanos t_post;
     std::uint32_t requests = 1;
+    std::uint32_t extra = 0; // packets, beyond one per request
+    std::uint32_t fence = 0; // its number, if this is a marker or a fenced message
 };
 inline constexpr std::uint8_t kNoEpoch = 0xff;
 
@@ -51,12 +53,33 @@ struct RemotePiece {
 
 // What a caller knows at compile time.
 enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
-enum class Shared : bool { maybe, no }; // the queue pair is Channel::only
 
-class SendQueue {
+class alignas(64) SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const Config& config, unsigned inline_bytes, bool dc);
     SendQueue(const SendQueue&) = delete;
+
+    Adapter* const adapter;
+    verbs::QueuePair qp;
+
+private:
+    // What a message needs, on two cache lines with these: the request that is the same for all messages in one piece.
+    Posted* open_ = nullptr;       // the last record, if messages may join it
+    std::uint32_t quiet_left_ = 1; // messages until one asks for a completion; signal_interval_: the last one has
+    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
+    static constexpr std::int32_t kFailed = 1 << 24;
+
+public:
+    const std::uint32_t inline_bytes;
+    const bool dc;
+
+private:
+    bool sole_ = false;
+    std::uint8_t mtu_shift_ = 12;
+    ibv_sge sge_{};
+    ibv_send_wr wr_{};
+
+public:
 
     // Requests that fit now; `reserve` keeps some for acknowledgments and markers.
     static constexpr unsigned kReserve = 4;
@@ -72,10 +95,13 @@ public:
 
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
-    template <Fits, Shared>
     [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
+    // The same in two steps, for who knows that it may join if there is anything to join (mp_rc). Null: there isn't, or
+    // the next request must ask for a completion.
+    [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
+    template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
-    [[nodiscard]] bool signal_due() const { return quiet_left_ <= 1; }
+    [[nodiscard]] bool signal_due() const;
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
     // The queue pair of the only path to a peer (Channel::only).
     [[nodiscard]] bool sole() const { return sole_; }
@@ -112,16 +138,31 @@ public:
     // Messages to come make a new record.
     void close() { open_ = nullptr; }
 
+    // mp_rc: packet numbers, for finding out what the other side has executed.
+    void begin_packets(std::uint32_t psn, ibv_mtu mtu) {
+        next_psn_ = psn;
+        mtu_shift_ = static_cast<std::uint8_t>(7 + static_cast<unsigned>(mtu));
+    }
+    [[nodiscard]] std::uint32_t psn() const { return next_psn_; } // behind everything reaped (not masked)
+    [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const {
+        return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
+    }
+    // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
+    void replace(verbs::QueuePair fresh) { qp = std::move(fresh); }
+    void revive() {
+        if (failed()) slots_ += kFailed;
+        draining = false;
+        quiet_left_ = signal_interval_;
+        open_ = nullptr;
+    }
+
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
-    Adapter* const adapter;
-    const std::uint32_t inline_bytes;
-    const bool dc;
     // In the error state: nothing may be posted.
     [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
     void fail() {
         if (!failed()) slots_ -= kFailed;
     }
-    verbs::QueuePair qp;
+    bool draining = false; // the last request of this life has been posted (recover/)
 
 private:
     // Of the record at `position`.
@@ -134,16 +175,9 @@ private:
 
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
-    std::uint32_t quiet_left_ = 1;      // counts down from it; equal: the last request has asked for one
-    bool sole_ = false;
-    Posted* open_ = nullptr; // the last record, if messages may join it
-    static constexpr std::int32_t kFailed = 1 << 24;
-    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
+    std::uint32_t next_psn_ = 0;
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
-    // Messages in one piece; the rest of them is the same for all.
-    ibv_sge sge_{};
-    ibv_send_wr wr_{};
     ibv_qp_ex* qp_ex_ = nullptr;
     mlx5dv_qp_ex* dv_ = nullptr;
 };

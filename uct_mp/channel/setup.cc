@@ -25,7 +25,7 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
-    : devices(from), config(with), services(s), events(e), keys(k), handlers(h),
+    : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
       small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(from, kHeader + with.segment + kExtra, with.max_send_buffers) {}
 
@@ -46,12 +46,13 @@ Status Interface::Impl::open(std::string& error) {
         if (ucx_mp::failed(status)) return status;
     }
     calibrate();
+    for (const verbs::Rail& rail : devices.rails()) seen_events[rail.index] = devices.device_of(rail).events->seen(rail.port);
     // What a queue pair grants is known only from one that has been made.
     for (const verbs::Rail& rail : devices.rails()) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
         verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
-                                                  {config.send_depth, limits.max_iov + 2, config.inline_bytes},
+                                                  {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
                                                   &granted);
         if (!probe) {
             error = "cannot create a queue pair with " + std::to_string(config.send_depth) + " send requests on " +
@@ -97,7 +98,7 @@ Status Interface::Impl::open_dc(std::string& error) {
         for (unsigned i = 0; i < config.dci_count; ++i) {
             std::uint32_t granted = 0;
             verbs::QueuePair qp = verbs::create_dci(*adapter.device, rail, adapter.cq.get(),
-                                                    {config.send_depth, limits.max_iov + 2, config.inline_bytes},
+                                                    {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
                                                     config.reliability, &granted);
             if (!qp) {
                 error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) +
@@ -113,9 +114,19 @@ Status Interface::Impl::open_dc(std::string& error) {
 }
 
 Interface::Impl::~Impl() {
-    for (const auto& channel : channels)
-        if (channel && control) control->forget(channel->connection);
+    for (const auto& channel : channels) {
+        if (!channel) continue;
+        if (control) control->forget(channel->connection);
+        if (!channel->recovery) continue;
+        if (channel->recovery->partition) services.cancel(channel->recovery->partition);
+        if (channel->recovery->nudge) services.cancel(channel->recovery->nudge);
+        for (const recover::PathRecovery& path : channel->recovery->paths)
+            if (path.timer) services.cancel(path.timer);
+    }
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
+    dc_rails.clear();
+    channels.clear();
+    control.reset();
     if (event_fd >= 0) close(event_fd);
 }
 
@@ -205,14 +216,19 @@ int Interface::event_fd() {
         epoll_event event{EPOLLIN, {}};
         return epoll_ctl(m.event_fd, EPOLL_CTL_ADD, fd, &event);
     };
-    for (unsigned i = 0; i < m.adapter_count; ++i) add(m.adapters[i].channel->fd);
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        add(m.adapters[i].channel->fd);
+        add(m.adapters[i].device->context->async_fd);
+    }
     for (const int fd : m.control->event_fds()) add(fd);
     return m.event_fd;
 }
 
 Status Interface::arm() {
     Impl& m = *impl_;
-    if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty()) return Status::busy;
+    if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
+        !m.recovering.empty() || !m.questions.empty())
+        return Status::busy;
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];

@@ -18,12 +18,28 @@ struct PathStatistics {
     double latency = 0;                               // ns
     std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
     std::uint64_t in_flight = 0;                       // bytes
+    std::uint32_t failures = 0, returns = 0;
+    unsigned posted = 0; // requests not yet reaped on its queue pair
+    const char* recovery = "up"; // recover::Phase
+    std::uint32_t life = 0;
+};
+
+struct RecoveryStatistics { // what has been sent again because its path failed
+    std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0;
+    std::uint64_t puts_found_done = 0; // lost without a completion, but executed
+    // Under way
+    std::uint64_t damaged = 0; // paths, a bit mask
+    std::uint32_t puts_open = 0;
+    std::size_t holds = 0, markers = 0;
+    bool resend = false, listed = false;
 };
 
 struct ChannelStatistics {
     std::uint64_t peer_uid = 0;
     connect::State state = connect::State::closed;
+    std::uint32_t acked = 0, gates = 0; // next number that the peer waits for; channel.h: gate
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
+    RecoveryStatistics recovery;
     std::vector<PathStatistics> paths;
 };
 

@@ -18,7 +18,8 @@ enum class Kind : std::uint8_t {
     atomic_reply = 3, // sequenced. AtomicReply
     ack = 4,         // only `ack` counts
     ack_request = 5, // answer with an ack at once
-    marker = 6,      // MarkerBody: all puts before it on this path are visible
+    marker = 6,      // MarkerBody: all puts before it on the path that the header names are visible
+    path_up = 7,     // PathUpBody: the first message on a queue pair that has been made anew, from the client
 };
 
 namespace flag {
@@ -58,6 +59,10 @@ struct __attribute__((packed)) MarkerBody {
     std::uint32_t puts;   // writes posted to this path so far (wraps); what recovery asks for
 };
 static_assert(sizeof(MarkerBody) == 8);
+
+struct __attribute__((packed)) PathUpBody {
+    std::uint32_t life; // of the path
+};
 
 enum class AtomicOp : std::uint8_t { add = 0, bit_and = 1, bit_or = 2, bit_xor = 3, swap = 4, compare_swap = 5 };
 

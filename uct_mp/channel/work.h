@@ -24,6 +24,10 @@ enum class WorkKind : std::uint8_t {
     message,      // zcopy message: its completion waits for acknowledgment and send completion
     atomic,       // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
     flush,        // a completion waiting for an epoch
+    // recover/: part of another work (`unpack_arg`) on its way again
+    replayed_put,
+    replayed_get,
+    replayed_message, // a copy, in the bounce buffer; of which work, or null
 };
 
 struct LocalPiece {
@@ -46,7 +50,7 @@ struct Work {
     schedule::Transfer transfer; // put, get: what has been placed
     std::uint64_t remote;
     UnpackFn unpack;     // get_bcopy
-    void* unpack_arg;    // get_bcopy; atomic: result
+    void* unpack_arg;    // get_bcopy; atomic: result; replayed_*: the Work that this is a part of
     std::uint32_t tag;   // atomic fetch
     LocalPiece local[kMaxIov];
     verbs::RemoteKeys keys;

@@ -242,6 +242,11 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::refuse:
         on_refuse(m);
         break;
+    case wire::Kind::path_down:
+    case wire::Kind::path_open:
+    case wire::Kind::path_opened:
+        on_path_news(way_back, m);
+        break;
     }
 }
 

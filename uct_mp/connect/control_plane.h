@@ -85,6 +85,18 @@ struct Connection {
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
 };
 
+// What one side tells the other about a path of an established connection; wire.h, PathNews.
+struct PathNews {
+    std::uint8_t path = 0;
+    bool answer = false;
+    std::uint32_t life = 0;
+    std::uint32_t psn = 0xffffffff; // wire::kUnknownPsn
+    std::uint32_t marker = 0;
+    std::uint32_t delivered = 0;
+    LocalEnd end;
+};
+enum class PathKind : std::uint8_t { down, open, opened };
+
 // What the owner of connections (the interface) does for the handshake.
 class Owner {
 public:
@@ -114,6 +126,8 @@ public:
     // are told apart). True: the old one is given up, drop_ends() follows and the handshake goes on; false: refused.
     // The hook for recovery and teardown on demand, which know what is outstanding.
     virtual bool renew(Connection&) { return false; }
+    // News of a path (its index is one of the connection's, incarnation and peer are right). answer() may be called.
+    virtual void path_news(Connection&, PathKind, const PathNews&) {}
 };
 
 struct ControlConfig {
@@ -158,6 +172,14 @@ public:
     // Forget it: cancels its timer, sends nothing, state is closed. Its ends are the owner's to drop. Its memory may go
     // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
+
+    // News of a path, for an established connection. Unreliable: the caller repeats.
+    // By any route; `attempt` counts, so that repetitions take others. Or over that very path and no other.
+    void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
+    void tell_over_path(const Connection& connection, PathKind kind, const PathNews& news);
+    // Inside of Owner::path_news(): back by the way it has come.
+    void answer(const Connection& connection, PathKind kind, const PathNews& news);
+    [[nodiscard]] std::uint32_t random_psn();
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();

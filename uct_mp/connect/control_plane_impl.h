@@ -76,6 +76,11 @@ struct ControlPlane::Impl {
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m) const;
     [[nodiscard]] bool just_answered(const Connection& c) const;
 
+    // --- path_news.cc
+    void on_path_news(const Target& way_back, const Message& m);
+    [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
+    Target news_way_back{}; // inside of on_path_news()
+
     const verbs::DeviceSet& devices;
     const ControlConfig config;
     Services& services;

@@ -138,6 +138,23 @@ bool read_refuse(Reader& in, Message& out) {
     return true;
 }
 
+bool read_news(Reader& in, Message& out) {
+    wire::PathNews b;
+    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || !all_zero(b.reserved)) return false;
+    if (b.psn > k24Bits && b.psn != wire::kUnknownPsn) return false;
+    const bool end = out.kind != Kind::path_down && out.transport == Transport::rc;
+    if (end ? !valid_qpn(b.end.qp_number) || b.end.psn > k24Bits : b.end.qp_number || b.end.psn) return false;
+    out.incarnation = b.incarnation;
+    out.news = {.path = b.path,
+                .answer = b.answer == 1,
+                .life = b.life,
+                .psn = b.psn,
+                .marker = b.marker,
+                .delivered = b.delivered,
+                .end = {b.end.qp_number, b.end.psn}};
+    return true;
+}
+
 } // namespace
 
 Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails, Message& out,
@@ -164,7 +181,8 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .transport = Transport(h.transport),
                   .rails = {},
                   .paths = {},
-                  .ends = {}};
+                  .ends = {},
+                  .news = {}};
     // Refusals are the same in all versions: this is how the other one learns of it.
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
     bool good = false;
@@ -183,6 +201,11 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
         break;
     case Kind::refuse:
         good = read_refuse(in, out);
+        break;
+    case Kind::path_down:
+    case Kind::path_open:
+    case Kind::path_opened:
+        good = read_news(in, out);
         break;
     }
     return good && in.left() == 0 ? Parse::ok : Parse::malformed;
@@ -243,6 +266,19 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     case Kind::refuse:
         out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}});
         break;
+    case Kind::path_down:
+    case Kind::path_open:
+    case Kind::path_opened:
+        out.put(wire::PathNews{.incarnation = m.incarnation,
+                               .path = m.news.path,
+                               .answer = m.news.answer,
+                               .reserved = {},
+                               .life = m.news.life,
+                               .psn = m.news.psn,
+                               .marker = m.news.marker,
+                               .delivered = m.news.delivered,
+                               .end = {m.news.end.qp_number, m.news.end.psn}});
+        break;
     }
     assert(out.size() <= wire::kMaxMessage);
     store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
@@ -261,6 +297,12 @@ const char* name(wire::Kind kind) {
         return "ready";
     case Kind::refuse:
         return "refuse";
+    case Kind::path_down:
+        return "path_down";
+    case Kind::path_open:
+        return "path_open";
+    case Kind::path_opened:
+        return "path_opened";
     }
     return "?";
 }

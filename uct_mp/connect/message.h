@@ -32,6 +32,7 @@ struct Message {
     std::vector<LocalEnd> ends;        // reply, confirm: the sender's
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
+    PathNews news; // path_down, path_open, path_opened
 };
 
 enum class Parse : std::uint8_t {

@@ -18,8 +18,8 @@
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
-// Kinds from 16 on are free for what shares these queue pairs later: path queries, pings and their answers, teardown on
-// demand, single paths made anew (they belong to an established connection: destination + incarnation + path index).
+// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/recover/PROTOCOL.md); more of them
+// are free for what shares these queue pairs later, like teardown on demand.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,9 @@ enum class Kind : std::uint8_t {
     confirm = 3, // client: Confirm, paths x End
     ready = 4,   // server: Ready
     refuse = 5,  // either: Refuse
+    path_down = 16,   // PathNews: this life of the path is over on the sender's side, and what had arrived
+    path_open = 17,   // PathNews: travels over that very path; mp_rc: make it anew with this end, mp_dc: does it work
+    path_opened = 18, // PathNews: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -135,6 +138,20 @@ struct __attribute__((packed)) Refuse {
     std::uint8_t reserved[2]; // 0
 };
 static_assert(sizeof(Refuse) == 4);
+
+struct __attribute__((packed)) PathNews {
+    std::uint32_t incarnation; // of the connection
+    std::uint8_t path;         // index in the agreed list
+    std::uint8_t answer;       // path_down: 1: not to be answered
+    std::uint8_t reserved[2];  // 0
+    std::uint32_t life;        // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
+    std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, kUnknownPsn: can't tell
+    std::uint32_t marker;      // path_down: newest fence whose marker has come over this path, 0: none
+    std::uint32_t delivered;   // path_down: sequence number of the next message to be delivered
+    End end;                   // path_open, path_opened with mp_rc; else 0
+};
+static_assert(sizeof(PathNews) == 32);
+inline constexpr std::uint32_t kUnknownPsn = 0xffffffff;
 
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails) {
     return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail);

@@ -58,7 +58,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     if (message.size >= config_->pull_threshold && !both_ways(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     Level level;
-    fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost}, level);
+    fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false}, level);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {

@@ -11,7 +11,11 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
     unsigned n = 0;
     for (PathIndex i : each(candidates)) {
         const double rate = rates_of[n];
-        const double ready = paths.ready(i, d, rate);
+        double ready = paths.ready(i, d, rate);
+        if (rules.joint) {
+            const Direction other = d == Direction::read ? Direction::write : Direction::read;
+            ready += static_cast<double>(paths[i].of(other).in_flight) / paths.rate(i, other);
+        }
         unsigned k = n++;
         // Sorted by when the least piece would be done: of two paths ready at the same time the faster one first.
         const double key = ready + rules.min_bytes / rate;
@@ -68,7 +72,7 @@ Outcome LoadBalanced::split(PathTable& paths, const Message& message, Plan& plan
     const auto bytes = static_cast<double>(message.size);
     Level level;
     fill(paths, paths.usable(), direction(message.kind), bytes,
-         {std::min(static_cast<double>(config_->min_stripe), bytes), 0}, level);
+         {std::min(static_cast<double>(config_->min_stripe), bytes), 0, config_->accounts == 1}, level);
     Shares shares;
     shares_of(level, paths, message, *config_, config_->min_stripe, shares);
     cut(shares, message.size, config_->alignment, plan);

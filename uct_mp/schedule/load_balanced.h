@@ -22,6 +22,7 @@ struct Level {
 struct LevelRules {
     double min_bytes = 0; // a path that would get less is left out
     double cost = 0;      // ns that a further path must save to be used
+    bool joint = false;   // reads and writes count as one load
 };
 
 // Water-filling over the candidates (not empty, all usable): the soonest ready first, as long as it helps.

@@ -43,6 +43,8 @@ struct PolicyConfig {
     std::uint32_t explore = 32; // bss: every that many messages the last of the batch is the one unused for longest;
                                 // 0: never, as in the paper
 
+    std::uint32_t accounts = 2; // load_balanced: 2: reads and writes apart (5.2.2), 1: one load, for comparison
+
     // spray, default
     double chunk_time = 64000;             // ns that a path should be busy with one chunk
     std::uint64_t min_chunk = 8192;        // bytes

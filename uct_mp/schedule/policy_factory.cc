@@ -45,6 +45,7 @@ const std::array kParameters = {
     UCX_MP_PARAMETER(n_paths, count, 1, kMaxPaths),
     UCX_MP_PARAMETER(n_batch, count, 1, kMaxPaths),
     UCX_MP_PARAMETER(explore, count, 0, 1e6),
+    UCX_MP_PARAMETER(accounts, count, 1, 2),
     UCX_MP_PARAMETER(chunk_time, nanos, 1, 1e9),
     UCX_MP_PARAMETER(min_chunk, bytes, 64, 64 * kMiB),
     UCX_MP_PARAMETER(max_chunk, bytes, 64, 1024 * kMiB),
@@ -76,7 +77,7 @@ constexpr std::array<Known, kPolicyKinds> kPolicies = {{
      "alignment min_stripe stripe_threshold one_sided_threshold window alpha n_paths n_batch explore"},
     {PolicyKind::epc, "epc", "alignment min_stripe stripe_threshold one_sided_threshold probe_interval"},
     {PolicyKind::load_balanced, "load_balanced",
-     "alignment min_stripe stripe_threshold one_sided_threshold probe_interval"},
+     "alignment min_stripe stripe_threshold one_sided_threshold probe_interval accounts"},
     {PolicyKind::spray, "spray",
      "alignment stripe_threshold one_sided_threshold window chunk_time min_chunk max_chunk window_chunks "
      "probe_interval"},

@@ -1,6 +1,6 @@
 // One peer's scheduler: its paths, the policy's state, the accounts. What the endpoint and the path layer call.
 //
-//   place()    a whole message: one branch, one subtraction, one addition while the lane lasts
+//   place()    a whole message: one branch, one subtraction, one addition while the lane lasts (charge(): in steps)
 //   plan()     any message: one stripe, several, or "pull"
 //   next()     the next chunk of a Transfer, after Outcome::pull
 //   observe()  a completion
@@ -28,15 +28,27 @@ public:
 
     // A message that goes whole. kNoPath: none usable, nothing placed.
     [[nodiscard]] PathIndex place(Direction d, std::uint64_t size) {
-        Current& current = current_[static_cast<unsigned>(d)];
-        if (current.lane.left <= 0) [[unlikely]] {
-            if (!refill(current, d)) return kNoPath;
+        Current& now = current(d);
+        if (!now.lasts()) [[unlikely]] {
+            if (!refill(now, d)) return kNoPath;
         }
-        current.lane.left -= 1 + static_cast<std::int64_t>(size >> unit_shift_);
+        charge(now, size);
+        return now.lane.path;
+    }
+    // The same in steps, for who must know the path first: the lane in use, and while it lasts, what goes on it. `small`:
+    // less than the unit of a window.
+    struct Current {
+        Lane lane;
+        Account* account = nullptr; // of lane.path
+        Nanos latency = 0;          // of lane.path, when the lane began
+        [[nodiscard]] bool lasts() const { return lane.left > 0; }
+    };
+    [[nodiscard]] Current& current(Direction d) { return current_[static_cast<unsigned>(d)]; }
+    template <bool small = false> void charge(Current& current, std::uint64_t size) {
+        current.lane.left -= small ? 1 : 1 + static_cast<std::int64_t>(size >> unit_shift_);
         Account& account = *current.account;
         if (account.in_flight == 0) account.busy_from = paths_.now() + current.latency;
         account.in_flight += size; // whole messages: 2^64 bytes of them don't fit in any memory
-        return current.lane.path;
     }
 
     // Where the message goes. With Outcome::stripes the stripes are in the accounts already.
@@ -96,18 +108,12 @@ private:
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {
         return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
     }
-    // The lane in use, with what place() needs at hand.
-    struct Current {
-        Lane lane;
-        Account* account = nullptr; // of lane.path
-        Nanos latency = 0;          // of lane.path, when the lane began
-    };
     bool refill(Current& current, Direction d);
     void learn(const Delivery& delivery);
     Outcome split(const Message& message, Plan& plan);
 
+    Current current_[2]; // first: it lies beside what else sending a message needs
     PathTable paths_;
-    Current current_[2];
     const bool single_;   // the peer has one path, not just one that is usable
     unsigned unit_shift_; // 63: messages count, whatever their size
     std::uint64_t threshold_, one_sided_threshold_;

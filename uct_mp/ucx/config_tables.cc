@@ -99,7 +99,7 @@ ucs_config_field_t kMdTable[] = {
          "Requests of one queue pair that may be outstanding. Larger for high message rates over long links.",         \
          offsetof(IfaceOptions, send_depth), UCS_CONFIG_TYPE_UINT},                                                    \
                                                                                                                        \
-        {"TX_CQ_LEN", "4096",                                                                                          \
+        {"TX_CQ_LEN", "1024",                                                                                          \
          "Sends of one adapter, over all peers, that may be outstanding (completion queue entries). Larger if\n"       \
          "many peers are sent to at once.",                                                                            \
          offsetof(IfaceOptions, completion_depth), UCS_CONFIG_TYPE_UINT},                                              \

@@ -216,6 +216,11 @@ Status make_device(Adapter& adapter, const Rail& rail, Device& out, std::string&
         error = adapter.name + ": " + with_errno("ibv_alloc_pd", code);
         return code == ENOMEM ? Status::no_memory : Status::io_error;
     }
+    out.events = std::make_unique<DeviceEvents>();
+    if (!out.events->start(out.context.get())) {
+        error = adapter.name + ": " + with_errno("its event descriptor", errno);
+        return Status::io_error;
+    }
     out.has_dc = try_dc(out, rail);
     return Status::ok;
 }

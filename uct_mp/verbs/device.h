@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
+#include "uct_mp/verbs/device_events.h"
 #include "uct_mp/verbs/handle.h"
 
 namespace ucx_mp::verbs {
@@ -33,6 +35,7 @@ struct Device {
     bool has_timestamps = false;  // ibv_cq_ex with completion timestamps, and a clock that can be read
     double ns_per_tick = 1;       // nominal, of the completion clock
     unsigned timestamp_bits = 64; // of a completion timestamp that count; the counter wraps behind them
+    std::unique_ptr<DeviceEvents> events; // shared by all who use the device
 };
 
 // A local (device, port) that carries InfiniBand traffic.

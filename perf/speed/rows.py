@@ -1,0 +1,232 @@
+"""The rows of the speed table: each measures ours and what it is compared with in the same run, and gives results.
+
+A row is a function of a Context; it yields Result. Figures in virtual time are exact and repeat bit for bit; those in real
+time are medians of ratios of neighbouring turns.
+"""
+import collections
+import os
+
+from speed import instructions
+from speed.run import ROOT, bandwidth, environment, fabric, in_turn, output, perftest, simulate
+
+# value: the ratio that is judged (None: printed only); target and sense: ">=" or "<="; text: what the table shows.
+Result = collections.namedtuple("Result", "row what text value sense target", defaults=(None, "", None))
+Context = collections.namedtuple("Context", "build folder quick say plots")
+Plot = collections.namedtuple("Plot", "title kind labels series unit")  # series: {name: [y or (x, y)]}
+
+MIB = 1 << 20
+
+
+def met(result):
+    if result.value is None:
+        return None
+    return result.value >= result.target if result.sense == ">=" else result.value <= result.target
+
+
+def instruction_counts(c):
+    """Instructions of the transport per operation, send + receive, one path; mp_rc - rc_verbs [callgrind]"""
+    wanted = ("am_short_8", "am_bcopy_1k", "put_zcopy_64k", "get_zcopy_64k")
+    rows, _, _ = instructions.table(c.build, count=512 if c.quick else 2048, operations=wanted)
+    bars = {"rc_verbs": [], "mp_rc": []}
+    for name, stock_send, stock_receive, send, receive, more, *_ in rows:
+        bars["rc_verbs"].append(stock_send + stock_receive)
+        bars["mp_rc"].append(send + receive)
+        yield Result("instructions", name, f"mp_rc {send + receive:.0f}, rc_verbs {stock_send + stock_receive:.0f}: {more:+.0f}",
+                     more, "<=", 40)
+    c.plots.append(Plot("Instructions per operation, send and receive side", "bars", list(wanted), bars, "instructions"))
+
+
+def pingpong(c):
+    """{name: (ours, stock, ratio)}, made once for the rows that share it."""
+    if not hasattr(pingpong, "found"):
+        turns = 31 if c.quick else 201
+        text = output([f"{c.build}/bin/softhca", "run", "--session", f"pingpong-{os.getpid()}", "--",
+                       f"{c.build}/bin/bench_ucx_pingpong", str(turns)],
+                      environment(LD_PRELOAD=f"{c.build}/lib/libuct_mp.so"), timeout=600)
+        pingpong.found = {words[0]: tuple(map(float, words[1:])) for words in map(str.split, text.splitlines())}
+    return pingpong.found
+
+
+def latency(c):
+    """UCP tag latency of 8 bytes, ideal fabric: mp_rc with two rails, rc_verbs with one"""
+    ours, stock, ratio = pingpong(c)["ucp_tag_latency_8"]
+    yield Result("latency", "UCP tag 8 B", f"{ours:.0f} ns, rc_verbs {stock:.0f} ns: {ratio:.2f}", ratio, "<=", 1.05)
+
+
+def message_rate(c):
+    """Messages of 8 bytes to 1, 2 and 8 peers, ideal fabric, everybody in one process: rate of sending and receiving"""
+    found = pingpong(c)
+    for peers in (1, 2, 8):
+        ours, stock, ratio = found[f"message_rate_8_peers_{peers}"]
+        yield Result("rate", f"8 B to {peers} peers", f"{ours:.2f} /us, rc_verbs {stock:.2f} /us: {ratio:.2f}", ratio, ">=",
+                     0.95)
+
+
+def tail(c):
+    """99th percentile of the latency under the load of the row before"""
+    found = pingpong(c)
+    for peers in (1, 2, 8):
+        ours, stock, ratio = found[f"latency_p99_peers_{peers}"]
+        yield Result("p99", f"8 B to {peers} peers", f"{ours / 1e3:.2f} us, rc_verbs {stock / 1e3:.2f} us: {ratio:.2f}", ratio,
+                     "<=", 1.0)
+
+
+def tag_bandwidth(c):
+    """UCP tag bandwidth, two equal rails (2 Gb/s each, so that the host is not the limit), ucx_perftest in real time"""
+    where = fabric(c.folder, "rails-2-2", (2, 2))
+    rail = ("softhca_0:1",)
+    bars = collections.defaultdict(list)
+    for size, count in ((MIB, 60 if c.quick else 200), (4 * MIB, 16 if c.quick else 50)):
+        found = in_turn(1 if c.quick else 3, {
+            "mp, one rail": lambda: perftest(c.build, "mp", size, count // 2, where, rail),
+            "mp, two rails": lambda: perftest(c.build, "mp", size, count, where),
+            "rc_verbs, one rail": lambda: perftest(c.build, "stock", size, count // 2, where, rail),
+            "rc_verbs, two rails": lambda: perftest(c.build, "stock", size, count, where)})
+        for name, value in found.items():
+            bars[name].append(value)
+        one, two, stock = found["mp, one rail"], found["mp, two rails"], found["rc_verbs, two rails"]
+        yield Result("tag_bandwidth", f"{size // MIB} MiB, two rails / one", f"{two:.1f} / {one:.1f} MB/s: {two / one:.3f}",
+                     two / one, ">=", 1.95)
+        # Both fill the links: what is left is the time of the first and the last message.
+        yield Result("tag_bandwidth", f"{size // MIB} MiB, mp / rc_verbs, two rails", f"{two:.1f} / {stock:.1f} MB/s: "
+                     f"{two / stock:.3f}", two / stock, ">=", 1.0)
+    c.plots.append(Plot("Tag bandwidth, 2 Gb/s per rail", "bars", ["1 MiB", "4 MiB"], dict(bars), "MB/s"))
+    exact = [bandwidth(c.build, fabric=fabric(c.folder, f"exact-{len(r)}", r), op="get", size=MIB) for r in ((8, 8), (8,))]
+    yield Result("tag_bandwidth", "1 MiB get, virtual time, two rails / one", f"{exact[0]:.1f} / {exact[1]:.1f} MB/s: "
+                 f"{exact[0] / exact[1]:.3f}", exact[0] / exact[1], ">=", 1.95)
+
+
+def unequal_rails(c):
+    """Rails of 4:1: of the sum of both; ucx_perftest at 2 + 0.5 Gb/s, and virtual time at 8 + 2 Gb/s"""
+    where = fabric(c.folder, "rails-2-05", (2, 0.5))
+    count = 60 if c.quick else 200
+    found = in_turn(1 if c.quick else 3, {
+        "fast": lambda: perftest(c.build, "mp", MIB, count // 2, where, ("softhca_0:1",)),
+        "slow": lambda: perftest(c.build, "mp", MIB, count // 6, where, ("softhca_1:1",)),
+        "mp": lambda: perftest(c.build, "mp", MIB, count, where),
+        "stock": lambda: perftest(c.build, "stock", MIB, count, where)})
+    total = found["fast"] + found["slow"]
+    yield Result("unequal", "1 MiB tag, mp / sum of the rails", f"{found['mp']:.1f} / {total:.1f} MB/s: {found['mp'] / total:.3f}",
+                 found["mp"] / total, ">=", 0.95)
+    yield Result("unequal", "1 MiB tag, rc_verbs / the same sum", f"{found['stock']:.1f} MB/s: {found['stock'] / total:.3f}")
+    alone = [bandwidth(c.build, fabric=fabric(c.folder, f"alone-{rate}", (rate,)), op="get", size=MIB) for rate in (8, 2)]
+    for policy in ("default", "hsam", "bss", "even"):
+        got = bandwidth(c.build, fabric=fabric(c.folder, "exact-8-2", (8, 2)), op="get", size=MIB, policy=policy)
+        target = (">=", 0.95) if policy == "default" else ("", None)
+        text = f"{got:.1f} / {sum(alone):.1f} MB/s: {got / sum(alone):.3f}"
+        yield Result("unequal", f"1 MiB get, virtual time, {policy}", text, got / sum(alone) if target[0] else None, *target)
+
+
+def hot_route(c):
+    """Four routes of 8 Gb/s, another flow takes 75 % of one, which stays or moves every 100 ms; part of what is free"""
+    where = os.path.join(ROOT, "perf", "fabrics", "four-route.yaml")
+    run = 400 if c.quick else 1600
+    policies = ("default", "hsam", "bss", "even")
+    bars = {"stays": [], "moves every 100 ms": []}
+    for name, more in (("stays", {}), ("moves every 100 ms", {"hot_move": 100})):
+        quiet = bandwidth(c.build, fabric=where, **{"from": 0}, to=5, run=100)
+        for policy in policies:
+            found = simulate(c.build, fabric=where, **{"from": 0}, to=5, policy=policy, hot=0.75, run=run, **more)
+            # The other flow asked for 75 % of one route; what it got by pushing ours away is not ours.
+            free = quiet * (4 - 0.75) / 4
+            ratio = found["MB/s"] / free
+            bars[name].append(ratio)
+            target = (">=", 0.93) if policy == "default" else ("", None)
+            yield Result("hot_route", f"{policy}, the hot route {name}", f"{found['MB/s']:.0f} / {free:.0f} MB/s: {ratio:.3f} (the "
+                         f"other flow {found['other']:.0f})", ratio if target[0] else None, *target)
+    c.plots.append(Plot("Four routes, one 75 % taken: part of what is free", "bars", list(policies), bars, "ratio"))
+
+
+def put_get(c):
+    """16 puts and 16 gets per flush, both nodes at once, virtual time; two rails of 8 Gb/s and one"""
+    two, one = fabric(c.folder, "two", (8, 8)), fabric(c.folder, "one", (8,))
+    for size in (65536, MIB):
+        found = {}
+        for policy in ("default", "even"):
+            found[policy] = [bandwidth(c.build, fabric=f, op="both", window=16, size=size, back=True, policy=policy)
+                             for f in (two, one)]
+        a, b = found["default"]
+        yield Result("put_get", f"{size // 1024} KiB, two rails / one", f"{a:.0f} / {b:.0f} MB/s: {a / b:.3f} (even: "
+                     f"{found['even'][0]:.0f})", a / b, ">=", 1.95)
+
+
+def accounts(c):
+    """Reads and writes on load accounts of their own, and on one (policy load_balanced); 16 + 16 per flush, virtual time"""
+    for name, rates in (("8 + 8 Gb/s", (8, 8)), ("8 + 2 Gb/s", (8, 2))):
+        where = fabric(c.folder, "accounts-" + "-".join(map(str, rates)), rates)
+        for back in (False, True):
+            apart, joint = (bandwidth(c.build, fabric=where, op="both", window=16, size=65536, policy=policy,
+                                      **({"back": True} if back else {}))
+                            for policy in ("load_balanced", "load_balanced:accounts=1"))
+            yield Result("accounts", f"64 KiB, {name}, {'both nodes' if back else 'one node'}",
+                         f"apart {apart:.0f}, joint {joint:.0f} MB/s: {apart / joint:.3f}")
+    yield Result("accounts", "queue pairs of their own", "not offered: reads and writes of a path share its queue pair")
+
+
+# The dissertation gives 1661 MB/s of one send engine and 2745 MB/s of a port with four queue pairs (6.4, figure 6.6), and
+# says that even striping is "much worse" for 16 to 64 KiB and as good for very large messages; it does not say what a
+# descriptor costs its queue pair. 8 us is the least of the powers of two for which 16 KiB show it.
+DESCRIPTOR = 8
+
+
+def engines(c):
+    """Window of 64 non-blocking messages, 4 queue pairs per port with send engines (dissertation, ch. 6), virtual time"""
+    with open(os.path.join(ROOT, "perf", "fabrics", "twelve-x.yaml"), encoding="ascii") as file:
+        model = file.read()
+    times = (4, 8, 16) if c.quick else (1, 2, 4, 8, 12, 16, 24, 32)
+    curves = collections.defaultdict(list)
+    here = {}
+    for us in times:
+        where = os.path.join(c.folder, f"twelve-x-{us}.yaml")
+        with open(where, "w", encoding="ascii") as out:
+            out.write(model.replace("qp_message: 4 us", f"qp_message: {us} us"))
+        for size in (16384, 32768, 65536):
+            def run(policy, hint="none"):
+                return bandwidth(c.build, fabric=where, paths=4, window=64, size=size, policy=policy, hint=hint, run=30)
+            even, epc, default = run("even"), run("epc", "non_blocking"), run("default")
+            curves[f"epc / even, {size // 1024} KiB"].append((us, epc / even))
+            if us == DESCRIPTOR:
+                here[size] = (even, epc, default)
+    for size, (even, epc, default) in here.items():
+        for name, value in (("epc", epc), ("default, no hint", default)):
+            yield Result("engines", f"{size // 1024} KiB, {name} / even", f"{value:.0f} / {even:.0f} MB/s: {value / even:.3f} "
+                         f"(a descriptor {DESCRIPTOR} us)", value / even, ">=", 1.15)
+    for name, points in curves.items():
+        enough = [us for us, ratio in points if ratio >= 1.15]
+        yield Result("engines", f"{name}: descriptor time from which it is 1.15",
+                     f"{enough[0]} us" if enough else f"above {times[-1]} us")
+    c.plots.append(Plot("Send engines: gain by the time that a descriptor costs its queue pair", "lines", [], dict(curves), "ratio"))
+
+
+def setup(c):
+    """All-to-all connection set-up, 64 nodes of fattree-144, one message each way, virtual time"""
+    for transport in ("mp_rc", "mp_dc"):
+        nodes = 16 if c.quick else 64
+        found = simulate(c.build, setup=nodes, fabric="fattree-144", transport=transport)
+        yield Result("setup", f"{transport}, {nodes} nodes", f"{found['us'] / 1e3:.2f} ms for {found['connections']:.0f} connections: "
+                     f"{found['us'] / found['connections']:.2f} us and {found['datagrams'] / found['connections']:.1f} datagrams each")
+
+
+def memory(c):
+    """Queue pairs and buffers of one interface, two rails, by peers and paths"""
+    more = {}
+    for transport in ("mp_rc", "mp_dc"):
+        for paths in (1, 2, 8):
+            found = {peers: simulate(c.build, memory=True, peers=peers, fabric="two-rail" if paths < 8 else "four-path",
+                                     **({"paths": 1} if paths == 2 else {}), transport=transport)
+                     if paths > 1 else
+                     simulate(c.build, memory=True, peers=peers, fabric=fabric(c.folder, f"memory-{peers}", (8,)),
+                              transport=transport) for peers in (1, 3)}
+            of = {key: (found[3][key] - found[1][key]) / 2 for key in ("queue_pairs", "send_buffers", "receive_buffers")}
+            more[transport] = of["queue_pairs"]
+            first = found[1]
+            yield Result("memory", f"{transport}, {found[1]['paths']:.0f} paths", f"per peer {of['queue_pairs']:.0f} queue pairs, "
+                         f"{(of['send_buffers'] + of['receive_buffers']) / 1024:.0f} KiB of buffers; fixed: "
+                         f"{first['queue_pairs'] - of['queue_pairs']:.0f} queue pairs, "
+                         f"{first['receive_buffers'] / MIB:.1f} MiB receive, {first['send_buffers'] / 1024:.0f} KiB send buffers")
+    yield Result("memory", "mp_dc, queue pairs more per peer", f"{more['mp_dc']:.0f}", more["mp_dc"], "<=", 0)
+
+
+ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "unequal": unequal_rails,
+        "hot_route": hot_route, "put_get": put_get, "accounts": accounts, "engines": engines, "rate": message_rate,
+        "p99": tail, "setup": setup, "memory": memory}

@@ -1,0 +1,120 @@
+#include "campaign.h"
+
+#include "uct_mp/schedule/policy_factory.h"
+
+namespace ucx_mp::sim {
+
+namespace {
+channel::Config config_of(const CampaignOptions& options) {
+    channel::Config config;
+    config.transport = options.transport;
+    config.policy = *schedule::make_policy(options.policy).config;
+    config.window = options.window;
+    config.receive_depth = 128;
+    config.send_depth = 32;
+    config.dci_count = 2;
+    config.reliability.timeout = 5; // 131 us: a lost packet costs little virtual time
+    config.reliability.retry_count = 3;
+    config.recovery.packet_numbers = options.packet_numbers;
+    config.recovery.partition_timeout = 0;
+    config.recovery.hold_down = 1'000'000;
+    config.recovery.max_hold_down = 8'000'000;
+    config.recovery.ask_interval = 100'000;
+    config.recovery.open_interval = 100'000;
+    config.recovery.max_open_interval = 4'000'000;
+    return config;
+}
+} // namespace
+
+Campaign::Campaign(CampaignOptions options)
+    : options_(std::move(options)), random_(options_.seed * 7919 + 13),
+      cluster_(std::make_unique<Cluster>(options_.fabric, options_.nodes, config_of(options_),
+                                         softhca::sim::Options{.seed = options_.seed})) {
+    for (unsigned node = 0; node < options_.nodes; ++node)
+        for (const verbs::Rail& rail : cluster_->node(node).devices().rails())
+            ports_.push_back(std::to_string(node) + ":" + rail.name);
+    for (unsigned node = 0; options_.loud && node < options_.nodes; ++node)
+        cluster_->node(node).services().threshold = LogLevel::debug;
+    for (unsigned node = 0; node < options_.nodes && !options_.loud; ++node)
+        cluster_->node(node).services().threshold = LogLevel::error;
+}
+
+Campaign::Fault Campaign::choose() {
+    const std::string& port = ports_[random_() % ports_.size()];
+    switch (random_() % 6) {
+    case 0:
+    case 1: return {"port down " + port, "port up " + port};
+    case 2: return {"drop " + std::to_string(1 + random_() % 20) + "% " + port, "drop 0% " + port};
+    case 3: return {"drop 100% " + port, "drop 0% " + port}; // silent
+    case 4: return {"corrupt " + std::to_string(1 + random_() % 10) + "% " + port, "corrupt 0% " + port};
+    default: return {"delay " + std::to_string(1 + random_() % 100) + "us " + port, "delay 0us " + port};
+    }
+}
+
+void Campaign::next() {
+    if (over_ || done_ == options_.faults) return;
+    // Without partitions one fault at a time.
+    if (options_.partitions || open_ == 0) {
+        const Fault fault = choose();
+        ++done_;
+        ++open_;
+        if (options_.loud) std::printf("%12.3f us  %s\n", double(cluster_->world.now()) / 1e3, fault.begin.c_str());
+        cluster_->world.fault(fault.begin);
+        cluster_->world.at(cluster_->world.now() + about(options_.mean_length), [this, fault] {
+            if (options_.loud) std::printf("%12.3f us  %s\n", double(cluster_->world.now()) / 1e3, fault.end.c_str());
+            cluster_->world.fault(fault.end);
+            --open_;
+        });
+    }
+    cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
+}
+
+CampaignResult Campaign::run() {
+    Stress stress(*cluster_, {.seed = options_.seed, .operations = options_.operations, .slot = 1 << 18, .constant = 1 << 18});
+    cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
+    CampaignResult result;
+    result.finished = stress.run(600'000'000'000);
+    over_ = true;
+    result.verdict = stress.verdict();
+    result.faults = done_;
+    result.time = cluster_->world.now() - 1'000'000'000;
+    result.fingerprint = cluster_->world.fingerprint();
+    result.bytes = stress.bytes;
+    for (unsigned i = 0; i < cluster_->size(); ++i) {
+        channel::Interface::Statistics statistics;
+        cluster_->node(i).iface().statistics(statistics);
+        for (const auto& channel : statistics.channels) {
+            result.duplicates += channel.duplicates;
+            result.messages_again += channel.recovery.messages_again;
+            result.puts_again += channel.recovery.puts_again;
+            result.gets_again += channel.recovery.gets_again;
+            result.puts_found_done += channel.recovery.puts_found_done;
+            result.bytes_again += channel.recovery.bytes_again;
+            if (!result.finished || !result.verdict.empty()) {
+                const auto& r = channel.recovery;
+                char line[256];
+                std::snprintf(line, sizeof line,
+                              "node %u to %016llx: sent %llu acked %u delivered %llu gates %u damaged %llx puts open %u, "
+                              "holds %zu markers %zu resend %d listed %d\n",
+                              i, (unsigned long long)channel.peer_uid, (unsigned long long)channel.sent, channel.acked,
+                              (unsigned long long)channel.delivered, channel.gates, (unsigned long long)r.damaged,
+                              r.puts_open, r.holds, r.markers, r.resend, r.listed);
+                result.verdict += line;
+            }
+            for (const auto& path : channel.paths) {
+                result.failures += path.failures;
+                result.returns += path.returns;
+                if (result.finished && result.verdict.empty()) continue;
+                result.verdict += "node " + std::to_string(i) + " path " + path.local_rail + " LID " +
+                                  std::to_string(path.local_lid) + "->" + std::to_string(path.remote_lid) + ": " +
+                                  path.recovery + " life " + std::to_string(path.life) + ", in flight " +
+                                  std::to_string(path.in_flight) + ", posted " +
+                                  std::to_string(path.posted) + "\n";
+            }
+        }
+        if (cluster_->node(i).services().errors) result.verdict += "node " + std::to_string(i) + ": errors in its log\n";
+    }
+    return result;
+}
+
+} // namespace ucx_mp::sim

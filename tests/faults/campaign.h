@@ -1,0 +1,61 @@
+// A fault campaign in virtual time: random traffic of all kinds (tests/transport/stress.h), random faults of all kinds on
+// links, ports and packets, everything checked. All follows from the seed.
+#pragma once
+
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "stress.h"
+
+namespace ucx_mp::sim {
+
+struct CampaignOptions {
+    std::string fabric = "two-rail";
+    connect::Transport transport = connect::Transport::rc;
+    std::string policy = "default";
+    unsigned nodes = 2;
+    std::uint64_t seed = 1;
+    unsigned operations = 1000; // per ordered pair
+    unsigned faults = 50;       // at most; each is taken back after a while
+    Nanos mean_gap = 300'000;   // between faults
+    Nanos mean_length = 400'000;
+    bool partitions = true; // faults may take all paths away
+    bool loud = false;
+    unsigned window = 64;
+    bool packet_numbers = true;
+};
+
+struct CampaignResult {
+    bool finished = false;
+    std::string verdict; // empty: no mistake
+    unsigned faults = 0;
+    std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
+                  duplicates = 0, bytes = 0, bytes_again = 0;
+    Nanos time = 0;
+    std::uint64_t fingerprint = 0;
+};
+
+class Campaign {
+public:
+    explicit Campaign(CampaignOptions options);
+    CampaignResult run();
+
+private:
+    struct Fault {
+        std::string begin, end;
+    };
+    Fault choose();
+    void next();
+    [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
+
+    const CampaignOptions options_;
+    std::mt19937_64 random_;
+    std::unique_ptr<Cluster> cluster_;
+    std::vector<std::string> ports_;
+    unsigned done_ = 0, open_ = 0;
+    bool over_ = false;
+};
+
+} // namespace ucx_mp::sim

@@ -1,0 +1,79 @@
+// fault_campaign: long fault campaigns in virtual time. Prints the seed of what fails; the same seed replays it.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+
+#include "campaign.h"
+#include "uct_mp/schedule/policy_factory.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+int main(int argc, char** argv) {
+    CLI::App app{"Random traffic of all kinds under random faults, in virtual time, everything checked. A failure prints its\n"
+                 "seed, which replays it.\n"
+                 "Example: fault_campaign --transport mp_dc --fabric four-path --nodes 3 --seconds 60"};
+    CampaignOptions options;
+    std::string transport = "mp_rc";
+    unsigned runs = 1, seconds = 0;
+    std::uint64_t events = 0;
+    bool one_at_a_time = false, no_packet_numbers = false;
+    app.add_option("--fabric", options.fabric, "a file, or the name of one of config/fabrics")->capture_default_str();
+    app.add_option("--transport", transport, "mp_rc or mp_dc")->capture_default_str()->check(CLI::IsMember({"mp_rc", "mp_dc"}));
+    app.add_option("--policy", options.policy, "as UCX_MP_POLICY")->capture_default_str();
+    app.add_option("--nodes", options.nodes, "that talk, each with each and with itself")->capture_default_str()->check(CLI::Range(1, 64));
+    app.add_option("--seed", options.seed, "of the first run; the next ones count up")->capture_default_str();
+    app.add_option("--operations", options.operations, "per ordered pair of nodes and run")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--faults", options.faults, "per run, at most")->capture_default_str();
+    app.add_option("--gap", options.mean_gap, "ns between faults, on average")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--length", options.mean_length, "ns that a fault lasts, on average")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--window", options.window, "unacknowledged messages per channel, a power of two")->capture_default_str();
+    app.add_option("--runs", runs, "with one seed each")->capture_default_str();
+    app.add_option("--events", events, "go on until so many faults have happened");
+    app.add_option("--seconds", seconds, "go on for so long");
+    app.add_flag("--no-packet-numbers", no_packet_numbers, "as if ibv_query_qp were not to be believed");
+    app.add_flag("--one-at-a-time", one_at_a_time, "no second fault before the first is over");
+    app.add_flag("--loud", options.loud, "tell what happens");
+    CLI11_PARSE(app, argc, argv);
+    if (const auto policy = schedule::make_policy(options.policy, "--policy"); !policy.config) {
+        std::fprintf(stderr, "fault_campaign: %s\n", policy.error.c_str());
+        return 2;
+    }
+    options.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
+    options.partitions = !one_at_a_time;
+    options.packet_numbers = !no_packet_numbers;
+    const auto begin = std::chrono::steady_clock::now();
+    CampaignResult sum;
+    for (unsigned run = 0;; ++run) {
+        const bool more = events ? sum.faults < events
+                          : seconds ? std::chrono::steady_clock::now() - begin < std::chrono::seconds(seconds)
+                                    : run < runs;
+        if (!more) break;
+        CampaignResult result;
+        try {
+            result = Campaign(options).run();
+        } catch (const std::exception& e) {
+            result.verdict = e.what();
+        }
+        std::printf("seed %llu: %u faults, %llu path failures, %llu returns, again: %llu messages %llu puts %llu gets, "
+                    "%llu puts found done, %llu duplicates dropped, %.1f MB (%.1f again) in %.2f ms\n",
+                    (unsigned long long)options.seed, result.faults, (unsigned long long)result.failures,
+                    (unsigned long long)result.returns, (unsigned long long)result.messages_again,
+                    (unsigned long long)result.puts_again, (unsigned long long)result.gets_again,
+                    (unsigned long long)result.puts_found_done, (unsigned long long)result.duplicates,
+                    double(result.bytes) / 1e6, double(result.bytes_again) / 1e6, double(result.time) / 1e6);
+        std::fflush(stdout);
+        if (!result.finished || !result.verdict.empty()) {
+            std::printf("FAILED with --seed %llu%s\n%s\n", (unsigned long long)options.seed,
+                        result.finished ? "" : ": not finished", result.verdict.c_str());
+            return 1;
+        }
+        sum.faults += result.faults;
+        sum.failures += result.failures;
+        sum.bytes += result.bytes;
+        ++options.seed;
+    }
+    std::printf("%u faults, %llu path failures, %.1f MB checked: no mistake\n", sum.faults,
+                (unsigned long long)sum.failures, double(sum.bytes) / 1e6);
+    return 0;
+}

@@ -1,0 +1,257 @@
+// What both sides tell each other: what had arrived (path_down), and how a path is made anew (path_open, path_opened).
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+using connect::Connection;
+using connect::PathKind;
+using connect::PathNews;
+using recover::PathRecovery;
+using recover::Phase;
+using recover::Recovery;
+
+namespace {
+constexpr Nanos doubled(Nanos first, unsigned attempts, Nanos most) {
+    return std::min(most, first << std::min(attempts, 16u));
+}
+} // namespace
+
+void Interface::Impl::set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex)) {
+    PathRecovery& r = channel.recovery->paths[path];
+    if (r.timer) services.cancel(r.timer);
+    r.timer = services.at(at, [this, &channel, path, fn] {
+        channel.recovery->paths[path].timer = 0;
+        (this->*fn)(channel, path);
+    });
+}
+
+// -- What had arrived
+
+void Interface::Impl::ask(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.recovery->paths[path];
+    const Nanos now = services.now();
+    if (r.not_before > now) return set_path_timer(channel, path, r.not_before, &Impl::ask);
+    if (channel.self) {
+        questions.push_back({&channel, channel.local_id, path, r.life});
+        alert = true;
+        return list_recovering(channel);
+    }
+    control->tell(channel.connection, PathKind::down, r.mine, r.attempts);
+    const Nanos wait = doubled(config.recovery.ask_interval, r.attempts++, config.recovery.max_ask_interval);
+    set_path_timer(channel, path, now + wait, &Impl::ask);
+}
+
+void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
+    const PathIndex path = news.path;
+    if (config.transport == connect::Transport::dc) {
+        if (news.answer) {
+            if (!channel.recovery) return;
+            PathRecovery& r = channel.recovery->paths[path];
+            if (r.phase != Phase::asking || r.life != news.life || r.theirs_known) return;
+            r.theirs = news;
+            r.theirs_known = true;
+            list_recovering(channel);
+        } else {
+            // Answered when our completion queues have been seen empty: a marker may lie there.
+            questions.push_back({&channel, channel.local_id, path, news.life});
+            alert = true;
+        }
+        return;
+    }
+    PathRecovery& r = recovery_of(channel).paths[path];
+    if (static_cast<std::int32_t>(news.life - r.life) < 0) return; // of an older life, long settled
+    if (news.life != r.life) {
+        // The server gave up the life that we were about to accept: nothing has been sent in it.
+        if (news.life != r.life + 1 || r.phase != Phase::reopening || !r.next) return;
+        r.life = news.life;
+        r.next.reset();
+        r.mine.life = r.life;
+        r.mine.psn = PathNews{}.psn; // it has nothing to ask
+        r.theirs = news;
+    } else if (r.phase == Phase::up || r.phase == Phase::half) {
+        path_failed(channel, path, "the other side has given it up", false);
+    }
+    if (!r.theirs_known) {
+        r.theirs = news;
+        r.theirs_known = true;
+        list_recovering(channel);
+    }
+    if (!news.answer && r.mine_known) {
+        PathNews mine = r.mine;
+        mine.answer = true;
+        control->answer(channel.connection, PathKind::down, mine);
+    }
+}
+
+void Interface::Impl::answer_questions() {
+    for (const Question& question : std::exchange(questions, {})) {
+        ++recovery_steps;
+        if (channel_with(question.id) != question.channel) continue;
+        Channel& channel = *question.channel;
+        if (question.path >= channel.path_count || !recoverable(channel)) continue;
+        const PathNews news{.path = question.path, .answer = true, .life = question.life,
+                            .marker = channel.subs[question.path].last_marker, .delivered = channel.expected, .end = {}};
+        if (channel.self) on_path_down(channel, news);
+        else control->tell(channel.connection, PathKind::down, news, question_attempts++);
+    }
+}
+
+// -- Making it anew
+
+void Interface::Impl::schedule_open(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.recovery->paths[path];
+    const bool ours = config.transport == connect::Transport::dc || channel.self || !channel.connection.server;
+    if (!ours) return; // the client does
+    // A path that keeps failing soon after its return is left alone for longer and longer.
+    const Nanos hold = r.flaps ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
+    const Nanos wait = doubled(config.recovery.open_interval, r.attempts, config.recovery.max_open_interval);
+    set_path_timer(channel, path, std::max(services.now() + wait, r.since + hold), &Impl::try_open);
+}
+
+verbs::QueuePair Interface::Impl::make_half(Channel& channel, PathIndex path) {
+    const verbs::Rail& rail = devices.rails()[channel.subs[path].rail];
+    Adapter& adapter = adapters[rail.device];
+    verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
+                                           {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
+    if (!qp) services.say(LogLevel::debug, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
+    return qp;
+}
+
+// `qp` becomes the queue pair of the path, in RTS.
+bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
+                                   const connect::LocalEnd& theirs) {
+    Connection& connection = channel.connection;
+    const verbs::Rail& rail = devices.rails()[channel.subs[path].rail];
+    const verbs::RemoteEnd remote = remote_end(connection, path, theirs);
+    if (const int error = verbs::connect_rc(qp.get(), rail, remote, config.reliability, ours.psn)) {
+        services.say(LogLevel::debug, "cannot connect a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
+        return false;
+    }
+    SendQueue& queue = *channel.subs[path].own[0];
+    queue.replace(std::move(qp));
+    queue.begin_packets(ours.psn, remote.mtu);
+    connection.ends[path] = ours;
+    connection.remote_ends[path] = theirs;
+    return true;
+}
+
+void Interface::Impl::try_open(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.recovery->paths[path];
+    if (r.phase != Phase::reopening) return;
+    const bool dc = config.transport == connect::Transport::dc;
+    if (!dc && !r.next) {
+        r.next = make_half(channel, path);
+        if (r.next) r.next_end = {r.next->qp_num, control->random_psn()};
+    }
+    if (channel.self) { // nobody to ask: what does not work fails again
+        if (dc || (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
+            ++r.life;
+            return path_is_up(channel, path);
+        }
+        r.next.reset();
+    } else if (dc || r.next) {
+        control->tell_over_path(channel.connection, PathKind::open,
+                                {.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end});
+    }
+    ++r.attempts;
+    const Nanos wait = doubled(config.recovery.open_interval, r.attempts, config.recovery.max_open_interval);
+    set_path_timer(channel, path, services.now() + wait, &Impl::try_open);
+}
+
+// The route works in this direction; the answer takes the same one back.
+void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
+    const PathIndex path = news.path;
+    if (config.transport == connect::Transport::dc)
+        return control->tell_over_path(channel.connection, PathKind::opened, {.path = path, .life = news.life, .end = {}});
+    if (!channel.recovery || !channel.connection.server) return;
+    PathRecovery& r = channel.recovery->paths[path];
+    const bool again = r.phase == Phase::half && news.life == r.life && news.end.qp_number == r.their_end.qp_number &&
+                       news.end.psn == r.their_end.psn;
+    if (!again) {
+        // Both must have heard what had arrived before: else the client has not, and this is not for us.
+        if (r.phase != Phase::reopening || news.life != r.life + 1) return;
+        verbs::QueuePair qp = make_half(channel, path);
+        if (!qp) return;
+        const connect::LocalEnd ours{qp->qp_num, control->random_psn()};
+        if (!connect_half(channel, path, qp, ours, news.end)) return;
+        r.life = news.life;
+        r.their_end = news.end;
+        set_phase(r, Phase::half);
+        r.mine_known = r.theirs_known = false;
+        channel.scheduler->set_state(path, schedule::PathState::recovering);
+    }
+    control->tell_over_path(channel.connection, PathKind::opened,
+                            {.path = path, .life = r.life, .end = channel.connection.ends[path]});
+}
+
+void Interface::Impl::on_path_opened(Channel& channel, const PathNews& news) {
+    if (!channel.recovery) return;
+    const PathIndex path = news.path;
+    PathRecovery& r = channel.recovery->paths[path];
+    if (r.phase != Phase::reopening) return;
+    if (config.transport == connect::Transport::dc) {
+        if (news.life == r.life) path_is_up(channel, path);
+        return;
+    }
+    if (channel.connection.server || !r.next || news.life != r.life + 1) return;
+    if (!connect_half(channel, path, r.next, r.next_end, news.end)) {
+        r.next.reset();
+        return; // the timer tries again; the server hears of it from our next end
+    }
+    r.life = news.life;
+    r.next.reset();
+    path_is_up(channel, path);
+    // The first thing on the new queue pair: the server may send when it has come.
+    const PathUpBody body{r.life};
+    (void)send_control(channel, Kind::path_up, &body, sizeof body, path, *channel.subs[path].own[0]);
+}
+
+void Interface::Impl::take_path_up(Channel& channel, PathIndex path, std::uint32_t life) {
+    if (!channel.recovery || path >= channel.path_count) return;
+    PathRecovery& r = channel.recovery->paths[path];
+    if (r.phase == Phase::half && r.life == life) path_is_up(channel, path);
+}
+
+void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
+    Recovery& recovery = *channel.recovery;
+    PathRecovery& r = recovery.paths[path];
+    const Nanos now = services.now();
+    if (r.timer) services.cancel(std::exchange(r.timer, 0));
+    if (recovery.partition) services.cancel(std::exchange(recovery.partition, 0));
+    const bool alone = channel.scheduler->paths().usable() == 0;
+    set_phase(r, Phase::up);
+    r.came_up = now;
+    ++r.returns;
+    if (config.transport == connect::Transport::rc) channel.subs[path].own[0]->revive();
+    channel.scheduler->set_state(path, schedule::PathState::up);
+    services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up again after %.3f ms", path,
+                 channel.connection.peer.uid, static_cast<double>(now - r.since) * 1e-6);
+    list_recovering(channel);
+    resume(channel);
+}
+
+// Acknowledgments, requests for them and waiting works may have been lost or stuck.
+void Interface::Impl::resume(Channel& channel) {
+    owe_ack(channel, true);
+    if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1;
+    if (!channel.epochs_empty()) push(channel);
+    if (channel.pulled_count && !channel.only) pull(channel);
+}
+
+void Interface::Impl::path_news(Connection& connection, PathKind kind, const PathNews& news) {
+    Channel& channel = channel_of(connection);
+    if (!recoverable(channel) || news.path >= channel.path_count) return;
+    switch (kind) {
+    case PathKind::down: return on_path_down(channel, news);
+    case PathKind::open: return on_path_open(channel, news);
+    case PathKind::opened: return on_path_opened(channel, news);
+    }
+}
+
+} // namespace ucx_mp::channel

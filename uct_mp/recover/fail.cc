@@ -1,0 +1,256 @@
+// A path fails: nothing more is posted there, what was posted comes back, and everything finds its list.
+#include <cinttypes>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+using recover::PathRecovery;
+using recover::Phase;
+using recover::Recovery;
+
+Recovery& Interface::Impl::recovery_of(Channel& channel) {
+    if (!channel.recovery) {
+        channel.recovery = std::make_unique<Recovery>();
+        channel.recovery->paths.resize(channel.path_count);
+    }
+    return *channel.recovery;
+}
+
+bool Interface::Impl::recoverable(const Channel& channel) const {
+    return config.recovery.enabled && !(channel.gates & (gate::failed | gate::not_ready));
+}
+
+void Interface::Impl::set_phase(PathRecovery& r, Phase phase) {
+    alert = true;
+    paths_away += (phase != Phase::up) - (r.phase != Phase::up);
+    r.phase = phase;
+    ++recovery_steps;
+}
+
+void Interface::Impl::list_recovering(Channel& channel) {
+    if (std::exchange(channel.recovery->listed, true)) return;
+    alert = true;
+    recovering.push_back(&channel);
+}
+
+void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) {
+    Recovery& recovery = recovery_of(channel);
+    PathRecovery& r = recovery.paths[path];
+    const bool dc = config.transport == connect::Transport::dc;
+    const Nanos now = services.now();
+    list_recovering(channel);
+    switch (r.phase) {
+    case Phase::draining:
+    case Phase::asking:
+        // mp_dc: a path that carried on has lost more; the question has to be asked anew.
+        if (!dc || !r.stays) return;
+        break;
+    case Phase::reopening: return;
+    case Phase::up:
+    case Phase::half: break;
+    }
+    if (r.timer) services.cancel(std::exchange(r.timer, 0));
+    set_phase(r, Phase::draining);
+    r.mine_known = r.theirs_known = false;
+    r.attempts = 0;
+    r.stays = stays;
+    if (dc) ++r.life;
+    recovery.damaged |= PathMask{1} << path;
+    if (channel.path_count == 1) channel.gates |= gate::recovering;
+    if (!dc) drain(*channel.subs[path].own[0], channel, path);
+    if (stays) return;
+    r.since = now;
+    ++r.failures;
+    r.flaps = r.came_up && now - r.came_up < config.recovery.hold_down ? r.flaps + 1 : 0;
+    // An adapter that has not given up by itself may still have packets on the way.
+    r.not_before = now + (dc ? config.recovery.packet_lifetime : 0);
+    channel.scheduler->set_state(path, schedule::PathState::down);
+    services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.connection.peer.uid, cause);
+    if (channel.scheduler->paths().usable() || recovery.partition) return;
+    services.say(LogLevel::warn, "no path to %016" PRIx64 " is left: operations wait", channel.connection.peer.uid);
+    if (config.recovery.partition_timeout == 0) return; // for ever
+    recovery.partition = services.at(now + config.recovery.partition_timeout, [this, &channel] {
+        channel.recovery->partition = 0;
+        services.say(LogLevel::error, "no path to %016" PRIx64 " has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
+                     channel.connection.peer.uid, static_cast<double>(config.recovery.partition_timeout) * 1e-9);
+        fail_channel(channel, Status::endpoint_timeout);
+    });
+}
+
+// Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never come
+// back: one more behind them does (an error state flushes it), and what it finds before it counts as lost.
+void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) {
+    if (queue.draining) return;
+    queue.draining = true;
+    queue.fail();
+    queue.close();
+    (void)verbs::to_error(queue.qp.get());
+    const Posted last{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
+    channel.subs[path].open += queue.dc;
+    if (queue.write_inline(channel.subs[path].dc, nullptr, 0, {0, 0}, last, IBV_SEND_SIGNALED)) return;
+    channel.subs[path].open -= queue.dc;
+    drop_posted(queue); // not even that: the adapter is gone
+}
+
+// Without completions.
+void Interface::Impl::drop_posted(SendQueue& queue) {
+    queue.draining = true;
+    queue.fail();
+    queue.close();
+    while (!queue.idle()) {
+        const Posted posted = queue.pop();
+        if (queue.dc) posted.channel->subs[posted.path].open -= posted.requests;
+        if (recoverable(*posted.channel)) {
+            if (queue.dc) path_failed(*posted.channel, posted.path, "", true);
+            lose(queue, posted);
+        } else {
+            if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = Status::io_error;
+            settle(posted);
+        }
+    }
+}
+
+// One record that has come back without success; its channel is recoverable.
+void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
+    Channel& channel = *posted.channel;
+    Recovery& recovery = recovery_of(channel);
+    PathRecovery& r = recovery.paths[posted.path];
+    std::uint32_t messages = 0;
+    if (Work* work = posted.work) {
+        switch (work->kind) {
+        case WorkKind::put:
+        case WorkKind::replayed_put:
+            r.lost.push_back({work, posted.offset, posted.bytes, queue.psn() & recover::kPsnMask, 0, 0});
+            break;
+        case WorkKind::get:
+        case WorkKind::get_bcopy:
+        case WorkKind::replayed_get: redo(channel, *work, posted.offset, posted.bytes); break;
+        case WorkKind::message: // its pieces are no longer read by this adapter
+        case WorkKind::replayed_message:
+            messages = 1;
+            if (--work->open == 0) finish_work(*work);
+            break;
+        default:
+            services.say(LogLevel::error, "an atomic operation of the adapter to %016" PRIx64 " was lost with its path; "
+                                          "UCX_MP_ATOMICS=target survives that", channel.connection.peer.uid);
+            work->status = Status::io_error;
+            if (--work->open == 0) finish_work(*work);
+            fail_channel(channel, Status::io_error);
+            return;
+        }
+    } else if (posted.epoch != kNoEpoch) {
+        messages = posted.requests;
+        recovery.holds.push_back({channel.next_sequence, posted.requests, posted.epoch});
+    }
+    if (!posted.fence && !messages) return;
+    for (recover::LostPut& put : r.lost) {
+        put.later_messages += messages;
+        if (!put.later_marker) put.later_marker = posted.fence;
+    }
+}
+
+// Messages that nobody has acknowledged and whose last way was this path are sent again. (Also those whose send was
+// completed: adapters may flush what they had accepted.)
+void Interface::Impl::mark_messages(Channel& channel, PathIndex path) {
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
+        Buffer* buffer = channel.retained[i & channel.window_mask];
+        if (buffer->path != path) continue;
+        buffer->path = kNoPath;
+        channel.recovery->resend = true;
+    }
+}
+
+// Everything posted has come back.
+void Interface::Impl::drained(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.recovery->paths[path];
+    const bool dc = config.transport == connect::Transport::dc;
+    mark_messages(channel, path);
+    set_phase(r, Phase::asking);
+    r.mine = {.path = path, .life = r.life, .marker = channel.subs[path].last_marker, .delivered = channel.expected, .end = {}};
+    r.mine_known = true;
+    if (dc) {
+        r.theirs_known = r.lost.empty(); // messages and reads need no answer
+    } else {
+        SendQueue& queue = *channel.subs[path].own[0];
+        verbs::QueuePairTruth truth;
+        if (config.recovery.packet_numbers && verbs::query(queue.qp.get(), truth) == 0)
+            r.mine.psn = truth.rq_psn & recover::kPsnMask;
+        if (channel.self && r.mine.psn != connect::PathNews{}.psn) {
+            r.theirs = r.mine;
+            r.theirs_known = true;
+        }
+    }
+    if (!r.theirs_known) ask(channel, path);
+}
+
+// -- The whole of an adapter or a port
+
+void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_gone) {
+    for (const auto& channel : channels) {
+        if (!channel || !recoverable(*channel)) continue;
+        for (PathIndex i = 0; i < channel->path_count; ++i)
+            if (channel->subs[i].rail == rail) path_failed(*channel, i, cause, false);
+    }
+    const bool dc = config.transport == connect::Transport::dc;
+    for (unsigned i = 0; dc && i < dc_rails[rail].initiators.size(); ++i) {
+        SendQueue& queue = *dc_rails[rail].initiators[i];
+        if (queue.idle()) continue;
+        if (device_gone) {
+            drop_posted(queue);
+        } else {
+            const Posted first = queue.at(queue.tail);
+            drain(queue, *first.channel, first.path);
+        }
+    }
+    // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
+    for (std::size_t c = 0; device_gone && !dc && c < channels.size(); ++c)
+        for (PathIndex i = 0; channels[c] && i < channels[c]->path_count; ++i)
+            if (channels[c]->subs[i].rail == rail) drop_posted(*channels[c]->subs[i].own[0]);
+}
+
+void Interface::Impl::rail_active(unsigned rail) {
+    for (const auto& channel : channels) {
+        if (!channel || !channel->recovery || (channel->gates & gate::failed)) continue;
+        for (PathIndex i = 0; i < channel->path_count; ++i) {
+            PathRecovery& r = channel->recovery->paths[i];
+            if (channel->subs[i].rail != rail || r.phase != Phase::reopening) continue;
+            r.attempts = 0;
+            schedule_open(*channel, i);
+        }
+    }
+}
+
+void Interface::Impl::read_events() {
+    for (const verbs::Rail& rail : devices.rails()) {
+        verbs::DeviceEvents& events = *devices.device_of(rail).events;
+        events.read();
+        const verbs::DeviceEvents::Seen now = events.seen(rail.port);
+        const verbs::DeviceEvents::Seen before = std::exchange(seen_events[rail.index], now);
+        if (now.fatal != before.fatal) rail_failed(rail.index, "the adapter has failed", true);
+        else if (now.downs != before.downs) rail_failed(rail.index, "its port is down here", false);
+        if (now.ups != before.ups) rail_active(rail.index);
+    }
+}
+
+// The peer has failed as a whole: nothing is settled any more, everything ends with `status`.
+void Interface::Impl::abandon_recovery(Channel& channel, Status status) {
+    if (!channel.recovery) return;
+    Recovery& recovery = *channel.recovery;
+    if (recovery.partition) services.cancel(std::exchange(recovery.partition, 0));
+    if (recovery.nudge) services.cancel(std::exchange(recovery.nudge, 0));
+    for (PathRecovery& r : recovery.paths) {
+        if (r.timer) services.cancel(std::exchange(r.timer, 0));
+        set_phase(r, Phase::up);
+        for (const recover::LostPut& put : std::exchange(r.lost, {})) {
+            put.work->status = status;
+            if (--put.work->open == 0) finish_work(*put.work);
+        }
+    }
+    for (const recover::Hold& hold : std::exchange(recovery.holds, {})) epoch_done(channel, hold.epoch, hold.requests);
+    recovery.markers.clear();
+    recovery.resend = false;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,102 @@
+// What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
+// PROTOCOL.md tells the protocol and why it is safe. The functions are Interface::Impl's (uct_mp/recover/*.cc); they run in
+// progress, never from a completion or another thread.
+//
+// Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what the queues can hold.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "uct_mp/connect/control_plane.h"
+#include "uct_mp/host/services.h"
+#include "uct_mp/schedule/path_state.h"
+#include "uct_mp/verbs/handle.h"
+
+namespace ucx_mp::channel {
+struct Work;
+}
+
+namespace ucx_mp::recover {
+
+inline constexpr std::uint32_t kPsnMask = 0xffffff;
+// Half of the number space would do; a quarter leaves room for what is in flight in both directions.
+inline constexpr std::uint32_t kMaxPacketsInFlight = 1u << 22;
+
+enum class Phase : std::uint8_t {
+    up,
+    draining,  // nothing is posted any more, completions are still to come
+    asking,    // what had arrived at the other side?
+    reopening, // all settled; the client (mp_dc: we) tries the route again and again
+    half,      // mp_rc, server: made anew, but nothing has come over it yet
+};
+
+[[nodiscard]] constexpr const char* name(Phase phase) {
+    switch (phase) {
+    case Phase::up: return "up";
+    case Phase::draining: return "draining";
+    case Phase::asking: return "asking";
+    case Phase::reopening: return "reopening";
+    case Phase::half: return "half";
+    }
+    return "?";
+}
+
+// A write whose execution is not known.
+struct LostPut {
+    channel::Work* work;
+    std::uint64_t offset;
+    std::uint32_t bytes;
+    std::uint32_t end_psn;        // after its last packet
+    std::uint32_t later_marker;   // fence number of the first marker posted behind it, 0: none
+    std::uint32_t later_messages; // posted behind it
+};
+
+struct PathRecovery {
+    Phase phase = Phase::up;
+    bool stays = false; // mp_dc: only the initiator has failed, the path goes on carrying traffic
+    bool mine_known = false, theirs_known = false;
+    std::uint32_t life = 0;
+    connect::PathNews mine, theirs;
+    std::vector<LostPut> lost;
+    std::uint32_t unsent_messages = 0; // at the drain: posted here, not known to have arrived
+    Nanos since = 0;      // when it failed
+    Nanos came_up = 0;
+    Nanos not_before = 0; // mp_dc: late packets are gone
+    unsigned flaps = 0;   // failures soon after a return
+    unsigned attempts = 0;
+    Services::Timer timer = 0;
+    verbs::QueuePair next; // mp_rc, client: the half that is being offered
+    connect::LocalEnd next_end, their_end;
+    // Statistics
+    std::uint32_t failures = 0, returns = 0;
+};
+
+// Sends that a flush waits for although their completions were failures: until all messages up to `until` have arrived.
+struct Hold {
+    std::uint32_t until;
+    std::uint32_t requests;
+    std::uint8_t epoch;
+};
+
+struct Recovery {
+    std::vector<PathRecovery> paths;
+    std::vector<Hold> holds;
+    struct Marker {
+        std::uint32_t number;
+        std::uint32_t sequence; // of the fenced message
+        schedule::PathIndex path;
+    };
+    std::vector<Marker> markers;     // to be sent, over any path
+    std::vector<Marker> told;        // have been sent so; again if another path fails before the fence is over
+    schedule::PathMask damaged = 0;  // writes on them are not settled: no fence may pass
+    std::uint32_t puts_open = 0;     // writes under way again
+    bool resend = false;             // some retained message has no path
+    bool listed = false;             // in Interface::Impl::recovering
+    Services::Timer partition = 0;   // runs while no path is usable
+    Services::Timer nudge = 0;       // runs while there are holds: the acknowledgment may have been lost
+    // Statistics
+    std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;
+};
+
+} // namespace ucx_mp::recover
