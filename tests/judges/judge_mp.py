@@ -9,7 +9,7 @@ import os
 import re
 import time
 
-from judge import SOURCE, Group, Skip, check, free_port, preloaded
+from judge import SOURCE, Group, Skip, check, free_port, listening, preloaded
 from judge_mpi import hpcc, mpi4py, netpipe
 from judge_ucx import complaints, numbers
 
@@ -296,13 +296,36 @@ for transport in TRANSPORTS:
     group.add(ucp_hello(transport), f"example_ucp_hello_world_{transport}", ("ideal", "four-path"))
 
 
-@group.case(fabrics=("ideal",))
-def example_ucp_hello_world_killed(session):
-    """The client kills itself before it receives: the server's send has to end with an error, not to hang. (The
-    example's other deaths, -e send and -e keepalive, are not noticed over stock rc_verbs on this adapter either.)"""
-    argv = [example(session, "ucp_hello_world"), "-e", "recv"]
-    server = session.pair(argv, client=("-n",), client_code=137, env=preloaded("mp_rc"))[0]
-    check("failure handler called" in server, "the server does not learn that its client was killed")
+def ucp_hello_killed(transport, how):
+    """One side kills itself (which one and when: `how`), and the other has to learn of it, not to hang: from its send
+    (recv), from its keepalive while it waits for a message (send), or for nothing (keepalive). (The last two are not
+    noticed over stock rc_verbs on this adapter.)"""
+    def run(session):
+        argv = [example(session, "ucp_hello_world"), "-e", how]
+        # Nobody else is on the dead one's node, so it looks like a partition.
+        env = preloaded(transport, UCX_KEEPALIVE_INTERVAL="1s", UCX_MP_PARTITION_TIMEOUT="1s")
+        port = free_port()
+        server = session.start([*argv, "-p", str(port)], session.places[0], env)
+        end = time.monotonic() + 10
+        while not listening(port):
+            check(server.running() and time.monotonic() < end, "the server does not listen")
+            time.sleep(0.01)
+        client = session.start([*argv, "-p", str(port), "-n", "127.0.0.1"], session.places[1], env)
+        killed, left = (server, client) if how == "send" else (client, server)
+        killed.wait(20, 137)
+        text = left.wait(30, code=None)
+        check(left.process.returncode in (0, 255), f"exit code {left.process.returncode}") # 255: the example gives up
+        check("failure handler called with status -80 (Endpoint timeout)" in text, "the peer's death is not noticed")
+        check(text.count("failure handler called") == 1, "noticed more than once")
+        told = [line for line in complaints(text) if not re.search(r"no path to \w+ (is left|has come back)", line)]
+        check(not told, "UCX complains: " + "; ".join(told[:3]))
+    return run
+
+
+for transport in TRANSPORTS:
+    for how in ("recv", "send", "keepalive"):
+        group.add(ucp_hello_killed(transport, how), f"example_ucp_hello_world_killed_{how}_{transport}",
+                  ("ideal", "four-path"))
 
 
 def client_server(session, kind):

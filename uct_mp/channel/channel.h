@@ -138,13 +138,26 @@ public:
 
     std::unique_ptr<recover::Recovery> recovery; // made when a path fails for the first time
 
+    // -- Made by the handshake, on either side of Services::lock() and under it; establish() takes them over
+    struct Prepared {
+        std::unique_ptr<Subchannel[]> subs;
+        std::uint8_t count = 0;
+        bool taken = false; // for good
+    } prepared;
+    bool buried = false; // failed: a new channel takes its place. Under the lock, too
+
     // -- Who
-    connect::Connection connection;
+    connect::Connection connection; // under the lock, while it is not established
+    std::uint64_t uid = 0;          // of the peer
+    std::uint32_t watched = 0;      // `acked` when the watchdog looked last; watching: something was not acknowledged
+    bool watching = false;
     unsigned references = 0;
     bool self = false;       // our own interface
+    bool asked = false;      // for a connection; a peer that gives up its own request takes that back
     bool waiting = false;    // in the interface's list of those who want room
     bool error_told = false;
     Status error = Status::ok;
+    Nanos failed_at = 0;
     void* user = nullptr; // the face's
 
     // -- Statistics

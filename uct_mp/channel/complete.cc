@@ -181,7 +181,7 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
         queue.fail();
         if (!(culprit.gates & gate::failed))
             services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
-                         last.path, culprit.connection.peer.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
+                         last.path, culprit.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
     }
     queue.close();
     if (first || !queue.draining) drain(queue, culprit, last.path);
@@ -203,30 +203,20 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
         if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
         settle(posted);
     }
-    if (queue.dc && queue.draining && queue.idle()) restart(queue);
-}
-
-// A DC initiator after an error, when nothing of it is left.
-void Interface::Impl::restart(SendQueue& queue) {
-    const verbs::Rail* rail = nullptr;
-    for (std::size_t i = 0; i < dc_rails.size(); ++i)
-        for (const auto& initiator : dc_rails[i].initiators)
-            if (initiator.get() == &queue) rail = &devices.rails()[i];
-    if (!rail) return;
-    if (const int error = verbs::restart_dci(queue.qp.get(), *queue.adapter->device, *rail, config.reliability)) {
-        services.say(LogLevel::error, "cannot restart a DC initiator on %s: error %d", rail->name.c_str(), error);
-        return;
-    }
-    queue.revive();
+    if (queue.dc && queue.idle()) restart_later(queue);
 }
 
 void Interface::Impl::fail_channel(Channel& channel, Status status) {
     if (channel.gates & gate::failed) return;
     channel.gates |= gate::failed;
     channel.error = status;
+    channel.failed_at = services.now();
     failures.push_back(&channel);
+    bury(channel);
     abandon_recovery(channel, status);
-    // Everything posted comes back flushed. A DC initiator is shared: others' requests on it must not suffer.
+    // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a last
+    // request that does. A DC initiator is shared: others' requests on it must not suffer.
+    if (config.transport == connect::Transport::dc) (void)push_out(channel);
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
             if (own) drain(*own, channel, static_cast<PathIndex>(i));
@@ -255,9 +245,16 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     close_epochs(channel);
 }
 
-// Outside of everything else: the user may do anything in it.
+// Outside of everything else: the user may do anything in it. When everything has come back: users close their endpoints
+// now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is under way.
 void Interface::Impl::tell_failures() {
+    constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(failures, {})) {
+        if (!channel->epochs_empty() && services.now() - channel->failed_at < kPatience) {
+            failures.push_back(channel);
+            continue;
+        }
+        if (!channel->epochs_empty()) abandon(*channel);
         if (channel->error_told) continue;
         channel->error_told = true;
         events.peer_failed(*channel, channel->error);

@@ -275,6 +275,7 @@ template <Fits fits, class Fill>
         channel.acked = i; // may call the user
         if (work->kind == WorkKind::atomic) --channel.atomics_pending;
         if (--work->open == 0) finish_work(*work);
+        if (channel.gates & gate::failed) [[unlikely]] return; // by the user: nothing is retained any more
     }
     channel.acked = ack;
 }

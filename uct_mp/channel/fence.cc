@@ -45,16 +45,10 @@ bool Interface::Impl::clear_drain(Channel& channel) {
 // Small messages ask for completions only now and then: a write of nothing asks for one of everything before it.
 bool Interface::Impl::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count; ++path) {
-        Subchannel& sub = channel.subs[path];
+        const Subchannel& sub = channel.subs[path];
         SendQueue* queue = sub.queue[0];
         if (!queue || queue->all_signaled() || queue->failed() || (queue->dc && sub.open == 0)) continue;
-        if (!queue->room(1)) return false;
-        const Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
-        sub.open += queue->dc;
-        if (!queue->write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) {
-            post_refused(channel, *queue, posted);
-            return false;
-        }
+        if (!write_nothing(channel, path, *queue)) return false;
     }
     return true;
 }
@@ -88,10 +82,10 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
 } // namespace
 
 Status Interface::Impl::flush(Channel& channel, Completion* completion) {
-    if (channel.gates & gate::failed) return channel.epochs_empty() ? channel.error : Status::in_progress;
+    const bool dead = channel.gates & gate::failed;
     close_epochs(channel);
-    if (channel.epochs_empty()) return Status::ok;
-    push(channel);
+    if (channel.epochs_empty()) return dead ? channel.error : Status::ok;
+    if (!dead) push(channel); // else everything is coming back flushed
     if (!completion) return Status::in_progress;
     // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and this
     // flush waits for more than it must: it is never refused, since there may be room for everything else.
@@ -135,17 +129,16 @@ Status Interface::fence(Channel& channel) {
 }
 
 void Interface::fence_all() {
-    for (const auto& channel : impl_->channels)
-        if (channel) impl_->fence(*channel);
+    for (std::uint32_t i = 0; i < impl_->channels.size(); ++i) impl_->fence(*impl_->channels[i]);
 }
 
 Status Interface::flush(Channel& channel, Completion* completion) { return impl_->flush(channel, completion); }
 
 Status Interface::flush_all() {
     Status result = Status::ok;
-    for (std::size_t i = 0; i < impl_->channels.size(); ++i) {
-        Channel* channel = impl_->channels[i].get();
-        if (!channel || channel->epochs_empty()) continue;
+    for (std::uint32_t i = 0; i < impl_->channels.size(); ++i) {
+        Channel* channel = impl_->channels[i];
+        if (channel->epochs_empty()) continue;
         if (impl_->flush(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
     }
     return result;

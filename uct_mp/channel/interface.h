@@ -1,7 +1,9 @@
 // One transport interface: everything of one UCT interface (one worker, one transport) that does not need UCX. It owns the
 // queues and buffers, the channels to all peers, and the handshakes that open them.
 //
-// Threads: one at a time, the worker's; nothing here locks. Only wake-up descriptors may be polled elsewhere.
+// Threads: one at a time, the worker's, and no lock on the data path. With Config::background serve() is another thread's:
+// it answers peers (connections, questions whether we live) while the application computes; Services::lock() keeps the
+// two apart. Only descriptors may be polled elsewhere.
 // Progress: all callbacks (AM handlers, completions, Events) run inside progress() or inside the call that caused them,
 // never from another thread. A callback may call send operations; it must not destroy the interface.
 #pragma once
@@ -71,7 +73,9 @@ struct Config {
     void* keeper = nullptr;        // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
                                    // release descriptor)
     RecoveryConfig recovery;
+    bool background = false;       // serve() is called when control_fds() are readable; else progress() does its work
     Nanos connect_timeout = 60'000'000'000;
+    Nanos check_interval = 1'000'000'000; // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
 };
 
@@ -153,8 +157,21 @@ public:
     // Gives back a receive buffer that a handler kept; `data` as the handler got it.
     void release(void* data);
 
+    // Asks the peer's adapter over every path that has nothing under way (what is under way asks by itself), if it is
+    // connected; never connects. A dead peer is told by Events::peer_failed.
+    void check(Channel& channel);
+    // Ends the channel: everything outstanding completes with `status`, and so does every operation from now on. The
+    // peer's operations fail, too. `quiet`: Events::peer_failed is not called.
+    void invalidate(Channel& channel, Status status, bool quiet);
+
     // Polls, delivers, completes. Number of things that happened.
     unsigned progress();
+
+    // Config::background: to be called, from any thread, whenever one of control_fds() is readable. Slow path.
+    unsigned serve();
+    [[nodiscard]] std::vector<int> control_fds() const;
+    // When progress() should be called again although nothing happens (a peer is to be asked); 0: no need.
+    [[nodiscard]] Nanos next_watch() const;
 
     // Sleeping (UCX wake-up): one descriptor for all. arm(): busy if something happened meanwhile; progress() then.
     [[nodiscard]] int event_fd();

@@ -1,11 +1,15 @@
 // The inside of Interface: state, and the functions of the files of this folder. Private to uct_mp/channel.
 #pragma once
 
+#include <atomic>
+#include <mutex>
+#include <string>
 #include <unordered_map>
 
 #include "uct_mp/channel/adapter.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/table.h"
 
 namespace ucx_mp::channel {
 
@@ -25,7 +29,11 @@ struct Interface::Impl final : connect::Owner {
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
 
-    // -- Handshake's owner: owner.cc
+    // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
+    Channel* successor(Channel& channel);
+
+    // -- Handshake's owner: owner.cc. On either side of Services::lock(), with it held; what concerns the data path goes
+    // to progress by mail.
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
@@ -37,6 +45,20 @@ struct Interface::Impl final : connect::Owner {
     void abandoned(connect::Connection& connection) override;
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
                                               const connect::LocalEnd& end) const;
+    connect::Connection* renew(connect::Connection& connection) override;
+    void answered(connect::Connection& connection, connect::Answer answer) override;
+    struct Mail {
+        enum class What : std::uint8_t { established, abandoned, failed, answered, path } what;
+        Channel* channel;
+        Status status; // failed
+        connect::Answer answer = connect::Answer::alive; // answered
+        connect::PathKind kind = connect::PathKind::down; // path
+        connect::PathNews news{};
+    };
+    void tell(Mail mail);
+    unsigned read_mail();             // progress only
+    void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
+    unsigned attend();                // progress: what is rare
     Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
@@ -152,7 +174,6 @@ struct Interface::Impl final : connect::Owner {
     void tally(const Posted& posted); // statistics
     void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
-    void restart(SendQueue& queue);
     void fail_channel(Channel& channel, Status status);
     void tell_failures();
 
@@ -174,6 +195,10 @@ struct Interface::Impl final : connect::Owner {
     void abandon_recovery(Channel& channel, Status status);
     // exchange.cc
     void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
+    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
+    void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);
+    void tell_over_path(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
+    [[nodiscard]] std::uint32_t random_psn();
     void set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex));
     void ask(Channel& channel, PathIndex path);
     void on_path_down(Channel& channel, const connect::PathNews& news);
@@ -200,6 +225,20 @@ struct Interface::Impl final : connect::Owner {
     void pull_sole(Channel& channel);
     bool recover(Channel& channel);
     void recover();
+
+    // -- Peers that may be dead: peer.cc
+    void judge_peer(Channel& channel);
+    void no_path_left(Channel& channel);
+    void still_no_path(Channel& channel);
+    [[nodiscard]] bool has_witness(const Channel& channel) const;
+    void hear_answer(Channel& channel, connect::Answer answer);
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
+    void check(Channel& channel);
+    void bury(Channel& channel);
+    void abandon(Channel& channel);
+    void restart_later(SendQueue& queue);
+    unsigned restart_initiators();
+    void watch_peers(Nanos now);
 
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -231,9 +270,9 @@ struct Interface::Impl final : connect::Owner {
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;
-    std::uint32_t channel_count = 0; // of slots
-    // Channels by slot; ids carry a generation, so that late messages of an old one are recognised.
-    std::vector<std::unique_ptr<Channel>> channels;
+    std::atomic<bool> attention{false}; // attend() now: mail, or a handshake under way
+    // Ids carry a generation, so that late messages of an earlier run are recognised.
+    ChannelTable channels;
     struct PendingReply {
         Channel* channel;
         AtomicReply reply;
@@ -261,15 +300,21 @@ struct Interface::Impl final : connect::Owner {
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
         const std::uint32_t slot = id & kSlotMask;
-        if (slot >= channel_count) return nullptr;
-        Channel* channel = channels.data()[slot].get();
-        return channel && channel->local_id == id ? channel : nullptr;
+        if (slot >= channels.size()) return nullptr;
+        Channel* channel = channels[slot];
+        return channel->local_id == id ? channel : nullptr;
     }
+    // Under the lock
     std::unordered_map<std::uint64_t, Channel*> by_uid;
     // Recovery
     std::vector<Channel*> recovering; // have something to do in every progress
     int paths_away = 0;               // that are not up: the control plane is asked all the time
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    std::vector<Mail> mail;
+    // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
+    std::vector<std::unique_ptr<Subchannel[]>> graves;
+    std::vector<SendQueue*> to_restart; // DC initiators in error
+    Nanos next_watch = 0;
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;

@@ -20,23 +20,25 @@ Connection* Interface::Impl::accept(std::uint64_t peer_uid) {
 
 Connection* Interface::Impl::find(std::uint64_t peer_uid) {
     const auto found = by_uid.find(peer_uid);
-    return found == by_uid.end() ? nullptr : &found->second->connection;
+    if (found == by_uid.end()) return nullptr;
+    Channel* const channel = successor(*found->second);
+    return channel ? &channel->connection : nullptr;
 }
 
 Connection* Interface::Impl::find_local(std::uint32_t local_id) {
-    const std::uint32_t slot = local_id & kSlotMask;
-    if (slot >= channels.size() || !channels[slot] || channels[slot]->local_id != local_id) return nullptr;
-    return &channels[slot]->connection;
+    Channel* const channel = channel_with(local_id);
+    return channel && !channel->buried ? &channel->connection : nullptr;
 }
 
 Status Interface::Impl::make_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
+    if (channel.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
     const std::size_t count = connection.paths.size();
-    channel.subs = std::make_unique<Subchannel[]>(count);
-    channel.path_count = static_cast<std::uint8_t>(count);
+    channel.prepared.subs = std::make_unique<Subchannel[]>(count);
+    channel.prepared.count = static_cast<std::uint8_t>(count);
     for (std::size_t i = 0; i < count; ++i) {
         const path::PathSpec& spec = connection.paths[i];
-        Subchannel& sub = channel.subs[i];
+        Subchannel& sub = channel.prepared.subs[i];
         sub.rail = connection.server ? spec.server_rail : spec.client_rail;
         if (sub.rail >= devices.rails().size()) return Status::invalid_param;
         const verbs::Rail& rail = devices.rails()[sub.rail];
@@ -59,12 +61,13 @@ Status Interface::Impl::make_ends(Connection& connection) {
 
 Status Interface::Impl::connect_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
+    if (channel.prepared.taken || channel.prepared.count != connection.paths.size()) return Status::connection_reset;
     for (std::size_t i = 0; i < connection.paths.size(); ++i) {
         const path::PathSpec& spec = connection.paths[i];
         const unsigned theirs = connection.server ? spec.client_rail : spec.server_rail;
         if (theirs >= connection.remote_rails.size()) return Status::invalid_param;
         const path::RemoteRail& remote = connection.remote_rails[theirs];
-        Subchannel& sub = channel.subs[i];
+        Subchannel& sub = channel.prepared.subs[i];
         const verbs::Rail& rail = devices.rails()[sub.rail];
         sub.remote_device = remote.device;
         const verbs::RemoteEnd end = remote_end(connection, i, connection.remote_ends[i]);
@@ -108,17 +111,85 @@ ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::
 
 void Interface::Impl::drop_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
-    channel.only = nullptr;
-    channel.recovery.reset();
-    channel.by_lane = false;
-    channel.subs.reset();
-    channel.path_count = 0;
+    if (channel.prepared.subs) graves.push_back(std::move(channel.prepared.subs));
+    channel.prepared.count = 0;
+    attention.store(true, std::memory_order_relaxed);
     connection.ends.clear();
+    // Data had come before the handshake was over, and the peer knows nothing of it any more.
+    if (channel.prepared.taken) tell({Mail::What::failed, &channel, Status::connection_reset});
+}
+
+// -- What progress has to know
+
+void Interface::Impl::tell(Mail news) {
+    mail.push_back(news);
+    attention.store(true, std::memory_order_relaxed);
+}
+
+unsigned Interface::Impl::read_mail() {
+    std::vector<Mail> news;
+    std::vector<std::unique_ptr<Subchannel[]>> dead;
+    {
+        const std::lock_guard lock(services);
+        news.swap(mail);
+        dead.swap(graves);
+    }
+    for (const Mail& m : news) {
+        Channel& channel = *m.channel;
+        switch (m.what) {
+        case Mail::What::established: establish(channel); break;
+        case Mail::What::failed: fail_channel(channel, m.status); break;
+        case Mail::What::answered: hear_answer(channel, m.answer); break;
+        case Mail::What::path: take_news(channel, m.kind, m.news); break;
+        case Mail::What::abandoned:
+            // The peer had wanted a connection, and what we have to send has waited for that.
+            channel.asked = false;
+            if (channel.waiting) (void)blocked(channel);
+            break;
+        }
+    }
+    return static_cast<unsigned>(news.size());
 }
 
 void Interface::Impl::established(Connection& connection) {
+    tell({Mail::What::established, &channel_of(connection), Status::ok});
+}
+
+void Interface::Impl::failed(Connection& connection, Status status, const char* why) {
+    services.say(LogLevel::error, "cannot connect to peer %016llx: %s",
+                 static_cast<unsigned long long>(connection.peer.uid), why);
+    // A silent peer is as good as one whose adapter is silent.
+    const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
+    tell({Mail::What::failed, &channel_of(connection), told});
+}
+
+void Interface::Impl::abandoned(Connection& connection) {
+    tell({Mail::What::abandoned, &channel_of(connection), Status::ok});
+}
+
+void Interface::Impl::answered(Connection& connection, connect::Answer answer) {
+    tell({Mail::What::answered, &channel_of(connection), Status::ok, answer});
+}
+
+// The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and begins
+// anew. What is outstanding on ours is lost, and a new one takes its place.
+Connection* Interface::Impl::renew(Connection& connection) {
     Channel& channel = channel_of(connection);
-    if (!(channel.gates & gate::not_ready)) return;
+    if (channel.self) return nullptr;
+    channel.buried = true;
+    tell({Mail::What::failed, &channel, Status::connection_reset});
+    Channel* const next = successor(channel);
+    return next ? &next->connection : nullptr;
+}
+
+void Interface::Impl::establish(Channel& channel) {
+    const std::lock_guard lock(services);
+    Connection& connection = channel.connection;
+    if (!(channel.gates & gate::not_ready) || (channel.gates & gate::failed) || !channel.prepared.subs) return;
+    if (connection.state != connect::State::established && connection.state != connect::State::confirming) return;
+    channel.subs = std::move(channel.prepared.subs);
+    channel.path_count = channel.prepared.count;
+    channel.prepared.taken = true;
     std::vector<schedule::PathSetup> setup(channel.path_count);
     for (unsigned i = 0; i < channel.path_count; ++i) {
         const path::PathSpec& spec = connection.paths[i];
@@ -152,19 +223,6 @@ void Interface::Impl::established(Connection& connection) {
                  channel.self ? "self" : connection.server ? "server" : "client");
 }
 
-void Interface::Impl::failed(Connection& connection, Status status, const char* why) {
-    Channel& channel = channel_of(connection);
-    services.say(LogLevel::error, "cannot connect to peer %016llx: %s",
-                 static_cast<unsigned long long>(connection.peer.uid), why);
-    fail_channel(channel, status);
-}
-
-// The peer had wanted a connection, and what we have to send has waited for that.
-void Interface::Impl::abandoned(Connection& connection) {
-    Channel& channel = channel_of(connection);
-    if (channel.waiting) (void)blocked(channel);
-}
-
 // Every rail talks to itself: no handshake, since we know both ends.
 void Interface::Impl::connect_self(Channel& channel) {
     Connection& connection = channel.connection;
@@ -185,10 +243,11 @@ void Interface::Impl::connect_self(Channel& channel) {
     if (!ucx_mp::failed(status)) status = connect_ends(connection);
     if (ucx_mp::failed(status)) {
         failed(connection, status, "loop-back queue pairs can't be made");
+        fail_channel(channel, status);
         return;
     }
     connection.state = connect::State::established;
-    established(connection);
+    establish(channel);
 }
 
 } // namespace ucx_mp::channel

@@ -11,7 +11,7 @@ SendQueue* Interface::Impl::pick_initiator(Channel& channel, Subchannel& sub) {
     switch (config.dci_policy) {
     case DciPolicy::hash: {
         // (i + j) mod n: i is us, j the peer; neighbours use different initiators, and so do different paths.
-        const std::uint64_t i = control->address().uid >> 32, j = channel.connection.peer.uid >> 32;
+        const std::uint64_t i = control->address().uid >> 32, j = channel.uid >> 32;
         chosen = pool[(i + j + static_cast<std::uint64_t>(&sub - channel.subs.get())) % pool.size()].get();
         break;
     }

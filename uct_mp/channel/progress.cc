@@ -15,8 +15,8 @@ constexpr std::uint32_t kQuiet = 64;
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
-    const bool alert = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
-    const bool look_around = (++m.rounds & m.quiet_mask) == 0 || alert;
+    const bool look = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
+    const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];
         if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
@@ -29,17 +29,10 @@ unsigned Interface::progress() {
             ++adapter.quiet;
         }
     }
-    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
     const bool emptied = n < m.config.poll_batch;
-    if (--m.until_control == 0 || m.control->busy() || alert) [[unlikely]] {
-        if (m.until_control == 0) {
-            m.until_control = m.config.control_interval;
-            if (++m.tick % m.config.event_interval == 0) m.read_events();
-            if (m.tick % 1024 == 0) m.calibrate();
-        }
-        n += m.control->poll();
-    }
-    if (alert && emptied) [[unlikely]] m.recover();
+    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
+    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend();
+    if (look && emptied) [[unlikely]] m.recover();
     if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
@@ -48,6 +41,26 @@ unsigned Interface::progress() {
     if (n) {
         if (!m.pulls_due.empty()) [[unlikely]] m.pull_due();
         if (!m.waiting.empty()) m.wake_waiting();
+    }
+    return n;
+}
+
+unsigned Interface::Impl::attend() {
+    unsigned n = 0;
+    if (services.try_lock()) { // else the other side is at it
+        n += control->poll();
+        attention.store(control->busy() || !mail.empty(), std::memory_order_relaxed);
+        services.unlock();
+        n += read_mail();
+    }
+    if (!to_restart.empty()) n += restart_initiators();
+    if (until_control == 0) {
+        until_control = config.control_interval;
+        ++tick;
+        if (tick % config.event_interval == 0) read_events();
+        if (tick % 1024 == 0) calibrate();
+        if (tick % 32 == 0)
+            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
     }
     return n;
 }
@@ -63,6 +76,7 @@ void Interface::Impl::calibrate() {
 
 void Interface::statistics(Statistics& out) const {
     Impl& m = *impl_;
+    const std::lock_guard lock(m.services);
     out = {};
     out.uid = m.control->address().uid;
     out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
@@ -70,8 +84,8 @@ void Interface::statistics(Statistics& out) const {
     out.dropped = m.dropped;
     out.control = m.control->counters();
     for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
-    for (const auto& channel : m.channels) {
-        if (!channel) continue;
+    for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {
+        const Channel* const channel = m.channels[slot];
         ChannelStatistics& to = out.channels.emplace_back();
         to.peer_uid = channel->connection.peer.uid;
         to.state = channel->connection.state;

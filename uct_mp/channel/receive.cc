@@ -19,8 +19,8 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
     }
     Channel& channel = *found;
     if (channel.gates & (gate::not_ready | gate::failed)) [[unlikely]] {
-        // Data may overtake the last message of the handshake: whoever sends is ready, and so are we.
-        if (channel.connection.state == connect::State::confirming && channel.subs) established(channel.connection);
+        // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are we.
+        establish(channel);
         if (channel.gates & (gate::not_ready | gate::failed)) {
             ++dropped;
             adapter.give_back(buffer);

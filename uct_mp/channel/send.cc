@@ -11,12 +11,15 @@ namespace ucx_mp::channel {
 
 Status Interface::Impl::blocked(Channel& channel) {
     if (channel.gates & gate::failed) return channel.error;
-    if ((channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed) {
+    if ((channel.gates & gate::not_ready) && !channel.asked) {
+        channel.asked = true;
+        const std::lock_guard lock(services);
+        attention.store(true, std::memory_order_relaxed);
         if (channel.self) {
             connect_self(channel);
             if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
             if (channel.gates & gate::failed) return channel.error;
-        } else {
+        } else if (channel.connection.state == connect::State::closed) {
             control->start(channel.connection);
         }
     }
@@ -61,6 +64,12 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
     for (const PathIndex path : schedule::each(channel.fence_paths)) {
         if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return Status::no_resource;
         if (start.path == kNoPath) start.path = path;
+    }
+    if (channel.marked_paths >> start.path & 1) {
+        // Its marker has gone by itself and writes may have followed: those must not seem covered by the same number.
+        channel.marked_paths = 0;
+        ++channel.fence_number;
+        return start_fenced(channel, pool, size, start);
     }
     start.buffer = pool.get();
     if (!start.buffer) return Status::no_resource;

@@ -114,15 +114,19 @@ Status Interface::Impl::open_dc(std::string& error) {
 }
 
 Interface::Impl::~Impl() {
-    for (const auto& channel : channels) {
-        if (!channel) continue;
-        if (control) control->forget(channel->connection);
-        if (!channel->recovery) continue;
-        if (channel->recovery->partition) services.cancel(channel->recovery->partition);
-        if (channel->recovery->nudge) services.cancel(channel->recovery->nudge);
-        for (const recover::PathRecovery& path : channel->recovery->paths)
+    {
+        const std::lock_guard lock(services);
+        for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
+    }
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        const recover::Recovery* recovery = channels[slot]->recovery.get();
+        if (!recovery) continue;
+        if (recovery->partition) services.cancel(recovery->partition);
+        if (recovery->nudge) services.cancel(recovery->nudge);
+        for (const recover::PathRecovery& path : recovery->paths)
             if (path.timer) services.cancel(path.timer);
     }
+    graves.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
     dc_rails.clear();
     channels.clear();
@@ -131,27 +135,41 @@ Interface::Impl::~Impl() {
 }
 
 Channel* Interface::Impl::make_channel(std::uint64_t uid) {
-    std::size_t slot = 0;
-    while (slot < channels.size() && channels[slot]) ++slot;
+    const std::uint32_t slot = channels.size();
     if (slot > kSlotMask) return nullptr;
-    if (slot == channels.size()) channels.emplace_back();
-    channel_count = static_cast<std::uint32_t>(channels.size());
-    channels[slot] = std::make_unique<Channel>();
-    Channel& channel = *channels[slot];
+    auto made = std::make_unique<Channel>();
+    Channel& channel = *made;
     channel.impl = this;
+    channel.uid = uid;
     // The generation differs from run to run: a stranger's message does not match by chance of both being young.
     const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
-    channel.local_id = static_cast<std::uint32_t>(slot) | generation << kSlotBits;
+    channel.local_id = slot | generation << kSlotBits;
     channel.connection.local_id = channel.local_id;
     channel.connection.peer.uid = uid;
+    channels.add(std::move(made));
     by_uid[uid] = &channel;
     return &channel;
 }
 
+Channel* Interface::Impl::successor(Channel& channel) {
+    if (!channel.buried) return &channel;
+    Channel* const next = make_channel(channel.uid);
+    if (!next) return nullptr;
+    next->connection.follow(channel.connection);
+    next->self = channel.self;
+    return next;
+}
+
 Channel* Interface::Impl::attach(const connect::InterfaceAddress& peer, std::string& error) {
+    const std::lock_guard lock(services);
     Channel* channel = nullptr;
     if (const auto known = by_uid.find(peer.uid); known != by_uid.end()) {
-        channel = known->second;
+        // A peer that has failed may live again, or never have been dead: a new connection will tell.
+        channel = successor(*known->second);
+        if (!channel) {
+            error = "too many peers";
+            return nullptr;
+        }
         // Known only from its request: the full address has come out of band now.
         if (channel->connection.peer.count == 0) channel->connection.peer = peer;
     } else {
@@ -220,8 +238,20 @@ int Interface::event_fd() {
         add(m.adapters[i].channel->fd);
         add(m.adapters[i].device->context->async_fd);
     }
-    for (const int fd : m.control->event_fds()) add(fd);
+    if (!m.config.background)
+        for (const int fd : m.control->event_fds()) add(fd);
     return m.event_fd;
+}
+
+std::vector<int> Interface::control_fds() const { return impl_->control->event_fds(); }
+
+unsigned Interface::serve() {
+    Impl& m = *impl_;
+    const std::lock_guard lock(m.services);
+    unsigned n = m.control->poll();
+    while (m.control->arm() == Status::busy) n += m.control->poll();
+    if (!m.mail.empty()) m.services.wake();
+    return n;
 }
 
 Status Interface::arm() {
@@ -229,6 +259,12 @@ Status Interface::arm() {
     if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
         !m.recovering.empty() || !m.questions.empty())
         return Status::busy;
+    {
+        const std::lock_guard lock(m.services);
+        if (!m.mail.empty()) return Status::busy;
+    }
+    // Who sleeps makes few calls of progress().
+    if (const Nanos now = m.services.now(); now >= m.next_watch) m.watch_peers(now);
     bool busy = false;
     for (unsigned i = 0; i < m.adapter_count; ++i) {
         Adapter& adapter = m.adapters[i];
@@ -243,7 +279,7 @@ Status Interface::arm() {
         // What came before the request raises no event (IB specification 11.4.2.2; some adapters do it all the same).
         busy |= m.peek(adapter);
     }
-    if (m.control->arm() == Status::busy) busy = true;
+    if (!m.config.background && m.control->arm() == Status::busy) busy = true;
     return busy ? Status::busy : Status::ok;
 }
 

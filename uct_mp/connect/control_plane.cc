@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cinttypes>
 #include <cstdio>
+#include <mutex>
 
 #include "uct_mp/connect/bytes.h"
 #include "uct_mp/connect/control_plane_impl.h"
@@ -136,7 +137,9 @@ void ControlPlane::Impl::make_address() {
 }
 
 ControlPlane::Impl::~Impl() {
+    const std::lock_guard lock(services);
     for (Connection* c : under_way) cancel_timer(*c);
+    while (!asking.empty()) stop_asking(**asking.begin());
 }
 
 std::uint64_t ControlPlane::Impl::random() {
@@ -242,10 +245,16 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::refuse:
         on_refuse(m);
         break;
+    case wire::Kind::ping:
+        on_ping(way_back, m);
+        break;
+    case wire::Kind::pong:
+        on_pong(m);
+        break;
     case wire::Kind::path_down:
     case wire::Kind::path_open:
     case wire::Kind::path_opened:
-        on_path_news(way_back, m);
+        on_path_news(m);
         break;
     }
 }
@@ -273,13 +282,13 @@ void ControlPlane::Impl::on_refuse(const Message& m) {
 // ---- States
 
 void ControlPlane::Impl::cancel_timer(Connection& c) {
-    if (c.timer) services.cancel(c.timer);
+    if (c.timer) services.cancel_in_background(c.timer);
     c.timer = 0;
 }
 
 void ControlPlane::Impl::set_timer(Connection& c, Nanos at, void (Impl::*fn)(Connection&)) {
     cancel_timer(c);
-    c.timer = services.at(at, [this, &c, fn] {
+    c.timer = services.at_in_background(at, [this, &c, fn] {
         c.timer = 0;
         (this->*fn)(c);
     });
@@ -291,6 +300,7 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
         services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
                      connect::name(c.state), connect::name(to), why);
     cancel_timer(c);
+    if (c.question.number) stop_asking(c);
     c.state = to;
     if (connect::under_way(to))
         under_way.insert(&c);
@@ -343,14 +353,28 @@ Status ControlPlane::open(const verbs::DeviceSet& devices, const ControlConfig& 
 }
 
 const InterfaceAddress& ControlPlane::address() const { return impl_->address; }
-void ControlPlane::start(Connection& connection) { impl_->start(connection); }
+void ControlPlane::start(Connection& connection) {
+    const std::lock_guard lock(impl_->services);
+    impl_->start(connection);
+}
 void ControlPlane::forget(Connection& connection) {
+    const std::lock_guard lock(impl_->services);
     if (connection.state != State::closed) impl_->set_state(connection, State::closed, "forgotten");
 }
-unsigned ControlPlane::poll() { return impl_->poll(); }
+void ControlPlane::ask(Connection& connection, Nanos limit) {
+    const std::lock_guard lock(impl_->services);
+    impl_->ask(connection, limit);
+}
+unsigned ControlPlane::poll() {
+    const std::lock_guard lock(impl_->services);
+    return impl_->poll();
+}
 bool ControlPlane::busy() const { return !impl_->under_way.empty(); }
 std::vector<int> ControlPlane::event_fds() const { return impl_->datagrams.event_fds(); }
-Status ControlPlane::arm() { return impl_->datagrams.arm(); }
+Status ControlPlane::arm() {
+    const std::lock_guard lock(impl_->services);
+    return impl_->datagrams.arm();
+}
 const ControlCounters& ControlPlane::counters() const { return impl_->counters; }
 
 } // namespace ucx_mp::connect

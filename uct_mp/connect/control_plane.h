@@ -29,10 +29,12 @@
 // An interface that starts anew has another uid and is another peer. A peer with the same uid that asks anew although
 // we hold a connection with it has dropped its side: Owner::renew().
 // A connection to oneself is not made here: the owner loops back.
+// Beside the handshake: a question whether a peer lives (ping, pong).
 //
-// Threads: all calls from the thread that progresses the interface. Slow path throughout. Owner's functions are called
-// inside poll() or a timer; they may call start() and forget() for any connection, except that make_ends and
-// connect_ends must not forget theirs.
+// Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
+// still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. Owner's
+// functions are called inside poll() or a timer, by either thread, with the lock held; they may call start() and
+// forget() for any connection, except that make_ends and connect_ends must not forget theirs.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +57,20 @@ enum class State : std::uint8_t {
     accepting,   // server: replied, no confirm yet
     established, // data may flow in both directions
     failed,      // refused or timed out: says so once, then stays
+};
+
+// What has come of a question whether a peer lives.
+enum class Answer : std::uint8_t {
+    alive,  // its process lives and holds the connection
+    lost,   // its process lives and holds no such connection (any more)
+    silent, // none: dead, stopped, or no path leads there
+};
+
+struct Question { // the control plane's own
+    std::uint32_t number = 0; // 0: none
+    unsigned sent = 0;
+    Nanos until = 0;
+    Services::Timer timer = 0;
 };
 
 // One side's half of a path (mp_dc: zeros).
@@ -83,6 +99,14 @@ struct Connection {
     Nanos started = 0;               // start() or the request
     Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
+    Question question;
+
+    // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
+    void follow(const Connection& old) {
+        peer = old.peer;
+        incarnation = old.incarnation;
+        seen = old.seen;
+    }
 };
 
 // What one side tells the other about a path of an established connection; wire.h, PathNews.
@@ -122,11 +146,13 @@ public:
     // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.
     // start() if there is something to send.
     virtual void abandoned(Connection&) {}
+    // Of ask(). Once; not if the connection was forgotten meanwhile.
+    virtual void answered(Connection&, Answer) {}
     // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
-    // are told apart). True: the old one is given up, drop_ends() follows and the handshake goes on; false: refused.
-    // The hook for recovery and teardown on demand, which know what is outstanding.
-    virtual bool renew(Connection&) { return false; }
-    // News of a path (its index is one of the connection's, incarnation and peer are right). answer() may be called.
+    // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
+    // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
+    virtual Connection* renew(Connection&) { return nullptr; }
+    // News of a path (its index is one of the connection's, incarnation and peer are right).
     virtual void path_news(Connection&, PathKind, const PathNews&) {}
 };
 
@@ -173,17 +199,19 @@ public:
     // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
 
+    // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit` ns at
+    // most; Owner::answered() tells. A question under way is not asked again.
+    void ask(Connection& connection, Nanos limit);
+
     // News of a path, for an established connection. Unreliable: the caller repeats.
     // By any route; `attempt` counts, so that repetitions take others. Or over that very path and no other.
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
     void tell_over_path(const Connection& connection, PathKind kind, const PathNews& news);
-    // Inside of Owner::path_news(): back by the way it has come.
-    void answer(const Connection& connection, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();
-    // Some handshake of ours is under way.
+    // Some handshake of ours is under way. With the lock held.
     [[nodiscard]] bool busy() const;
 
     // For sleeping: one pollable descriptor per device that becomes readable when a control message arrives after

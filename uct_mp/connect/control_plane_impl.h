@@ -1,5 +1,5 @@
 // Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
-// states), client.cc, server.cc.
+// states), client.cc, server.cc, question.cc.
 #pragma once
 
 #include <optional>
@@ -65,6 +65,14 @@ struct ControlPlane::Impl {
     [[nodiscard]] std::optional<Target> route(const Connection& c, unsigned attempt) const;
     [[nodiscard]] Nanos back_off(const Connection& c) const;
 
+    // --- question.cc
+    void ask(Connection& c, Nanos limit);
+    void send_ping(Connection& c); // and timer
+    void stop_asking(Connection& c);
+    void answer(Connection& c, Answer what);
+    void on_ping(const Target& way_back, const Message& m);
+    void on_pong(const Message& m);
+
     // --- server.cc
     void on_request(const Target& way_back, const Message& m);
     void on_confirm(const Target& way_back, const Message& m);
@@ -77,9 +85,8 @@ struct ControlPlane::Impl {
     [[nodiscard]] bool just_answered(const Connection& c) const;
 
     // --- path_news.cc
-    void on_path_news(const Target& way_back, const Message& m);
+    void on_path_news(const Message& m);
     [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
-    Target news_way_back{}; // inside of on_path_news()
 
     const verbs::DeviceSet& devices;
     const ControlConfig config;
@@ -90,6 +97,8 @@ struct ControlPlane::Impl {
     std::uint64_t random_state = 0;
     std::uint32_t newest_transaction = 0;      // of ours; 0: none yet
     std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
+    std::uint32_t newest_question = 0;         // 0: none yet
+    std::unordered_set<Connection*> asking;    // those with a question
     bool polling = false;
     ControlCounters counters;
     Datagrams datagrams;

@@ -155,6 +155,21 @@ bool read_news(Reader& in, Message& out) {
     return true;
 }
 
+bool read_ping(Reader& in, Message& out) {
+    wire::Ping b;
+    if (!in.take(b)) return false;
+    out.incarnation = b.incarnation;
+    return true;
+}
+
+bool read_pong(Reader& in, Message& out) {
+    wire::Pong b;
+    if (!in.take(b) || b.holds > 1 || !all_zero(b.reserved)) return false;
+    out.incarnation = b.incarnation;
+    out.holds = b.holds;
+    return true;
+}
+
 } // namespace
 
 Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails, Message& out,
@@ -206,6 +221,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     case Kind::path_open:
     case Kind::path_opened:
         good = read_news(in, out);
+        break;
+    case Kind::ping:
+        good = read_ping(in, out);
+        break;
+    case Kind::pong:
+        good = read_pong(in, out);
         break;
     }
     return good && in.left() == 0 ? Parse::ok : Parse::malformed;
@@ -279,6 +300,12 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .delivered = m.news.delivered,
                                .end = {m.news.end.qp_number, m.news.end.psn}});
         break;
+    case Kind::ping:
+        out.put(wire::Ping{m.incarnation});
+        break;
+    case Kind::pong:
+        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {}});
+        break;
     }
     assert(out.size() <= wire::kMaxMessage);
     store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
@@ -303,6 +330,10 @@ const char* name(wire::Kind kind) {
         return "path_open";
     case Kind::path_opened:
         return "path_opened";
+    case Kind::ping:
+        return "ping";
+    case Kind::pong:
+        return "pong";
     }
     return "?";
 }

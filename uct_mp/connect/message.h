@@ -33,6 +33,7 @@ struct Message {
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
     PathNews news; // path_down, path_open, path_opened
+    bool holds = false; // pong
 };
 
 enum class Parse : std::uint8_t {

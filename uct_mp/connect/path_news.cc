@@ -23,13 +23,12 @@ PathKind kind_of(wire::Kind kind) {
 }
 } // namespace
 
-void ControlPlane::Impl::on_path_news(const Target& way_back, const Message& m) {
+void ControlPlane::Impl::on_path_news(const Message& m) {
     Connection* c = connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation || m.news.path >= c->paths.size()) {
         ++counters.late;
         return;
     }
-    news_way_back = way_back;
     owner.path_news(*c, kind_of(m.kind), m.news);
 }
 
@@ -60,10 +59,6 @@ void ControlPlane::tell_over_path(const Connection& connection, PathKind kind, c
                  .qp_number = remote.control_qpn,
                  .q_key = connection.peer.q_key},
                 impl_->news_to(connection, kind, news));
-}
-
-void ControlPlane::answer(const Connection& connection, PathKind kind, const PathNews& news) {
-    impl_->send(impl_->news_way_back, impl_->news_to(connection, kind, news));
 }
 
 std::uint32_t ControlPlane::random_psn() { return std::uint32_t(impl_->random() >> 40); }

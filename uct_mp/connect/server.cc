@@ -54,9 +54,13 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
         refuse(way_back, m, wire::Reason::limits);
         return;
     }
-    if ((c->state == State::established || c->state == State::failed) && !owner.renew(*c)) {
-        refuse(way_back, m, wire::Reason::settled);
-        return;
+    if (c->state == State::established || c->state == State::failed) {
+        Connection* const fresh = owner.renew(*c);
+        if (!fresh) {
+            refuse(way_back, m, wire::Reason::settled);
+            return;
+        }
+        c = fresh;
     }
     accept(*c, way_back, m, std::move(paths));
 }

@@ -38,9 +38,11 @@ enum class Kind : std::uint8_t {
     confirm = 3, // client: Confirm, paths x End
     ready = 4,   // server: Ready
     refuse = 5,  // either: Refuse
-    path_down = 16,   // PathNews: this life of the path is over on the sender's side, and what had arrived
-    path_open = 17,   // PathNews: travels over that very path; mp_rc: make it anew with this end, mp_dc: does it work
-    path_opened = 18, // PathNews: the answer
+    ping = 16,        // either: Ping. `transaction` numbers the sender's questions
+    pong = 17,        // Pong, to the ping's sender, with its `transaction`
+    path_down = 18,   // PathNews: this life of the path is over on the sender's side, and what had arrived
+    path_open = 19,   // PathNews: travels over that very path; mp_rc: make it anew with this end, mp_dc: does it work
+    path_opened = 20, // PathNews: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -152,6 +154,17 @@ struct __attribute__((packed)) PathNews {
 };
 static_assert(sizeof(PathNews) == 32);
 inline constexpr std::uint32_t kUnknownPsn = 0xffffffff;
+struct __attribute__((packed)) Ping {
+    std::uint32_t incarnation;
+};
+static_assert(sizeof(Ping) == 4);
+
+struct __attribute__((packed)) Pong {
+    std::uint32_t incarnation; // of the ping
+    std::uint8_t holds;        // 1: the sender has this connection in this incarnation; 0: it has not
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Pong) == 8);
 
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails) {
     return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail);

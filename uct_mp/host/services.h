@@ -1,14 +1,16 @@
 // What the transport needs of its surroundings: time, timers, a log. UCX gives them in real life (uct_mp/ucx), the
 // virtual clock of the emulated fabric in simulation and in tests (perf/, tests/transport).
 //
-// Threads: now() from anywhere. Timers and log: from the thread that progresses the interface; a timer's function runs
-// inside Interface::progress(), never from another thread.
+// Threads: now() and log from anywhere. Two sides share an interface: the thread that progresses it, and an asynchronous
+// one (UCX's) that answers peers while the application computes. lock() keeps them apart; the data path never takes it.
+// Simulations have no asynchronous side: everything runs in progress, and the lock is nothing.
 #pragma once
 
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
+#include <utility>
 
 namespace ucx_mp {
 
@@ -23,10 +25,23 @@ public:
     // Nanoseconds, never 0, never backwards. A call costs a few tens of cycles: once per poll or stripe, not per message.
     [[nodiscard]] virtual Nanos now() = 0;
 
-    // Calls `fn` once, at or after `t`. 0 is never a timer. Slow path.
+    // Calls `fn` once, at or after `t`, inside Interface::progress(). 0 is never a timer. From the progressing thread.
+    // Slow path.
     using Timer = std::uint64_t;
     virtual Timer at(Nanos t, std::function<void()> fn) = 0;
     virtual void cancel(Timer timer) = 0; // of one that has fired: allowed, no effect
+
+    // The same for what must not wait until the application progresses: `fn` runs on either side, with the lock held.
+    // Set and cancelled with the lock held.
+    virtual Timer at_in_background(Nanos t, std::function<void()> fn) { return at(t, std::move(fn)); }
+    virtual void cancel_in_background(Timer timer) { cancel(timer); }
+
+    // Recursive. For std::lock_guard and std::unique_lock.
+    virtual void lock() {}
+    virtual bool try_lock() { return true; }
+    virtual void unlock() {}
+    // The asynchronous side has something for progress: the thread may be asleep (Interface::event_fd).
+    virtual void wake() {}
 
     // One line, without a line end.
     [[nodiscard]] virtual bool logs(LogLevel level) const = 0;

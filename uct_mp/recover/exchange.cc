@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -42,7 +43,7 @@ void Interface::Impl::ask(Channel& channel, PathIndex path) {
         alert = true;
         return list_recovering(channel);
     }
-    control->tell(channel.connection, PathKind::down, r.mine, r.attempts);
+    tell_peer(channel, PathKind::down, r.mine, r.attempts);
     const Nanos wait = doubled(config.recovery.ask_interval, r.attempts++, config.recovery.max_ask_interval);
     set_path_timer(channel, path, now + wait, &Impl::ask);
 }
@@ -85,7 +86,7 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
     if (!news.answer && r.mine_known) {
         PathNews mine = r.mine;
         mine.answer = true;
-        control->answer(channel.connection, PathKind::down, mine);
+        tell_peer(channel, PathKind::down, mine, question_attempts++);
     }
 }
 
@@ -98,7 +99,7 @@ void Interface::Impl::answer_questions() {
         const PathNews news{.path = question.path, .answer = true, .life = question.life,
                             .marker = channel.subs[question.path].last_marker, .delivered = channel.expected, .end = {}};
         if (channel.self) on_path_down(channel, news);
-        else control->tell(channel.connection, PathKind::down, news, question_attempts++);
+        else tell_peer(channel, PathKind::down, news, question_attempts++);
     }
 }
 
@@ -147,7 +148,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     const bool dc = config.transport == connect::Transport::dc;
     if (!dc && !r.next) {
         r.next = make_half(channel, path);
-        if (r.next) r.next_end = {r.next->qp_num, control->random_psn()};
+        if (r.next) r.next_end = {r.next->qp_num, random_psn()};
     }
     if (channel.self) { // nobody to ask: what does not work fails again
         if (dc || (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
@@ -156,7 +157,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
         }
         r.next.reset();
     } else if (dc || r.next) {
-        control->tell_over_path(channel.connection, PathKind::open,
+        tell_over_path(channel, PathKind::open,
                                 {.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end});
     }
     ++r.attempts;
@@ -168,7 +169,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
 void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     if (config.transport == connect::Transport::dc)
-        return control->tell_over_path(channel.connection, PathKind::opened, {.path = path, .life = news.life, .end = {}});
+        return tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
     if (!channel.recovery || !channel.connection.server) return;
     PathRecovery& r = channel.recovery->paths[path];
     const bool again = r.phase == Phase::half && news.life == r.life && news.end.qp_number == r.their_end.qp_number &&
@@ -178,7 +179,7 @@ void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
         if (r.phase != Phase::reopening || news.life != r.life + 1) return;
         verbs::QueuePair qp = make_half(channel, path);
         if (!qp) return;
-        const connect::LocalEnd ours{qp->qp_num, control->random_psn()};
+        const connect::LocalEnd ours{qp->qp_num, random_psn()};
         if (!connect_half(channel, path, qp, ours, news.end)) return;
         r.life = news.life;
         r.their_end = news.end;
@@ -186,7 +187,7 @@ void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
         r.mine_known = r.theirs_known = false;
         channel.scheduler->set_state(path, schedule::PathState::recovering);
     }
-    control->tell_over_path(channel.connection, PathKind::opened,
+    tell_over_path(channel, PathKind::opened,
                             {.path = path, .life = r.life, .end = channel.connection.ends[path]});
 }
 
@@ -231,7 +232,7 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     if (config.transport == connect::Transport::rc) channel.subs[path].own[0]->revive();
     channel.scheduler->set_state(path, schedule::PathState::up);
     services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up again after %.3f ms", path,
-                 channel.connection.peer.uid, static_cast<double>(now - r.since) * 1e-6);
+                 channel.uid, static_cast<double>(now - r.since) * 1e-6);
     list_recovering(channel);
     resume(channel);
 }
@@ -244,14 +245,34 @@ void Interface::Impl::resume(Channel& channel) {
     if (channel.pulled_count && !channel.only) pull(channel);
 }
 
-void Interface::Impl::path_news(Connection& connection, PathKind kind, const PathNews& news) {
-    Channel& channel = channel_of(connection);
+void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews& news) {
     if (!recoverable(channel) || news.path >= channel.path_count) return;
     switch (kind) {
     case PathKind::down: return on_path_down(channel, news);
     case PathKind::open: return on_path_open(channel, news);
     case PathKind::opened: return on_path_opened(channel, news);
     }
+}
+
+// -- The control plane, which another thread may be using
+
+void Interface::Impl::path_news(Connection& connection, PathKind kind, const PathNews& news) {
+    tell({.what = Mail::What::path, .channel = &channel_of(connection), .status = Status::ok, .kind = kind, .news = news});
+}
+
+void Interface::Impl::tell_peer(Channel& channel, PathKind kind, const PathNews& news, unsigned attempt) {
+    const std::lock_guard lock(services);
+    control->tell(channel.connection, kind, news, attempt);
+}
+
+void Interface::Impl::tell_over_path(Channel& channel, PathKind kind, const PathNews& news) {
+    const std::lock_guard lock(services);
+    control->tell_over_path(channel.connection, kind, news);
+}
+
+std::uint32_t Interface::Impl::random_psn() {
+    const std::lock_guard lock(services);
+    return control->random_psn();
 }
 
 } // namespace ucx_mp::channel

@@ -67,16 +67,9 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     // An adapter that has not given up by itself may still have packets on the way.
     r.not_before = now + (dc ? config.recovery.packet_lifetime : 0);
     channel.scheduler->set_state(path, schedule::PathState::down);
-    services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.connection.peer.uid, cause);
-    if (channel.scheduler->paths().usable() || recovery.partition) return;
-    services.say(LogLevel::warn, "no path to %016" PRIx64 " is left: operations wait", channel.connection.peer.uid);
-    if (config.recovery.partition_timeout == 0) return; // for ever
-    recovery.partition = services.at(now + config.recovery.partition_timeout, [this, &channel] {
-        channel.recovery->partition = 0;
-        services.say(LogLevel::error, "no path to %016" PRIx64 " has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
-                     channel.connection.peer.uid, static_cast<double>(config.recovery.partition_timeout) * 1e-9);
-        fail_channel(channel, Status::endpoint_timeout);
-    });
+    services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
+    if (channel.scheduler->paths().usable() == 0 && !recovery.partition) no_path_left(channel);
+    else judge_peer(channel);
 }
 
 // Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never come
@@ -110,6 +103,7 @@ void Interface::Impl::drop_posted(SendQueue& queue) {
             settle(posted);
         }
     }
+    if (queue.dc) restart_later(queue);
 }
 
 // One record that has come back without success; its channel is recoverable.
@@ -134,7 +128,7 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
             break;
         default:
             services.say(LogLevel::error, "an atomic operation of the adapter to %016" PRIx64 " was lost with its path; "
-                                          "UCX_MP_ATOMICS=target survives that", channel.connection.peer.uid);
+                                          "UCX_MP_ATOMICS=target survives that", channel.uid);
             work->status = Status::io_error;
             if (--work->open == 0) finish_work(*work);
             fail_channel(channel, Status::io_error);
@@ -188,8 +182,9 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
 // -- The whole of an adapter or a port
 
 void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_gone) {
-    for (const auto& channel : channels) {
-        if (!channel || !recoverable(*channel)) continue;
+    for (std::uint32_t c = 0; c < channels.size(); ++c) {
+        Channel* const channel = channels[c];
+        if (!recoverable(*channel)) continue;
         for (PathIndex i = 0; i < channel->path_count; ++i)
             if (channel->subs[i].rail == rail) path_failed(*channel, i, cause, false);
     }
@@ -205,14 +200,15 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
         }
     }
     // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
-    for (std::size_t c = 0; device_gone && !dc && c < channels.size(); ++c)
-        for (PathIndex i = 0; channels[c] && i < channels[c]->path_count; ++i)
+    for (std::uint32_t c = 0; device_gone && !dc && c < channels.size(); ++c)
+        for (PathIndex i = 0; i < channels[c]->path_count; ++i)
             if (channels[c]->subs[i].rail == rail) drop_posted(*channels[c]->subs[i].own[0]);
 }
 
 void Interface::Impl::rail_active(unsigned rail) {
-    for (const auto& channel : channels) {
-        if (!channel || !channel->recovery || (channel->gates & gate::failed)) continue;
+    for (std::uint32_t c = 0; c < channels.size(); ++c) {
+        Channel* const channel = channels[c];
+        if (!channel->recovery || (channel->gates & gate::failed)) continue;
         for (PathIndex i = 0; i < channel->path_count; ++i) {
             PathRecovery& r = channel->recovery->paths[i];
             if (channel->subs[i].rail != rail || r.phase != Phase::reopening) continue;

@@ -94,6 +94,7 @@ struct Recovery {
     bool resend = false;             // some retained message has no path
     bool listed = false;             // in Interface::Impl::recovering
     Services::Timer partition = 0;   // runs while no path is usable
+    Nanos partition_since = 0;
     Services::Timer nudge = 0;       // runs while there are holds: the acknowledgment may have been lost
     // Statistics
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;

@@ -82,7 +82,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     r.attempts = 0;
     channel.scheduler->set_state(path, schedule::PathState::probing);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
-                 channel.connection.peer.uid, static_cast<double>(services.now() - r.since) * 1e-6, lost.size(), again);
+                 channel.uid, static_cast<double>(services.now() - r.since) * 1e-6, lost.size(), again);
     schedule_open(channel, path);
     resume(channel);
 }

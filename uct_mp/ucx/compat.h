@@ -35,6 +35,7 @@ extern "C" {
 
 #include <ucm/api/ucm.h>
 #include <ucs/arch/cpu.h>
+#include <ucs/async/async.h>
 #include <ucs/config/parser.h>
 #include <ucs/datastruct/list.h>
 #include <ucs/datastruct/string_buffer.h>

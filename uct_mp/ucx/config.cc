@@ -96,6 +96,8 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
         out.paths.path_bits.push_back(static_cast<std::uint8_t>(bits));
     }
     out.paths.cross_rails = options.cross_rails;
+    check.time("PARTITION_TIMEOUT", options.partition_timeout, 0, 1e7);
+    out.recovery.partition_timeout = static_cast<Nanos>(options.partition_timeout * 1e9);
     out.atomics = static_cast<channel::AtomicsMode>(options.atomics);
 
     if (check.good()) {

@@ -32,6 +32,7 @@ struct MdOptions {
     int cross_rails;
     char* policy;
     unsigned atomics; // channel::AtomicsMode
+    double partition_timeout; // s; 0: for ever
 };
 
 struct IfaceOptions {

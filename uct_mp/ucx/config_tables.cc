@@ -55,6 +55,11 @@ ucs_config_field_t kMdTable[] = {
      "            add, fetch-and-add and compare-and-swap only, and not against the processor's own accesses.",
      offsetof(MdOptions, atomics), UCS_CONFIG_TYPE_ENUM(kAtomicsModes)},
 
+    {"PARTITION_TIMEOUT", "30s",
+     "Time without any path to a peer after which it counts as failed; until then operations wait. A peer that is\n"
+     "known to be dead (another process on its node answers) fails sooner. 0: wait for ever.",
+     offsetof(MdOptions, partition_timeout), UCS_CONFIG_TYPE_TIME},
+
     {"FORK_INIT", "try",
      "Make registered memory safe against fork(): call ibv_fork_init() before the first registration.\n"
      "\"yes\": fail if that fails. \"no\": saves page splitting, for programs that never fork.",

@@ -108,12 +108,15 @@ ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t sw
 }
 
 ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
-    // UCT_FLUSH_FLAG_CANCEL asks for a best effort to cancel: a channel may carry other endpoints' traffic, so what is
-    // under way ends by itself. On a failed channel everything has ended already, and that is all that was asked for.
     Ep& e = Ep::of(ep);
+    if (!(flags & UCT_FLUSH_FLAG_CANCEL)) return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+    // UCT_FLUSH_FLAG_CANCEL: what is under way is given up, and the endpoint is only destroyed afterwards. As with
+    // rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on sending. What other
+    // endpoints to the same peer have under way must not suffer: with them, everything ends by itself.
+    if (e.peer->eps.size() == 1 && e.core->flush(*e.channel, nullptr) == Status::in_progress)
+        e.core->invalidate(*e.channel, Status::canceled, true);
     const Status status = e.core->flush(*e.channel, to_core(completion));
-    if ((flags & UCT_FLUSH_FLAG_CANCEL) && failed(status) && status != Status::no_resource) return UCS_OK;
-    return to_ucs(status);
+    return failed(status) ? UCS_OK : to_ucs(status); // on a failed channel: everything has ended
 }
 
 ucs_status_t fence(uct_ep_h ep, unsigned) {
@@ -121,10 +124,19 @@ ucs_status_t fence(uct_ep_h ep, unsigned) {
     return to_ucs(channel::Interface::fence(*e.channel));
 }
 
-// Not offered (no UCT_IFACE_FLAG_EP_CHECK): asking the peer on purpose needs a message that the core does not have yet.
-// UCP's keepalive does without, it sends active messages. Failures that are known have been told already.
-ucs_status_t check(uct_ep_h, unsigned flags, uct_completion_t* completion) {
-    return flags || completion ? UCS_ERR_INVALID_PARAM : UCS_OK;
+// Tells by the error handler. (UCP prefers active messages for its keepalive on transports that connect to interfaces,
+// and asks here while it is still exchanging addresses.)
+ucs_status_t check(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
+    if (flags || completion) return UCS_ERR_INVALID_PARAM;
+    Ep& e = Ep::of(ep);
+    e.core->check(*e.channel);
+    return UCS_OK;
+}
+
+ucs_status_t invalidate(uct_ep_h ep, unsigned) {
+    Ep& e = Ep::of(ep);
+    e.core->invalidate(*e.channel, Status::connection_reset, false);
+    return UCS_OK;
 }
 
 } // namespace ucx_mp::face::ep

@@ -32,5 +32,6 @@ ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t sw
 ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
 ucs_status_t fence(uct_ep_h ep, unsigned flags);
 ucs_status_t check(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
+ucs_status_t invalidate(uct_ep_h ep, unsigned flags);
 
 } // namespace ucx_mp::face::ep

@@ -81,7 +81,7 @@ uct_iface_internal_ops_t Iface::internal_ops_ = {
     .iface_estimate_perf = Iface::estimate_perf,
     .iface_vfs_refresh = Iface::vfs_refresh,
     .ep_query = [](auto...) { return UCS_ERR_UNSUPPORTED; }, // socket addresses: there are none
-    .ep_invalidate = [](auto...) { return UCS_ERR_UNSUPPORTED; },
+    .ep_invalidate = ep::invalidate,
 };
 
 ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h worker,
@@ -132,10 +132,13 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_
     config_.headroom = static_cast<unsigned>(headroom_);
     config_.keeper = static_cast<uct_recv_desc_t*>(&release_);
 
+    config_.background = services_.use(worker->async);
+
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
     const Status status =
         channel::Interface::open(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
+    if (status == Status::ok && config_.background && !open_background()) return UCS_ERR_IO_ERROR;
     if (status == Status::ok) inspect::add(*this);
     if (status != Status::ok) ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
     return to_ucs(status);
@@ -143,6 +146,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_
 
 Iface::~Iface() {
     if (base_open_) uct_base_iface_progress_disable(&super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    close_background();
     if (core_) inspect::remove(*this);
     core_.reset();
     if (event_fd_ >= 0) ::close(event_fd_);
@@ -164,7 +168,7 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
                       UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
                       UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
                       UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE |
-                      kInterNode;
+                      UCT_IFACE_FLAG_EP_CHECK | kInterNode;
     attr->cap.event_flags = UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
 
     const std::size_t mtu = smallest_mtu(self.md_.devices());

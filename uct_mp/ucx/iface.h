@@ -1,8 +1,9 @@
 // A UCT interface: the core's Interface with UCX's base in front, and what UCX expects beside it (pending requests,
 // wake-up, errors per endpoint).
 //
-// Threads: the worker's, one at a time (UCX locks around workers that several threads use). VFS reads from a thread of
-// its own: what it shows is a copy that the worker's thread makes on demand.
+// Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread, which
+// answers peers while the application computes (background.cc). VFS reads from a thread of its own: what it shows is a
+// copy that the worker's thread makes on demand.
 #pragma once
 
 #include <atomic>
@@ -116,6 +117,10 @@ private:
     static ucs_status_t event_fd_get(uct_iface_h iface, int* fd);
     static ucs_status_t event_arm(uct_iface_h iface, unsigned events);
     ucs_status_t open_event_fd();
+    // background.cc
+    [[nodiscard]] bool open_background();
+    void close_background();
+    static void serve(int id, ucs_event_set_types_t events, void* iface);
     static void release(uct_recv_desc_t* hook, void* descriptor);
     // vfs.cc
     static void vfs_refresh(uct_iface_h iface);
@@ -145,6 +150,7 @@ private:
     std::unordered_map<channel::Channel*, std::unique_ptr<Peer>> peers_;
     std::vector<Peer*> retry_; // dispatch again at the next progress
     int event_fd_ = -1, timer_fd_ = -1;
+    int background_fd_ = -1; // what the asynchronous side waits for
     // Set when progress has something rare to do: retry_, or a copy of the statistics.
     std::atomic<bool> attention_{false};
     std::mutex statistics_lock_;

@@ -1,6 +1,10 @@
 #include "uct_mp/ucx/services.h"
 
-#include <algorithm>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <utility>
 
 namespace ucx_mp::face {
@@ -28,48 +32,93 @@ ucs_log_level_t to_ucs(LogLevel level) {
 UcxServices::UcxServices()
     : ns_per_tick_(static_cast<std::uint64_t>(1e9 / ucs_time_sec_value() * double(1ull << kFraction) + 0.5)) {}
 
-Services::Timer UcxServices::at(Nanos t, std::function<void()> fn) {
-    const Timer id = ++last_;
-    functions_.emplace(id, std::move(fn));
-    heap_.push_back({t, id});
-    std::push_heap(heap_.begin(), heap_.end(), later);
-    return id;
+UcxServices::~UcxServices() {
+    if (background_fd_ >= 0) ::close(background_fd_);
+    if (const int fd = wake_fd_.load(); fd >= 0) ::close(fd);
 }
 
-void UcxServices::cancel(Timer timer) {
-    functions_.erase(timer);
-    drop_cancelled();
-}
+// ---- The asynchronous side
 
-void UcxServices::drop_cancelled() {
-    while (!heap_.empty() && !functions_.contains(heap_.front().id)) {
-        std::pop_heap(heap_.begin(), heap_.end(), later);
-        heap_.pop_back();
+bool UcxServices::use(ucs_async_context_t* async) {
+    if (!async || (async->mode != UCS_ASYNC_MODE_THREAD_SPINLOCK && async->mode != UCS_ASYNC_MODE_THREAD_MUTEX))
+        return false;
+    background_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (background_fd_ < 0) {
+        ucs_diag("mp: no timer descriptor (%m): peers are answered by progress only");
+        return false;
     }
+    async_ = async;
+    return true;
 }
 
-unsigned UcxServices::run_due() {
-    // One look at the clock: a function that sets a timer for "now" must not keep us here.
-    const Nanos limit = now();
-    const Timer newest = last_;
-    unsigned count = 0;
-    while (!heap_.empty() && heap_.front().time <= limit && heap_.front().id <= newest) {
-        const Timer id = heap_.front().id;
-        std::pop_heap(heap_.begin(), heap_.end(), later);
-        heap_.pop_back();
-        if (auto node = functions_.extract(id)) { // may set or cancel timers, also this one
-            node.mapped()();
-            ++count;
-        }
+void UcxServices::lock() {
+    if (async_) UCS_ASYNC_BLOCK(async_);
+}
+
+bool UcxServices::try_lock() {
+    if (!async_) return true;
+    if (async_->mode == UCS_ASYNC_MODE_THREAD_SPINLOCK) return ucs_recursive_spin_trylock(&async_->thread.spinlock);
+    UCS_ASYNC_BLOCK(async_);
+    return true;
+}
+
+void UcxServices::unlock() {
+    if (async_) UCS_ASYNC_UNBLOCK(async_);
+}
+
+Services::Timer UcxServices::at_in_background(Nanos t, std::function<void()> fn) {
+    if (!async_) return at(t, std::move(fn));
+    const Timer timer = background_.add(t, std::move(fn));
+    set_background_fd();
+    return timer;
+}
+
+void UcxServices::cancel_in_background(Timer timer) {
+    if (!async_) return cancel(timer);
+    background_.cancel(timer);
+    set_background_fd();
+}
+
+void UcxServices::set_background_fd() {
+    const Nanos next = background_.next();
+    if (next == background_set_) return;
+    background_set_ = next;
+    itimerspec spec{}; // zero: off
+    if (next) {
+        const Nanos current = now(), left = next > current ? next - current : 1;
+        spec.it_value.tv_sec = static_cast<time_t>(left / 1'000'000'000);
+        spec.it_value.tv_nsec = static_cast<long>(left % 1'000'000'000);
     }
-    drop_cancelled();
-    return count;
+    if (timerfd_settime(background_fd_, 0, &spec, nullptr) != 0) ucs_error("mp: timerfd_settime failed: %m");
 }
 
-Nanos UcxServices::next_timer() {
-    drop_cancelled();
-    return heap_.empty() ? 0 : heap_.front().time;
+void UcxServices::run_background() {
+    std::uint64_t expirations = 0;
+    if (::read(background_fd_, &expirations, sizeof expirations) < 0 && errno != EAGAIN)
+        ucs_error("mp: reading a timer failed: %m");
+    (void)background_.run(now());
+    background_set_ = 0; // it has fired, perhaps a little early by our clock
+    set_background_fd();
 }
+
+int UcxServices::wake_fd() {
+    if (wake_fd_.load() < 0) wake_fd_.store(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    return wake_fd_.load();
+}
+
+void UcxServices::wake() {
+    const std::uint64_t one = 1;
+    const int fd = wake_fd_.load();
+    if (fd >= 0 && ::write(fd, &one, sizeof one) < 0 && errno != EAGAIN) ucs_error("mp: waking up failed: %m");
+}
+
+void UcxServices::drain_wake() {
+    std::uint64_t count = 0;
+    const int fd = wake_fd_.load();
+    if (fd >= 0 && ::read(fd, &count, sizeof count) < 0 && errno != EAGAIN) ucs_error("mp: waking up failed: %m");
+}
+
+// ---- Log
 
 bool UcxServices::logs(LogLevel level) const { return ucs_log_is_enabled(to_ucs(level)); }
 

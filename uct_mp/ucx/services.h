@@ -1,50 +1,73 @@
-// Time, timers and log of the core, from UCX.
+// Time, timers, log and the lock of the core, from UCX.
+//
+// The asynchronous side is UCX's async thread, in its modes "thread" (UCX_ASYNC_MODE): the lock is the worker's async
+// context, which UCX holds while it calls a handler, and UCP with several threads in every call. In modes "signal" and
+// "poll" there is no asynchronous side: a signal's handler can't make queue pairs (it may interrupt malloc()), and
+// polling is what progress does anyway; then background timers run in progress.
 //
 // Threads: as host/services.h says; run_timers() and next_timer() from the progressing thread.
 #pragma once
 
+#include <atomic>
 #include <functional>
-#include <unordered_map>
-#include <vector>
 
 #include "uct_mp/host/services.h"
 #include "uct_mp/ucx/compat.h"
+#include "uct_mp/ucx/timer_queue.h"
 
 namespace ucx_mp::face {
 
 class UcxServices final : public Services {
 public:
     UcxServices();
+    ~UcxServices() override;
 
     [[nodiscard]] Nanos now() override {
         return static_cast<Nanos>(static_cast<unsigned __int128>(ucs_get_time()) * ns_per_tick_ >> kFraction) + 1;
     }
-    Timer at(Nanos t, std::function<void()> fn) override;
-    void cancel(Timer timer) override;
+    Timer at(Nanos t, std::function<void()> fn) override { return timers_.add(t, std::move(fn)); }
+    void cancel(Timer timer) override { timers_.cancel(timer); }
+    Timer at_in_background(Nanos t, std::function<void()> fn) override;
+    void cancel_in_background(Timer timer) override;
+    void lock() override;
+    bool try_lock() override;
+    void unlock() override;
+    void wake() override;
     [[nodiscard]] bool logs(LogLevel level) const override;
     void log(LogLevel level, const char* line) override;
 
-    [[nodiscard]] bool timers() const { return !heap_.empty(); }
+    // Before anything else. True: there is an asynchronous side from now on.
+    [[nodiscard]] bool use(ucs_async_context_t* async);
+    [[nodiscard]] ucs_async_context_t* async() const { return async_; } // null: no asynchronous side
+    // Readable when a background timer is due; run_background() then, with the lock held.
+    [[nodiscard]] int background_fd() const { return background_fd_; }
+    void run_background();
+
+    // A descriptor that wake() makes readable until it is drained; -1: there can't be one. From the first call on.
+    [[nodiscard]] int wake_fd();
+    void drain_wake();
+
+    [[nodiscard]] bool timers() const { return !timers_.empty(); }
     // Calls what is due; number of calls.
-    unsigned run_timers() { return heap_.empty() || heap_.front().time > now() ? 0 : run_due(); }
+    unsigned run_timers() {
+        if (timers_.empty()) return 0;
+        const Nanos limit = now();
+        return timers_.first() > limit ? 0 : timers_.run(limit);
+    }
     // When the next timer is due; 0: none.
-    [[nodiscard]] Nanos next_timer();
+    [[nodiscard]] Nanos next_timer() { return timers_.next(); }
 
 private:
-    struct Entry {
-        Nanos time;
-        Timer id;
-    };
-    static bool later(const Entry& a, const Entry& b) { return a.time != b.time ? a.time > b.time : a.id > b.id; }
-    unsigned run_due();
-    void drop_cancelled();
+    void set_background_fd();
 
     static constexpr unsigned kFraction = 32;
     std::uint64_t ns_per_tick_; // fixed point
-    // A heap, earliest first. A cancelled timer stays in it without an entry in functions_.
-    std::vector<Entry> heap_;
-    std::unordered_map<Timer, std::function<void()>> functions_;
-    Timer last_ = 0;
+    TimerQueue timers_;
+    TimerQueue background_; // under the lock
+    Nanos background_set_ = 0; // what background_fd_ is set to; 0: off
+    ucs_async_context_t* async_ = nullptr;
+    int background_fd_ = -1;
+    std::atomic<int> wake_fd_{-1};
 };
 
 } // namespace ucx_mp::face

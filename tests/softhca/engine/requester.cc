@@ -165,7 +165,14 @@ void Requester::assign(SendWqe& w) {
 }
 
 bool Requester::next_chunk(Chunk& c, Nanos now) {
-    if (dead_ || !sending() || now < paused_until_ || next_ >= tail_) return false;
+    if (dead_ || !sending() || now < paused_until_) return false;
+    // Behind a request that is repeated: a read whose data are all here. It has nothing left to ask for, and a request for
+    // nothing would look like a new one and take a packet number.
+    while (next_ < tail_ && wqe(next_).assigned && reads(wqe(next_).opcode) && wqe(next_).done) {
+        ++next_;
+        next_offset_ = 0;
+    }
+    if (next_ >= tail_) return false;
     SendWqe& w = wqe(next_);
     const bool started = w.assigned;
     if (!may_start(w, now)) return false;

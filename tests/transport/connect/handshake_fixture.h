@@ -95,6 +95,7 @@ struct Peer {
     Status status = Status::ok;
     std::string why;
     std::vector<unsigned> greetings; // received, per path
+    std::vector<connect::Answer> answers;
 };
 
 class Node : public connect::Owner {
@@ -180,8 +181,9 @@ public:
         p.status = status;
         p.why = why;
     }
+    void answered(Connection& c, connect::Answer answer) override { peer(c).answers.push_back(answer); }
     void abandoned(Connection& c) override { ++peer(c).times_abandoned; }
-    bool renew(Connection&) override { return renews; }
+    Connection* renew(Connection& c) override { return renews ? &c : nullptr; }
 
     // ---- The test's side
     Peer& make(std::uint64_t uid) {

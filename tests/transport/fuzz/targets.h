@@ -42,7 +42,8 @@ inline std::vector<connect::Message> sample_messages() {
     for (const Transport transport : {Transport::rc, Transport::dc})
         for (const unsigned rails : {1u, 8u})
             for (const wire::Kind kind :
-                 {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse}) {
+                 {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
+                  wire::Kind::ping, wire::Kind::pong}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;

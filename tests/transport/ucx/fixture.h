@@ -50,10 +50,10 @@ inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
 
 class Domain {
 public:
-    explicit Domain(const Options& options = {}) {
+    explicit Domain(const Options& options = {}, ucs_async_mode_t mode = UCS_ASYNC_MODE_THREAD_SPINLOCK) {
         BOOST_REQUIRE(open_md(options, &md) == UCS_OK);
         BOOST_REQUIRE(uct_md_query(md, &attr) == UCS_OK);
-        BOOST_REQUIRE(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async) == UCS_OK);
+        BOOST_REQUIRE(ucs_async_context_create(mode, &async) == UCS_OK);
         BOOST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
     }
     ~Domain() {
@@ -126,13 +126,14 @@ public:
     [[nodiscard]] uct_device_addr_t* device() { return reinterpret_cast<uct_device_addr_t*>(device_address.data()); }
     [[nodiscard]] uct_iface_addr_t* where() { return reinterpret_cast<uct_iface_addr_t*>(address.data()); }
 
-    [[nodiscard]] uct_ep_h connect(Interface& peer) {
-        BOOST_REQUIRE(uct_iface_is_reachable(iface, peer.device(), peer.where()));
+    [[nodiscard]] uct_ep_h connect(Interface& peer) { return connect(peer.device(), peer.where()); }
+    [[nodiscard]] uct_ep_h connect(const uct_device_addr_t* device, const uct_iface_addr_t* address) {
+        BOOST_REQUIRE(uct_iface_is_reachable(iface, device, address));
         uct_ep_params_t params{};
         params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
         params.iface = iface;
-        params.dev_addr = peer.device();
-        params.iface_addr = peer.where();
+        params.dev_addr = device;
+        params.iface_addr = address;
         uct_ep_h ep = nullptr;
         BOOST_REQUIRE(uct_ep_create(&params, &ep) == UCS_OK);
         return ep;

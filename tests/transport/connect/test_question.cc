@@ -1,0 +1,76 @@
+// Questions whether a peer lives: over whatever route works, answered for the connection that is meant, and bounded.
+#define BOOST_TEST_MODULE transport_question
+#include <boost/test/unit_test.hpp>
+
+#include "connect/handshake_fixture.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::test;
+using connect::Answer;
+
+namespace {
+
+struct Fixture {
+    Cluster c{{"ab", "ab"}};
+    Peer& p;
+    Fixture() : p(c[0].connect_to(c[1])) { BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); })); }
+    Answer ask(Nanos limit = kSecond) {
+        p.answers.clear();
+        const Nanos start = c.world().now();
+        c[0].plane->ask(p.connection, limit);
+        BOOST_REQUIRE(c.run([&] { return !p.answers.empty(); }, 10 * kSecond));
+        took = c.world().now() - start;
+        c.settle(2 * kSecond); // nothing more comes
+        BOOST_REQUIRE(p.answers.size() == 1u);
+        return p.answers[0];
+    }
+    Nanos took = 0;
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(alive_from_both_sides, Fixture) {
+    BOOST_TEST((ask() == Answer::alive));
+    Peer& q = *c[1].peer_of(c[0]);
+    c[1].plane->ask(q.connection, kSecond);
+    c[1].plane->ask(q.connection, kSecond); // one question
+    c.settle(2 * kSecond);
+    BOOST_TEST((q.answers == std::vector{Answer::alive}));
+    BOOST_TEST(c.connected(0, 1));
+    BOOST_TEST(c.greet());
+}
+
+BOOST_FIXTURE_TEST_CASE(over_the_rail_that_is_left, Fixture) {
+    for (const char* port : {"port down 1:softhca_0:1", "port down 1:softhca_1:1"}) {
+        c.world().fault(port);
+        BOOST_TEST((ask() == Answer::alive));
+        c.world().fault(std::string(port).replace(5, 4, "up"));
+        c.settle(100 * kMilli);
+    }
+}
+
+BOOST_FIXTURE_TEST_CASE(the_peer_has_ended_its_side, Fixture) {
+    c[1].forget(*c[1].peer_of(c[0]));
+    BOOST_TEST((ask() == Answer::lost));
+    c[1].erase(*c[1].peer_of(c[0]));
+    BOOST_TEST((ask() == Answer::lost));
+}
+
+BOOST_FIXTURE_TEST_CASE(silence_is_bounded, Fixture) {
+    c.world().fault("port down 1:softhca_0:1");
+    c.world().fault("port down 1:softhca_1:1");
+    BOOST_TEST((ask(300 * kMilli) == Answer::silent));
+    BOOST_TEST(took >= 300 * kMilli);
+    BOOST_TEST(took < 301 * kMilli);
+    BOOST_TEST(c.is(0, 1, State::established)); // what to make of it is the owner's business
+    c.world().fault("port up 1:softhca_0:1");
+    c.settle(100 * kMilli);
+    BOOST_TEST((ask() == Answer::alive));
+}
+
+BOOST_FIXTURE_TEST_CASE(forgotten_while_asking, Fixture) {
+    c[0].plane->ask(p.connection, kSecond);
+    c[0].forget(p);
+    c.settle(3 * kSecond);
+    BOOST_TEST(p.answers.empty());
+}
