@@ -100,7 +100,7 @@ void Interface::statistics(Statistics& out) const {
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
         if (const auto& r = channel->recovery)
-            to.recovery = {r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
+            to.recovery = {true, r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
                            r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
         to.acked = channel->acked;
         to.gates = channel->gates;
