@@ -45,6 +45,8 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
+    std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed
+    std::uint64_t watched = 0;                // `requests` at its last look
     std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise

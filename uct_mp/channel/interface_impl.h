@@ -224,6 +224,10 @@ struct Interface::Impl final : connect::Owner {
     void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
     void path_is_up(Channel& channel, PathIndex path);
     void resume(Channel& channel);
+    // watch.cc
+    void watch_paths(Nanos now);
+    void watch_path(Channel& channel, PathIndex path, Nanos now);
+    void path_answers(Channel& channel, PathIndex path);
     // replay.cc
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     void finish_replayed(Channel& channel, Work& work);
@@ -325,7 +329,7 @@ struct Interface::Impl final : connect::Owner {
     // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
     std::vector<std::unique_ptr<Subchannel[]>> graves;
     std::vector<SendQueue*> to_restart; // DC initiators in error
-    Nanos next_watch = 0;
+    Nanos next_watch = 0, next_path_watch = 0;
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;

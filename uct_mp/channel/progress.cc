@@ -63,8 +63,11 @@ unsigned Interface::Impl::attend() {
         ++tick;
         if (tick % config.event_interval == 0) read_events();
         if (tick % 1024 == 0) calibrate();
-        if (tick % 32 == 0)
-            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
+        if (tick % (2 * config.event_interval) == 0) {
+            const Nanos now = services.now();
+            if (now >= next_watch) watch_peers(now);
+            if (now >= next_path_watch && config.recovery.watch_interval) watch_paths(now);
+        }
     }
     return n;
 }

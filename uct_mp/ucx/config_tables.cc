@@ -66,6 +66,12 @@ ucs_config_field_t kMdTable[] = {
      "\"no\": markers decide, which is exact for everything that a program can be told of.",
      offsetof(MdOptions, packet_numbers), UCS_CONFIG_TYPE_TERNARY},
 
+    {"WATCH_INTERVAL", "10ms",
+     "A path on which nothing completes for so long, although something is under way, is probed, and given up after\n"
+     "about five times this if the peer answers over other paths and not over this one. 0: wait until the adapter\n"
+     "gives up (TIMEOUT, RETRY_COUNT). Meant for lossless fabrics: longer if congestion delays packets that much.",
+     offsetof(MdOptions, watch_interval), UCS_CONFIG_TYPE_TIME},
+
     {"HOLD_DOWN", "100ms",
      "A path that fails this soon after its return is left alone for this long, then for twice as long, and so on\n"
      "up to a minute. Longer for cables that flap.",
