@@ -23,6 +23,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.recovery.watch_interval = 40'000; // before the adapter gives up
     config.recovery.open_interval = 100'000;
     config.recovery.max_open_interval = 4'000'000;
+    if (options.single_path) config.paths.num_paths = 1;
     return config;
 }
 } // namespace
@@ -30,26 +31,73 @@ channel::Config config_of(const CampaignOptions& options) {
 Campaign::Campaign(CampaignOptions options)
     : options_(std::move(options)), random_(options_.seed * 7919 + 13),
       cluster_(std::make_unique<Cluster>(options_.fabric, options_.nodes, config_of(options_),
-                                         softhca::sim::Options{.seed = options_.seed})) {
-    for (unsigned node = 0; node < options_.nodes; ++node)
-        for (const verbs::Rail& rail : cluster_->node(node).devices().rails())
-            ports_.push_back(std::to_string(node) + ":" + rail.name);
+                                         softhca::sim::Options{.seed = options_.seed},
+                                         options_.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{})) {
+    for (unsigned node = 0; node < options_.nodes; ++node) {
+        const auto& rails = cluster_->node(node).devices().rails();
+        for (const verbs::Rail& rail : rails) {
+            const std::string port = std::to_string(node) + ":" + rail.name, adapter = port.substr(0, port.rfind(':'));
+            if (&rail == &rails.back() && options_.late_placement) {
+                cluster_->world.fault("place-delay 20us " + adapter);
+                continue;
+            }
+            ports_.push_back(port);
+            if (rail.device != rails.back().device) adapters_.push_back(adapter);
+        }
+    }
+    if (!options_.late_placement || !options_.cables.empty()) add_switch_links();
+    if (options_.nasty) cluster_->world.fault("flush-accepted on all");
     for (unsigned node = 0; options_.loud && node < options_.nodes; ++node)
         cluster_->node(node).services().threshold = LogLevel::debug;
     for (unsigned node = 0; node < options_.nodes && !options_.loud; ++node)
         cluster_->node(node).services().threshold = LogLevel::error;
 }
 
+// A cable between two switches carries the routes of many.
+void Campaign::add_switch_links() {
+    const softhca::FabricImage& image = cluster_->world.image();
+    for (std::uint32_t l = 0; l < image.links; ++l) {
+        const softhca::LinkImage& link = image.link(l);
+        if (link.from_kind != softhca::EndKind::sw || link.to_kind != softhca::EndKind::sw || link.from > link.to) continue;
+        const std::string cable = std::string(image.sw(link.from).name) + " " + image.sw(link.to).name;
+        if (cable.find(options_.cables) != std::string::npos) cables_.push_back(cable);
+    }
+}
+
 Campaign::Fault Campaign::choose() {
     const std::string& port = ports_[random_() % ports_.size()];
-    switch (random_() % 6) {
+    const auto number = [this](unsigned most) { return std::to_string(1 + random_() % most); };
+    if (options_.adapter_death && !dead_ && !adapters_.empty() && random_() % 8 == 0) {
+        dead_ = true;
+        return {"adapter-death " + adapters_[random_() % adapters_.size()], ""};
+    }
+    if (!cables_.empty() && random_() % (options_.cables.empty() ? 4 : 1) == 0) {
+        const std::string& cable = cables_[random_() % cables_.size()];
+        return {"link down " + cable, "link up " + cable};
+    }
+    switch (random_() % (options_.nasty ? 12 : 6)) {
     case 0:
     case 1: return {"port down " + port, "port up " + port};
-    case 2: return {"drop " + std::to_string(1 + random_() % 20) + "% " + port, "drop 0% " + port};
+    case 2: return {"drop " + number(20) + "% " + port, "drop 0% " + port};
     case 3: return {"drop 100% " + port, "drop 0% " + port}; // silent
-    case 4: return {"corrupt " + std::to_string(1 + random_() % 10) + "% " + port, "corrupt 0% " + port};
-    default: return {"delay " + std::to_string(1 + random_() % 100) + "us " + port, "delay 0us " + port};
+    case 4: return {"corrupt " + number(10) + "% " + port, "corrupt 0% " + port};
+    case 5: return {"delay " + number(100) + "us " + port, "delay 0us " + port};
+    case 6: return {"ack-drop " + number(100) + "% " + port, "ack-drop 0% " + port};
+    case 7: return {"drop 100% " + port + " --at-packet " + number(60) + " --count " + number(30), "drop 0% " + port};
+    case 8: tripped_.insert(port); return {"port down " + port + " --at-packet " + number(60), "port up " + port};
+    case 9: return {"ack-drop 100% " + port + " --at-packet " + number(60) + " --count " + number(30), "ack-drop 0% " + port};
+    case 10: {
+        const std::string adapter = port.substr(0, port.rfind(':'));
+        return {"query refused " + adapter, "query truthful " + adapter};
     }
+    default: return {"loopback-fails on " + port, "loopback-fails off " + port};
+    }
+}
+
+// The packet at which a port was to go down may come long after the end of that fault.
+void Campaign::raise_tripped() {
+    for (const std::string& port : tripped_) cluster_->world.fault("port up " + port);
+    if (!over_) cluster_->world.at(cluster_->world.now() + 3'000'000, [this] { raise_tripped(); });
 }
 
 void Campaign::next() {
@@ -63,7 +111,7 @@ void Campaign::next() {
         cluster_->world.fault(fault.begin);
         cluster_->world.at(cluster_->world.now() + about(options_.mean_length), [this, fault] {
             if (options_.loud) std::printf("%12.3f us  %s\n", double(cluster_->world.now()) / 1e3, fault.end.c_str());
-            cluster_->world.fault(fault.end);
+            if (!fault.end.empty()) cluster_->world.fault(fault.end);
             --open_;
         });
     }
@@ -73,8 +121,9 @@ void Campaign::next() {
 CampaignResult Campaign::run() {
     Stress stress(*cluster_, {.seed = options_.seed, .operations = options_.operations, .slot = 1 << 18, .constant = 1 << 18});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
+    raise_tripped();
     CampaignResult result;
-    result.finished = stress.run(600'000'000'000);
+    result.finished = stress.run(2'000'000'000);
     over_ = true;
     result.verdict = stress.verdict();
     result.faults = done_;

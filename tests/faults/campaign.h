@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct CampaignOptions {
     bool loud = false;
     unsigned window = 64;
     bool packet_numbers = true;
+    bool single_path = false;    // one path per peer (rail 0 of each): nothing to move to, Channel::only
+    std::string cables;          // not empty: only cables between switches fail, those with this in `A B`
+    bool nasty = false;          // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
+    bool late_placement = false; // the last rail of each node places data late; faults spare it
+    bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)
 };
 
 struct CampaignResult {
@@ -47,15 +53,19 @@ private:
         std::string begin, end;
     };
     Fault choose();
+    void add_switch_links();
+    void raise_tripped();
     void next();
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
 
     const CampaignOptions options_;
     std::mt19937_64 random_;
     std::unique_ptr<Cluster> cluster_;
-    std::vector<std::string> ports_;
+    std::vector<std::string> ports_, adapters_; // NODE:DEVICE:PORT, NODE:DEVICE
+    std::vector<std::string> cables_;           // between switches: "A B"
+    std::set<std::string> tripped_;
     unsigned done_ = 0, open_ = 0;
-    bool over_ = false;
+    bool over_ = false, dead_ = false;
 };
 
 } // namespace ucx_mp::sim

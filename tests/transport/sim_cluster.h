@@ -70,11 +70,11 @@ private:
 
 class Node final : public channel::Events {
 public:
-    Node(softhca::sim::World& world, unsigned index, const channel::Config& config)
+    Node(softhca::sim::World& world, unsigned index, const channel::Config& config, const verbs::DeviceConfig& rails)
         : world_(world), index_(index), services_(world, index) {
         world.select(index);
         std::string error;
-        if (failed(verbs::DeviceSet::open({}, devices_, error))) throw std::runtime_error(error);
+        if (failed(verbs::DeviceSet::open(rails, devices_, error))) throw std::runtime_error(error);
         for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
         if (failed(channel::Interface::open(devices_, config, services_, *this, keys_, handlers_, iface_, error)))
             throw std::runtime_error(error);
@@ -149,14 +149,15 @@ private:
 class Cluster {
 public:
     // `fabric`: a file or a name of config/fabrics; the first `nodes` nodes of it.
-    Cluster(const std::string& fabric, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {})
+    Cluster(const std::string& fabric, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {},
+            const verbs::DeviceConfig& rails = {})
         : world(fabric, options) {
         config.control_interval = config.event_interval = 1;
         config.quiet_interval = 1; // progress is called only when there is something to be found
         if (config.completion_depth > 1024) config.completion_depth = 1024;
         for (unsigned i = 0; i < nodes; ++i) {
             config.seed = options.seed * 1'000'003 + i + 1;
-            nodes_.push_back(std::make_unique<Node>(world, i, config));
+            nodes_.push_back(std::make_unique<Node>(world, i, config, rails));
         }
     }
     // The node whose callbacks are running.

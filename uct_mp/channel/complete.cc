@@ -1,4 +1,5 @@
 // Completion queues: what has been sent is settled, what has come is handed to receive.cc.
+#include <algorithm>
 #include <cinttypes>
 #include <utility>
 
@@ -172,7 +173,7 @@ Status status_of(ibv_wc_status status) {
 // The path is given up and what was posted there is lost (recover/); mistakes take their channel with them.
 void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status,
                                   std::uint32_t vendor_error) {
-    const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) return;
     const Posted last = queue.at(queue.tail + count - 1);
     Channel& culprit = *last.channel;
@@ -187,6 +188,7 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
     if (first || !queue.draining) drain(queue, culprit, last.path);
     if (is_mistake(status) || !recoverable(culprit)) fail_channel(culprit, status_of(status));
     else if (first || !queue.dc) path_failed(culprit, last.path, ibv_wc_status_str(status), false);
+    count = std::min(count, queue.records()); // an adapter that is gone: they have all been dropped
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
@@ -197,6 +199,7 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
             // Others on the initiator suffer for the culprit: their paths may be as good as ever.
             if (queue.dc) path_failed(channel, posted.path, "", true);
             lose(queue, posted);
+            if (queue.dc) note_back(channel, posted.path);
             continue;
         }
         fail_channel(channel, status_of(status));

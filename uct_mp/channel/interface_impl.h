@@ -146,6 +146,7 @@ struct Interface::Impl final : connect::Owner {
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
     void pull(Channel& channel, bool read);
+    void unlink(Channel& channel, bool read, Work& work);
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
@@ -197,6 +198,7 @@ struct Interface::Impl final : connect::Owner {
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
     void drain(SendQueue& queue, Channel& channel, PathIndex path);
     void drop_posted(SendQueue& queue);
+    void note_back(Channel& channel, PathIndex path);
     void lose(SendQueue& queue, const Posted& posted);
     void mark_messages(Channel& channel, PathIndex path);
     void drained(Channel& channel, PathIndex path);
@@ -223,6 +225,7 @@ struct Interface::Impl final : connect::Owner {
     void on_path_opened(Channel& channel, const connect::PathNews& news);
     void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
     void path_is_up(Channel& channel, PathIndex path);
+    void greet(Channel& channel, PathIndex path);
     void resume(Channel& channel);
     // watch.cc
     void watch_paths(Nanos now);
@@ -335,6 +338,7 @@ struct Interface::Impl final : connect::Owner {
         std::uint32_t id;
         PathIndex path;
         std::uint32_t life;
+        std::uint32_t round; // of progress, when it came
     };
     std::vector<Question> questions;
     unsigned question_attempts = 0;

@@ -220,6 +220,11 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         if (!any_path_has_room(channel)) return give_up();
         break;
     }
+    if (channel.gates & gate::failed) { // meanwhile
+        work.status = channel.error;
+        if (--work.open == 0) finish_work(work);
+        return Status::in_progress;
+    }
     auto& list = channel.pulled[read];
     if (list.last) list.last->next = &work;
     else list.first = &work;
@@ -227,6 +232,17 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
     ++channel.pulled_count;
     pull(channel);
     return Status::in_progress;
+}
+
+// A refused request may have come back to the list's beginning meanwhile (recover/).
+void Interface::Impl::unlink(Channel& channel, bool read, Work& work) {
+    auto& list = channel.pulled[read];
+    Work* before = nullptr;
+    for (Work* w = list.first; w != &work; w = w->next) before = w;
+    (before ? before->next : list.first) = work.next;
+    if (list.last == &work) list.last = before;
+    --channel.pulled_count;
+    work.next = nullptr;
 }
 
 void Interface::Impl::pull(Channel& channel) {
@@ -240,7 +256,7 @@ void Interface::Impl::pull(Channel& channel, bool read) {
     while (Work* work = list.first) {
         schedule::Transfer& transfer = work->transfer;
         schedule::Stripe chunk;
-        while (transfer.remaining() && !(channel.gates & gate::failed)) {
+        while (transfer.remaining()) {
             if (!channel.scheduler->next(transfer, now, chunk)) return; // windows are full: completions will come
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
@@ -249,26 +265,23 @@ void Interface::Impl::pull(Channel& channel, bool read) {
                 if (!std::exchange(channel.pull_due, true)) pulls_due.push_back(&channel);
                 return;
             }
+            if (channel.gates & gate::failed) return; // the list has been ended, this work with it
         }
-        list.first = work->next;
-        if (!list.first) list.last = nullptr;
-        --channel.pulled_count;
-        work->next = nullptr;
+        unlink(channel, read, *work);
         if (--work->open == 0) finish_work(*work);
     }
 }
 
 // Works of an only path: no accounts.
 void Interface::Impl::pull_sole(Channel& channel) {
-    for (auto& list : channel.pulled)
-        while (Work* work = list.first) {
+    for (const bool read : {false, true})
+        while (Work* work = channel.pulled[read].first) {
             if (!channel.only->room()) return;
             schedule::Transfer& transfer = work->transfer;
             const std::uint64_t offset = std::exchange(transfer.offset, transfer.size);
             post_piece(channel, *work, offset, transfer.size - offset, 0, *channel.only);
-            list.first = work->next;
-            if (!list.first) list.last = nullptr;
-            --channel.pulled_count;
+            if (channel.gates & gate::failed) return;
+            unlink(channel, read, *work);
             if (--work->open == 0) finish_work(*work);
         }
 }

@@ -200,7 +200,9 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
     if (recoverable(channel)) {
         path_failed(channel, posted.path, "its queue pair takes no more", false);
         if (queue.dc) drain(queue, channel, posted.path);
-        lose(queue, posted);
+        // Never posted, so never executed, whatever the numbers of packets say.
+        const bool put = posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
+        put ? redo(channel, *posted.work, posted.offset, posted.bytes) : lose(queue, posted);
         return;
     }
     if (posted.work) posted.work->status = Status::io_error;

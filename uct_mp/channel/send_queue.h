@@ -162,6 +162,7 @@ public:
     void fail() {
         if (!failed()) slots_ -= kFailed;
     }
+    std::uint32_t drained_from = 0; // psn() when this life ended
     bool draining = false; // the last request of this life has been posted (recover/)
 
 private:

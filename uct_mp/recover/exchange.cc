@@ -37,9 +37,10 @@ void Interface::Impl::set_path_timer(Channel& channel, PathIndex path, Nanos at,
 void Interface::Impl::ask(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     const Nanos now = services.now();
+    if (r.phase != Phase::asking) return;
     if (r.not_before > now) return set_path_timer(channel, path, r.not_before, &Impl::ask);
     if (channel.self) {
-        questions.push_back({&channel, channel.local_id, path, r.life});
+        questions.push_back({&channel, channel.local_id, path, r.life, rounds});
         alert = true;
         return list_recovering(channel);
     }
@@ -60,7 +61,7 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
             list_recovering(channel);
         } else {
             // Answered when our completion queues have been seen empty: a marker may lie there.
-            questions.push_back({&channel, channel.local_id, path, news.life});
+            questions.push_back({&channel, channel.local_id, path, news.life, rounds});
             alert = true;
         }
         return;
@@ -92,6 +93,10 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
 
 void Interface::Impl::answer_questions() {
     for (const Question& question : std::exchange(questions, {})) {
+        if (question.round == rounds) { // something may have come before it, but after the last look
+            questions.push_back(question);
+            continue;
+        }
         ++recovery_steps;
         if (channel_with(question.id) != question.channel) continue;
         Channel& channel = *question.channel;
@@ -137,6 +142,7 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
     SendQueue& queue = *channel.subs[path].own[0];
     queue.replace(std::move(qp));
     queue.begin_packets(ours.psn, remote.mtu);
+    const std::lock_guard lock(services); // the control plane may be reading them
     connection.ends[path] = ours;
     connection.remote_ends[path] = theirs;
     return true;
@@ -176,6 +182,9 @@ void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
                        news.end.psn == r.their_end.psn;
     if (!again) {
         // Both must have heard what had arrived before: else the client has not, and this is not for us.
+        // Or it could not connect the half that it had offered, and has made another.
+        if (r.phase == Phase::half && news.life == r.life)
+            return path_failed(channel, path, "the client offers another queue pair", false);
         if (r.phase != Phase::reopening || news.life != r.life + 1) return;
         verbs::QueuePair qp = make_half(channel, path);
         if (!qp) return;
@@ -207,10 +216,15 @@ void Interface::Impl::on_path_opened(Channel& channel, const PathNews& news) {
     }
     r.life = news.life;
     r.next.reset();
+    r.greet = true;
     path_is_up(channel, path);
-    // The first thing on the new queue pair: the server may send when it has come.
+}
+
+// The first thing on the new queue pair: the server may send when it has come. Again from recover() if there is no room.
+void Interface::Impl::greet(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.recovery->paths[path];
     const PathUpBody body{r.life};
-    (void)send_control(channel, Kind::path_up, &body, sizeof body, path, *channel.subs[path].own[0]);
+    if (send_control(channel, Kind::path_up, &body, sizeof body, path, *channel.subs[path].own[0])) r.greet = false;
 }
 
 void Interface::Impl::take_path_up(Channel& channel, PathIndex path, std::uint32_t life) {
@@ -234,6 +248,7 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up again after %.3f ms", path,
                  channel.uid, static_cast<double>(now - r.since) * 1e-6);
     list_recovering(channel);
+    if (r.greet) greet(channel, path);
     resume(channel);
 }
 

@@ -6,6 +6,7 @@
 
 namespace ucx_mp::channel {
 
+using connect::PathNews;
 using recover::PathRecovery;
 using recover::Phase;
 using recover::Recovery;
@@ -53,7 +54,8 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     }
     if (r.timer) services.cancel(std::exchange(r.timer, 0));
     set_phase(r, Phase::draining);
-    r.mine_known = r.theirs_known = false;
+    r.mine_known = r.theirs_known = r.back = r.greet = false;
+    r.round = rounds;
     r.attempts = 0;
     r.stays = stays;
     if (dc) ++r.life;
@@ -79,6 +81,7 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
 void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) {
     if (queue.draining) return;
     queue.draining = true;
+    queue.drained_from = queue.psn();
     queue.fail();
     queue.close();
     (void)verbs::to_error(queue.qp.get());
@@ -100,12 +103,18 @@ void Interface::Impl::drop_posted(SendQueue& queue) {
         if (recoverable(*posted.channel)) {
             if (queue.dc) path_failed(*posted.channel, posted.path, "", true);
             lose(queue, posted);
+            if (queue.dc) note_back(*posted.channel, posted.path);
         } else {
             if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = Status::io_error;
             settle(posted);
         }
     }
     if (queue.dc) restart_later(queue);
+}
+
+// mp_dc. New requests may follow at once, on another initiator: so this moment is remembered.
+void Interface::Impl::note_back(Channel& channel, PathIndex path) {
+    if (channel.subs[path].open == 0) channel.recovery->paths[path].back = true;
 }
 
 // One record that has come back without success; its channel is recoverable.
@@ -178,7 +187,12 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
             r.theirs_known = true;
         }
     }
-    if (!r.theirs_known) ask(channel, path);
+    if (!r.theirs_known) return ask(channel, path);
+    if (dc || channel.self) return;
+    // The other side was first: it waits for nothing but this.
+    PathNews mine = r.mine;
+    mine.answer = true;
+    tell_peer(channel, connect::PathKind::down, mine, question_attempts++);
 }
 
 // -- The whole of an adapter or a port
@@ -241,6 +255,8 @@ void Interface::Impl::abandon_recovery(Channel& channel, Status status) {
     for (PathRecovery& r : recovery.paths) {
         if (r.timer) services.cancel(std::exchange(r.timer, 0));
         set_phase(r, Phase::up);
+        r.next.reset();
+        r.greet = false;
         for (const recover::LostPut& put : std::exchange(r.lost, {})) {
             put.work->status = status;
             if (--put.work->open == 0) finish_work(*put.work);

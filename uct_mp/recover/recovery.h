@@ -55,11 +55,13 @@ struct LostPut {
 struct PathRecovery {
     Phase phase = Phase::up;
     bool stays = false; // mp_dc: only the initiator has failed, the path goes on carrying traffic
+    bool back = false;  // mp_dc: since it failed there was a moment when nothing was posted there
+    bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
+    std::uint32_t round = 0; // of progress, when it failed: the completion queues must have been seen empty since
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
-    std::uint32_t unsent_messages = 0; // at the drain: posted here, not known to have arrived
     Nanos since = 0;      // when it failed
     Nanos came_up = 0;
     Nanos not_before = 0; // mp_dc: late packets are gone

@@ -60,13 +60,23 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     Recovery& recovery = *channel.recovery;
     PathRecovery& r = recovery.paths[path];
     if (r.timer) services.cancel(std::exchange(r.timer, 0));
-    take_ack(channel, r.lost.empty() && config.transport == connect::Transport::dc ? channel.acked : r.theirs.delivered);
+    const bool dc = config.transport == connect::Transport::dc;
+    // Numbers of 24 bits say nothing about more packets than that.
+    if (!dc) {
+        const SendQueue& queue = *channel.subs[path].own[0];
+        if (queue.psn() - queue.drained_from >= recover::kMaxPacketsInFlight) r.theirs.psn = connect::PathNews{}.psn;
+    }
+    take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
+    if (channel.gates & gate::failed) return; // by the user, in a callback
     // From the back, since redo() puts each before the others.
     std::vector<LostPut> lost = std::exchange(r.lost, {});
     std::uint64_t again = 0;
     for (std::size_t i = lost.size(); i-- > 0;) {
         const LostPut& put = lost[i];
-        if (executed(channel, r, put)) {
+        if (channel.gates & gate::failed) { // likewise
+            if (!ucx_mp::failed(put.work->status)) put.work->status = channel.error;
+            if (--put.work->open == 0) finish_work(*put.work);
+        } else if (executed(channel, r, put)) {
             ++recovery.puts_found_done;
             if (--put.work->open == 0) finish_work(*put.work);
         } else {
@@ -74,6 +84,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
             ++again;
         }
     }
+    if (channel.gates & gate::failed) return;
     if (r.stays) {
         set_phase(r, Phase::up);
         return resume(channel);
@@ -145,7 +156,7 @@ void Interface::Impl::resend(Channel& channel) {
                 continue;
             }
         }
-        if (!send_again(channel, buffer)) return;
+        if (!send_again(channel, buffer) || (channel.gates & gate::failed)) return;
     }
     recovery.resend = left;
 }
@@ -206,14 +217,13 @@ bool Interface::Impl::send_markers(Channel& channel) {
 // -- In progress
 
 void Interface::Impl::release_holds(Channel& channel) {
-    auto& holds = channel.recovery->holds;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < holds.size(); ++i) {
-        const recover::Hold hold = holds[i];
-        if (static_cast<std::int32_t>(channel.acked - hold.until) < 0) holds[kept++] = hold;
-        else ++recovery_steps, epoch_done(channel, hold.epoch, hold.requests);
+    // The user's callbacks may lose more, or end the channel (which empties the list).
+    for (const recover::Hold& hold : std::exchange(channel.recovery->holds, {})) {
+        if (!(channel.gates & gate::failed) && static_cast<std::int32_t>(channel.acked - hold.until) < 0)
+            channel.recovery->holds.push_back(hold);
+        else
+            ++recovery_steps, epoch_done(channel, hold.epoch, hold.requests);
     }
-    holds.resize(kept);
 }
 
 // False: nothing is left to do here but wait for news, timers or completions that call again.
@@ -222,10 +232,11 @@ bool Interface::Impl::recover(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         PathRecovery& r = recovery.paths[path];
-        if (r.phase == Phase::draining) {
+        if (r.phase == Phase::draining && r.round != rounds) {
             const Subchannel& sub = channel.subs[path];
-            if (sub.own[0] ? sub.own[0]->idle() : sub.open == 0) drained(channel, path);
+            if (sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back) drained(channel, path);
         }
+        if (r.greet && r.phase == Phase::up) greet(channel, path);
         if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
         if (channel.gates & gate::failed) return false;
     }
@@ -241,7 +252,7 @@ bool Interface::Impl::recover(Channel& channel) {
     const bool marked = send_markers(channel);
     if (channel.gates & gate::failed) return false;
     bool waiting = false; // for completions that don't call us
-    for (const PathRecovery& r : recovery.paths) waiting |= r.phase == Phase::draining;
+    for (const PathRecovery& r : recovery.paths) waiting |= r.phase == Phase::draining || r.greet;
     const bool busy = waiting || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
     if (busy) return true;
     if (channel.only && channel.pulled_count) return true;

@@ -24,10 +24,17 @@ Status status_of(int error) {
 Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access, Registration& out) {
     out = Registration{};
     Registration made;
+    int last_error = 0;
     for (const Device& device : devices.devices()) {
         MemoryRegion region(ibv_reg_mr(device.pd.get(), address, length, access));
         if (!region) {
             const int error = errno;
+            // An adapter that has died registers nothing any more; nothing is sent over it either.
+            if (device.events) device.events->read();
+            if (device.events && device.events->seen(0).fatal) {
+                last_error = error;
+                continue;
+            }
             made = Registration{}; // deregisters, which may change errno
             errno = error;
             return status_of(error);
@@ -37,6 +44,7 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
         made.mr[device.index] = std::move(region);
         made.count = static_cast<std::uint8_t>(device.index + 1);
     }
+    if (made.count == 0) return errno = last_error, status_of(last_error);
     out = std::move(made);
     return Status::ok;
 }
