@@ -197,11 +197,11 @@ def contrast_rc_verbs(session):
     path = os.path.join(session.build, "bin", "mpi_storm")
     stock = session.start(mpirun(4, path, "1000000", "2", places=session.places), env=env)
     try:
-        text = stock.wait(12, code=None)
+        text = stock.wait(8, code=None)
         outcome = "ends well" if stock.process.returncode == 0 and "ranks ok" in text else \
             f"aborts after {time.monotonic() - stock.started:.1f} s, exit code {stock.process.returncode}"
     except Failure:
-        outcome = "hangs (stopped after 12 s)"
+        outcome = "hangs (stopped after 8 s)"
     stock.stop()
     errors = re.findall(r"^\[.*(?:ERROR|FATAL).*$", stock.output(), re.M)
     print(f"storm over stock rc_verbs: {outcome}" + "".join("\n  " + line for line in errors[:3]))
