@@ -153,7 +153,7 @@ def pulled_link(args, whole):
             outcome = f"hangs: stopped after {seconds:.1f} s"
         else:
             outcome = f"aborted after {seconds:.1f} s, exit code {code}"
-        error = None if right else re.search(r"(?:ERROR|Assertion) (.*)", output)
+        error = None if right else re.search(r"(?:ERROR|\w+\.c:\d+) +(.* error: [^\[\n]*)", output)
         print(f"{TRANSPORTS['stock'] if kind == 'stock' else args.tls:36} {whole[kind]:9.1f} s {at:8.1f} s  {outcome}" +
               (f"\n{'':36} {error[1].strip()[:80]}" if error else ""), flush=True)
         if kind == "mp" and not right:
