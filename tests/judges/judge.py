@@ -195,7 +195,7 @@ class Session:
         nodes = nodes or self.places
         common = [*argv, port_option, str(port)]
         first = self.start([*common, *server], nodes[0], env)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 20
         while not listening(port):
             check(first.running(), f"the server ended before the client started: {first}")
             check(time.monotonic() < end, f"the server does not listen on port {port}: {first}")

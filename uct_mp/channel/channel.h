@@ -105,6 +105,7 @@ public:
     PathMask marked_paths = 0;   // of fence_paths: the marker is on its way (the others had no room yet)
     std::uint32_t rdma_open = 0; // RDMA operations not complete
     std::uint32_t gets_open = 0; // those that read
+    PathIndex put_lane = 0;      // of writes without a completion, while any is open
     bool marker_due = false;     // the next message is a fenced one
     bool catch_up = false;       // puts before the fence had not been posted whole: their paths join fence_paths later
     bool drain_due = false;      // the next RDMA waits for rdma_open == 0 and for `atomics_until`
