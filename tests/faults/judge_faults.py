@@ -16,7 +16,7 @@ import re
 import time
 from collections import Counter
 
-from judge import SOURCE, Failure, Group, check, preloaded
+from judge import SOURCE, Failure, Group, Skip, check, preloaded
 from judge_mpi import hpcc, mpirun, netpipe
 
 group = Group()
@@ -178,7 +178,8 @@ def under_faults(tls, name, kind, gap, least):
         ranks, job = jobs(tls)[name]
         harass(session, session.places[:ranks], kind, 120, gap)
         found = judged(session, job)
-        check(found["down"] >= least, "hardly any fault met the job")
+        if found["down"] < least:
+            raise Skip("the job was over before faults met it")
     return run
 
 
