@@ -221,6 +221,9 @@ struct Interface::Impl final : connect::Owner {
     void finish_replayed(Channel& channel, Work& work);
     void settled(Channel& channel, PathIndex path);
     bool send_again(Channel& channel, Buffer& buffer);
+    PathIndex place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes);
+    PathIndex place_put_again(Channel& channel, PathIndex path, std::uint64_t bytes);
+    bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk);
     void resend(Channel& channel);
     void heal(Channel& channel);
     bool send_markers(Channel& channel);
