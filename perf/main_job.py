@@ -6,6 +6,8 @@ port over another of four spines. The ranks are on nodes 0, 4, 1, 5: neighbours 
 that all traffic between them crosses the spines. Stock UCX uses the first LID of both rails, which is spine 1 to half of
 the nodes and spine 2 to the others; mp uses all routes.
 
+After that, a link is pulled in mid-run: the cable of one rank's first port, once over each.
+
 The congestion: the links of one spine carry a quarter of their rate, as if a flow between other nodes took the rest
 (`softhca fault rate`). A program that makes such a flow would do the same to the fabric, but it would compete with the
 ranks for the few processors of this host, and more so with the one transport than with the other.
@@ -27,6 +29,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FABRIC = os.path.join(ROOT, "config", "fabrics", "four-path-1x.yaml")
 NODES = (0, 4, 1, 5)
 CONGESTED = "spine1"
+PULLED = "node0 leaf1"  # of the first rank's first port
 LIMIT = 170  # seconds for one run of hpcc
 
 Figure = collections.namedtuple("Figure", "key title scale unit more_is_better")
@@ -72,40 +75,89 @@ def job(args, kind):
     return [*launcher, "--oversubscribe", "--bind-to", "none", *ranks[1:]], env
 
 
-def run_hpcc(args, kind, folder):
-    """One run; returns {figure: value} and leaves links.csv and hpccoutf.txt in `folder`."""
+def congestion(args):
+    return [] if args.free else [f"at 0s rate {args.rest} leaf{leaf} {CONGESTED}" for leaf in range(1, 5)]
+
+
+def start_hpcc(args, kind, folder, faults, limit):
+    """One run, `faults` (lines of a script) beside the congestion.
+
+    Returns (exit code, None if it had to be stopped; seconds; hpcc's report; output).
+    """
     os.makedirs(folder)
     shutil.copy(args.input, os.path.join(folder, "hpccinf.txt"))
     softhca = [os.path.join(args.build, "bin", "softhca"), "run", "--fabric", FABRIC, "--record", "links.csv",
                "--record-interval", "50"]
-    if not args.free:
+    faults = congestion(args) + faults
+    if faults:
         with open(os.path.join(folder, "faults"), "w", encoding="ascii") as script:
-            for leaf in range(1, 5):
-                script.write(f"at 0s rate {args.rest} leaf{leaf} {CONGESTED}\n")
+            script.writelines(f"{line}\n" for line in faults)
         softhca += ["--faults", "faults"]
     command, env = job(args, kind)
+    began = time.monotonic()
     with open(os.path.join(folder, "output"), "wb") as out:
-        try:
-            code = subprocess.run([*softhca, "--", *command], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out,
-                                  stderr=subprocess.STDOUT, timeout=LIMIT, check=False).returncode
-        except subprocess.TimeoutExpired:
-            code = f"none after {LIMIT} s"
-    report = os.path.join(folder, "hpccoutf.txt")
-    text = ""
-    if os.path.exists(report):
-        with open(report, encoding="utf-8", errors="replace") as lines:
-            text = lines.read()
-    if code != 0 or "\nSuccess=1\n" not in text or "FAILED" in text:
-        with open(os.path.join(folder, "output"), encoding="utf-8", errors="replace") as lines:
-            print(*lines.read().splitlines()[-30:], sep="\n", file=sys.stderr)
-        fail(f"hpcc over {kind} failed (exit code {code}); see {folder}")
+        with subprocess.Popen([*softhca, "--", *command], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out,
+                              stderr=subprocess.STDOUT) as process:
+            try:
+                code = process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                code = None
+                process.terminate()  # mpirun ends its ranks
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+    seconds = time.monotonic() - began
+    texts = []
+    for name in ("hpccoutf.txt", "output"):
+        path = os.path.join(folder, name)
+        texts.append("")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as lines:
+                texts[-1] = lines.read()
+    return code, seconds, *texts
+
+
+def is_right(code, report):
+    """hpcc's own checks."""
+    return code == 0 and "\nSuccess=1\n" in report and "FAILED" not in report
+
+
+def run_hpcc(args, kind, folder):
+    """One run without faults; returns {figure: value} and its seconds; leaves links.csv and hpccoutf.txt in `folder`."""
+    code, seconds, text, output = start_hpcc(args, kind, folder, [], LIMIT)
+    if not is_right(code, text):
+        print(*output.splitlines()[-30:], sep="\n", file=sys.stderr)
+        fail(f"hpcc over {kind} failed (exit code {code}, None: stopped after {LIMIT} s); see {folder}")
     values = {}
     for figure in FIGURES:
         found = re.search(rf"^{figure.key}=(.*)$", text, re.M)
         if not found:
-            fail(f"hpcc printed no {figure.key}; see {report}")
+            fail(f"hpcc printed no {figure.key}; see {folder}")
         values[figure.key] = float(found[1]) * figure.scale
-    return values
+    return values, seconds
+
+
+def pulled_link(args, whole):
+    """hpcc again, with PULLED pulled for good at half of `whole`, {kind: seconds} undisturbed; prints a table."""
+    print(f"\n{'hpcc, a link is pulled in mid-run':36} undisturbed  pulled at  what becomes of it")
+    for kind in TRANSPORTS:
+        folder = os.path.join(args.out, f"{kind}-pulled")
+        at = whole[kind] / 2
+        code, seconds, report, output = start_hpcc(args, kind, folder, [f"at {at:.2f}s link down {PULLED}"],
+                                                   whole[kind] * 3 + 10)
+        right = is_right(code, report)
+        if right:
+            outcome = f"done after {seconds:.1f} s ({seconds / whole[kind]:.2f} of undisturbed), all results right"
+        elif code is None:
+            outcome = f"hangs: stopped after {seconds:.1f} s"
+        else:
+            outcome = f"aborted after {seconds:.1f} s, exit code {code}"
+        error = None if right else re.search(r"(?:ERROR|\w+\.c:\d+) +(.* error: [^\[\n]*)", output)
+        print(f"{TRANSPORTS['stock'] if kind == 'stock' else args.tls:36} {whole[kind]:9.1f} s {at:8.1f} s  {outcome}" +
+              (f"\n{'':36} {error[1].strip()[:80]}" if error else ""), flush=True)
+        if kind == "mp" and not right:
+            fail(f"the job over {args.tls} did not survive; see {folder}")
 
 
 def spine_rates(path, step=0.2):
@@ -187,22 +239,24 @@ def main():
     if args.rounds < 1:
         fail("--rounds: at least 1")
     for kind in TRANSPORTS:
-        for number in range(args.rounds):
+        for number in (*range(args.rounds), "pulled"):
             shutil.rmtree(os.path.join(args.out, f"{kind}-{number}"), ignore_errors=True)
 
-    values = {kind: [] for kind in TRANSPORTS}
+    values, times = {kind: [] for kind in TRANSPORTS}, {kind: [] for kind in TRANSPORTS}
     for number in range(args.rounds):
         for kind in TRANSPORTS:  # in turn, so that a busy host is as hard for both
             tls = TRANSPORTS[kind] if kind == "stock" else args.tls
             print(f"== hpcc over {tls}, {number + 1} of {args.rounds}", end="", flush=True)
-            began = time.monotonic()
-            values[kind].append(run_hpcc(args, kind, os.path.join(args.out, f"{kind}-{number}")))
-            print(f" ({time.monotonic() - began:.0f} s)", flush=True)
+            figures, seconds = run_hpcc(args, kind, os.path.join(args.out, f"{kind}-{number}"))
+            values[kind].append(figures)
+            times[kind].append(seconds)
+            print(f" ({seconds:.0f} s)", flush=True)
     medians = {kind: {figure.key: statistics.median(run[figure.key] for run in runs) for figure in FIGURES}
                for kind, runs in values.items()}
     rates = {kind: spine_rates(os.path.join(args.out, f"{kind}-0", "links.csv")) for kind in TRANSPORTS}
     draw(args, rates, medians)
     table(args, medians)
+    pulled_link(args, {kind: statistics.median(seconds) for kind, seconds in times.items()})
     print(f"\nA picture of it, with the bytes per spine over time: {args.out}/quickstart.svg (and .png)")
 
 

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -70,6 +71,10 @@ struct Run {
 uint64_t receive_ring_bytes(const Rc& rc, World& world) {
     const RecvQueue& q = world.segment().rq(rc.qp->qp_num & (kMaxQps - 1));
     return (q.mask + 1) * sizeof(uint32_t) + uint64_t{q.entries} * q.stride;
+}
+// Of the node's completion queue, which all its connections share.
+uint64_t completion_ring_bytes(const Node& n, uint32_t connections) {
+    return (std::bit_ceil(static_cast<uint32_t>(n.hca->cq->cqe)) * sizeof(Cqe)) / connections;
 }
 constexpr uint64_t kSendRingBytes = 4 * (sizeof(SendWqe) + sizeof(ibv_sge)); // the least that a QP allocates
 
@@ -152,7 +157,7 @@ int main(int argc, char** argv) {
         return static_cast<double>(now - before) / static_cast<double>(qps) - static_cast<double>(without);
     };
     std::printf("memory per QP     %.0f B connected, %.0f B used, on top of its rings (%llu QPs)\n",
-                per_qp(connected, rings), per_qp(used, rings + kSendRingBytes), static_cast<unsigned long long>(qps));
+                per_qp(connected, rings), per_qp(used, rings + kSendRingBytes + completion_ring_bytes(run.nodes[0], count - 1)), static_cast<unsigned long long>(qps));
     std::printf("resident at end   %.0f MiB, peak %ld MiB\n", static_cast<double>(resident()) / 1048576,
                 usage.ru_maxrss / 1024);
     std::printf("fingerprint       %016llx\n", static_cast<unsigned long long>(world.fingerprint()));

@@ -93,7 +93,7 @@ def perftest(build, transport, size, count, where, rails=("softhca_0:1", "softhc
         finally:
             if server.poll() is None:
                 server.kill()
-    rows = [line.split(",") for line in text.splitlines() if re.match(r"^\d+,", line)]
+    rows = [line.split(",") for line in text.splitlines() if re.match(r" *\d+,", line)]
     if not rows:
         raise Failed("ucx_perftest printed no result")
     return float(rows[-1][5]) * 1.048576

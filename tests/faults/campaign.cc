@@ -21,6 +21,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.recovery.hold_down = 1'000'000;
     config.recovery.max_hold_down = 8'000'000;
     config.recovery.ask_interval = 100'000;
+    config.recovery.watch_interval = 40'000; // before the adapter gives up
     config.recovery.open_interval = 100'000;
     config.recovery.max_open_interval = 4'000'000;
     if (options.single_path) config.paths.num_paths = 1;

@@ -143,6 +143,7 @@ class Session:
         self.folder = folder
         self.name = f"judge-{os.getpid()}-{os.urandom(3).hex()}"
         self.programs = []
+        self.faults = None  # a fault script: takes effect with the session's first program
 
     @property
     def softhca(self):
@@ -164,7 +165,8 @@ class Session:
         file = fabric_file(self.fabric)
         fabric = ["--fabric", file] if file else []
         where = [] if node is None else ["--node", str(node)]
-        return [self.softhca, "run", "--session", self.name, *fabric, *where, "--", *argv]
+        faults = ["--faults", self.faults] if self.faults else []
+        return [self.softhca, "run", "--session", self.name, *fabric, *faults, *where, "--", *argv]
 
     def start(self, argv, node=None, env=None, stdin=subprocess.DEVNULL):
         """`env`: a dictionary, or a function that gets the session and returns one (see preloaded)."""
@@ -193,7 +195,7 @@ class Session:
         nodes = nodes or self.places
         common = [*argv, port_option, str(port)]
         first = self.start([*common, *server], nodes[0], env)
-        end = time.monotonic() + 10
+        end = time.monotonic() + 20
         while not listening(port):
             check(first.running(), f"the server ended before the client started: {first}")
             check(time.monotonic() < end, f"the server does not listen on port {port}: {first}")
@@ -261,12 +263,13 @@ def preloaded(tls, **more):
 
 
 class Case:
-    def __init__(self, function, name, fabrics, seconds, alone):
+    def __init__(self, function, name, fabrics, seconds, alone, long):
         self.function = function
         self.name = name
         self.fabrics = fabrics
         self.seconds = seconds  # time limit of the whole case
         self.alone = alone      # spins on both of two cores: nothing beside it
+        self.long = long        # takes its time: ctest -C long
 
 
 class Group:
@@ -275,9 +278,9 @@ class Group:
     def __init__(self):
         self.cases = {}
 
-    def add(self, function, name, fabrics=("ideal", "modelled"), seconds=40, alone=True):
+    def add(self, function, name, fabrics=("ideal", "modelled"), seconds=40, alone=True, long=False):
         assert name not in self.cases, name
-        self.cases[name] = Case(function, name, fabrics, seconds, alone)
+        self.cases[name] = Case(function, name, fabrics, seconds, alone, long)
 
     def case(self, *args, **kwargs):
         def decorate(function):

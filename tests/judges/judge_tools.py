@@ -1,8 +1,10 @@
-"""rdma-core's own small programs: ibv_devinfo, ibv_*_pingpong, ibv_asyncwatch."""
+"""rdma-core's own small programs: ibv_devinfo, ibv_*_pingpong, ibv_asyncwatch; and the adapter's own pictures of them."""
 
+import os
 import re
+import time
 
-from judge import Group, check
+from judge import Group, Program, check, clean_environment
 
 group = Group()
 DEVICES = ("softhca_0", "softhca_1")
@@ -84,6 +86,27 @@ group.add(pingpong("rc", "-c", "-g", "0"), "rc_pingpong_gid")
 group.add(pingpong("ud", "-c", "-g", "0", size=2048), "ud_pingpong_gid")
 
 
+@group.case(fabrics=("modelled",))
+def heatmap(session):
+    """The picture of a run in which one rail is used shows that rail's links."""
+    keeps = session.start(["ibv_asyncwatch", "-d", "softhca_0"], node=2)
+    keeps.wait_for(r"async event FD", 20)
+    picture = os.path.join(session.folder, "use.svg")
+    watch = Program([session.softhca, "heatmap", "--session", session.name, "--duration", "2", "-o", picture],
+                    session.folder, clean_environment())
+    session.programs.append(watch)
+    end = time.monotonic() + 20
+    while watch.running():
+        check(time.monotonic() < end, "heatmap does not end")
+        pingpong("rc", size=65536, iterations=50)(session)
+    watch.wait(30)
+    with open(picture, encoding="utf-8") as text:
+        svg = text.read()
+    check("<svg" in svg and "</svg>" in svg, "not a picture")
+    check("softhca_0" in svg, "the rail that was used is not in it")
+    keeps.stop()
+
+
 @group.case(alone=False)
 def asyncwatch(session):
     """A port that goes down and comes back is seen by a program that waits for events, on its node and device only."""
@@ -93,11 +116,11 @@ def asyncwatch(session):
     for program in (watch, other_node, other_device):
         program.wait_for(r"async event FD", 10)
     session.control("port", "down", "0:softhca_0:1")
-    watch.wait_for(r"event_type IBV_EVENT_PORT_ERR", 5)
+    watch.wait_for(r"event_type IBV_EVENT_PORT_ERR", 15)
     text = session.run(["ibv_devinfo", "-d", "softhca_0"], node=0)
     check("PORT_DOWN" in text, "ibv_devinfo does not see the port down")
     session.control("port", "up", "0:softhca_0:1")
-    watch.wait_for(r"event_type IBV_EVENT_PORT_ACTIVE", 5)
+    watch.wait_for(r"event_type IBV_EVENT_PORT_ACTIVE", 15)
     text = session.run(["ibv_devinfo", "-d", "softhca_0"], node=0)
     check("PORT_ACTIVE" in text, "ibv_devinfo does not see the port up again")
     for program in (other_node, other_device):

@@ -36,6 +36,7 @@ public:
             side.read = node.memory(options.constant * n);
             side.counter = node.memory(64);
             std::memset(side.counter.data, 0, 64);
+            side.kept.resize(kSlots * n);
             for (std::size_t b = 0; b < options.constant; ++b) side.constant.data[b] = pattern(b, i + 1000);
         }
         for (unsigned from = 0; from < n; ++from)
@@ -74,6 +75,13 @@ public:
                     << ", checks " << flow->checks << " of " << flow->puts << "\n";
         }
         if (!mistakes_.empty()) out << mistakes_;
+        for (unsigned i = 0; finished() && i < cluster_.size(); ++i)
+            for (std::size_t slot = 0; slot < sides_[i].kept.size(); ++slot)
+                for (std::size_t b = 0; b < sides_[i].kept[slot]; ++b)
+                    if (sides_[i].slots.data[slot * options_.slot + b] != kKept) {
+                        out << "put: executed again at " << i << ", slot " << slot << ", byte " << b << "\n";
+                        break;
+                    }
         std::vector<std::uint64_t> sums(cluster_.size());
         for (const auto& flow : flows_) sums[flow->to] += flow->adds;
         for (unsigned i = 0; i < cluster_.size(); ++i) {
@@ -88,12 +96,15 @@ private:
     static constexpr unsigned kSlots = 4;
     static constexpr unsigned kNumbered = 1, kCheck = 2;
 
+    static constexpr std::byte kKept{0xe7};
+
     static std::byte pattern(std::size_t i, std::uint64_t seed) {
         return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8) + (i >> 16));
     }
     struct Side {
         Node::Memory slots, constant, scratch, read, counter;
         std::set<std::uint64_t> results; // of fetch-adds here
+        std::vector<std::size_t> kept;   // per slot: bytes that the target has stored itself
     };
     struct Numbered {
         std::uint32_t from, length;
@@ -336,13 +347,22 @@ private:
         CheckMessage message;
         std::memcpy(&message, data, sizeof message);
         Flow& flow = stress.flow(message.from, stress.receiver());
-        const Side& side = stress.sides_[flow.to];
+        Side& side = stress.sides_[flow.to];
         const std::byte* at = side.slots.data + (message.from * kSlots + message.slot) * stress.options_.slot;
         for (std::size_t i = 0; i < message.length; ++i)
             if (at[i] != pattern(i, message.seed)) {
                 flow.mistake("put: wrong byte " + std::to_string(i) + " of " + std::to_string(message.length) + " when the message came");
                 break;
             }
+        // What the target stores there now must stay: a write that is executed a second time would show here, or at the end.
+        auto& kept = side.kept[message.from * kSlots + message.slot];
+        for (std::size_t i = message.length; i < kept; ++i)
+            if (at[i] != kKept) {
+                flow.mistake("put: executed again, byte " + std::to_string(i) + " of " + std::to_string(kept));
+                break;
+            }
+        kept = std::max<std::size_t>(kept, message.length);
+        std::memset(side.slots.data + (message.from * kSlots + message.slot) * stress.options_.slot, int(kKept), kept);
         ++flow.checks;
         // The slot is free again. (By memory: a message back would be one more flow to wait for.)
         flow.slots_free |= 1u << message.slot;

@@ -27,6 +27,21 @@ inline void softhca(const std::string& args) {
     BOOST_REQUIRE_MESSAGE(std::system(line.c_str()) == 0, "failed: softhca " << args);
 }
 
+// Names of this process's node in commands.
+inline std::string device_name(int device) {
+    const char* node = std::getenv("SOFTHCA_NODE");
+    return std::string(node ? node : "0") + ":softhca_" + std::to_string(device);
+}
+inline std::string port_name(int device, int port = 1) { return device_name(device) + ":" + std::to_string(port); }
+
+// Undoes what a test did to the fabric, also when it fails.
+struct Restore {
+    std::vector<std::string> commands;
+    ~Restore() {
+        for (const auto& c : commands) softhca(c);
+    }
+};
+
 // An adapter with everything a test needs of it.
 struct Adapter {
     ibv_context* context = nullptr;
@@ -83,7 +98,7 @@ struct Adapter {
         return true;
     }
     // The next asynchronous event within `limit` seconds, acknowledged; -1 if none.
-    int event(double limit = 5) {
+    int event(double limit = 20) {
         pollfd p{context->async_fd, POLLIN, 0};
         if (poll(&p, 1, static_cast<int>(limit * 1000)) != 1) return -1;
         ibv_async_event e{};
@@ -92,7 +107,7 @@ struct Adapter {
         return e.event_type;
     }
     // Waits for one particular event, skipping others.
-    bool saw(ibv_event_type type, double limit = 5) {
+    bool saw(ibv_event_type type, double limit = 20) {
         const auto t = Clock::now();
         for (int e; (e = event(std::max(0.0, limit - seconds_since(t)))) != -1;)
             if (e == type) return true;

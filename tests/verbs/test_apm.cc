@@ -19,11 +19,6 @@ void load(Queue& q, uint8_t port, uint16_t dlid) {
     BOOST_REQUIRE_EQUAL(ibv_modify_qp(q.qp, &a, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), 0);
 }
 
-std::string port_name(int device, int port) {
-    const char* node = std::getenv("SOFTHCA_NODE");
-    return std::string(node ? node : "0") + ":softhca_" + std::to_string(device) + ":" + std::to_string(port);
-}
-
 void exchange(Pair& p) {
     BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 3000), 0);
     p.left.wait();

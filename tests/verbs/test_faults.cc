@@ -5,23 +5,6 @@
 
 using namespace verbs_test;
 
-namespace {
-
-std::string port_name(int device) { // of this process's node
-    const char* node = std::getenv("SOFTHCA_NODE");
-    return std::string(node ? node : "0") + ":softhca_" + std::to_string(device) + ":1";
-}
-
-// Undoes what a test did to the fabric, also when it fails.
-struct Restore {
-    std::vector<std::string> commands;
-    ~Restore() {
-        for (const auto& c : commands) softhca(c);
-    }
-};
-
-} // namespace
-
 BOOST_AUTO_TEST_CASE(port_down_ends_in_retry_exceeded_within_the_qps_own_time) {
     Pair p; // timeout 10, retry 3: 4.2 ms * 4 = 17 ms
     p.b.recv(0, 100);
@@ -35,8 +18,7 @@ BOOST_AUTO_TEST_CASE(port_down_ends_in_retry_exceeded_within_the_qps_own_time) {
     BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 100)}), 0);
     BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 100)}), 0);
     p.left.wait(IBV_WC_RETRY_EXC_ERR);
-    BOOST_CHECK_GT(seconds_since(t), 0.012);
-    BOOST_CHECK_LT(seconds_since(t), 1.0);
+    BOOST_CHECK_GT(seconds_since(t), 0.012); // how much longer at most is checked in virtual time
     p.left.wait(IBV_WC_WR_FLUSH_ERR);
     BOOST_CHECK_EQUAL(p.a.query().qp_state, IBV_QPS_ERR);
     BOOST_CHECK_EQUAL(p.b.query().qp_state, IBV_QPS_RTS); // the other end has noticed nothing
@@ -46,7 +28,7 @@ BOOST_AUTO_TEST_CASE(port_down_ends_in_retry_exceeded_within_the_qps_own_time) {
 
 BOOST_AUTO_TEST_CASE(short_outage_is_bridged_by_retries) {
     QpOptions o;
-    o.timeout = 14; // 67 ms
+    o.timeout = 17; // 0.5 s, and 4 s altogether: more than the command below needs on a busy machine
     o.retry = 7;
     Pair p(o);
     softhca("port down " + port_name(1));
@@ -156,20 +138,25 @@ BOOST_AUTO_TEST_CASE(a_lost_packet_leaves_a_partial_write) {
 
 BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
     Pair p;
-    const std::string device = port_name(1).substr(0, port_name(1).rfind(':'));
-    softhca("fault place-delay 30ms " + device);
-    {
-        Restore restore{{"fault place-delay 0 " + device}};
-        p.right.at<uint64_t>(0) = 0;
+    const std::string device = device_name(1);
+    softhca("fault place-delay 300ms " + device);
+    Restore restore{{"fault place-delay 0 " + device}};
+    volatile uint64_t& placed = p.right.at<uint64_t>(0);
+    bool seen = false;
+    for (int attempt = 0; attempt < 20 && !seen; ++attempt) { // until we are not late ourselves
+        placed = 0;
         p.left.at<uint64_t>(0) = 1;
+        const auto t = Clock::now();
         BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 8), 0);
         p.left.wait();
-        BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 0u); // acknowledged, not yet visible
-        p.left.at<uint64_t>(0) = 99;                    // the source is ours again
-        std::this_thread::sleep_for(std::chrono::milliseconds(80));
-        (void)p.right.empty(0.001);
-        BOOST_CHECK_EQUAL(p.right.at<uint64_t>(0), 1u);
+        const uint64_t now = placed; // acknowledged, not yet visible
+        seen = seconds_since(t) < 0.3;
+        if (seen) BOOST_CHECK_EQUAL(now, 0u);
+        p.left.at<uint64_t>(0) = 99; // the source is ours again
+        while (placed == 0 && seconds_since(t) < 20) (void)p.right.empty(0.001);
+        BOOST_REQUIRE_EQUAL(placed, 1u);
     }
+    BOOST_CHECK(seen);
 }
 
 BOOST_AUTO_TEST_CASE(adapter_death) {
@@ -179,10 +166,31 @@ BOOST_AUTO_TEST_CASE(adapter_death) {
     auto b = std::make_unique<Queue>(*right);
     connect(a, *b);
     b->recv(0, 10, 4);
-    const std::string device = port_name(1).substr(0, port_name(1).rfind(':'));
-    softhca("fault adapter-death " + device);
+    softhca("fault adapter-death " + device_name(1));
+    Restore restore{{"fault adapter-revive " + device_name(1)}};
     BOOST_CHECK(right->saw(IBV_EVENT_DEVICE_FATAL));
     BOOST_CHECK_EQUAL(right->wait(IBV_WC_WR_FLUSH_ERR).wr_id, 4u);
     BOOST_REQUIRE_EQUAL(a.post(IBV_WR_SEND, {left.sge(0, 10)}), 0);
     left.wait(IBV_WC_RETRY_EXC_ERR);
+}
+
+// After adapter_death: the adapter has been exchanged, a new context works.
+BOOST_AUTO_TEST_CASE(adapter_revived) {
+    Pair p;
+    BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 5000), 0);
+    p.left.wait();
+}
+
+// A subnet manager that finds a port again asks its clients to register anew.
+BOOST_AUTO_TEST_CASE(reroute_after_a_port_came_back) {
+    Pair p;
+    softhca("port down " + port_name(1));
+    BOOST_CHECK(p.right.saw(IBV_EVENT_PORT_ERR));
+    softhca("port up " + port_name(1));
+    BOOST_CHECK(p.right.saw(IBV_EVENT_PORT_ACTIVE));
+    softhca("reroute");
+    BOOST_CHECK(p.right.saw(IBV_EVENT_CLIENT_REREGISTER));
+    BOOST_CHECK_EQUAL(p.left.event(0.05), -1); // it has not been away
+    BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 5000), 0);
+    p.left.wait();
 }

@@ -285,7 +285,7 @@ BOOST_AUTO_TEST_CASE(async_events_of_a_destroyed_queue_pair) {
         BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
         left.wait(IBV_WC_REM_ACCESS_ERR);
         pollfd p{right.context->async_fd, POLLIN, 0};
-        BOOST_REQUIRE_EQUAL(poll(&p, 1, 5000), 1);
+        BOOST_REQUIRE_EQUAL(poll(&p, 1, 20000), 1);
         ibv_qp* qp = std::exchange(b.qp, nullptr);
         if (read) {
             ibv_async_event e;

@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(datagram_with_time_stamps) {
         const auto t = Clock::now();
         for (int got = 0; got < 2;) {
             if (ibv_start_poll(ex, &none) == ENOENT) {
-                BOOST_REQUIRE_LT(seconds_since(t), 10.0);
+                BOOST_REQUIRE_LT(seconds_since(t), 20.0);
                 continue;
             }
             do {
@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(datagram_with_time_stamps) {
                 timespec now;
                 clock_gettime(CLOCK_REALTIME, &now);
                 const double wall = static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-                BOOST_CHECK_SMALL(wall - static_cast<double>(ibv_wc_read_completion_wallclock_ns(ex)), 1e9);
+                BOOST_CHECK_SMALL(wall - static_cast<double>(ibv_wc_read_completion_wallclock_ns(ex)), 20e9);
                 if (ibv_wc_read_opcode(ex) != IBV_WC_RECV) continue;
                 received.wc_flags = ibv_wc_read_wc_flags(ex);
                 received.slid = static_cast<uint16_t>(ibv_wc_read_slid(ex));

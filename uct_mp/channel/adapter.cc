@@ -82,7 +82,6 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
 bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
     RegisteredChunks::Chunk* chunk = chunks.add(devices, std::size_t{layout.stride} * count);
     if (!chunk) return false;
-    count = static_cast<unsigned>(chunk->bytes / layout.stride); // it may be larger than asked for
     for (unsigned i = count; i-- > 0;) {
         auto* buffer = new (chunk->memory.get() + std::size_t{layout.stride} * i) ReceiveBuffer{};
         buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes,

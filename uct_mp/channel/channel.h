@@ -45,6 +45,8 @@ struct Subchannel {
     std::uint8_t remote_device = 0;           // theirs: which rkey
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
+    std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed
+    std::uint64_t watched = 0;                // `requests` at its last look
     std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
@@ -105,6 +107,7 @@ public:
     PathMask marked_paths = 0;   // of fence_paths: the marker is on its way (the others had no room yet)
     std::uint32_t rdma_open = 0; // RDMA operations not complete
     std::uint32_t gets_open = 0; // those that read
+    PathIndex put_lane = 0;      // of writes without a completion, while any is open
     bool marker_due = false;     // the next message is a fenced one
     bool catch_up = false;       // puts before the fence had not been posted whole: their paths join fence_paths later
     bool drain_due = false;      // the next RDMA waits for rdma_open == 0 and for `atomics_until`

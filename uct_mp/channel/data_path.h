@@ -46,7 +46,7 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
     else sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
-    return ibv_post_send(qp.get(), &wr_, &bad) == 0 || take_back(bytes);
+    return ibv_post_send(qp.get(), &wr_, &bad) == 0;
 }
 
 // The request of the last record.
@@ -128,7 +128,7 @@ template <Fits fits>
     Posted* const joined = queue.joinable();
     if (!joined) [[unlikely]] return post_whole(channel, buffer, queue, path, queue.signal_due());
     ++channel.epoch_open[channel.epoch];
-    if (!queue.send_joined<fits>(*joined, buffer)) [[unlikely]] post_whole_refused(channel, buffer, queue, path);
+    if (!queue.send_joined<fits>(*joined, buffer)) [[unlikely]] post_joined_refused(channel, queue);
 }
 
 inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
@@ -158,17 +158,17 @@ template <Fits fits, class Fill>
     return length;
 }
 
-// The same with a choice of paths, while the lane lasts; `size` as below.
-template <Fits fits, class Fill>
+// The same with a choice of paths, while the lane lasts; else otherwise().
+template <Fits fits, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Interface::Impl::active_message_lane(Channel& channel, BufferPool& pool,
-                                                                           std::uint8_t id, std::uint32_t size,
-                                                                           const Fill& fill) {
+                                                                           std::uint8_t id, const Fill& fill,
+                                                                           const Otherwise& otherwise) {
     schedule::Scheduler::Current& current = channel.scheduler->current(Direction::write);
-    if (!current.lasts()) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill);
+    if (!current.lasts()) [[unlikely]] return otherwise();
     if (!channel.window_open()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     const PathIndex path = current.lane.path;
     SendQueue& queue = *channel.subs[path].queue[0];
-    if (!queue.room()) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill); // on another path
+    if (!queue.room()) [[unlikely]] return otherwise(); // on another path
     Buffer* const buffer = pool.get();
     if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
@@ -198,7 +198,9 @@ template <Fits fits, class Fill>
                                                                     std::uint32_t size, const Fill& fill) {
     if (channel.gates) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill);
     if (channel.only) return active_message_sole<fits>(channel, pool, id, fill);
-    if (channel.by_lane) [[likely]] return active_message_lane<fits>(channel, pool, id, size, fill);
+    if (channel.by_lane) [[likely]]
+        return active_message_lane<fits>(channel, pool, id, fill,
+                                         [&] { return active_message<fits>(channel, pool, id, size, fill); });
     return active_message<fits>(channel, pool, id, size, fill);
 }
 

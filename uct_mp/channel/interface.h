@@ -44,6 +44,9 @@ struct RecoveryConfig {
     Nanos open_interval = 1'000'000, max_open_interval = 1'000'000'000; // likewise, of trying a path that is down
     Nanos hold_down = 100'000'000, max_hold_down = 60'000'000'000; // a path that fails this soon after its return waits
                                                                    // this long, then twice as long, ...
+    // A path on which nothing completes for this long although something is under way is looked at; about five times
+    // this until it is given up, if the peer answers over others and not over this one. 0: wait for the adapter.
+    Nanos watch_interval = 10'000'000;
     Nanos packet_lifetime = 1'000'000;       // mp_dc: packets on their way when a port goes down are gone after this
     Nanos partition_timeout = 30'000'000'000; // without any path; 0: for ever
 };

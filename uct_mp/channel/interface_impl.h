@@ -100,13 +100,21 @@ struct Interface::Impl final : connect::Owner {
                  std::uint8_t flags);
     template <Fits> void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);
-    void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    [[gnu::noinline, gnu::cold]] void post_joined_refused(Channel& channel, SendQueue& queue); // the last message
+    [[gnu::noinline, gnu::cold]] void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    [[gnu::noinline]] static Status am_short_any(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
+                                                 unsigned length);
+    [[gnu::noinline]] static Status am_short_sole(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
+                                                  unsigned length);
+    [[gnu::noinline]] static Status am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
+                                                  unsigned length);
     template <Fits, class Fill>
     ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     template <Fits, class Fill>
     ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
-    template <Fits, class Fill>
-    ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
+    template <Fits, class Fill, class Otherwise>
+    ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill,
+                                const Otherwise& otherwise);
     template <Fits, class Fill>
     ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
@@ -129,6 +137,9 @@ struct Interface::Impl final : connect::Owner {
     Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
                      const verbs::RemoteKeys& rkeys, Completion* completion);
     Status rdma_by_plan(Channel& channel, Work& work);
+    PathIndex lane_of_puts(Channel& channel); // kNoPath: no room
+    void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
+                    const verbs::RemoteKeys& rkeys, PathIndex path);
     Status nothing_to_do(Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
                     SendQueue& queue);
@@ -216,6 +227,10 @@ struct Interface::Impl final : connect::Owner {
     void path_is_up(Channel& channel, PathIndex path);
     void greet(Channel& channel, PathIndex path);
     void resume(Channel& channel);
+    // watch.cc
+    void watch_paths(Nanos now);
+    void watch_path(Channel& channel, PathIndex path, Nanos now);
+    void path_answers(Channel& channel, PathIndex path);
     // replay.cc
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     void finish_replayed(Channel& channel, Work& work);
@@ -320,7 +335,7 @@ struct Interface::Impl final : connect::Owner {
     // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
     std::vector<std::unique_ptr<Subchannel[]>> graves;
     std::vector<SendQueue*> to_restart; // DC initiators in error
-    Nanos next_watch = 0;
+    Nanos next_watch = 0, next_path_watch = 0;
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;

@@ -229,9 +229,11 @@ void Interface::Impl::connect_self(Channel& channel) {
     connection.remote_id = channel.local_id;
     connection.paths.clear();
     connection.remote_rails.clear();
+    // A rail that was down when it was opened may have no LID; it has no paths to others, either.
+    const bool any_active = std::ranges::any_of(devices.rails(), &verbs::Rail::active);
     for (const verbs::Rail& rail : devices.rails()) {
         const auto i = static_cast<std::uint8_t>(rail.index);
-        connection.paths.push_back({i, i, 0, 0});
+        if (rail.active || !any_active) connection.paths.push_back({i, i, 0, 0});
         path::RemoteRail remote = path::describe(rail);
         if (config.transport == connect::Transport::dc) remote.dct_number = dc_rails[i].target->qp_num;
         connection.remote_rails.push_back(remote);

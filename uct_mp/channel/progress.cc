@@ -16,17 +16,21 @@ unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
     const bool look = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
-    const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
-    for (unsigned i = 0; i < m.adapter_count; ++i) {
-        Adapter& adapter = m.adapters[i];
-        if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
-        const unsigned found = m.poll(adapter);
-        if (found) {
-            n += found;
-            adapter.quiet = 0;
-            m.latest_adapter = i;
-        } else {
-            ++adapter.quiet;
+    if (m.adapter_count == 1) {
+        n = m.poll(m.adapters[0]);
+    } else {
+        const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
+        for (unsigned i = 0; i < m.adapter_count; ++i) {
+            Adapter& adapter = m.adapters[i];
+            if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
+            const unsigned found = m.poll(adapter);
+            if (found) {
+                n += found;
+                adapter.quiet = 0;
+                m.latest_adapter = i;
+            } else {
+                ++adapter.quiet;
+            }
         }
     }
     const bool emptied = n < m.config.poll_batch;
@@ -59,8 +63,11 @@ unsigned Interface::Impl::attend() {
         ++tick;
         if (tick % config.event_interval == 0) read_events();
         if (tick % 1024 == 0) calibrate();
-        if (tick % 32 == 0)
-            if (const Nanos now = services.now(); now >= next_watch) watch_peers(now);
+        if (tick % (2 * config.event_interval) == 0) {
+            const Nanos now = services.now();
+            if (now >= next_watch) watch_peers(now);
+            if (now >= next_path_watch && config.recovery.watch_interval) watch_paths(now);
+        }
     }
     return n;
 }
@@ -96,7 +103,7 @@ void Interface::statistics(Statistics& out) const {
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
         if (const auto& r = channel->recovery)
-            to.recovery = {r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
+            to.recovery = {true, r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
                            r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
         to.acked = channel->acked;
         to.gates = channel->gates;

@@ -32,6 +32,19 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel) {
     return clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
+// Where a write goes that is done with the caller's memory at once, so that the caller has no completion to wait for. UCT
+// promises no order without a fence, but programs that poll for the last of several such writes have always had it from
+// queue pairs: so they follow each other on one path, and what a failed path has lost of them goes first.
+PathIndex Interface::Impl::lane_of_puts(Channel& channel) {
+    if (channel.only) return channel.only->room() ? PathIndex{0} : kNoPath;
+    if (channel.recovery && channel.recovery->damaged) return kNoPath;
+    if (channel.rdma_open && channel.scheduler->paths().is_usable(channel.put_lane))
+        return path_has_room(channel, channel.put_lane, Direction::write, 1 + SendQueue::kReserve) ? channel.put_lane : kNoPath;
+    const PathIndex path = place(channel, Direction::write, 0);
+    if (path != kNoPath) channel.put_lane = path;
+    return path;
+}
+
 // Posts [offset, offset + length) of the work; the account has it already, the queue has room.
 [[gnu::always_inline]] inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
                                         PathIndex path, SendQueue& queue) {
@@ -89,6 +102,7 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
+    work.transfer.fed = 0;
     ++channel.rdma_open;
     channel.gets_open += read;
     if (!channel.only) return rdma_by_plan(channel, work);
@@ -138,6 +152,20 @@ template <bool read>
         post_refused(channel, queue, {&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1});
     }
     return Status::in_progress;
+}
+
+void Interface::Impl::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
+                                 const verbs::RemoteKeys& rkeys, PathIndex path) {
+    Work& work = *new_work(channel, WorkKind::put, nullptr);
+    work.bounce = &bounce;
+    work.local[work.pieces++] = {bounce.address(), length, bounce.lkey};
+    work.transfer = {length, Direction::write, length};
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 0;
+    ++channel.rdma_open;
+    if (!channel.only) channel.scheduler->place_on(path, Direction::write, length);
+    post_piece(channel, work, 0, length, path, *queue_for(channel, path, Direction::write));
 }
 
 Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
@@ -303,19 +331,14 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
     if (channel.gates) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
+    const PathIndex path = m.lane_of_puts(channel);
+    if (path == kNoPath) [[unlikely]] return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.small.get();
     if (!bounce) return Status::no_resource;
     std::memcpy(bounce->data(), buffer, length);
-    Work* work = m.new_work(channel, WorkKind::put, nullptr);
-    work->bounce = bounce;
-    work->local[work->pieces++] = {bounce->address(), length, bounce->lkey};
-    work->transfer.size = length;
-    work->remote = remote;
-    work->keys = rkeys;
-    const Status status = m.rdma(channel, *work);
-    return status == Status::in_progress ? Status::ok : status;
+    m.put_copied(channel, *bounce, length, remote, rkeys, path);
+    return Status::ok;
 }
 
 ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
@@ -325,8 +348,8 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
         if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return static_cast<ssize_t>(status);
     }
     // Packing can't be taken back: everything that may fail comes before it.
-    if (channel.only ? !channel.only->room() : channel.pulled_count >= Channel::kMaxPulled || !m.any_path_has_room(channel))
-        return static_cast<ssize_t>(Status::no_resource);
+    const PathIndex path = m.lane_of_puts(channel);
+    if (path == kNoPath) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
     Buffer* bounce = m.large.get();
     if (!bounce) return static_cast<ssize_t>(Status::no_resource);
     const std::size_t length = pack(bounce->data(), arg);
@@ -334,15 +357,8 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
         m.large.put(bounce);
         return 0;
     }
-    Work* work = m.new_work(channel, WorkKind::put, nullptr);
-    work->bounce = bounce;
-    work->local[work->pieces++] = {bounce->address(), length, bounce->lkey};
-    work->transfer.size = length;
-    work->remote = remote;
-    work->keys = rkeys;
-    const Status status = m.rdma(channel, *work);
-    assert(status == Status::in_progress);
-    return status == Status::in_progress ? static_cast<ssize_t>(length) : static_cast<ssize_t>(status);
+    m.put_copied(channel, *bounce, static_cast<std::uint32_t>(length), remote, rkeys, path);
+    return static_cast<ssize_t>(length);
 }
 
 Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,

@@ -146,6 +146,12 @@ void Interface::Impl::post_whole(Channel& channel, Buffer& buffer, SendQueue& qu
         post_whole_refused(channel, buffer, queue, path);
 }
 
+void Interface::Impl::post_joined_refused(Channel& channel, SendQueue& queue) {
+    Buffer& buffer = *channel.retained[(channel.next_sequence - 1) & channel.window_mask];
+    (void)queue.take_back(buffer.length);
+    post_whole_refused(channel, buffer, queue, buffer.path);
+}
+
 void Interface::Impl::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path) {
     post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
 }
@@ -274,23 +280,55 @@ void Interface::Impl::send_due_acks() {
 namespace {
 // Most are of a word or two: not worth a call.
 [[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
+    if (length == 0) return;
     if (length == 8) std::memcpy(to, from, 8);
-    else if (length) std::memcpy(to, from, length);
+    else std::memcpy(to, from, length);
 }
 
 constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
 } // namespace
 
-Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
-                           unsigned length) {
-    Impl& m = *channel.impl;
-    const auto fill = [=](std::byte* to) {
+namespace {
+struct ShortMessage {
+    std::uint64_t header;
+    const void* payload;
+    unsigned length;
+    [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
         std::memcpy(to, &header, sizeof header);
         copy_short(to + sizeof header, payload, length);
         return static_cast<std::uint32_t>(sizeof header + length);
-    };
-    const std::uint32_t size = sizeof header + length;
-    return status_of(m.send_message<Fits::yes>(channel, m.small, id, size, fill));
+    }
+};
+} // namespace
+
+// Functions of their own, so that none pays for the others' registers.
+Status Interface::Impl::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                                     unsigned length) {
+    Impl& m = *channel.impl;
+    return status_of(m.active_message<Fits::yes>(channel, m.small, id, static_cast<std::uint32_t>(sizeof header) + length,
+                                                 ShortMessage{header, payload, length}));
+}
+
+Status Interface::Impl::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                                      unsigned length) {
+    Impl& m = *channel.impl;
+    return status_of(m.active_message_lane<Fits::yes>(
+        channel, m.small, id, ShortMessage{header, payload, length},
+        [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
+}
+
+Status Interface::Impl::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                                      unsigned length) {
+    Impl& m = *channel.impl;
+    return status_of(m.active_message_sole<Fits::yes>(channel, m.small, id, ShortMessage{header, payload, length}));
+}
+
+Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                           unsigned length) {
+    if (channel.gates) [[unlikely]] return Impl::am_short_any(channel, id, header, payload, length);
+    if (channel.only) return Impl::am_short_sole(channel, id, header, payload, length);
+    if (channel.by_lane) return Impl::am_short_lane(channel, id, header, payload, length);
+    return Impl::am_short_any(channel, id, header, payload, length);
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {

@@ -97,7 +97,7 @@ public:
     // messages before. t_post: 0, or the time, if it is signaled.
     [[nodiscard]] bool send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post);
     // The same in two steps, for who knows that it may join if there is anything to join (mp_rc). Null: there isn't, or
-    // the next request must ask for a completion.
+    // the next request must ask for a completion. send_joined() false: the caller calls take_back().
     [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
     template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer);
     // The next request must ask for a completion, so that a queue never fills with those that don't.

@@ -25,6 +25,7 @@ struct PathStatistics {
 };
 
 struct RecoveryStatistics { // what has been sent again because its path failed
+    bool seen = false; // some path has
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0;
     std::uint64_t puts_found_done = 0; // lost without a completion, but executed
     // Under way

@@ -254,6 +254,8 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::path_down:
     case wire::Kind::path_open:
     case wire::Kind::path_opened:
+    case wire::Kind::path_probe:
+    case wire::Kind::path_probed:
         on_path_news(m);
         break;
     }

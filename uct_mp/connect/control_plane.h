@@ -119,7 +119,7 @@ struct PathNews {
     std::uint32_t delivered = 0;
     LocalEnd end;
 };
-enum class PathKind : std::uint8_t { down, open, opened };
+enum class PathKind : std::uint8_t { down, open, opened, probe, probed };
 
 // What the owner of connections (the interface) does for the handshake.
 class Owner {
@@ -152,7 +152,8 @@ public:
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
     // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
     virtual Connection* renew(Connection&) { return nullptr; }
-    // News of a path (its index is one of the connection's, incarnation and peer are right).
+    // News of a path (its index is one of the connection's, incarnation and peer are right). Never `probe`: the control
+    // plane answers that itself, whatever the application does.
     virtual void path_news(Connection&, PathKind, const PathNews&) {}
 };
 

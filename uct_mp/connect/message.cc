@@ -142,7 +142,7 @@ bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
     if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || !all_zero(b.reserved)) return false;
     if (b.psn > k24Bits && b.psn != wire::kUnknownPsn) return false;
-    const bool end = out.kind != Kind::path_down && out.transport == Transport::rc;
+    const bool end = (out.kind == Kind::path_open || out.kind == Kind::path_opened) && out.transport == Transport::rc;
     if (end ? !valid_qpn(b.end.qp_number) || b.end.psn > k24Bits : b.end.qp_number || b.end.psn) return false;
     out.incarnation = b.incarnation;
     out.news = {.path = b.path,
@@ -220,6 +220,8 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     case Kind::path_down:
     case Kind::path_open:
     case Kind::path_opened:
+    case Kind::path_probe:
+    case Kind::path_probed:
         good = read_news(in, out);
         break;
     case Kind::ping:
@@ -290,6 +292,8 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     case Kind::path_down:
     case Kind::path_open:
     case Kind::path_opened:
+    case Kind::path_probe:
+    case Kind::path_probed:
         out.put(wire::PathNews{.incarnation = m.incarnation,
                                .path = m.news.path,
                                .answer = m.news.answer,
@@ -330,6 +334,10 @@ const char* name(wire::Kind kind) {
         return "path_open";
     case Kind::path_opened:
         return "path_opened";
+    case Kind::path_probe:
+        return "path_probe";
+    case Kind::path_probed:
+        return "path_probed";
     case Kind::ping:
         return "ping";
     case Kind::pong:

@@ -8,18 +8,32 @@ namespace ucx_mp::connect {
 namespace {
 wire::Kind kind_of(PathKind kind) {
     switch (kind) {
+    case PathKind::down:
+        return wire::Kind::path_down;
     case PathKind::open:
         return wire::Kind::path_open;
     case PathKind::opened:
         return wire::Kind::path_opened;
-    case PathKind::down:
-        break;
+    case PathKind::probe:
+        return wire::Kind::path_probe;
+    case PathKind::probed:
+        return wire::Kind::path_probed;
     }
     return wire::Kind::path_down;
 }
 PathKind kind_of(wire::Kind kind) {
-    if (kind == wire::Kind::path_open) return PathKind::open;
-    return kind == wire::Kind::path_opened ? PathKind::opened : PathKind::down;
+    switch (kind) {
+    case wire::Kind::path_open:
+        return PathKind::open;
+    case wire::Kind::path_opened:
+        return PathKind::opened;
+    case wire::Kind::path_probe:
+        return PathKind::probe;
+    case wire::Kind::path_probed:
+        return PathKind::probed;
+    default:
+        return PathKind::down;
+    }
 }
 } // namespace
 
@@ -29,7 +43,8 @@ void ControlPlane::Impl::on_path_news(const Message& m) {
         ++counters.late;
         return;
     }
-    owner.path_news(*c, kind_of(m.kind), m.news);
+    if (m.kind == wire::Kind::path_probe) tell_over_path(*c, PathKind::probed, {.path = m.news.path, .end = {}});
+    else owner.path_news(*c, kind_of(m.kind), m.news);
 }
 
 Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const PathNews& news) const {
@@ -43,22 +58,26 @@ void ControlPlane::tell(const Connection& connection, PathKind kind, const PathN
     else ++impl_->counters.unsent;
 }
 
-void ControlPlane::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
+void ControlPlane::Impl::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
     const path::PathSpec& spec = connection.paths[news.path];
     const bool server = connection.server;
     const unsigned rail = server ? spec.server_rail : spec.client_rail;
     const path::RemoteRail& remote = connection.remote_rails[server ? spec.client_rail : spec.server_rail];
-    if (!impl_->datagrams.works(rail)) {
-        ++impl_->counters.unsent;
+    if (!datagrams.works(rail)) {
+        ++counters.unsent;
         return;
     }
     const auto bits = server ? spec.client_bits : spec.server_bits;
-    impl_->send({.rail = rail,
+    send({.rail = rail,
                  .source_bits = server ? spec.server_bits : spec.client_bits,
                  .dlid = std::uint16_t(remote.lid + bits),
                  .qp_number = remote.control_qpn,
                  .q_key = connection.peer.q_key},
-                impl_->news_to(connection, kind, news));
+                news_to(connection, kind, news));
+}
+
+void ControlPlane::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
+    impl_->tell_over_path(connection, kind, news);
 }
 
 std::uint32_t ControlPlane::random_psn() { return std::uint32_t(impl_->random() >> 40); }

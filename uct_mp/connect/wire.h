@@ -43,6 +43,8 @@ enum class Kind : std::uint8_t {
     path_down = 18,   // PathNews: this life of the path is over on the sender's side, and what had arrived
     path_open = 19,   // PathNews: travels over that very path; mp_rc: make it anew with this end, mp_dc: does it work
     path_opened = 20, // PathNews: the answer
+    path_probe = 21,  // PathNews: travels over that very path, which carries nothing any more: does anything come through?
+    path_probed = 22, // PathNews: the answer, over the same path, at once
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.

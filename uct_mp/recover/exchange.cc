@@ -266,6 +266,10 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
     case PathKind::down: return on_path_down(channel, news);
     case PathKind::open: return on_path_open(channel, news);
     case PathKind::opened: return on_path_opened(channel, news);
+    case PathKind::probed:
+        if (channel.recovery) channel.recovery->answered_at = services.now();
+        return path_answers(channel, news.path);
+    case PathKind::probe: break;
     }
 }
 

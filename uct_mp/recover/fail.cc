@@ -69,6 +69,8 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     // An adapter that has not given up by itself may still have packets on the way.
     r.not_before = now + (dc ? config.recovery.packet_lifetime : 0);
     channel.scheduler->set_state(path, schedule::PathState::down);
+    // The initiator would stand still until it gives up, and what has been executed there need never be told.
+    if (Subchannel& sub = channel.subs[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
     if (channel.scheduler->paths().usable() == 0 && !recovery.partition) no_path_left(channel);
     else judge_peer(channel);

@@ -68,6 +68,7 @@ struct PathRecovery {
     unsigned flaps = 0;   // failures soon after a return
     unsigned attempts = 0;
     Services::Timer timer = 0;
+    Nanos probed_since = 0; // the watchdog's first probe without an answer; 0: none
     verbs::QueuePair next; // mp_rc, client: the half that is being offered
     connect::LocalEnd next_end, their_end;
     // Statistics
@@ -101,6 +102,7 @@ struct Recovery {
     bool listed = false;             // in Interface::Impl::recovering
     Services::Timer partition = 0;   // runs while no path is usable
     Nanos partition_since = 0;
+    Nanos answered_at = 0;           // latest answer to a probe, over whatever path
     Services::Timer nudge = 0;       // runs while there are holds: the acknowledgment may have been lost
     // Statistics
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;

@@ -11,6 +11,7 @@ constexpr double kLaneTolerance = 1.25;
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
 constexpr Nanos kTurnRound = 2'000'000; // ns after its last completion in which a direction still counts as used
+constexpr double kLeastShare = 0.8; // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
 
 // What a small message may expect on this path.
@@ -35,6 +36,21 @@ bool both_ways(const PathTable& paths, Direction d) {
     return false;
 }
 
+// Every path does what its rail's link can, shared by the rail's paths: nobody else is on the way, as far as we know.
+bool undisturbed(const PathTable& paths, Direction d) {
+    double rates[kMaxPaths];
+    paths.rates(paths.usable(), d, rates);
+    unsigned on_rail[kMaxRails] = {};
+    for (PathIndex i : each(paths.usable())) ++on_rail[paths[i].rail];
+    unsigned k = 0;
+    for (PathIndex i : each(paths.usable())) {
+        if (paths[i].nominal_rate <= 0) return false;
+        const double share = rates[k++] * on_rail[paths[i].rail] / paths[i].nominal_rate;
+        if (share < kLeastShare || share > 1 / kLeastShare) return false;
+    }
+    return true;
+}
+
 } // namespace
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
@@ -55,10 +71,12 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
-    if (message.size >= config_->pull_threshold && !both_ways(paths, d)) return Outcome::pull;
+    const bool both = both_ways(paths, d);
+    const bool large = message.size >= config_->pull_threshold;
+    if (large && !both && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     Level level;
-    fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false}, level);
+    fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {

@@ -14,7 +14,9 @@
 //   decided at once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
 //   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
-//   But not while reads and writes share the paths: a queue pair completes in order, so neither's completions are prompt
+//   While all paths do what their links can there is nothing to make up for: such a message is cut at once, too, which
+//   needs no attention of the processor until it is done.
+//   Nor is it sprayed while reads and writes share the paths: a queue pair completes in order, so neither's completions are prompt
 //   enough to be pulled by. They are cut at once then, as medium ones.
 #pragma once
 

@@ -1,13 +1,32 @@
 #include "uct_mp/schedule/load_balanced.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace ucx_mp::schedule {
+
+namespace {
+// If all paths do about as well as each other, measured by what their links can, then exactly as well.
+void even_out(const PathTable& paths, PathMask mask, double* rates) {
+    double best = 0, worst = std::numeric_limits<double>::infinity(), sum = 0, nominal = 0;
+    unsigned k = 0;
+    for (PathIndex i : each(mask)) {
+        if (paths[i].nominal_rate <= 0) return;
+        const double share = rates[k] / paths[i].nominal_rate;
+        best = std::max(best, share), worst = std::min(worst, share);
+        sum += rates[k++], nominal += paths[i].nominal_rate;
+    }
+    if (best > kNoise * worst) return;
+    k = 0;
+    for (PathIndex i : each(mask)) rates[k++] = paths[i].nominal_rate * sum / nominal;
+}
+} // namespace
 
 void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
           Level& level) {
     double rates_of[kMaxPaths];
     paths.rates(candidates, d, rates_of);
+    if (rules.coarse) even_out(paths, candidates, rates_of);
     unsigned n = 0;
     for (PathIndex i : each(candidates)) {
         const double rate = rates_of[n];

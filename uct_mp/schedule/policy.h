@@ -76,6 +76,7 @@ struct Transfer {
     std::uint64_t size = 0;
     Direction direction = Direction::write;
     std::uint64_t offset = 0; // first byte not yet placed; starts at 0
+    PathMask fed = 0;         // paths that have had a piece and have not been passed over since
     [[nodiscard]] std::uint64_t remaining() const { return size - offset; }
 };
 

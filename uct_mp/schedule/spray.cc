@@ -92,15 +92,22 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
     }
     // The others will be sooner. Only if one of them has a full window: then a completion is sure to come and to ask
     // again.
-    if (any_full && best_done > level(view, bytes, best)) return false;
+    if (any_full && best_done > level(view, bytes, best)) {
+        transfer.fed &= ~(PathMask{1} << path);
+        return false;
+    }
 
     // Whole alignments, and no crumbs.
     auto length = static_cast<std::uint64_t>(std::min(best_piece, 0x1p62));
     length = (length + config_->alignment / 2) / config_->alignment * config_->alignment;
     if (length == 0 || length >= remaining || remaining - length < config_->min_chunk / 2) length = remaining;
 
-    // Dry in mid-transfer: its last completion was found too late. Give it more to do next time.
-    if (account.in_flight == 0 && transfer.offset != 0 && account.last_done != 0) {
+    // Dry in mid-transfer: its last completion was found too late. Give it more to do next time. (Idle before its first
+    // piece, or because the others were sooner: that is no reason. Windows without reason jam switches.)
+    const PathMask bit = PathMask{1} << path;
+    const bool fed = transfer.fed & bit;
+    transfer.fed |= bit;
+    if (account.in_flight == 0 && fed && account.last_done != 0) {
         account.window_scale = std::min(kMaxScale, account.window_scale * kScaleUp);
     } else {
         account.window_scale = std::max(1.0, account.window_scale * kScaleDecay);

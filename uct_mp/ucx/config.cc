@@ -96,6 +96,12 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
         out.paths.path_bits.push_back(static_cast<std::uint8_t>(bits));
     }
     out.paths.cross_rails = options.cross_rails;
+    out.recovery.enabled = options.recovery;
+    out.recovery.packet_numbers = options.packet_numbers != UCS_NO; // Md::open() asks the adapters
+    check.time("WATCH_INTERVAL", options.watch_interval, 0, 60);
+    out.recovery.watch_interval = static_cast<Nanos>(options.watch_interval * 1e9);
+    check.time("HOLD_DOWN", options.hold_down, 0, 60);
+    out.recovery.hold_down = static_cast<Nanos>(options.hold_down * 1e9);
     check.time("PARTITION_TIMEOUT", options.partition_timeout, 0, 1e7);
     out.recovery.partition_timeout = static_cast<Nanos>(options.partition_timeout * 1e9);
     out.atomics = static_cast<channel::AtomicsMode>(options.atomics);

@@ -32,6 +32,10 @@ struct MdOptions {
     int cross_rails;
     char* policy;
     unsigned atomics; // channel::AtomicsMode
+    int recovery;
+    int packet_numbers;       // ucs_ternary_auto_value_t
+    double watch_interval;    // s; 0: off
+    double hold_down;         // s
     double partition_timeout; // s; 0: for ever
 };
 

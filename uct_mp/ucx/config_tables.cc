@@ -2,6 +2,7 @@
 // reader: channel::Config, path::PathConfig, verbs::Reliability).
 #include "uct_mp/ucx/config.h"
 
+#include <cstring>
 #include <algorithm>
 
 #include "uct_mp/schedule/policy_factory.h"
@@ -18,7 +19,6 @@ static_assert(int(channel::DciPolicy::hash) == 0 && int(channel::DciPolicy::leas
 
 ucs_config_array_t ucs_config_array_path_bits = {sizeof(unsigned), UCS_CONFIG_TYPE_UINT}; // the macro's name for it
 
-constexpr unsigned kPolicyRow = 7; // of kMdTable: its help text is completed by prepare_tables()
 
 } // namespace
 
@@ -54,6 +54,28 @@ ucs_config_field_t kMdTable[] = {
      " - adapter: the target's adapter with the lowest GUID. One-sided and faster if the target computes; 64-bit\n"
      "            add, fetch-and-add and compare-and-swap only, and not against the processor's own accesses.",
      offsetof(MdOptions, atomics), UCS_CONFIG_TYPE_ENUM(kAtomicsModes)},
+
+    {"RECOVERY", "y",
+     "Survive the loss of paths: what was on them goes again on others, and they are taken back when they work.\n"
+     "\"n\": a path that fails ends the endpoint, as with UCX's own transports; for comparisons.",
+     offsetof(MdOptions, recovery), UCS_CONFIG_TYPE_BOOL},
+
+    {"PACKET_NUMBERS", "try",
+     "Ask the adapter which packets of a failed mp_rc path were executed. Exact also for programs that poll memory\n"
+     "for writes without fence or flush. \"try\": if a test when opening shows that the adapter tells the truth;\n"
+     "\"no\": markers decide, which is exact for everything that a program can be told of.",
+     offsetof(MdOptions, packet_numbers), UCS_CONFIG_TYPE_TERNARY},
+
+    {"WATCH_INTERVAL", "10ms",
+     "A path on which nothing completes for so long, although something is under way, is probed, and given up after\n"
+     "about five times this if the peer answers over other paths and not over this one. 0: wait until the adapter\n"
+     "gives up (TIMEOUT, RETRY_COUNT). Meant for lossless fabrics: longer if congestion delays packets that much.",
+     offsetof(MdOptions, watch_interval), UCS_CONFIG_TYPE_TIME},
+
+    {"HOLD_DOWN", "100ms",
+     "A path that fails this soon after its return is left alone for this long, then for twice as long, and so on\n"
+     "up to a minute. Longer for cables that flap.",
+     offsetof(MdOptions, hold_down), UCS_CONFIG_TYPE_TIME},
 
     {"PARTITION_TIMEOUT", "30s",
      "Time without any path to a peer after which it counts as failed; until then operations wait. A peer that is\n"
@@ -215,8 +237,8 @@ void prepare_tables() {
         "tuning; the others are for comparison and for fabrics that you know better. Sizes take K, M, G, times\n"
         "take ns, us, ms. Policies with their parameters and defaults:\n" +
         wrapped_policy_help();
-    static_assert(sizeof kMdTable / sizeof kMdTable[0] > kPolicyRow);
-    kMdTable[kPolicyRow].doc = help.c_str();
+    for (ucs_config_field_t& row : kMdTable)
+        if (row.name && std::strcmp(row.name, "POLICY") == 0) row.doc = help.c_str();
 }
 
 } // namespace ucx_mp::face

@@ -109,7 +109,12 @@ ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t sw
 
 ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    if (!(flags & UCT_FLUSH_FLAG_CANCEL)) return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+    if (!(flags & UCT_FLUSH_FLAG_CANCEL)) {
+        // Requests that wait for room belong to what is flushed; the caller queues up behind them. While the queue is worked
+        // off, it is the caller's turn: what waits then came after it.
+        if (e.peer->first && !e.peer->busy && !e.peer->failed) return UCS_ERR_NO_RESOURCE;
+        return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+    }
     // UCT_FLUSH_FLAG_CANCEL: what is under way is given up, and the endpoint is only destroyed afterwards. As with
     // rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on sending. What other
     // endpoints to the same peer have under way must not suffer: with them, everything ends by itself.

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "uct_mp/ucx/ep.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/inspect.h"
@@ -248,7 +250,11 @@ void Iface::release(uct_recv_desc_t* hook, void* descriptor) {
 
 ucs_status_t Iface::flush(uct_iface_h iface, unsigned, uct_completion_t* completion) {
     if (completion) return UCS_ERR_UNSUPPORTED;
-    return to_ucs(of(iface).core_->flush_all());
+    Iface& self = of(iface);
+    const ucs_status_t status = to_ucs(self.core_->flush_all());
+    // What waits for room is not done, either; without any path to its peer nothing else may be under way.
+    const auto waits = [](const auto& entry) { return entry.second->first && !entry.second->failed; };
+    return status == UCS_OK && std::ranges::any_of(self.peers_, waits) ? UCS_INPROGRESS : status;
 }
 
 ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {

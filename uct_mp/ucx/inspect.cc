@@ -42,11 +42,14 @@ void describe(Iface& iface, std::string& out) {
     for (const auto& c : s.channels) {
         append(out, "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n", c.peer_uid,
                channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates, c.acks_sent, c.markers_sent);
+        if (const auto& r = c.recovery; r.seen)
+            append(out, "recovery messages_again %lu writes_again %lu reads_again %lu bytes_again %lu writes_found_done %lu\n",
+                   r.messages_again, r.puts_again, r.gets_again, r.bytes_again, r.puts_found_done);
         for (const auto& p : c.paths)
             append(out,
-                   "path rail %s lid %u to %u qp 0x%x state %s weight %.3f write_rate %.3f read_rate %.3f latency %.0f written %lu "
+                   "path rail %s lid %u to %u qp 0x%x state %s failures %u returns %u weight %.3f write_rate %.3f read_rate %.3f latency %.0f written %lu "
                    "read %lu in_flight %lu requests %lu\n",
-                   p.local_rail.c_str(), unsigned{p.local_lid}, unsigned{p.remote_lid}, p.qp_number, channel::state_name(p.state), p.weight, p.write_rate,
+                   p.local_rail.c_str(), unsigned{p.local_lid}, unsigned{p.remote_lid}, p.qp_number, channel::state_name(p.state), p.failures, p.returns, p.weight, p.write_rate,
                    p.read_rate, p.latency, p.written, p.read, p.in_flight, p.requests);
     }
 }

@@ -4,6 +4,7 @@
 
 #include "uct_mp/path/path.h"
 #include "uct_mp/ucx/guard.h"
+#include "uct_mp/verbs/packet_numbers.h"
 
 namespace ucx_mp::face {
 
@@ -90,7 +91,28 @@ ucs_status_t Md::open(const MdOptions& options) {
         return status == Status::ok ? UCS_ERR_INVALID_PARAM : to_ucs(status);
     }
     if (status != Status::ok) return to_ucs(status);
+    if (!test_packet_numbers(options.packet_numbers)) return UCS_ERR_UNSUPPORTED;
     return open_cache(options);
+}
+
+// False: they are insisted on, and an adapter does not tell them.
+bool Md::test_packet_numbers(int wish) {
+    bool& believed = config_.recovery.packet_numbers;
+    if (!believed || !config_.recovery.enabled) return true;
+    for (const verbs::Device& device : devices_.devices()) {
+        bool tells = false;
+        for (const verbs::Rail& rail : devices_.rails())
+            if (rail.device == device.index && !tells) tells = verbs::tells_packet_numbers(device, rail);
+        if (tells) continue;
+        believed = false;
+        if (wish == UCS_YES) {
+            ucs_error("UCX_MP_PACKET_NUMBERS=yes: %s does not tell them (or none of its ports is active); allowed is \"try\" "
+                      "or \"no\"", device.name.c_str());
+            return false;
+        }
+        ucs_debug("mp: %s does not tell packet numbers: markers decide what to send again", device.name.c_str());
+    }
+    return true;
 }
 
 ucs_status_t Md::open_cache(const MdOptions& options) {

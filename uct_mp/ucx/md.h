@@ -73,6 +73,7 @@ private:
     Md() = default;
     ~Md();
     ucs_status_t open(const MdOptions& options);
+    [[nodiscard]] bool test_packet_numbers(int wish);
     ucs_status_t open_cache(const MdOptions& options);
 
     static void close(uct_md_h md);

@@ -80,6 +80,8 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
         words >> kind;
         if (kind == "interface") {
             std::printf("%s\n", line.c_str());
+        } else if (kind == "recovery") {
+            std::printf("    %s\n", line.c_str());
         } else if (kind == "peer") {
             words >> peer;
             std::printf("  %s\n", line.c_str());
@@ -92,6 +94,8 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
                         value["rail"].c_str(), value["lid"].c_str(), value["to"].c_str(), value["state"].c_str(), value["weight"].c_str(),
                         value["write_rate"].c_str(), value["read_rate"].c_str(), value["latency"].c_str(), value["written"].c_str(),
                         value["read"].c_str(), value["in_flight"].c_str());
+            if (value["failures"] != "0")
+                std::printf("  failed %s times, came back %s", value["failures"].c_str(), value["returns"].c_str());
             if (seconds > 0 && before.count(name)) std::printf("  now %8.1f MB/s", (bytes - before[name]) / 1e6 / seconds);
             std::printf("\n");
             before[name] = bytes;

@@ -20,6 +20,7 @@ const char* const kFaultHelp =
   adapter-death|adapter-revive DEVICE    the adapter fails (DEVICE_FATAL) / is exchanged
   node-death NODE                        processes killed, adapters dead
   stop|cont NODE                         stop / continue the processes of a node
+  lid-swap PORT PORT                     two ports exchange their LIDs (LID_CHANGE); `reroute` keeps them so
   clear                                  end all faults except death
 Nasty ones:
   place-delay TIME DEVICE                data appear this long after their acknowledgment

@@ -19,7 +19,7 @@ namespace softhca {
 namespace {
 
 struct RoutesArguments {
-    std::string fabric;
+    std::string fabric, session;
     std::vector<std::string> down; // pairs of cable ends
     bool dump = false, no_cache = false;
 };
@@ -80,7 +80,7 @@ void print_summary(const FabricImage& image, const Routes& routes) {
 
 void print_tables(const FabricImage& image) {
     for (uint32_t s = 0; s < image.subnets; ++s) {
-        std::printf("\nsubnet %u\n", s);
+        std::printf("%ssubnet %u\n", s == 0 ? "" : "\n", s);
         for (uint32_t p = 0; p < image.ports; ++p) {
             const PortImage& port = image.port(p);
             if (port.subnet == s && port.lid != 0)
@@ -157,19 +157,32 @@ void add_routes_command(CLI::App& app) {
     auto arguments = std::make_shared<RoutesArguments>();
     CLI::App* command =
         app.add_subcommand("routes", "compute (or look up) the LIDs and routes of a fabric with opensm");
-    command->add_option("fabric", arguments->fabric, "a fabric file, or the name of one that comes with softhca")
-        ->required();
+    CLI::Option* fabric = command->add_option("fabric", arguments->fabric,
+                                              "a fabric file, or the name of one that comes with softhca");
     command->add_flag("--dump", arguments->dump, "print every LID and every switch's forwarding table");
     command->add_flag("--no-cache", arguments->no_cache, "run opensm even if its tables are in the cache");
-    command->add_option("--down", arguments->down, "take the cables between A and B down and re-route (repeatable)")
-        ->type_name("A B")
+    CLI::Option* down = command->add_option("--down", arguments->down,
+                                            "take the cables between A and B down and re-route (repeatable)");
+    down->type_name("A B")
         ->type_size(2)
         ->expected(1, 1000);
+    command->add_option("--session", arguments->session, "print the tables of a running session, as they are now")
+        ->excludes(fabric)
+        ->excludes(down);
     command->callback([arguments] {
+        if (!arguments->session.empty()) {
+            Observer observer(arguments->session);
+            print_tables(observer.seg().img());
+            return;
+        }
+        if (arguments->fabric.empty()) throw FabricError("routes: name a fabric, or a running session by --session");
         Routes routes;
         const FabricBlock block = route(arguments->fabric, arguments->down, !arguments->no_cache, routes);
         print_summary(block.image(), routes);
-        if (arguments->dump) print_tables(block.image());
+        if (arguments->dump) {
+            std::printf("\n");
+            print_tables(block.image());
+        }
         std::fflush(stdout);
     });
 }

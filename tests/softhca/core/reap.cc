@@ -52,7 +52,13 @@ bool clear_qp(Segment& seg, uint32_t index, bool& had_dci) {
     Taken how; // from_dead needs no repair, everything goes
     if (!qp.lock.acquire_within(kLockPatience, how)) return false;
     if (qp.qpn.exchange(0) != 0 && qp.kind != QpKind::none) count_down(seg.device(qp.device).qps);
-    had_dci |= qp.kind == QpKind::dci;
+    if (qp.kind == QpKind::dci) {
+        had_dci = true;
+        if (!return_held_receive(seg, qp.responder, kLockPatience)) {
+            qp.lock.release();
+            return false;
+        }
+    }
     qp.state = 0; // IBV_QPS_RESET
     qp.kind = QpKind::none;
     qp.dct_slots = 0;
@@ -160,6 +166,22 @@ void release_heap(Segment& seg, uint32_t owner) {
 
 } // namespace
 
+bool return_held_receive(Segment& seg, Responder& responder, uint32_t patience) {
+    if (!responder.in_recv || responder.recv_srq_id == 0) return true;
+    RecvQueue& q = seg.srq(responder.recv_srq);
+    Taken how; // from_dead: `head` is one word
+    if (!q.lock.acquire_within(patience, how)) return false;
+    responder.in_recv = 0; // first: better lost than used twice, should we be killed here
+    if (q.id == responder.recv_srq_id) {
+        // There is room: the entries in the ring and those that are elsewhere are never more than the ring has places.
+        const uint64_t head = q.head.load() - 1;
+        seg.at<uint32_t>(q.ring)[head & q.mask] = static_cast<uint32_t>(responder.recv_entry);
+        q.head.store(head, std::memory_order_release);
+    }
+    q.lock.release();
+    return true;
+}
+
 bool release_objects(Segment& seg, uint32_t slot) {
     const uint32_t owner = slot + 1;
     for (uint32_t i = 0; i < kMaxContexts; ++i) {
@@ -228,6 +250,8 @@ bool reap_process(Segment& seg, uint32_t slot) {
         seg.proc(slot).state = ProcState::dead;
         done = release_objects(seg, slot);
         if (done) free_slot(seg, slot);
+        // Its peers look at their queue pairs: it may have been killed while it failed one of them.
+        if (done) seg.fabric.generation.fetch_add(1);
     }
     seg.table_lock.release();
     return done;

@@ -12,4 +12,9 @@ void free_slot(Segment& seg, uint32_t slot);
 // Refreshes Segment::live_procs.
 void count_live(Segment& seg);
 
+// The receive that a broken-off message of a DC initiator holds goes back to the front of its SRQ, as it was. False: a
+// live process has held the SRQ for longer than `patience` ms; nothing has happened. Nobody executes requests with
+// `responder` any more.
+[[nodiscard]] bool return_held_receive(Segment& seg, Responder& responder, uint32_t patience = kLongWait);
+
 } // namespace softhca

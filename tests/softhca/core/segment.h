@@ -211,10 +211,10 @@ struct RecvWqe { // followed by RecvSge[max_sge]
 // ring goes round below it.
 struct alignas(64) RecvQueue {
     // set-up
-    uint32_t id; // 0 = free
+    uint32_t id; // 0 = free; SRQ: no other SRQ of the session has had it
     uint32_t owner, device;
-    uint32_t mask, entries, stride, max_sge; // stride in bytes
-    uint32_t is_srq;
+    uint32_t mask, entries;
+    uint16_t stride, is_srq; // stride in bytes
     uint64_t owner_cookie;
     uint64_t async_channel, user; // SRQ events and their element
     Off ring;                     // uint32_t[mask + 1]
@@ -228,6 +228,7 @@ struct alignas(64) RecvQueue {
     std::atomic<uint64_t> head;
     uint64_t seen_tail;
 };
+static_assert(sizeof(RecvQueue) == 192); // one cache line for each of the three
 
 // ---- queue pairs
 // -----------------------------------------------------------------------------------------------------
@@ -239,8 +240,8 @@ struct Responder {
     uint32_t expected_psn; // 24 bits
     uint32_t msn;
     uint64_t recv_entry;    // pool entry of the receive that the message in progress fills, valid if in_recv
-    uint64_t rdma_va;       // next address of an RDMA write in progress
-    uint32_t rdma_rkey;
+    // DCI: the SRQ that recv_entry is of, and its RecvQueue::id (another one may have got its place meanwhile).
+    uint32_t recv_srq, recv_srq_id;
     uint32_t progress;  // bytes of the message in progress that are placed
     uint8_t in_message; // between first and last packet
     uint8_t in_recv;    // holds a receive
@@ -250,7 +251,6 @@ struct Responder {
     uint32_t saved_psn[16];
     uint64_t saved_result[16];
     uint32_t saved_next;
-    uint32_t pad2;
     static constexpr uint32_t kSaved = 1u << 31;
 };
 

@@ -1,6 +1,7 @@
 // Dynamically connected transport, initiator side: one target at a time. Going to another target waits for the last
 // acknowledgment, disconnects, and connects (a request packet that takes a context at the DCT or is refused as busy).
 // The responder context that a DCT would keep for this initiator lives in the DCI's own record (Responder).
+#include "core/reap.h"
 #include "engine/requester.h"
 
 namespace softhca {
@@ -74,6 +75,7 @@ void Requester::dc_attempt(Nanos when) {
     }
     dc_ = Dc::connected;
     retries_left_ = qp_.attr.retry_cnt;
+    (void)return_held_receive(seg, rec_.responder);
     rec_.responder = {};
     rec_.responder.expected_psn = next_psn;
     wake(when);

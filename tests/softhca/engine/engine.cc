@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/placement.h"
 #include "engine/requester.h"
 
 namespace softhca {
@@ -36,6 +37,14 @@ Engine::~Engine() {
         sleep_.notify_all();
         thread_.join();
     }
+    // What was still under way ends with the engine; the events that name it are never fired.
+    scheduler_.clear();
+    for (Requester* r : graveyard_) delete r;
+    for (Qp* qp : qps) {
+        delete qp->requester;
+        qp->requester = nullptr;
+    }
+    drop_placements(*this);
     if (g_engine == this) g_engine = nullptr;
 }
 

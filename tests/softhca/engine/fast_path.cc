@@ -9,6 +9,8 @@
 
 namespace softhca {
 
+constexpr uint64_t kMaxMessage = 1u << 31; // bytes (9.7.2)
+
 // ibv_wc_status that a request with these local buffers ends with; 0 = fine.
 uint8_t Engine::check_local(const Qp& qp, const SendDesc& d) const {
     Segment& seg = process_.seg();
@@ -53,7 +55,7 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     }
     if (peer.qpn.load(std::memory_order_acquire) != rq.peer_qpn || rec.state.load(std::memory_order_relaxed) != IBV_QPS_RTS)
         return false;
-    if (check_local(qp, d)) return false;
+    if (total > kMaxMessage || check_local(qp, d)) return false;
     Request r;
     r.opcode = d.opcode;
     r.first = r.last = r.ack_request = true;
@@ -142,7 +144,7 @@ int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
         }
     }
     uint8_t bad = check_local(qp, d);
-    if (total > (1u << 31) || (qp.kind == QpKind::ud && total > rq.mtu)) bad = IBV_WC_LOC_LEN_ERR;
+    if (total > kMaxMessage || (qp.kind == QpKind::ud && total > rq.mtu)) bad = IBV_WC_LOC_LEN_ERR;
     if (rq.idle() && !bad) {
         const bool addressed = qp.kind == QpKind::ud || qp.kind == QpKind::dci;
         if (!addressed || d.ah)

@@ -143,6 +143,11 @@ void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, Nanos when) {
     push_cqe(seg, seg.cq(t.recv_cq), cqe);
 }
 
+void drop_placements(Engine& engine) {
+    for (Placement* p : engine.placements) delete p;
+    engine.placements.clear();
+}
+
 void drain_placements(Engine& engine, uint32_t device) {
     std::unique_lock lock(engine.mutex, std::try_to_lock); // as in defer()
     if (!lock) return;

@@ -14,5 +14,6 @@ CopyResult place_receive(Engine&, QpRec& target, RecvQueue&, uint64_t entry, uin
 void place_completion(Engine&, QpRec& target, const Cqe&, Nanos when);
 // Performs what is still delayed on `device` (by this process), for reads and atomics that must see it.
 void drain_placements(Engine&, uint32_t device);
+void drop_placements(Engine&); // the engine ends
 
 } // namespace softhca

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "core/reap.h"
 #include "engine/engine.h"
 #include "engine/requester.h"
 
@@ -23,9 +24,12 @@ PathRec path_of(Segment& seg, const QpRec& rec, const ibv_ah_attr& av, uint8_t p
     return p;
 }
 
-// The SRQ entry that a half received message holds is free again. rec.lock held, `qp` ours.
-void return_held_receive(Qp& qp) {
-    if (!qp.rec->responder.in_recv || !qp.srq) return;
+// The SRQ entry that a half received message holds is free again; a DC initiator's goes back to its target. rec.lock held,
+// `qp` ours.
+void release_held_receive(Segment& seg, Qp& qp) {
+    if (!qp.rec->responder.in_recv) return;
+    if (qp.kind == QpKind::dci) return (void)return_held_receive(seg, qp.rec->responder);
+    if (!qp.srq) return;
     std::lock_guard lock(qp.srq->queue.lock);
     qp.srq->queue.free.push_back(static_cast<uint32_t>(qp.rec->responder.recv_entry));
 }
@@ -49,7 +53,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (to == IBV_QPS_RESET) {
         (void)rec.lock.acquire();
         rec.state.store(IBV_QPS_RESET); // from here on nobody completes anything
-        return_held_receive(qp);
+        release_held_receive(s, qp);
         rec.responder = {};
         rec.path = rec.alt = {};
         rec.mig_refused = 0;
@@ -180,10 +184,8 @@ void Engine::fill_query(Qp& qp, ibv_qp_attr& out) {
 void Engine::enter_error(Qp& qp) {
     QpRec& rec = *qp.rec;
     (void)rec.lock.acquire();
-    if (rec.state.load() != IBV_QPS_ERR) {
-        rec.state.store(IBV_QPS_ERR);
-        if (rec.kind != QpKind::dct && rec.kind != QpKind::dci) flush_receives(seg(), rec);
-    }
+    const bool fresh = rec.state.exchange(IBV_QPS_ERR) != IBV_QPS_ERR;
+    if (rec.kind != QpKind::dct && rec.kind != QpKind::dci && (fresh || !rec.is_srq)) flush_receives(seg(), rec);
     rec.lock.release();
     qp.qp.state = IBV_QPS_ERR;
     {
@@ -195,7 +197,7 @@ void Engine::enter_error(Qp& qp) {
 
 void Engine::flush_posted(Qp& qp) {
     (void)qp.rec->lock.acquire();
-    if (qp.rec->state.load() == IBV_QPS_ERR && !qp.rec->is_srq) flush_receives(seg(), *qp.rec);
+    if (qp.rec->state.load() == IBV_QPS_ERR && !qp.rec->is_srq && qp.kind != QpKind::dci) flush_receives(seg(), *qp.rec);
     qp.rec->lock.release();
 }
 
@@ -228,7 +230,7 @@ void Engine::destroy_qp(Qp& qp) {
     rec.qpn.store(0);
     rec.state.store(IBV_QPS_RESET);
     rec.kind = QpKind::none;
-    return_held_receive(qp);
+    release_held_receive(seg(), qp);
     rec.responder = {};
     rec.lock.release();
     std::erase(qps, &qp);

@@ -7,7 +7,7 @@ namespace softhca {
 void ReadStream::start(uint64_t pos, uint32_t psn, uint64_t offset, uint32_t from_port, QpRec* target, Nanos when) {
     Requester& o = owner_;
     if (pos < o.head_ || pos >= o.tail_) return; // a duplicate request of a read that is complete
-    jobs_.push_back({pos, offset, o.wqe(pos).total, psn, target->qpn.load(), from_port});
+    jobs_.push_back({pos, offset, o.wqe(pos).total, psn, target->qpn.load(), from_port, o.path_bits_of(o.wqe(pos))});
     source_port = from_port;
     source_qpn = jobs_.back().target_qpn;
     o.engine_.network().activate(*this, when);
@@ -22,7 +22,7 @@ bool ReadStream::next_chunk(Chunk& c, Nanos) {
     c = Chunk{};
     c.source = this;
     c.src_port = j.from_port;
-    c.dlid = owner_.source_lid();
+    c.dlid = owner_.source_lid(j.path_bits);
     c.payload = static_cast<uint32_t>(std::min<uint64_t>(left, static_cast<uint64_t>(n) * mtu));
     c.packets = static_cast<uint16_t>(n);
     c.first_of_message = false;

@@ -28,6 +28,7 @@ class ReadStream final : public Source {
         uint64_t pos, offset, total;
         uint32_t psn;
         uint32_t target_qpn, from_port;
+        uint8_t path_bits; // of the LID that the request came from
     };
     Requester& owner_;
     std::vector<Job> jobs_; // few, first one first; no memory while there are none

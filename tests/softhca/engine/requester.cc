@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 
 #include "engine/read_stream.h"
 
@@ -29,27 +30,19 @@ uint8_t wc_opcode(uint8_t wr) {
 Requester::Requester(Engine& engine, Qp& qp)
     : engine_(engine), qp_(qp), rec_(*qp.rec),
       stride_((sizeof(SendWqe) + std::max<size_t>(qp.caps.max_send_sge * sizeof(ibv_sge), qp.caps.max_inline) + 15) &
-              ~size_t{15}),
-      reads_(std::make_unique<ReadStream>(*this)) {
+              ~size_t{15}) {
     source_qpn = qp.rec->qpn.load();
 }
 
 Requester::~Requester() = default;
 
-// Chunks in flight are few compared with queue pairs: one pool for all of them (Engine::mutex).
+// Chunks in flight are few compared with queue pairs: one pool for all of them (Engine::mutex). It owns also those that
+// are on their way when the engine ends.
 struct FlightPool {
+    std::deque<Requester::Flight> all_flights;
+    std::deque<Requester::ReplyEvent> all_replies;
     Requester::Flight* first = nullptr;
     Requester::ReplyEvent* replies = nullptr;
-    ~FlightPool() {
-        while (Requester::ReplyEvent* e = replies) {
-            replies = e->next;
-            delete e;
-        }
-        while (Requester::Flight* f = first) {
-            first = f->next;
-            delete f;
-        }
-    }
 };
 void FlightPoolDelete::operator()(FlightPool* pool) const { delete pool; }
 
@@ -119,6 +112,7 @@ int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos now
     if (w.inlined) {
         char* to = reinterpret_cast<char*>(&w + 1);
         for (uint32_t i = 0; i < d.sges; ++i) {
+            if (d.sge[i].length == 0) continue; // its address may be null
             std::memcpy(to, reinterpret_cast<const void*>(d.sge[i].addr), d.sge[i].length);
             to += d.sge[i].length;
         }
@@ -245,7 +239,7 @@ Requester::Flight* Requester::new_flight() {
     if (!engine_.flights) engine_.flights.reset(new FlightPool);
     Flight* f = engine_.flights->first;
     if (f) engine_.flights->first = f->next;
-    else f = new Flight;
+    else f = &engine_.flights->all_flights.emplace_back();
     f->prev = nullptr;
     f->next = flights_;
     if (flights_) flights_->prev = f;
@@ -277,8 +271,8 @@ QpRec* Requester::find_peer(const SendWqe& w, uint32_t dst_port) {
     return t->kind == wanted[static_cast<int>(rec_.kind)] ? t : nullptr;
 }
 
-uint32_t Requester::source_lid() const {
-    return engine_.seg().port(rec_.port).lid.load(std::memory_order_relaxed) + rec_.path.path_bits;
+uint32_t Requester::source_lid(uint8_t path_bits) const {
+    return engine_.seg().port(rec_.port).lid.load(std::memory_order_relaxed) + path_bits;
 }
 
 void Requester::chunk_arrived(Chunk& c) {
@@ -286,7 +280,8 @@ void Requester::chunk_arrived(Chunk& c) {
     const uint64_t all = c.packets >= 64 ? ~uint64_t{0} : (uint64_t{1} << c.packets) - 1;
     const bool current = f->era == era_ && !dead_;
     const bool in_queue = current && f->pos >= head_ && f->pos < tail_;
-    QpRec* target = c.dst_port != kNone && (c.lost & all) != all ? find_peer(f->wqe, c.dst_port) : nullptr;
+    // A destroyed queue pair's record may be somebody else's by now: what it has under way is lost.
+    QpRec* target = !dead_ && c.dst_port != kNone && (c.lost & all) != all ? find_peer(f->wqe, c.dst_port) : nullptr;
     if (target) {
         const SendWqe& w = f->wqe;
         Request r;
@@ -308,7 +303,7 @@ void Requester::chunk_arrived(Chunk& c) {
         r.rkey = w.rkey;
         r.imm = w.imm;
         r.src_qpn = source_qpn;
-        r.slid = static_cast<uint16_t>(source_lid());
+        r.slid = static_cast<uint16_t>(source_lid(path_bits_of(w)));
         r.lost = c.lost;
         r.when = c.arrived;
         if (w.opcode == IBV_WR_RDMA_READ) { // a repeated read asks for the rest only
@@ -336,8 +331,12 @@ void Requester::chunk_arrived(Chunk& c) {
                     refused = {};
                 }
                 if (current && r.reliable && reply.kind != ReplyKind::none) {
-                    if (reply.kind == ReplyKind::read) reads_->start(f->pos, f->psn, f->offset, c.dst_port, target, c.arrived);
-                    else send_reply(c.dst_port, reply, c.arrived, *f);
+                    if (reply.kind == ReplyKind::read) {
+                        if (!reads_) reads_ = std::make_unique<ReadStream>(*this);
+                        reads_->start(f->pos, f->psn, f->offset, c.dst_port, target, c.arrived);
+                    } else {
+                        send_reply(c.dst_port, reply, c.arrived, *f);
+                    }
                 }
             }
         }
@@ -352,12 +351,12 @@ void Requester::chunk_arrived(Chunk& c) {
 
 void Requester::send_reply(uint32_t from_port, const Reply& reply, Nanos when, const Flight& f) {
     constexpr uint32_t kAckBytes = 4; // AETH
-    const Nanos at = engine_.network().control(from_port, source_lid(), kAckBytes, when, true);
+    const Nanos at = engine_.network().control(from_port, source_lid(path_bits_of(f.wqe)), kAckBytes, when, true);
     if (at == kNever) return;
     FlightPool& pool = *engine_.flights; // there is one: `f` came from it
     ReplyEvent* e = pool.replies;
     if (e) pool.replies = e->next;
-    else e = new ReplyEvent;
+    else e = &pool.all_replies.emplace_back();
     *e = {this, reply, f.pos, era_, nullptr};
     ++refs_;
     engine_.scheduler().at(
@@ -383,14 +382,17 @@ void Requester::settle() {
 }
 
 void Requester::retire() {
-    orphan_flights();
     dead_ = true;
     ++era_;
     dc_release();
-    reads_->cancel();
+    cancel_reads();
     engine_.bury(this);
 }
 
-bool Requester::unused() const { return refs_ == 0 && in_flight == 0 && !net_ready && reads_->unused(); }
+bool Requester::unused() const { return refs_ == 0 && in_flight == 0 && !net_ready && (!reads_ || reads_->unused()); }
+
+void Requester::cancel_reads() {
+    if (reads_) reads_->cancel();
+}
 
 } // namespace softhca

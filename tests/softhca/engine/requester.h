@@ -98,10 +98,15 @@ class Requester final : public Source {
     void progressed(Nanos when);
     void read_arrived(uint64_t pos, const Chunk& c, QpRec* target, uint32_t target_qpn);
     void settle();
+    void cancel_reads();
     void apm_exchange(QpRec& target);
     QpRec* find_peer(const SendWqe& w, uint32_t dst_port);
     uint16_t dlid_of(const SendWqe& w) const { return rec_.kind == QpKind::ud || rec_.kind == QpKind::dci ? w.dlid : rec_.path.dlid; }
-    uint32_t source_lid() const;
+    // Path bits that packets of `w` leave with, and that answers to them come back on.
+    uint8_t path_bits_of(const SendWqe& w) const {
+        return rec_.kind == QpKind::ud || rec_.kind == QpKind::dci ? w.path_bits : rec_.path.path_bits;
+    }
+    uint32_t source_lid(uint8_t path_bits) const;
     // DC (dc.cc)
     bool dc_ready(SendWqe& w, Nanos now);
     void dc_attempt(Nanos when);
@@ -136,7 +141,7 @@ class Requester final : public Source {
     uint32_t dc_qpn_ = 0;
     uint64_t dc_key_ = 0;
     int dc_tries_ = 0;
-    std::unique_ptr<class ReadStream> reads_;
+    std::unique_ptr<class ReadStream> reads_; // made by the first read
 };
 
 } // namespace softhca

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "engine/placement.h"
-#include "engine/read_stream.h"
 #include "engine/requester.h"
 
 namespace softhca {
@@ -108,7 +107,7 @@ void Requester::complete_head(ibv_wc_status status, Nanos when) {
 
 // Go-back-N: transmission continues at `psn`.
 void Requester::rewind(uint32_t psn) {
-    reads_->cancel();
+    cancel_reads();
     reads_out_ = 0;
     next_offset_ = 0;
     for (next_ = head_; next_ < tail_; ++next_) {
@@ -191,9 +190,10 @@ void Requester::flush(ibv_wc_status first) {
     next_offset_ = 0;
     reads_out_ = 0;
     paused_until_ = 0;
-    reads_->cancel();
+    cancel_reads();
     dc_release();
     ++era_;
+    std::lock_guard guard(qp_.sq_lock);
     slow = true;
 }
 
@@ -206,7 +206,7 @@ void Requester::reset() {
     paused_until_ = 0;
     draining_ = drained_event_ = false;
     refused = {};
-    reads_->cancel();
+    cancel_reads();
     dc_release();
     fast_ok = false;
     slow = false;
@@ -283,11 +283,15 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
 // Re-computes what depends on routes and states after FabricState::generation moved.
 void Requester::note_fabric_change(Nanos now) {
     Segment& seg = engine_.seg();
-    fast_ok = false;
+    {
+        std::lock_guard guard(qp_.sq_lock);
+        fast_ok = false;
+    }
     if (seg.device(rec_.device).dead.load() && rec_.state.load() != IBV_QPS_ERR && rec_.state.load() > IBV_QPS_INIT)
         return engine_.enter_error(qp_);
     if (rec_.state.load() == IBV_QPS_ERR) { // a peer's request failed this QP: its own sends are flushed by us
         if (head_ < tail_) flush(IBV_WC_WR_FLUSH_ERR);
+        engine_.flush_posted(qp_); // the peer may have been killed before it was through
         return;
     }
     wake(now);
@@ -307,8 +311,8 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     probe.remote_qpn = qpn;
     QpRec* t = find_peer(probe, there.dst_port);
     if (!t || seg.device(t->device).place_delay_ns.load() != 0) return;
-    const uint32_t back = static_cast<uint32_t>(source_lid());
-    if (!engine_.network().route(there.dst_port, back).ok) return;
+    // What a datagram's sender has for path bits does not matter: nothing comes back.
+    if (rec_.kind != QpKind::ud && !engine_.network().route(there.dst_port, source_lid(rec_.path.path_bits)).ok) return;
     peer = t;
     peer_qpn = qpn;
     peer_dlid = dlid;

@@ -262,7 +262,12 @@ class Execution {
 
     bool hold_receive() {
         if (!ctx_.in_recv) {
-            if (!take_receive(seg_, recv_queue_of(seg_, t_), ctx_.recv_entry)) return false;
+            RecvQueue& q = recv_queue_of(seg_, t_);
+            if (!take_receive(seg_, q, ctx_.recv_entry)) return false;
+            if (t_.kind == QpKind::dct) {
+                ctx_.recv_srq = t_.recv_queue;
+                ctx_.recv_srq_id = q.id;
+            }
             ctx_.in_recv = 1;
         }
         return true;

@@ -15,7 +15,7 @@ RealNetwork& net(void* self) { return *static_cast<RealNetwork*>(self); }
 } // namespace
 
 RealNetwork::RealNetwork(Segment& seg, Scheduler& scheduler, const Nanos* clock)
-    : NetworkBase(seg, scheduler, g_self_slot + 1, true), clock_(clock), slot_(g_self_slot), port_state_(image_.ports) {
+    : NetworkBase(seg, scheduler, g_self_slot + 1, true), clock_(clock), slot_(g_self_slot), port_state_(image_.ports), engines_(image_) {
 }
 
 RealNetwork::~RealNetwork() {
@@ -26,40 +26,13 @@ RealNetwork::~RealNetwork() {
 // ---- the adapter
 // -----------------------------------------------------------------------------------------------------
 
-RealNetwork::Engine& RealNetwork::engine_of(Source& s) {
-    if (s.net_state) return *static_cast<Engine*>(s.net_state);
-    Port& p = port_state_[s.source_port];
-    if (!p.turns) p.turns = std::make_unique<Turns>(seg_, slot_, s.source_port);
-    const uint32_t engines = image_.device(image_.port(s.source_port).device).limits.engines_per_port;
-    if (p.engines.empty()) p.engines.resize(engines);
-    Engine** const cell = engines != 0 ? &p.engines[s.source_qpn % engines] : nullptr;
-    Engine* e = cell ? *cell : nullptr;
-    if (!e) {
-        e = free_engines_;
-        if (e)
-            free_engines_ = e->next;
-        else
-            e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
-        *e = {.first = nullptr,
-              .last = nullptr,
-              .next = nullptr,
-              .port = s.source_port,
-              .busy = false,
-              .own = engines == 0,
-              .free_at = 0};
-        if (cell) *cell = e;
-    }
-    s.net_state = e;
-    return *e;
+SendEngine& RealNetwork::engine_of(Source& s) {
+    if (!s.net_state)
+        if (Port& p = port_state_[s.source_port]; !p.turns) p.turns = std::make_unique<Turns>(seg_, slot_, s.source_port);
+    return engines_.of(s);
 }
 
-void RealNetwork::append(Engine& e, Source& s) {
-    s.net_next = nullptr;
-    (e.last ? e.last->net_next : e.first) = &s;
-    e.last = &s;
-}
-
-void RealNetwork::schedule_pull(Engine& e, Nanos when) {
+void RealNetwork::schedule_pull(SendEngine& e, Nanos when) {
     e.busy = true;
     at(when, on_pull, &e);
 }
@@ -67,22 +40,22 @@ void RealNetwork::schedule_pull(Engine& e, Nanos when) {
 void RealNetwork::activate(Source& s, Nanos now) {
     if (s.net_ready) return;
     s.net_ready = true;
-    Engine& e = engine_of(s);
+    SendEngine& e = engine_of(s);
     ++port_state_[e.port].ready_sources;
-    append(e, s);
+    e.append(s);
     if (!e.busy) schedule_pull(e, std::max(now, e.free_at));
 }
 
 void RealNetwork::on_pull(void* self, uint64_t engine, Nanos when) {
     RealNetwork& n = net(self);
     n.refresh();
-    n.pull(*pointer<Engine>(engine), when);
+    n.pull(*pointer<SendEngine>(engine), when);
 }
 
 void RealNetwork::on_paced(void* self, uint64_t source, Nanos when) {
     Source& s = *pointer<Source>(source);
-    Engine& e = net(self).engine_of(s);
-    net(self).append(e, s);
+    SendEngine& e = net(self).engine_of(s);
+    e.append(s);
     if (!e.busy) net(self).schedule_pull(e, std::max(when, e.free_at));
 }
 
@@ -102,13 +75,11 @@ bool RealNetwork::touch_context(uint32_t device, uint32_t qpn, uint32_t entries)
     return hit;
 }
 
-void RealNetwork::pull(Engine& e, Nanos when) {
+void RealNetwork::pull(SendEngine& e, Nanos when) {
     Port& port = port_state_[e.port];
     const Nanos now = not_too_late(when, *port.turns);
     e.busy = false;
-    while (Source* s = e.first) {
-        e.first = s->net_next;
-        if (!e.first) e.last = nullptr;
+    while (Source* s = e.take()) {
         if (s->net_between && s->net_not_before > now) {
             at(s->net_not_before, on_paced, s);
             continue;
@@ -116,13 +87,9 @@ void RealNetwork::pull(Engine& e, Nanos when) {
         Transit& t = *transits_.take();
         if (!s->next_chunk(t, now)) {
             transits_.give(&t);
-            s->net_ready = false;
-            s->net_state = nullptr;
             if (--port.ready_sources == 0) port.turns->leave_all();
-            if (!e.own) continue;
-            e.next = free_engines_;
-            free_engines_ = &e;
-            return;
+            if (engines_.leave(e, *s)) return;
+            continue;
         }
         e.busy = true;
         ++s->in_flight;
@@ -218,7 +185,7 @@ void RealNetwork::keep(Transit& t, uint32_t link, Nanos now, Nanos again) {
     }
     b->last = &t;
     if (!t.kept && !t.engine->own) { // the engine goes on with other sources
-        Engine& e = *t.engine;
+        SendEngine& e = *t.engine;
         e.busy = false;
         if (e.first) schedule_pull(e, std::max(now, e.free_at));
     }
@@ -343,9 +310,9 @@ void RealNetwork::send_direct(Transit& t, const Route& r, Nanos now) {
 
 // The chunk's times are known. Its engine (or, if it was kept back, its source) may go on at `next_pull`.
 void RealNetwork::launched(Transit& t, Nanos next_pull) {
-    Engine& e = *t.engine;
+    SendEngine& e = *t.engine;
     Source& s = *t.source;
-    append(e, s);
+    e.append(s);
     at(t.injected, on_injected, &t);
     at(t.arrived, on_arrived, &t);
     e.free_at = next_pull;
@@ -362,7 +329,7 @@ void RealNetwork::on_injected(void* self, uint64_t transit, Nanos when) {
     RealNetwork& n = net(self);
     n.refresh();
     Transit& t = *pointer<Transit>(transit);
-    Engine* const engine = t.engine;
+    SendEngine* const engine = t.engine;
     t.source->chunk_injected(t);
     if (engine) n.pull(*engine, when);
 }

@@ -14,6 +14,7 @@
 #pragma once
 #include <memory>
 
+#include "fabric/network_engines.h"
 #include "fabric/network_route.h"
 #include "fabric/network_turns.h"
 
@@ -29,10 +30,9 @@ public:
     void activate(Source& source, Nanos now) override;
 
 private:
-    struct Engine;
     struct Transit : Chunk {
         Transit* next; // free list, queue of a Blocked
-        Engine* engine;
+        SendEngine* engine;
         uint32_t wire;
         uint32_t generation; // of the fabric, when it was sent
         Nanos ready;         // model time from which it may be on the first link
@@ -41,20 +41,11 @@ private:
         uint32_t blocked_by; // link it waits for, kNone: none
         bool kept;           // could not go when it was pulled
     };
-    struct Engine {           // a send engine of a port
-        Source *first, *last; // ready sources
-        Engine* next;         // free list
-        uint32_t port;
-        bool busy;     // a pull event is on its way, or the only source's chunk is kept back
-        bool own;      // belongs to one source (engines_per_port == 0)
-        Nanos free_at; // no pull before
-    };
     struct Blocked { // a link that is reserved too far ahead, and our chunks that wait for it
         uint32_t link;
         Transit *first, *last; // `first` asks again from time to time
     };
     struct Port {
-        std::vector<Engine*> engines;
         std::vector<Blocked> blocked;
         std::unique_ptr<Turns> turns;
         uint32_t ready_sources = 0;
@@ -68,10 +59,9 @@ private:
     static void on_arrived(void* self, uint64_t transit, Nanos when);
 
     [[nodiscard]] Nanos not_too_late(Nanos when, Turns& turns) const;
-    Engine& engine_of(Source& source);
-    void append(Engine& e, Source& s);
-    void schedule_pull(Engine& e, Nanos when);
-    void pull(Engine& e, Nanos now);
+    SendEngine& engine_of(Source& source);
+    void schedule_pull(SendEngine& e, Nanos when);
+    void pull(SendEngine& e, Nanos now);
     bool touch_context(uint32_t device, uint32_t qpn, uint32_t entries);
     void send(Transit& t, Nanos now);
     uint32_t obstruction(Transit& t, const Route& r, Nanos now, Nanos& again);
@@ -87,9 +77,8 @@ private:
     const Nanos* const clock_;
     const uint32_t slot_; // of this process
     std::vector<Port> port_state_;
-    Engine* free_engines_ = nullptr;
     TransitPool<Transit> transits_;
-    std::vector<std::unique_ptr<Engine>> all_engines_;
+    SendEngines engines_;
 };
 
 } // namespace softhca

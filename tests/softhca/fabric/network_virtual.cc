@@ -15,7 +15,7 @@ VirtualNetwork& net(void* self) { return *static_cast<VirtualNetwork*>(self); }
 } // namespace
 
 VirtualNetwork::VirtualNetwork(Segment& seg, Scheduler& scheduler)
-    : NetworkBase(seg, scheduler, 0, false), state_(image_.links), port_state_(image_.ports) {
+    : NetworkBase(seg, scheduler, 0, false), state_(image_.links), port_state_(image_.ports), engines_(image_) {
     devices_.reserve(image_.devices);
     for (uint32_t i = 0; i < image_.devices; ++i)
         devices_.push_back({.cache = QpCache(image_.device(i).limits.qp_cache_entries)});
@@ -60,43 +60,7 @@ void VirtualNetwork::check_fabric(Nanos now) {
 // ---- the adapter
 // -----------------------------------------------------------------------------------------------------
 
-VirtualNetwork::Engine& VirtualNetwork::engine_of(Source& s) {
-    if (s.net_state) return *static_cast<Engine*>(s.net_state);
-    const uint32_t engines = image_.device(image_.port(s.source_port).device).limits.engines_per_port;
-    Engine** cell = nullptr;
-    if (engines != 0) {
-        std::vector<Engine*>& all = port_state_[s.source_port].engines;
-        if (all.empty()) all.resize(engines);
-        cell = &all[s.source_qpn % engines];
-    }
-    Engine* e = cell ? *cell : nullptr;
-    if (!e) {
-        e = free_engines_;
-        if (e)
-            free_engines_ = e->next;
-        else
-            e = all_engines_.emplace_back(std::make_unique<Engine>()).get();
-        *e = {.first = nullptr,
-              .last = nullptr,
-              .next = nullptr,
-              .port = s.source_port,
-              .busy = false,
-              .own = engines == 0,
-              .free_at = 0,
-              .fetched_at = 0};
-        if (cell) *cell = e;
-    }
-    s.net_state = e;
-    return *e;
-}
-
-void VirtualNetwork::append(Engine& e, Source& s) {
-    s.net_next = nullptr;
-    (e.last ? e.last->net_next : e.first) = &s;
-    e.last = &s;
-}
-
-void VirtualNetwork::schedule_pull(Engine& e, Nanos when) {
+void VirtualNetwork::schedule_pull(SendEngine& e, Nanos when) {
     e.busy = true;
     at(when, on_pull, &e);
 }
@@ -104,29 +68,27 @@ void VirtualNetwork::schedule_pull(Engine& e, Nanos when) {
 void VirtualNetwork::activate(Source& s, Nanos now) {
     if (s.net_ready) return;
     s.net_ready = true;
-    Engine& e = engine_of(s);
-    append(e, s);
+    SendEngine& e = engines_.of(s);
+    e.append(s);
     // Not at once: the caller may be in the middle of its own work.
     if (!e.busy) schedule_pull(e, std::max(now, e.free_at));
 }
 
 void VirtualNetwork::on_pull(void* self, uint64_t engine, Nanos when) {
     net(self).check_fabric(when);
-    net(self).pull(*pointer<Engine>(engine), when);
+    net(self).pull(*pointer<SendEngine>(engine), when);
 }
 
 void VirtualNetwork::on_paced(void* self, uint64_t source, Nanos when) {
     Source& s = *pointer<Source>(source);
-    Engine& e = net(self).engine_of(s);
-    net(self).append(e, s);
+    SendEngine& e = net(self).engines_.of(s);
+    e.append(s);
     if (!e.busy) net(self).schedule_pull(e, std::max(when, e.free_at));
 }
 
-void VirtualNetwork::pull(Engine& e, Nanos now) {
+void VirtualNetwork::pull(SendEngine& e, Nanos now) {
     e.busy = false;
-    while (Source* s = e.first) {
-        e.first = s->net_next;
-        if (!e.first) e.last = nullptr;
+    while (Source* s = e.take()) {
         if (s->net_between && s->net_not_before > now) {
             at(s->net_not_before, on_paced, s);
             continue;
@@ -134,16 +96,10 @@ void VirtualNetwork::pull(Engine& e, Nanos now) {
         Transit& t = *transits_.take();
         if (!s->next_chunk(t, now)) {
             transits_.give(&t);
-            s->net_ready = false;
-            s->net_state = nullptr;
-            if (e.own) {
-                e.next = free_engines_;
-                free_engines_ = &e;
-                return;
-            }
+            if (engines_.leave(e, *s)) return;
             continue;
         }
-        append(e, *s);
+        e.append(*s);
         e.busy = true;
         ++s->in_flight;
         t.source = s;
@@ -219,7 +175,7 @@ void VirtualNetwork::fetch(Transit& t, Nanos now) {
 void VirtualNetwork::on_direct(void* self, uint64_t transit, Nanos now) {
     VirtualNetwork& n = net(self);
     Transit& t = *pointer<Transit>(transit);
-    Engine& e = *t.engine;
+    SendEngine& e = *t.engine;
     n.leave_port(t, t.wire);
     const Route& r = n.route(t.src_port, t.dlid);
     t.dst_port = r.ok && r.links.empty() ? r.dst_port : kNone;
@@ -281,7 +237,7 @@ void VirtualNetwork::start(uint32_t link, Nanos now) {
     l.from_adapter = t.from == kNone;
     at(end, on_tail, reinterpret_cast<void*>(uint64_t{link}));
     if (l.from_adapter) {
-        Engine& e = *t.engine;
+        SendEngine& e = *t.engine;
         const Nanos next = std::max({now, e.fetched_at, end > t.lead ? end - t.lead : 0});
         if (next == end)
             l.engine = &e;
@@ -326,7 +282,7 @@ void VirtualNetwork::on_tail(void* self, uint64_t link, Nanos when) {
     Link& l = n.state_[link];
     Transit& t = *l.on_wire;
     if (!n.links_[link].up && !l.cut) n.lose_all_on_link(static_cast<uint32_t>(link), t);
-    Engine* const engine = l.engine;
+    SendEngine* const engine = l.engine;
     const bool injected = l.from_adapter;
     l.on_wire = nullptr;
     if (l.credit_link != kNone) n.give_credit(l.credit_link, l.wire_bytes, when);

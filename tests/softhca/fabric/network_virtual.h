@@ -22,6 +22,7 @@
 #include <memory>
 
 #include "fabric/network_lru.h"
+#include "fabric/network_engines.h"
 #include "fabric/network_route.h"
 
 namespace softhca {
@@ -35,10 +36,9 @@ public:
     uint64_t digest() const override { return digest_; }
 
 private:
-    struct Engine;
     struct Transit : Chunk { // a chunk in the fabric
         Transit* next;       // FIFO of a link, or free list
-        Engine* engine;      // that staged it, until its first link starts it
+        SendEngine* engine;      // that staged it, until its first link starts it
         uint32_t wire;       // bytes
         uint32_t link;       // link it is queued on
         uint32_t from;       // link whose receive buffer holds it, kNone: in the adapter
@@ -54,27 +54,17 @@ private:
         uint32_t credit_link;  // its credits go back to this link when its tail leaves
         bool from_adapter;     // on_wire comes from the adapter: chunk_injected
         bool cut;              // on_wire has taken the link down itself (trip): its losses are settled
-        Engine* engine;        // whose next pull coincides with the tail
+        SendEngine* engine;        // whose next pull coincides with the tail
         uint64_t held;         // bytes in the far end's buffer or on the way there
         uint64_t buffer;       // room for them, 0 = infinite
         uint64_t remainder;    // of bytes * 1e9 / rate, so that rates are exact in the long run
         Nanos last_head;       // order is kept when a delay fault ends
-    };
-    struct Engine {           // a send engine of a port
-        Source *first, *last; // ready sources
-        Engine* next;         // free list
-        uint32_t port;
-        bool busy;        // a chunk is between pull and link, or a pull event is on its way
-        bool own;         // belongs to one source (engines_per_port == 0)
-        Nanos free_at;    // no pull before
-        Nanos fetched_at; // its last fetch ends
     };
     struct Device {
         QpCache cache;
         Nanos unit_until = 0, tx_until = 0, rx_until = 0;
     };
     struct Port {
-        std::vector<Engine*> engines;
         Nanos last_arrival = 0;
     };
 
@@ -91,10 +81,8 @@ private:
     void fabric_changed() override { changed_ = true; }
     void check_fabric(Nanos now); // first in every event
     void size_buffers();
-    Engine& engine_of(Source& source);
-    void append(Engine& e, Source& s);
-    void schedule_pull(Engine& e, Nanos when);
-    void pull(Engine& e, Nanos now);
+    void schedule_pull(SendEngine& e, Nanos when);
+    void pull(SendEngine& e, Nanos now);
     void fetch(Transit& t, Nanos now);
     void queue(Transit& t, Nanos now);
     void try_start(uint32_t link, Nanos now);
@@ -118,9 +106,8 @@ private:
     std::vector<Link> state_;
     std::vector<Device> devices_;
     std::vector<Port> port_state_;
-    Engine* free_engines_ = nullptr;
     TransitPool<Transit> transits_;
-    std::vector<std::unique_ptr<Engine>> all_engines_;
+    SendEngines engines_;
 };
 
 } // namespace softhca

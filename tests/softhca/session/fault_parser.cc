@@ -171,6 +171,7 @@ const Form kForms[] = {
     {"query", FaultVerb::query, "query truthful|stale|refused NODE:DEVICE"},
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
     {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg TIME|reset NODE:DEVICE"},
+    {"lid-swap", FaultVerb::lid_swap, "lid-swap NODE:DEVICE:PORT NODE:DEVICE:PORT"},
     {"clear", FaultVerb::clear, "clear"},
     {"reroute", FaultVerb::reroute, "reroute"},
 };
@@ -239,6 +240,14 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         const std::string cost = in.next();
         c.value = cost == "reset" ? kNone : time_ns(cost);
         c.devices = match_devices(image, in.next());
+        break;
+    }
+    case FaultVerb::lid_swap: {
+        const std::string a = in.next(), b = in.next();
+        c.ports = {find_port(image, a), find_port(image, b)};
+        const PortImage &pa = image.port(c.ports[0]), &pb = image.port(c.ports[1]);
+        if (c.ports[0] == c.ports[1] || pa.subnet == kNone || pa.subnet != pb.subnet || pa.lmc != pb.lmc || !pa.lid || !pb.lid)
+            fail("'" + a + "' and '" + b + "' are not two ports of one subnet with LIDs");
         break;
     }
     case FaultVerb::clear:

@@ -2,6 +2,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+
 #include "core/notify.h"
 
 namespace softhca {
@@ -165,6 +167,32 @@ uint32_t count_disturbances(Segment& seg) {
     return n;
 }
 
+// Base LIDs, forwarding tables and look-up: what opensm would write if it had given the LIDs the other way round. Single
+// stores beside readers of other processes; packets under way may go astray, as in a fabric that is being set up.
+void swap_lids(Segment& seg, uint32_t a, uint32_t b) {
+    auto& image = *seg.at<FabricImage>(seg.image);
+    auto* ports = image.at<PortImage>(image.ports_at);
+    SubnetImage& subnet = image.at<SubnetImage>(image.subnets_at)[ports[a].subnet];
+    const uint16_t lid_a = ports[a].lid, lid_b = ports[b].lid;
+    for (uint32_t i = 0; i < 1u << ports[a].lmc; ++i) {
+        for (uint32_t s = 0; s < image.switches; ++s) {
+            if (image.sw(s).subnet != ports[a].subnet) continue;
+            auto* table = image.at<uint8_t>(image.sw(s).lft);
+            std::atomic_ref to_a(table[lid_a + i]), to_b(table[lid_b + i]);
+            to_a.store(to_b.exchange(to_a.load()));
+        }
+        auto* owner = image.at<uint32_t>(subnet.lid_to_port);
+        std::atomic_ref(owner[lid_a + i]).store(b);
+        std::atomic_ref(owner[lid_b + i]).store(a);
+    }
+    std::atomic_ref(ports[a].lid).store(lid_b);
+    std::atomic_ref(ports[b].lid).store(lid_a);
+    if (subnet.sm_lid == lid_a || subnet.sm_lid == lid_b)
+        std::atomic_ref(subnet.sm_lid).store(subnet.sm_lid == lid_a ? lid_b : lid_a);
+    seg.port(a).lid = lid_b;
+    seg.port(b).lid = lid_a;
+}
+
 } // namespace
 
 void refresh_states(Segment& seg) {
@@ -195,6 +223,7 @@ void apply_fault(Segment& seg, const FaultCommand& c) {
     FaultCommand command = c;
     if (c.verb == FaultVerb::stop || c.verb == FaultVerb::cont || c.verb == FaultVerb::reroute) return;
     if (c.verb == FaultVerb::clear) clear_all(seg);
+    if (c.verb == FaultVerb::lid_swap) swap_lids(seg, c.ports[0], c.ports[1]);
     if (c.verb == FaultVerb::node_death) {
         command.verb = FaultVerb::adapter_death;
         for (uint32_t n : c.nodes)
@@ -202,11 +231,14 @@ void apply_fault(Segment& seg, const FaultCommand& c) {
                 devices.push_back(seg.img().node(n).first_device + i);
     }
     for (uint32_t d : devices) apply_to_device(seg, d, command);
-    for (uint32_t p : c.ports) apply_to_port(seg, p, c);
+    if (c.verb != FaultVerb::lid_swap)
+        for (uint32_t p : c.ports) apply_to_port(seg, p, c);
     for (uint32_t l : c.links) apply_to_link(seg, l, c);
     refresh_states(seg);
     if (c.verb == FaultVerb::adapter_death)
         for (uint32_t d : devices) raise_device_event(seg, d, IBV_EVENT_DEVICE_FATAL);
+    if (c.verb == FaultVerb::lid_swap)
+        for (uint32_t p : c.ports) raise_port_event(seg, p, IBV_EVENT_LID_CHANGE);
 }
 
 } // namespace softhca

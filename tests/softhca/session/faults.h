@@ -13,7 +13,9 @@
 //   query truthful|stale|refused DEVICE    nasty: ibv_query_qp
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   command-cost create|modify|query|reg TIME|reset DEVICE
-//   clear                                  ends all of the above except death
+//   clear                                  ends all of the above except death, and what comes below
+//   lid-swap PORT PORT                     two ports of a subnet exchange their LIDs, as when a subnet manager comes up
+//                                          without its memory: LID_CHANGE; connections to them lead to the wrong port
 //   reroute                                the subnet manager computes new tables for what is up
 // With `--at-packet N [--count K]` (drop, corrupt, ack-drop, port down, link down): happens at the N-th packet from now
 // at that target, to K packets. A leading word `fault` is accepted.
@@ -49,6 +51,7 @@ enum class FaultVerb : uint8_t {
     query,
     loopback_fails,
     command_cost,
+    lid_swap,
     clear,
     reroute
 };

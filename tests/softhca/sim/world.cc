@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 
@@ -36,6 +37,7 @@ void World::open(const FabricImage& image, const Options& options) {
     segment_ = softhca_sim_open(&image, options.seed, options.payload_limit, options.start);
     if (!segment_) throw std::system_error(errno, std::generic_category(), "virtual-time world");
     touched_.resize(image.nodes);
+    state_.resize(image.nodes);
 }
 
 void World::select(uint32_t node) { softhca_sim_select(node); }
@@ -63,7 +65,13 @@ void World::run() {
 }
 
 std::span<const uint32_t> World::touched() {
-    return {touched_.data(), softhca_sim_touched(touched_.data(), static_cast<uint32_t>(touched_.size()))};
+    const auto first = touched_.begin();
+    auto end = first + softhca_sim_touched(touched_.data(), static_cast<uint32_t>(touched_.size()));
+    end = std::remove_if(first, end, [this](uint32_t node) { return !runs(node); });
+    for (const uint32_t node : continued_) // room for every node once
+        if (runs(node) && std::find(first, end, node) == end) *end++ = node;
+    continued_.clear();
+    return {first, end};
 }
 
 World::Timer World::at(Nanos t, std::function<void()> fn) {
@@ -96,13 +104,21 @@ void World::on_timer(void* self, uint64_t timer, uint64_t) {
     if (fn) fn();
 }
 
-void World::fault(const std::string& command) {
-    apply_fault(*segment_, parse_fault(segment_->img(), split_words(command)));
+void World::fault(const std::string& command) { apply(parse_fault(segment_->img(), split_words(command))); }
+
+void World::apply(const FaultCommand& command) {
+    for (const uint32_t node : command.nodes) {
+        NodeState& state = state_[node];
+        if (command.verb == FaultVerb::node_death) state = NodeState::dead;
+        if (state == NodeState::dead) continue;
+        if (command.verb == FaultVerb::cont && state == NodeState::stopped) continued_.push_back(node);
+        state = command.verb == FaultVerb::stop ? NodeState::stopped : NodeState::running;
+    }
+    apply_fault(*segment_, command);
 }
 
 World::Timer World::fault_at(Nanos t, const std::string& command) {
-    return at(t,
-              [this, parsed = parse_fault(segment_->img(), split_words(command))] { apply_fault(*segment_, parsed); });
+    return at(t, [this, parsed = parse_fault(segment_->img(), split_words(command))] { apply(parsed); });
 }
 
 World::LinkCounters World::link(uint32_t index) const {

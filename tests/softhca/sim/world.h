@@ -20,6 +20,10 @@
 
 #include "core/segment.h"
 
+namespace softhca {
+struct FaultCommand;
+}
+
 namespace softhca::sim {
 
 struct Options {
@@ -65,10 +69,13 @@ public:
     void cancel(Timer timer);
 
     // A fault command (session/faults.h), now or at a time: "port down 0:softhca_0:1", "drop 2% leaf1->spine2", ...
-    // Throws FabricError for what is not understood. `stop`, `cont`, `reroute` and the killing of `node-death` do
-    // nothing.
+    // Throws FabricError for what is not understood. `reroute` does nothing.
+    // A node's program is the caller's: `stop` and `node-death` only say that it shall not run, by runs() and by leaving
+    // the node out of touched(), until `cont` (after which the node is reported once). The adapters of a stopped node work
+    // on; those of a dead one don't, and its programs get no events.
     void fault(const std::string& command);
     Timer fault_at(Nanos t, const std::string& command);
+    [[nodiscard]] bool runs(uint32_t node) const { return state_[node] == NodeState::running; }
 
     struct LinkCounters {
         uint64_t bytes, packets, chunks, drops, corrupted, wait_ns, peak_queue_ns;
@@ -88,12 +95,16 @@ private:
         std::function<void()> fn;
         uint32_t use = 0; // upper half of the Timer
     };
+    enum class NodeState : uint8_t { running, stopped, dead };
     void open(const FabricImage& image, const Options& options);
+    void apply(const FaultCommand& command);
     static void on_timer(void* self, uint64_t timer, uint64_t when);
     [[nodiscard]] std::string end_name(EndKind kind, uint32_t index) const;
 
     Segment* segment_ = nullptr;
     std::vector<uint32_t> touched_;
+    std::vector<uint32_t> continued_; // to be reported by touched()
+    std::vector<NodeState> state_;
     std::vector<Slot> timers_;
     std::vector<uint32_t> free_timers_;
 };

@@ -16,8 +16,7 @@ bool make_recv_queue(Process& process, RecvQ& q, uint32_t max_wr, uint32_t max_s
     r.owner = process.slot();
     r.mask = round_up_pow2(max_wr) - 1;
     r.entries = max_wr;
-    r.max_sge = max_sge;
-    r.stride = static_cast<uint32_t>(sizeof(RecvWqe) + max_sge * sizeof(RecvSge));
+    r.stride = static_cast<uint16_t>(sizeof(RecvWqe) + max_sge * sizeof(RecvSge));
     r.owner_cookie = reinterpret_cast<uint64_t>(&q);
     r.tail.store(0);
     r.head.store(0);

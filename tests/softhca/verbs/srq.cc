@@ -34,7 +34,8 @@ Srq* new_srq(Pd* pd, void* srq_context, ibv_srq_attr& attr) {
     rec.device = c.device;
     rec.async_channel = c.async.id;
     rec.user = reinterpret_cast<uint64_t>(srq);
-    rec.id = index;
+    do rec.id = static_cast<uint32_t>(c.seg().next_id.fetch_add(1));
+    while (rec.id == 0);
     c.state().srqs.fetch_add(1, std::memory_order_relaxed);
     ++pd->users;
     ibv_srq& v = srq->srq;

@@ -169,6 +169,44 @@ BOOST_DATA_TEST_CASE(pending_requests_keep_their_order, each_transport, transpor
     uct_ep_destroy(ep);
 }
 
+// UCP takes a worker for flushed if its interfaces are, and asks nobody for what waits there. Nothing else is under way
+// here, as in a partition.
+BOOST_DATA_TEST_CASE(a_flush_covers_pending_requests, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    Inbox inbox;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    const uct_ep_h ep = a.connect(b);
+    BOOST_REQUIRE(uct_ep_am_short(ep, kId, 0, nullptr, 0) == UCS_ERR_NO_RESOURCE);
+    Request waiting(ep, 0);
+    struct Flush : uct_pending_req_t {
+        uct_ep_h ep;
+        ucs_status_t status;
+        static ucs_status_t again(uct_pending_req_t* base) {
+            auto& self = *static_cast<Flush*>(base);
+            self.status = uct_ep_flush(self.ep, 0, nullptr);
+            return self.status == UCS_ERR_NO_RESOURCE ? self.status : UCS_OK;
+        }
+    } flush{};
+    flush.func = Flush::again;
+    flush.ep = ep;
+    flush.status = UCS_ERR_NO_RESOURCE;
+    BOOST_REQUIRE(uct_ep_pending_add(ep, &waiting, 0) == UCS_OK);
+    BOOST_TEST(uct_iface_flush(a.iface, 0, nullptr) == UCS_INPROGRESS);
+    BOOST_REQUIRE(uct_ep_flush(ep, 0, nullptr) == UCS_ERR_NO_RESOURCE);
+    BOOST_REQUIRE(uct_ep_pending_add(ep, &flush, 0) == UCS_OK);
+    // It gets its turn while others wait behind it.
+    Request behind(ep, 1);
+    BOOST_REQUIRE(uct_ep_pending_add(ep, &behind, 0) == UCS_OK);
+    BOOST_REQUIRE(domain.until([&] { return behind.sent; }));
+    BOOST_TEST(waiting.sent);
+    BOOST_TEST((flush.status == UCS_OK || flush.status == UCS_INPROGRESS));
+    BOOST_REQUIRE(domain.until([&] { return uct_iface_flush(a.iface, 0, nullptr) == UCS_OK; }));
+    BOOST_REQUIRE(domain.until([&] { return inbox.values.size() == 2; }));
+    a.flush(ep);
+    uct_ep_destroy(ep);
+}
+
 BOOST_DATA_TEST_CASE(wakes_up, each_transport, transport) {
     Domain domain;
     Interface a(domain, transport), b(domain, transport);

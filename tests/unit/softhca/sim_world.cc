@@ -17,8 +17,8 @@ namespace {
 constexpr uint32_t kMiB = 1 << 20;
 
 // `n` nodes on one switch, 1 GB/s.
-std::vector<uint64_t> star(uint32_t n) {
-    SmallFabric f;
+std::vector<uint64_t> star(uint32_t n, uint8_t lmc = 0) {
+    SmallFabric f(lmc);
     const uint32_t s = f.sw();
     for (uint32_t i = 0; i < n; ++i) f.port_to_switch(f.node(), s);
     return f.build();
@@ -40,6 +40,36 @@ struct Pair {
     std::vector<char> from, to;
     Rc qa, qb;
     ibv_mr *ma, *mb;
+};
+
+// A datagram queue pair, ready to send and to receive.
+struct Ud {
+    static constexpr uint32_t kKey = 0x1111;
+    explicit Ud(Hca& hca) {
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = hca.cq;
+        init.cap = {4, 4, 1, 1, 0};
+        init.qp_type = IBV_QPT_UD;
+        qp = ibv_create_qp(hca.pd, &init);
+        must(qp, "ibv_create_qp");
+        ibv_qp_attr a{};
+        a.qp_state = IBV_QPS_INIT;
+        a.port_num = 1;
+        a.qkey = kKey;
+        must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), "INIT");
+        a.qp_state = IBV_QPS_RTR;
+        must(!ibv_modify_qp(qp, &a, IBV_QP_STATE), "RTR");
+        a.qp_state = IBV_QPS_RTS;
+        must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS");
+    }
+    ~Ud() { ibv_destroy_qp(qp); }
+    Ud(const Ud&) = delete;
+    void recv(const ibv_mr* into, uint64_t offset, uint32_t bytes) {
+        ibv_sge sge{reinterpret_cast<uint64_t>(into->addr) + offset, bytes, into->lkey};
+        ibv_recv_wr wr{0, nullptr, &sge, 1}, *bad;
+        must(!ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
+    }
+    ibv_qp* qp;
 };
 
 } // namespace
@@ -178,4 +208,142 @@ BOOST_AUTO_TEST_CASE(the_same_seed_gives_the_same_run) {
     const uint64_t first = run(1);
     BOOST_TEST(first == run(1));
     BOOST_TEST(first != run(2));
+}
+
+BOOST_AUTO_TEST_CASE(a_datagram_names_the_lids_of_its_path) {
+    World world(image(star(2, 2)));
+    Hca a(world, 0, 16), b(world, 1, 16);
+    std::vector<char> memory(4096);
+    ibv_mr* const from = a.reg(memory.data(), memory.size());
+    ibv_mr* const to = b.reg(memory.data(), memory.size());
+    Ud sender(a), receiver(b);
+    ibv_ah_attr path{};
+    path.dlid = static_cast<uint16_t>(b.port.lid + 1);
+    path.src_path_bits = 3;
+    path.port_num = 1;
+    ibv_ah* ah = ibv_create_ah(a.pd, &path);
+    BOOST_REQUIRE(ah);
+    receiver.recv(to, 1024, 1064);
+    ibv_sge sge{reinterpret_cast<uint64_t>(from->addr), 1000, from->lkey};
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.wr.ud = {ah, receiver.qp->qp_num, Ud::kKey};
+    BOOST_REQUIRE(ibv_post_send(sender.qp, &wr, &bad) == 0);
+    world.run();
+    ibv_wc wc{};
+    BOOST_REQUIRE(ibv_poll_cq(b.cq, 1, &wc) == 1);
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST(wc.slid == a.port.lid + 3);
+    BOOST_TEST(wc.dlid_path_bits == 1);
+    BOOST_TEST(ibv_destroy_ah(ah) == 0);
+}
+
+BOOST_AUTO_TEST_CASE(ports_exchange_their_lids) {
+    World world(image(star(3, 1)));
+    Pair p(world, kMiB, 10, 3);
+    Hca c(world, 2, 16);
+    const uint16_t lid_b = p.b.port.lid, lid_c = c.port.lid;
+    BOOST_CHECK_THROW(world.fault("lid-swap 1:0:1 1:0:1"), std::runtime_error);
+    world.fault("lid-swap 1:0:1 2:0:1");
+    for (Hca* h : {&p.b, &c}) {
+        BOOST_TEST(ibv_query_port(h->context, 1, &h->port) == 0);
+        ibv_async_event event;
+        BOOST_REQUIRE(ibv_get_async_event(h->context, &event) == 0);
+        BOOST_TEST(event.event_type == IBV_EVENT_LID_CHANGE);
+        BOOST_TEST(event.element.port_num == 1);
+        ibv_ack_async_event(&event);
+    }
+    BOOST_TEST(p.b.port.lid == lid_c);
+    BOOST_TEST(c.port.lid == lid_b);
+    // What is connected leads to the wrong port ...
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, 5000, p.mb);
+    ibv_wc wc{};
+    BOOST_TEST(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
+    BOOST_TEST(wc.status == IBV_WC_RETRY_EXC_ERR);
+    // ... and what connects now does not.
+    std::vector<char> memory(5000, 'x');
+    ibv_mr* const mc = c.reg(memory.data(), memory.size());
+    Rc from(p.a), to_b(p.b), to_c(c), back(p.a);
+    from.connect(to_b, 1);
+    to_b.connect(from, 1);
+    back.connect(to_c);
+    to_c.connect(back);
+    from.post(IBV_WR_RDMA_WRITE, p.ma, 0, 5000, p.mb);
+    to_c.post(IBV_WR_RDMA_WRITE, mc, 0, 5000, p.ma);
+    world.run();
+    BOOST_TEST(ibv_poll_cq(p.a.cq, 1, &wc) == 1);
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST(ibv_poll_cq(c.cq, 1, &wc) == 1);
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST(p.from[4999] == 'x');
+}
+
+BOOST_AUTO_TEST_CASE(nodes_that_do_not_run_are_not_reported) {
+    World world(image(star(2)));
+    Pair p(world, kMiB, 10, 3);
+    const auto reported = [&](uint32_t node) {
+        const auto nodes = world.touched();
+        return std::find(nodes.begin(), nodes.end(), node) != nodes.end();
+    };
+    (void)world.touched();
+    world.fault("stop 1");
+    BOOST_TEST(!world.runs(1));
+    p.qb.recv(p.mb, 0, 100);
+    p.qa.post(IBV_WR_SEND, p.ma, 0, 100);
+    world.run(); // its adapter works on
+    ibv_wc wc{};
+    BOOST_REQUIRE(ibv_poll_cq(p.a.cq, 1, &wc) == 1);
+    BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+    BOOST_TEST(!reported(1));
+    world.fault("cont 1");
+    BOOST_TEST(world.runs(1));
+    BOOST_TEST(reported(1));
+    BOOST_TEST(!reported(1)); // once
+    world.fault("node-death 1");
+    p.qa.post(IBV_WR_SEND, p.ma, 0, 100);
+    world.run();
+    BOOST_REQUIRE(ibv_poll_cq(p.a.cq, 1, &wc) == 1);
+    BOOST_TEST(wc.status == IBV_WC_RETRY_EXC_ERR);
+    world.fault("cont 1"); // dead is dead
+    BOOST_TEST(!world.runs(1));
+    BOOST_TEST(!reported(1));
+}
+
+// What is under way when a world ends goes with it (leak check of the sanitizers).
+BOOST_AUTO_TEST_CASE(a_world_ends_in_the_middle) {
+    std::vector<char> memory(kMiB);
+    for (const char* fault : {"clear", "place-delay 1ms *:*"}) {
+        World world(image(star(2)));
+        world.fault(fault);
+        {
+            Hca a(world, 0, 16), b(world, 1, 16);
+            ibv_mr* const ma = a.reg(memory.data(), memory.size());
+            ibv_mr* const mb = b.reg(memory.data(), memory.size());
+            Rc qa(a), qb(b);
+            qa.connect(qb);
+            qb.connect(qa);
+            qa.post(IBV_WR_RDMA_WRITE, ma, 0, 20'000, mb);
+            qa.post(IBV_WR_RDMA_READ, ma, 0, kMiB / 2, mb, kMiB / 2);
+            world.run_until(world.now() + kMiB / 4);
+        }
+        BOOST_TEST(world.events() > 0u);
+    }
+}
+
+// A peer that is killed between failing a queue pair and flushing it: the owner does the rest.
+BOOST_AUTO_TEST_CASE(a_queue_pair_failed_by_half_is_flushed) {
+    World world(image(star(2)));
+    Pair p(world);
+    for (uint64_t id : {1, 2, 3}) p.qb.recv(p.mb, 0, 100, id);
+    world.segment().qp(p.qb.qp->qp_num & (kMaxQps - 1)).state = IBV_QPS_ERR;
+    world.segment().fabric.generation.fetch_add(1);
+    world.run();
+    ibv_wc wc[4];
+    BOOST_REQUIRE(ibv_poll_cq(p.b.cq, 4, wc) == 3);
+    for (int i = 0; i < 3; ++i) {
+        BOOST_TEST(wc[i].status == IBV_WC_WR_FLUSH_ERR);
+        BOOST_TEST(wc[i].wr_id == static_cast<uint64_t>(i + 1));
+    }
 }

@@ -1,0 +1,135 @@
+/* A job that faults happen to: endure alltoall SECONDS BYTES, or endure compute SECONDS
+ *
+ * alltoall: rounds of MPI_Alltoall with BYTES per pair, each checked byte for byte, for SECONDS; then prints the number of
+ * rounds, the longest one (of rank 0, which no round can end without) and how much the ranks have grown from the end of
+ * the first second to the end. A partition is a long round.
+ * compute: rank 1 does nothing for SECONDS, as if it computed, while all others send it as much as they can: small
+ * messages until they are refused for good, large ones behind them. Then it takes and checks all.
+ * Prints "endure: N ranks ok, ..." and returns 0, or says what was wrong and aborts the job.
+ */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int rank, ranks;
+
+static void fail(const char *what, long number, int from, size_t place) {
+    fprintf(stderr, "endure: rank %d of %d: %s: number %ld from %d is wrong at byte %zu\n", rank, ranks, what, number, from,
+            place);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+    exit(1);
+}
+
+static void *allocate(size_t bytes) {
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory) {
+        fprintf(stderr, "endure: no memory\n");
+        MPI_Abort(MPI_COMM_WORLD, 1);
+        exit(1);
+    }
+    return memory;
+}
+
+/* Every message has contents of its own, and no two places in it are alike. */
+static uint64_t word(int from, int to, long number, size_t place) {
+    uint64_t x = ((uint64_t)from << 56 ^ (uint64_t)to << 48 ^ (uint64_t)number << 24) + place;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 31;
+}
+
+static void fill(unsigned char *data, size_t bytes, int from, int to, long number) {
+    for (size_t at = 0; at < bytes; at += 8) {
+        const uint64_t value = word(from, to, number, at);
+        memcpy(data + at, &value, bytes - at < 8 ? bytes - at : 8);
+    }
+}
+
+static void verify(const unsigned char *data, size_t bytes, int from, long number, const char *what) {
+    for (size_t at = 0; at < bytes; at += 8) {
+        const uint64_t value = word(from, rank, number, at);
+        if (memcmp(data + at, &value, bytes - at < 8 ? bytes - at : 8)) fail(what, number, from, at);
+    }
+}
+
+/* Resident memory of this process, KiB. */
+static long resident(void) {
+    long all = 0, pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &all, &pages) != 2) pages = 0;
+    if (file) fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static void alltoall(double seconds, size_t bytes) {
+    unsigned char *out = allocate(bytes * ranks), *in = allocate(bytes * ranks);
+    const double began = MPI_Wtime();
+    double longest = 0;
+    long rounds = 0, early = 0;
+    for (int more = 1; more; rounds++) {
+        for (int peer = 0; peer < ranks; peer++) fill(out + bytes * peer, bytes, rank, peer, rounds);
+        memset(in, 0xee, bytes * ranks);
+        const double start = MPI_Wtime();
+        MPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
+        const double now = MPI_Wtime();
+        for (int peer = 0; peer < ranks; peer++) verify(in + bytes * peer, bytes, peer, rounds, "MPI_Alltoall");
+        if (rounds && now - start > longest) longest = now - start; /* the first one connects */
+        if (!early && now - began > 1) early = resident();
+        more = now - began < seconds;
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+    long grown = early ? resident() - early : 0, most = 0;
+    MPI_Reduce(&grown, &most, 1, MPI_LONG, MPI_MAX, 0, MPI_COMM_WORLD);
+    if (rank == 0)
+        printf("endure: %d ranks ok, %ld rounds, longest %.3f s, grown by %ld KiB at most\n", ranks, rounds, longest, most);
+    free(in);
+    free(out);
+}
+
+enum { kSmall = 4000, kSmallBytes = 600, kLarge = 4, kLargeBytes = 300000 };
+
+static void compute(unsigned seconds) {
+    unsigned char *data = allocate(kSmall * kSmallBytes + kLarge * kLargeBytes);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 1) {
+        sleep(seconds);
+        for (int from = 0; from < ranks; from++)
+            for (int i = 0; from != 1 && i < kSmall + kLarge; i++) {
+                const int bytes = i < kSmall ? kSmallBytes : kLargeBytes;
+                MPI_Recv(data, bytes, MPI_BYTE, from, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                verify(data, (size_t)bytes, from, i, "message");
+            }
+    } else {
+        MPI_Request *requests = allocate((kSmall + kLarge) * sizeof(MPI_Request));
+        unsigned char *next = data;
+        for (int i = 0; i < kSmall + kLarge; i++) {
+            const int bytes = i < kSmall ? kSmallBytes : kLargeBytes;
+            fill(next, (size_t)bytes, rank, 1, i);
+            MPI_Isend(next, bytes, MPI_BYTE, 1, 7, MPI_COMM_WORLD, &requests[i]);
+            next += bytes;
+        }
+        MPI_Waitall(kSmall + kLarge, requests, MPI_STATUSES_IGNORE);
+        free(requests);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) printf("endure: %d ranks ok, %u s without progress\n", ranks, seconds);
+    free(data);
+}
+
+int main(int argc, char **argv) {
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc == 4 && !strcmp(argv[1], "alltoall")) {
+        alltoall(atof(argv[2]), strtoul(argv[3], NULL, 0));
+    } else if (argc == 3 && !strcmp(argv[1], "compute") && ranks > 1) {
+        compute((unsigned)atoi(argv[2]));
+    } else {
+        if (rank == 0) fprintf(stderr, "usage: endure alltoall SECONDS BYTES | compute SECONDS (two ranks at least)\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    MPI_Finalize();
+    return 0;
+}

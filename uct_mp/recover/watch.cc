@@ -1,0 +1,67 @@
+// Silent loss: a route that swallows packets tells nobody, and an adapter needs all its repetitions to notice. A path on
+// which nothing completes is asked by itself whether datagrams come through. A receiver that computes (RNR) answers, since
+// its control plane does; one whose control plane is mute, too, is left to the adapter.
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+using recover::PathRecovery;
+using recover::Phase;
+
+namespace {
+constexpr unsigned kPush = 1, kProbe = 2, kSuspect = 3, kDown = 5; // looks in a row
+} // namespace
+
+void Interface::Impl::watch_paths(Nanos now) {
+    next_path_watch = now + config.recovery.watch_interval;
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        Channel& channel = *channels[slot];
+        // Without another path there is nowhere to go, and nobody to compare with.
+        if (!recoverable(channel) || channel.self || channel.path_count < 2) continue;
+        for (PathIndex path = 0; path < channel.path_count && recoverable(channel); ++path) watch_path(channel, path, now);
+    }
+}
+
+void Interface::Impl::watch_path(Channel& channel, PathIndex path, Nanos now) {
+    Subchannel& sub = channel.subs[path];
+    if (channel.recovery && channel.recovery->paths[path].phase != Phase::up) return;
+    const schedule::PathTable& table = channel.scheduler->paths();
+    SendQueue* const queue = sub.queue[0];
+    const bool open = queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
+    if (!open || sub.requests != sub.watched) {
+        sub.watched = sub.requests;
+        return path_answers(channel, path);
+    }
+    ++sub.stale;
+    if (sub.stale == kPush && !queue->all_signaled()) (void)write_nothing(channel, path, *queue);
+    if (sub.stale < kProbe) return;
+    recover::Recovery& recovery = recovery_of(channel);
+    PathRecovery& r = recovery.paths[path];
+    if (!r.probed_since) r.probed_since = now;
+    tell_over_path(channel, connect::PathKind::probe, {.path = path, .end = {}});
+    for (const PathIndex other : schedule::each(table.usable())) {
+        if (other == path) continue;
+        tell_over_path(channel, connect::PathKind::probe, {.path = other, .end = {}});
+        break;
+    }
+    if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1)
+        channel.scheduler->set_state(path, schedule::PathState::suspect);
+    if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return;
+    r.probed_since = 0;
+    sub.stale = 0;
+    path_failed(channel, path, "nothing comes through", false);
+}
+
+void Interface::Impl::path_answers(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    sub.stale = 0;
+    if (!channel.recovery) return;
+    PathRecovery& r = channel.recovery->paths[path];
+    r.probed_since = 0;
+    if (r.phase == Phase::up && channel.scheduler->paths()[path].state == schedule::PathState::suspect)
+        channel.scheduler->set_state(path, schedule::PathState::up);
+}
+
+} // namespace ucx_mp::channel
