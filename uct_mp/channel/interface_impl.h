@@ -288,6 +288,7 @@ struct Interface::Impl final : connect::Owner {
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
+    std::uint32_t looks = 0;     // rounds of progress that began with an alert, wraps
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;

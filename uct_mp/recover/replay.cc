@@ -269,7 +269,7 @@ bool Interface::Impl::recover(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         PathRecovery& r = recovery.paths[path];
-        if (r.phase == Phase::draining && r.round != rounds) {
+        if (r.phase == Phase::draining && r.round != looks) {
             const Subchannel& sub = channel.subs[path];
             if (sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back) drained(channel, path);
         }
