@@ -13,7 +13,8 @@ channel::Config config_of(const CampaignOptions& options) {
     config.receive_depth = 128;
     config.send_depth = 32;
     config.dci_count = 2;
-    config.reliability.timeout = 5; // 131 us: a lost packet costs little virtual time
+    // 131 us: a lost packet costs little virtual time. (Late placement: no failures by congestion.)
+    config.reliability.timeout = options.late_placement ? 9 : 5;
     config.reliability.retry_count = 3;
     config.recovery.packet_numbers = options.packet_numbers;
     config.recovery.partition_timeout = 0;

@@ -225,7 +225,7 @@ private:
                 if (kind == 0) {
                     std::vector<std::byte> rest(8 + length);
                     std::memcpy(rest.data(), &head.number, 8);
-                    std::memcpy(rest.data() + 8, body.data(), length);
+                    if (length) std::memcpy(rest.data() + 8, body.data(), length);
                     std::uint64_t first;
                     std::memcpy(&first, &head, 8);
                     const Status status = iface.am_short(channel, kNumbered, first, rest.data(), static_cast<unsigned>(rest.size()));

@@ -236,6 +236,9 @@ struct Interface::Impl final : connect::Owner {
     void finish_replayed(Channel& channel, Work& work);
     void settled(Channel& channel, PathIndex path);
     bool send_again(Channel& channel, Buffer& buffer);
+    PathIndex place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes);
+    PathIndex place_put_again(Channel& channel, PathIndex path, std::uint64_t bytes);
+    bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk);
     void resend(Channel& channel);
     void heal(Channel& channel);
     bool send_markers(Channel& channel);
@@ -285,6 +288,7 @@ struct Interface::Impl final : connect::Owner {
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
+    std::uint32_t looks = 0;     // rounds of progress that began with an alert, wraps
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;

@@ -16,6 +16,7 @@ unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
     const bool look = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
+    if (look) [[unlikely]] ++m.looks;
     if (m.adapter_count == 1) {
         n = m.poll(m.adapters[0]);
     } else {

@@ -257,7 +257,15 @@ void Interface::Impl::pull(Channel& channel, bool read) {
         schedule::Transfer& transfer = work->transfer;
         schedule::Stripe chunk;
         while (transfer.remaining()) {
-            if (!channel.scheduler->next(transfer, now, chunk)) return; // windows are full: completions will come
+            if (work->kind == WorkKind::replayed_put) {
+                if (!place_puts_again(channel, transfer, chunk)) {
+                    if (!std::exchange(channel.pull_due, true)) pulls_due.push_back(&channel);
+                    return;
+                }
+                transfer.offset += chunk.length;
+            } else if (!channel.scheduler->next(transfer, now, chunk)) {
+                return; // windows are full: completions will come
+            }
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;

@@ -40,7 +40,7 @@ void Interface::Impl::ask(Channel& channel, PathIndex path) {
     if (r.phase != Phase::asking) return;
     if (r.not_before > now) return set_path_timer(channel, path, r.not_before, &Impl::ask);
     if (channel.self) {
-        questions.push_back({&channel, channel.local_id, path, r.life, rounds});
+        questions.push_back({&channel, channel.local_id, path, r.life, looks});
         alert = true;
         return list_recovering(channel);
     }
@@ -61,7 +61,7 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
             list_recovering(channel);
         } else {
             // Answered when our completion queues have been seen empty: a marker may lie there.
-            questions.push_back({&channel, channel.local_id, path, news.life, rounds});
+            questions.push_back({&channel, channel.local_id, path, news.life, looks});
             alert = true;
         }
         return;
@@ -93,7 +93,7 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
 
 void Interface::Impl::answer_questions() {
     for (const Question& question : std::exchange(questions, {})) {
-        if (question.round == rounds) { // something may have come before it, but after the last look
+        if (question.round == looks) { // something may have come before it, but after the last look
             questions.push_back(question);
             continue;
         }

@@ -55,7 +55,7 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     if (r.timer) services.cancel(std::exchange(r.timer, 0));
     set_phase(r, Phase::draining);
     r.mine_known = r.theirs_known = r.back = r.greet = false;
-    r.round = rounds;
+    r.round = looks;
     r.attempts = 0;
     r.stays = stays;
     if (dc) ++r.life;

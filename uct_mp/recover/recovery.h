@@ -88,12 +88,16 @@ struct Recovery {
     struct Marker {
         std::uint32_t number;
         std::uint32_t sequence; // of the fenced message
-        schedule::PathIndex path;
+        schedule::PathIndex path; // whose writes it stands for
+        schedule::PathIndex over; // where those went again: order there is the adapter's. kNoPath: they had all arrived
     };
     std::vector<Marker> markers;     // to be sent, over any path
     std::vector<Marker> told;        // have been sent so; again if another path fails before the fence is over
     schedule::PathMask damaged = 0;  // writes on them are not settled: no fence may pass
     std::uint32_t puts_open = 0;     // writes under way again
+    // All on one path, since a completion there says nothing about what the peer sees (another adapter's message may
+    // overtake them): the markers that stand for them follow on it.
+    schedule::PathIndex puts_over = schedule::kNoPath;
     bool resend = false;             // some retained message has no path
     bool listed = false;             // in Interface::Impl::recovering
     Services::Timer partition = 0;   // runs while no path is usable

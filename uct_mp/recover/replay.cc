@@ -1,4 +1,5 @@
 // What was lost goes again: settled with what the other side has told, through the scheduler, over whatever path works.
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <utility>
@@ -100,13 +101,38 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
 
 // -- Messages
 
+// A fenced message is a marker, too: behind the writes that have gone again.
+PathIndex Interface::Impl::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
+    if (const std::uint32_t fence = fence_of(buffer))
+        for (const Recovery::Marker& marker : channel.recovery->told)
+            if (marker.number == fence && marker.over != kNoPath && channel.scheduler->paths().is_usable(marker.over))
+                return place_put_again(channel, marker.over, bytes);
+    return place(channel, Direction::write, bytes);
+}
+
+PathIndex Interface::Impl::place_put_again(Channel& channel, PathIndex path, std::uint64_t bytes) {
+    if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return kNoPath;
+    channel.scheduler->place_on(path, Direction::write, bytes);
+    return path;
+}
+
+// False: the path that they take has no room.
+bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
+    PathIndex& over = channel.recovery->puts_over;
+    const PathMask usable = channel.scheduler->paths().usable();
+    if (usable == 0) return false;
+    if (over == kNoPath || !(usable >> over & 1)) over = *schedule::each(usable).begin();
+    chunk = {transfer.offset, transfer.remaining(), 0, over};
+    return place_put_again(channel, over, chunk.length) != kNoPath;
+}
+
 // False: no room now.
 bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
     Work* pieces = buffer.work && buffer.work->kind == WorkKind::message ? buffer.work : nullptr;
     std::uint64_t bytes = buffer.length + buffer.trailer;
     for (unsigned i = 0; pieces && i < pieces->pieces; ++i) bytes += pieces->local[i].length;
     PathIndex path = 0;
-    if (channel.only ? !channel.only->room() : (path = place(channel, Direction::write, bytes)) == kNoPath) return false;
+    if (channel.only ? !channel.only->room() : (path = place_again(channel, buffer, bytes)) == kNoPath) return false;
     // A copy: the acknowledgment may come by another way while this one is still being sent.
     Buffer* copy = buffer.pool->get();
     if (!copy) {
@@ -170,7 +196,11 @@ void Interface::Impl::heal(Channel& channel) {
     for (const PathRecovery& r : recovery.paths)
         if (r.phase == Phase::draining || r.phase == Phase::asking) return;
     const PathMask healed = std::exchange(recovery.damaged, 0);
-    const PathMask gone = healed & ~channel.scheduler->paths().usable();
+    const PathMask usable = channel.scheduler->paths().usable();
+    const PathMask gone = healed & ~usable;
+    const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
+    // A fence that has not gone yet is to find the writes where they have gone now.
+    if (over != kNoPath && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over & usable;
     channel.put_paths &= ~gone;
     channel.fence_paths &= ~gone;
     // A marker that has gone is not sent a second time under its number: writes behind the first one would seem covered.
@@ -189,7 +219,12 @@ void Interface::Impl::heal(Channel& channel) {
         if (!buffer.trailer) continue;
         FenceTrailer trailer;
         std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
-        for (const PathIndex path : schedule::each(trailer.paths & healed)) recovery.told.push_back({trailer.number, i, path});
+        for (const PathIndex path : schedule::each(trailer.paths & healed)) {
+            const bool known = std::any_of(recovery.told.begin(), recovery.told.end(), [&](const Recovery::Marker& m) {
+                return m.number == trailer.number && m.path == path;
+            });
+            if (!known) recovery.told.push_back({trailer.number, i, path, over});
+        }
     }
     recovery.markers = recovery.told;
 }
@@ -199,7 +234,9 @@ bool Interface::Impl::send_markers(Channel& channel) {
     while (!markers.empty()) {
         const Recovery::Marker marker = markers.back();
         bool sent = static_cast<std::int32_t>(marker.sequence - channel.acked) < 0;
-        for (const PathIndex over : schedule::each(channel.scheduler->paths().usable())) {
+        const PathMask usable = channel.scheduler->paths().usable();
+        const PathMask own = marker.over == kNoPath ? 0 : usable & PathMask{1} << marker.over;
+        for (const PathIndex over : schedule::each(own ? own : usable)) {
             SendQueue* queue = queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;
             const MarkerBody body{marker.number, channel.subs[marker.path].puts};
@@ -232,7 +269,7 @@ bool Interface::Impl::recover(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         PathRecovery& r = recovery.paths[path];
-        if (r.phase == Phase::draining && r.round != rounds) {
+        if (r.phase == Phase::draining && r.round != looks) {
             const Subchannel& sub = channel.subs[path];
             if (sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back) drained(channel, path);
         }
