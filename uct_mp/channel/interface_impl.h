@@ -217,6 +217,7 @@ struct Interface::Impl final : connect::Owner {
     void on_path_down(Channel& channel, const connect::PathNews& news);
     void answer_questions();
     void schedule_open(Channel& channel, PathIndex path);
+    [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const recover::PathRecovery& r) const;
     verbs::QueuePair make_half(Channel& channel, PathIndex path);
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                       const connect::LocalEnd& theirs);

@@ -38,6 +38,7 @@ void Interface::Impl::no_path_left(Channel& channel) {
 void Interface::Impl::still_no_path(Channel& channel) {
     recover::Recovery& recovery = *channel.recovery;
     recovery.partition = 0;
+    if (channel.scheduler->paths().usable()) return; // a suspect has turned out to be good
     const Nanos now = services.now(), timeout = config.recovery.partition_timeout;
     if (timeout && now - recovery.partition_since >= timeout) {
         services.say(LogLevel::error, "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",

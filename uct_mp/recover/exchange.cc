@@ -115,9 +115,16 @@ void Interface::Impl::schedule_open(Channel& channel, PathIndex path) {
     const bool ours = config.transport == connect::Transport::dc || channel.self || !channel.connection.server;
     if (!ours) return; // the client does
     // A path that keeps failing soon after its return is left alone for longer and longer.
-    const Nanos hold = r.flaps ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
-    const Nanos wait = doubled(config.recovery.open_interval, r.attempts, config.recovery.max_open_interval);
-    set_path_timer(channel, path, std::max(services.now() + wait, r.since + hold), &Impl::try_open);
+    // Not if it is needed: any path is better than none.
+    const bool needed = channel.scheduler->paths().usable() == 0;
+    const Nanos hold = r.flaps && !needed ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
+    set_path_timer(channel, path, std::max(services.now() + pause_between_tries(channel, r), r.since + hold), &Impl::try_open);
+}
+
+Nanos Interface::Impl::pause_between_tries(const Channel& channel, const PathRecovery& r) const {
+    const bool needed = channel.scheduler->paths().usable() == 0;
+    return doubled(config.recovery.open_interval, r.attempts,
+                   needed ? config.recovery.max_needed_interval : config.recovery.max_open_interval);
 }
 
 verbs::QueuePair Interface::Impl::make_half(Channel& channel, PathIndex path) {
@@ -167,8 +174,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
                                 {.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end});
     }
     ++r.attempts;
-    const Nanos wait = doubled(config.recovery.open_interval, r.attempts, config.recovery.max_open_interval);
-    set_path_timer(channel, path, services.now() + wait, &Impl::try_open);
+    set_path_timer(channel, path, services.now() + pause_between_tries(channel, r), &Impl::try_open);
 }
 
 // The route works in this direction; the answer takes the same one back.

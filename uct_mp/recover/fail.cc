@@ -72,8 +72,16 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     // The initiator would stand still until it gives up, and what has been executed there need never be told.
     if (Subchannel& sub = channel.subs[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
-    if (channel.scheduler->paths().usable() == 0 && !recovery.partition) no_path_left(channel);
-    else judge_peer(channel);
+    if (channel.scheduler->paths().usable() == 0 && !recovery.partition) {
+        no_path_left(channel);
+        for (PathIndex i = 0; i < channel.path_count; ++i)
+            if (recovery.paths[i].phase == Phase::reopening) { // held down until now, perhaps
+                recovery.paths[i].attempts = 0;
+                schedule_open(channel, i);
+            }
+    } else {
+        judge_peer(channel);
+    }
 }
 
 // Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never come
