@@ -74,6 +74,7 @@ void Requester::dc_attempt(Nanos when) {
         return;
     }
     dc_ = Dc::connected;
+    dc_era_ = era_;
     retries_left_ = qp_.attr.retry_cnt;
     (void)return_held_receive(seg, rec_.responder);
     rec_.responder = {};

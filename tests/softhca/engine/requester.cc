@@ -282,6 +282,8 @@ void Requester::chunk_arrived(Chunk& c) {
     const bool in_queue = current && f->pos >= head_ && f->pos < tail_;
     // A destroyed queue pair's record may be somebody else's by now: what it has under way is lost.
     QpRec* target = !dead_ && c.dst_port != kNone && (c.lost & all) != all ? find_peer(f->wqe, c.dst_port) : nullptr;
+    // The target has a new context for this initiator: packets of the life before are none of its.
+    if (rec_.kind == QpKind::dci && f->era != dc_era_) target = nullptr;
     if (target) {
         const SendWqe& w = f->wqe;
         Request r;

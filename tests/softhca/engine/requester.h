@@ -140,6 +140,7 @@ class Requester final : public Source {
     uint16_t dc_dlid_ = 0;
     uint32_t dc_qpn_ = 0;
     uint64_t dc_key_ = 0;
+    uint32_t dc_era_ = 0; // era_ of the present association
     int dc_tries_ = 0;
     std::unique_ptr<class ReadStream> reads_; // made by the first read
 };
