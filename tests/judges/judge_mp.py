@@ -312,7 +312,7 @@ def ucp_hello_killed(transport, how):
         client = session.start([*argv, "-p", str(port), "-n", "127.0.0.1"], session.places[1], env)
         killed, left = (server, client) if how == "send" else (client, server)
         killed.wait(20, 137)
-        text = left.wait(30, code=None)
+        text = left.wait(90, code=None)
         check(left.process.returncode in (0, 255), f"exit code {left.process.returncode}") # 255: the example gives up
         check("failure handler called with status -80 (Endpoint timeout)" in text, "the peer's death is not noticed")
         check(text.count("failure handler called") == 1, "noticed more than once")
@@ -324,7 +324,7 @@ def ucp_hello_killed(transport, how):
 for transport in TRANSPORTS:
     for how in ("recv", "send", "keepalive"):
         group.add(ucp_hello_killed(transport, how), f"example_ucp_hello_world_killed_{how}_{transport}",
-                  ("ideal", "four-path"))
+                  ("ideal", "four-path"), seconds=120)
 
 
 def client_server(session, kind):
