@@ -27,8 +27,6 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::io_error;
     }
     const unsigned receives = std::min(config.receive_depth, from.max_srq_wr);
-    // A queue pair that is given up posts one request more than its share.
-    constexpr unsigned kDrains = 64;
     if (from.max_cqe <= receives + kDrains + 64) {
         error = failure(from, "the completion queue is too small for RX_QUEUE_LEN");
         return Status::invalid_param;

@@ -43,6 +43,7 @@ struct alignas(64) Adapter {
     verbs::ClockFit clock;
     std::uint32_t unacked_events = 0;
     RegisteredChunks chunks;
+    static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
     // Found while going to sleep, handled by the next poll.
     static constexpr unsigned kPeek = 16;
     Completed peeked[kPeek];

@@ -185,7 +185,7 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
                          last.path, culprit.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
     }
     queue.close();
-    if (first || !queue.draining) drain(queue, culprit, last.path);
+    drain(queue, culprit, last.path);
     if (is_mistake(status) || !recoverable(culprit)) fail_channel(culprit, status_of(status));
     else if (first || !queue.dc) path_failed(culprit, last.path, ibv_wc_status_str(status), false);
     count = std::min(count, queue.records()); // an adapter that is gone: they have all been dropped

@@ -43,6 +43,7 @@ struct Interface::Impl final : connect::Owner {
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
+    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level); // null: logged
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
@@ -59,7 +60,6 @@ struct Interface::Impl final : connect::Owner {
     unsigned read_mail();             // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend();                // progress: what is rare
-    Status connect_dc(Channel& channel);
     ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
 
@@ -197,6 +197,7 @@ struct Interface::Impl final : connect::Owner {
     // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
     void drain(SendQueue& queue, Channel& channel, PathIndex path);
+    void end_queue(SendQueue& queue, Channel& channel, PathIndex path);
     void drop_posted(SendQueue& queue);
     void note_back(Channel& channel, PathIndex path);
     void lose(SendQueue& queue, const Posted& posted);
@@ -218,7 +219,6 @@ struct Interface::Impl final : connect::Owner {
     void answer_questions();
     void schedule_open(Channel& channel, PathIndex path);
     [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const recover::PathRecovery& r) const;
-    verbs::QueuePair make_half(Channel& channel, PathIndex path);
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                       const connect::LocalEnd& theirs);
     void try_open(Channel& channel, PathIndex path);
@@ -247,6 +247,9 @@ struct Interface::Impl final : connect::Owner {
     void pull_sole(Channel& channel);
     bool recover(Channel& channel);
     void recover();
+    void count_look(unsigned found); // by a round of progress over all adapters
+    // What had come by then (`since`: `looks` at that moment) has been handled.
+    [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
 
     // -- Peers that may be dead: peer.cc
     void judge_peer(Channel& channel);
@@ -289,7 +292,8 @@ struct Interface::Impl final : connect::Owner {
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
-    std::uint32_t looks = 0;     // rounds of progress that began with an alert, wraps
+    std::uint32_t looks = 0;     // see count_look(); wraps
+    unsigned crowded = 0;        // rounds of the look under way
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;
@@ -318,7 +322,6 @@ struct Interface::Impl final : connect::Owner {
     BufferPool small, large;
     WorkPool works;
     schedule::Plan plan; // scratch
-    Nanos poll_time = 0; // of the batch of completions being handled
 
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
@@ -343,7 +346,7 @@ struct Interface::Impl final : connect::Owner {
         std::uint32_t id;
         PathIndex path;
         std::uint32_t life;
-        std::uint32_t round; // of progress, when it came
+        std::uint32_t round; // `looks` when it came
     };
     std::vector<Question> questions;
     unsigned question_attempts = 0;

@@ -37,36 +37,36 @@ Status Interface::Impl::make_ends(Connection& connection) {
     channel.prepared.subs = std::make_unique<Subchannel[]>(count);
     channel.prepared.count = static_cast<std::uint8_t>(count);
     for (std::size_t i = 0; i < count; ++i) {
-        const path::PathSpec& spec = connection.paths[i];
         Subchannel& sub = channel.prepared.subs[i];
-        sub.rail = connection.server ? spec.server_rail : spec.client_rail;
+        sub.rail = static_cast<std::uint8_t>(connection.local_rail(i));
         if (sub.rail >= devices.rails().size()) return Status::invalid_param;
         const verbs::Rail& rail = devices.rails()[sub.rail];
         sub.device = static_cast<std::uint8_t>(rail.device);
         if (config.transport == connect::Transport::dc) continue;
-        Adapter& adapter = adapters[rail.device];
-        verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
-                                               {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
-        if (!qp) {
-            services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(),
-                         std::strerror(errno));
-            return Status::no_memory;
-        }
+        verbs::QueuePair qp = make_half(rail, LogLevel::error);
+        if (!qp) return Status::no_memory;
         connection.ends[i].qp_number = qp->qp_num;
-        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, false);
+        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false);
         sub.queue[0] = sub.queue[1] = sub.own[0].get();
     }
     return Status::ok;
+}
+
+// Our half of a path: a queue pair in INIT.
+verbs::QueuePair Interface::Impl::make_half(const verbs::Rail& rail, LogLevel level) {
+    Adapter& adapter = adapters[rail.device];
+    verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
+                                           {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
+    if (!qp) services.say(level, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
+    return qp;
 }
 
 Status Interface::Impl::connect_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
     if (channel.prepared.taken || channel.prepared.count != connection.paths.size()) return Status::connection_reset;
     for (std::size_t i = 0; i < connection.paths.size(); ++i) {
-        const path::PathSpec& spec = connection.paths[i];
-        const unsigned theirs = connection.server ? spec.client_rail : spec.server_rail;
-        if (theirs >= connection.remote_rails.size()) return Status::invalid_param;
-        const path::RemoteRail& remote = connection.remote_rails[theirs];
+        if (connection.remote_rail_index(i) >= connection.remote_rails.size()) return Status::invalid_param;
+        const path::RemoteRail& remote = connection.remote_rail(i);
         Subchannel& sub = channel.prepared.subs[i];
         const verbs::Rail& rail = devices.rails()[sub.rail];
         sub.remote_device = remote.device;
@@ -91,12 +91,9 @@ Status Interface::Impl::connect_ends(Connection& connection) {
 
 verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, std::size_t path,
                                              const connect::LocalEnd& end) const {
-    const path::PathSpec& spec = connection.paths[path];
-    const bool server = connection.server;
-    const path::RemoteRail& remote = connection.remote_rails[server ? spec.client_rail : spec.server_rail];
-    const verbs::Rail& rail = devices.rails()[server ? spec.server_rail : spec.client_rail];
-    return {static_cast<std::uint16_t>(remote.lid + (server ? spec.client_bits : spec.server_bits)),
-            server ? spec.server_bits : spec.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn};
+    const verbs::Rail& rail = devices.rails()[connection.local_rail(path)];
+    return {connection.remote_lid(path), connection.local_bits(path), std::min(rail.mtu, connection.remote_rail(path).mtu),
+            end.qp_number, end.psn};
 }
 
 ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits) {
@@ -192,10 +189,7 @@ void Interface::Impl::establish(Channel& channel) {
     channel.prepared.taken = true;
     std::vector<schedule::PathSetup> setup(channel.path_count);
     for (unsigned i = 0; i < channel.path_count; ++i) {
-        const path::PathSpec& spec = connection.paths[i];
-        const path::RemoteRail& remote =
-            connection.remote_rails[connection.server ? spec.client_rail : spec.server_rail];
-        const double rate = std::min(devices.rails()[channel.subs[i].rail].rate, remote.rate);
+        const double rate = std::min(devices.rails()[channel.subs[i].rail].rate, connection.remote_rail(i).rate);
         setup[i].nominal_rate = rate;
         setup[i].rail = channel.subs[i].rail;
         setup[i].rail_rate = rate;

@@ -61,10 +61,8 @@ bool Interface::Impl::has_witness(const Channel& channel) const {
         if (&other == &channel || other.gates & (gate::not_ready | gate::failed) || other.self) continue;
         for (PathIndex i = 0; i < other.path_count; ++i) {
             if (!other.scheduler->paths().is_usable(i)) continue;
-            const connect::Connection& c = other.connection;
-            const path::RemoteRail& rail = c.remote_rails[c.server ? c.paths[i].client_rail : c.paths[i].server_rail];
             for (const path::RemoteRail& theirs : channel.connection.remote_rails)
-                if (same_port(rail, theirs)) return true;
+                if (same_port(other.connection.remote_rail(i), theirs)) return true;
         }
     }
     return false;

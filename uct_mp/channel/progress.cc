@@ -15,8 +15,7 @@ constexpr std::uint32_t kQuiet = 64;
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
-    const bool look = m.alert; // recovery: what has come is known only when all completion queues have been seen empty
-    if (look) [[unlikely]] ++m.looks;
+    const bool look = m.alert; // recovery wants to know what has come
     if (m.adapter_count == 1) {
         n = m.poll(m.adapters[0]);
     } else {
@@ -34,10 +33,10 @@ unsigned Interface::progress() {
             }
         }
     }
-    const bool emptied = n < m.config.poll_batch;
+    if (look) [[unlikely]] m.count_look(n);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
     if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend();
-    if (look && emptied) [[unlikely]] m.recover();
+    if (look) [[unlikely]] m.recover();
     if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
@@ -114,13 +113,10 @@ void Interface::statistics(Statistics& out) const {
             if (!channel->scheduler) continue;
             PathStatistics& path = to.paths.emplace_back();
             const connect::Connection& connection = channel->connection;
-            const path::PathSpec& spec = connection.paths[i];
             const verbs::Rail& rail = m.devices.rails()[sub.rail];
-            const path::RemoteRail& remote =
-                connection.remote_rails[connection.server ? spec.client_rail : spec.server_rail];
             path.local_rail = rail.name;
-            path.local_lid = static_cast<std::uint16_t>(rail.lid + (connection.server ? spec.server_bits : spec.client_bits));
-            path.remote_lid = static_cast<std::uint16_t>(remote.lid + (connection.server ? spec.client_bits : spec.server_bits));
+            path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
+            path.remote_lid = connection.remote_lid(i);
             path.qp_number = sub.queue[0] ? sub.queue[0]->qp->qp_num : 0;
             const schedule::Path& state = channel->scheduler->paths()[static_cast<PathIndex>(i)];
             path.state = state.state;

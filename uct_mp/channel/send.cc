@@ -207,7 +207,7 @@ void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Pos
     }
     if (posted.work) posted.work->status = Status::io_error;
     settle(posted);
-    queue.fail();
+    drain(queue, channel, posted.path);
     fail_channel(channel, Status::io_error);
 }
 

@@ -151,7 +151,7 @@ public:
     void replace(verbs::QueuePair fresh) { qp = std::move(fresh); }
     void revive() {
         if (failed()) slots_ += kFailed;
-        draining = false;
+        draining = end_due = false;
         quiet_left_ = signal_interval_;
         open_ = nullptr;
     }
@@ -163,7 +163,8 @@ public:
         if (!failed()) slots_ -= kFailed;
     }
     std::uint32_t drained_from = 0; // psn() when this life ended
-    bool draining = false; // the last request of this life has been posted (recover/)
+    bool draining = false; // nothing but the last request of this life may be posted (recover/)
+    bool end_due = false;  // ... which still has to be
 
 private:
     // Of the record at `position`.

@@ -256,6 +256,7 @@ unsigned Interface::serve() {
 
 Status Interface::arm() {
     Impl& m = *impl_;
+    m.read_events(); // or their descriptor would wake us for ever
     if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
         !m.recovering.empty() || !m.questions.empty())
         return Status::busy;

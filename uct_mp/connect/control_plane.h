@@ -101,6 +101,23 @@ struct Connection {
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     Question question;
 
+    // Of a path: our rail and its path bits, the peer's.
+    [[nodiscard]] unsigned local_rail(std::size_t path) const {
+        return server ? paths[path].server_rail : paths[path].client_rail;
+    }
+    [[nodiscard]] std::uint8_t local_bits(std::size_t path) const {
+        return server ? paths[path].server_bits : paths[path].client_bits;
+    }
+    [[nodiscard]] unsigned remote_rail_index(std::size_t path) const {
+        return server ? paths[path].client_rail : paths[path].server_rail;
+    }
+    [[nodiscard]] const path::RemoteRail& remote_rail(std::size_t path) const {
+        return remote_rails[remote_rail_index(path)];
+    }
+    [[nodiscard]] std::uint16_t remote_lid(std::size_t path) const { // path bits included
+        return std::uint16_t(remote_rail(path).lid + (server ? paths[path].client_bits : paths[path].server_bits));
+    }
+
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
         peer = old.peer;
@@ -109,12 +126,14 @@ struct Connection {
     }
 };
 
+inline constexpr std::uint32_t kUnknownPsn = 0xffffffff; // it can't tell
+
 // What one side tells the other about a path of an established connection; wire.h, PathNews.
 struct PathNews {
     std::uint8_t path = 0;
     bool answer = false;
     std::uint32_t life = 0;
-    std::uint32_t psn = 0xffffffff; // wire::kUnknownPsn
+    std::uint32_t psn = kUnknownPsn;
     std::uint32_t marker = 0;
     std::uint32_t delivered = 0;
     LocalEnd end;

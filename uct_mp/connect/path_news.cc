@@ -59,21 +59,17 @@ void ControlPlane::tell(const Connection& connection, PathKind kind, const PathN
 }
 
 void ControlPlane::Impl::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
-    const path::PathSpec& spec = connection.paths[news.path];
-    const bool server = connection.server;
-    const unsigned rail = server ? spec.server_rail : spec.client_rail;
-    const path::RemoteRail& remote = connection.remote_rails[server ? spec.client_rail : spec.server_rail];
+    const unsigned rail = connection.local_rail(news.path);
     if (!datagrams.works(rail)) {
         ++counters.unsent;
         return;
     }
-    const auto bits = server ? spec.client_bits : spec.server_bits;
     send({.rail = rail,
-                 .source_bits = server ? spec.server_bits : spec.client_bits,
-                 .dlid = std::uint16_t(remote.lid + bits),
-                 .qp_number = remote.control_qpn,
-                 .q_key = connection.peer.q_key},
-                news_to(connection, kind, news));
+          .source_bits = connection.local_bits(news.path),
+          .dlid = connection.remote_lid(news.path),
+          .qp_number = connection.remote_rail(news.path).control_qpn,
+          .q_key = connection.peer.q_key},
+         news_to(connection, kind, news));
 }
 
 void ControlPlane::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {

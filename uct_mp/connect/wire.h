@@ -149,13 +149,12 @@ struct __attribute__((packed)) PathNews {
     std::uint8_t answer;       // path_down: 1: not to be answered
     std::uint8_t reserved[2];  // 0
     std::uint32_t life;        // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
-    std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, kUnknownPsn: can't tell
+    std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
     std::uint32_t marker;      // path_down: newest fence whose marker has come over this path, 0: none
     std::uint32_t delivered;   // path_down: sequence number of the next message to be delivered
     End end;                   // path_open, path_opened with mp_rc; else 0
 };
 static_assert(sizeof(PathNews) == 32);
-inline constexpr std::uint32_t kUnknownPsn = 0xffffffff;
 struct __attribute__((packed)) Ping {
     std::uint32_t incarnation;
 };

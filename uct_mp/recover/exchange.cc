@@ -1,6 +1,5 @@
 // What both sides tell each other: what had arrived (path_down), and how a path is made anew (path_open, path_opened).
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
 #include <cstring>
 #include <mutex>
@@ -74,7 +73,7 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
         r.life = news.life;
         r.next.reset();
         r.mine.life = r.life;
-        r.mine.psn = PathNews{}.psn; // it has nothing to ask
+        r.mine.psn = connect::kUnknownPsn; // it has nothing to ask
         r.theirs = news;
     } else if (r.phase == Phase::up || r.phase == Phase::half) {
         path_failed(channel, path, "the other side has given it up", false);
@@ -93,11 +92,11 @@ void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
 
 void Interface::Impl::answer_questions() {
     for (const Question& question : std::exchange(questions, {})) {
-        if (question.round == looks) { // something may have come before it, but after the last look
+        ++recovery_steps; // progress is wanted
+        if (!looked_since(question.round)) {
             questions.push_back(question);
             continue;
         }
-        ++recovery_steps;
         if (channel_with(question.id) != question.channel) continue;
         Channel& channel = *question.channel;
         if (question.path >= channel.path_count || !recoverable(channel)) continue;
@@ -114,8 +113,8 @@ void Interface::Impl::schedule_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     const bool ours = config.transport == connect::Transport::dc || channel.self || !channel.connection.server;
     if (!ours) return; // the client does
-    // A path that keeps failing soon after its return is left alone for longer and longer.
-    // Not if it is needed: any path is better than none.
+    // A path that keeps failing soon after its return is left alone for longer and longer; not if it is needed: any path is
+    // better than none.
     const bool needed = channel.scheduler->paths().usable() == 0;
     const Nanos hold = r.flaps && !needed ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
     set_path_timer(channel, path, std::max(services.now() + pause_between_tries(channel, r), r.since + hold), &Impl::try_open);
@@ -125,15 +124,6 @@ Nanos Interface::Impl::pause_between_tries(const Channel& channel, const PathRec
     const bool needed = channel.scheduler->paths().usable() == 0;
     return doubled(config.recovery.open_interval, r.attempts,
                    needed ? config.recovery.max_needed_interval : config.recovery.max_open_interval);
-}
-
-verbs::QueuePair Interface::Impl::make_half(Channel& channel, PathIndex path) {
-    const verbs::Rail& rail = devices.rails()[channel.subs[path].rail];
-    Adapter& adapter = adapters[rail.device];
-    verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
-                                           {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
-    if (!qp) services.say(LogLevel::debug, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
-    return qp;
 }
 
 // `qp` becomes the queue pair of the path, in RTS.
@@ -160,7 +150,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     if (r.phase != Phase::reopening) return;
     const bool dc = config.transport == connect::Transport::dc;
     if (!dc && !r.next) {
-        r.next = make_half(channel, path);
+        r.next = make_half(devices.rails()[channel.subs[path].rail], LogLevel::debug);
         if (r.next) r.next_end = {r.next->qp_num, random_psn()};
     }
     if (channel.self) { // nobody to ask: what does not work fails again
@@ -192,7 +182,7 @@ void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
         if (r.phase == Phase::half && news.life == r.life)
             return path_failed(channel, path, "the client offers another queue pair", false);
         if (r.phase != Phase::reopening || news.life != r.life + 1) return;
-        verbs::QueuePair qp = make_half(channel, path);
+        verbs::QueuePair qp = make_half(devices.rails()[channel.subs[path].rail], LogLevel::debug);
         if (!qp) return;
         const connect::LocalEnd ours{qp->qp_num, random_psn()};
         if (!connect_half(channel, path, qp, ours, news.end)) return;

@@ -61,16 +61,17 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     if (dc) ++r.life;
     recovery.damaged |= PathMask{1} << path;
     if (channel.path_count == 1) channel.gates |= gate::recovering;
+    // Whoever else was on the initiator: an adapter that has not given up by itself may still have packets on the way.
+    r.not_before = now + (dc ? config.recovery.packet_lifetime : 0);
     if (!dc) drain(*channel.subs[path].own[0], channel, path);
-    if (stays) return;
+    if (stays || (channel.gates & gate::failed)) return; // failed: by a callback, if the adapter is gone
     r.since = now;
     ++r.failures;
     r.flaps = r.came_up && now - r.came_up < config.recovery.hold_down ? r.flaps + 1 : 0;
-    // An adapter that has not given up by itself may still have packets on the way.
-    r.not_before = now + (dc ? config.recovery.packet_lifetime : 0);
     channel.scheduler->set_state(path, schedule::PathState::down);
     // The initiator would stand still until it gives up, and what has been executed there need never be told.
     if (Subchannel& sub = channel.subs[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
+    if (channel.gates & gate::failed) return;
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
     if (channel.scheduler->paths().usable() == 0 && !recovery.partition) {
         no_path_left(channel);
@@ -93,6 +94,15 @@ void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) 
     queue.fail();
     queue.close();
     (void)verbs::to_error(queue.qp.get());
+    end_queue(queue, channel, path);
+    if (queue.dc) restart_later(queue); // if it was idle
+}
+
+// The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
+// connected queue pairs at once the others wait until something has come back (recover() calls again).
+void Interface::Impl::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
+    queue.end_due = !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
+    if (queue.end_due || queue.idle()) return;
     const Posted last{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
     channel.subs[path].open += queue.dc;
     if (queue.write_inline(channel.subs[path].dc, nullptr, 0, {0, 0}, last, IBV_SEND_SIGNALED)) return;
@@ -190,7 +200,7 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
         verbs::QueuePairTruth truth;
         if (config.recovery.packet_numbers && verbs::query(queue.qp.get(), truth) == 0)
             r.mine.psn = truth.rq_psn & recover::kPsnMask;
-        if (channel.self && r.mine.psn != connect::PathNews{}.psn) {
+        if (channel.self && r.mine.psn != connect::kUnknownPsn) {
             r.theirs = r.mine;
             r.theirs_known = true;
         }

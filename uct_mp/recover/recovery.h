@@ -1,8 +1,9 @@
 // What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
-// PROTOCOL.md tells the protocol and why it is safe. The functions are Interface::Impl's (uct_mp/recover/*.cc); they run in
-// progress, never from a completion or another thread.
+// PROTOCOL.md tells the protocol and why it is safe. The functions are Interface::Impl's (uct_mp/recover/*.cc). Completions
+// and refused posts only collect (path_failed, lose); everything else is done by progress, once per round.
 //
-// Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what the queues can hold.
+// Threads: the interface's. Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what the
+// queues can hold.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,7 @@ struct PathRecovery {
     bool back = false;  // mp_dc: since it failed there was a moment when nothing was posted there
     bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
-    std::uint32_t round = 0; // of progress, when it failed: the completion queues must have been seen empty since
+    std::uint32_t round = 0; // Interface::Impl::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;

@@ -49,7 +49,7 @@ namespace {
 // Was this write executed? Packet numbers say it exactly; else a marker or a message that came behind it does, and what
 // neither of them covers nobody can have been told of.
 bool executed(const Channel& channel, const PathRecovery& r, const LostPut& put) {
-    if (r.theirs.psn != connect::PathNews{}.psn)
+    if (r.theirs.psn != connect::kUnknownPsn)
         return ((r.theirs.psn - put.end_psn) & recover::kPsnMask) < recover::kPsnMask / 2;
     if (put.later_marker && static_cast<std::int32_t>(r.theirs.marker - put.later_marker) >= 0) return true;
     // A single path has no markers; messages keep the order there.
@@ -65,7 +65,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     // Numbers of 24 bits say nothing about more packets than that.
     if (!dc) {
         const SendQueue& queue = *channel.subs[path].own[0];
-        if (queue.psn() - queue.drained_from >= recover::kMaxPacketsInFlight) r.theirs.psn = connect::PathNews{}.psn;
+        if (queue.psn() - queue.drained_from >= recover::kMaxPacketsInFlight) r.theirs.psn = connect::kUnknownPsn;
     }
     take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
     if (channel.gates & gate::failed) return; // by the user, in a callback
@@ -269,9 +269,12 @@ bool Interface::Impl::recover(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     for (PathIndex path = 0; path < channel.path_count; ++path) {
         PathRecovery& r = recovery.paths[path];
-        if (r.phase == Phase::draining && r.round != looks) {
+        if (r.phase == Phase::draining) {
             const Subchannel& sub = channel.subs[path];
-            if (sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back) drained(channel, path);
+            if (sub.own[0] && sub.own[0]->end_due) end_queue(*sub.own[0], channel, path);
+            const bool all_back = sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back;
+            if (all_back && looked_since(r.round)) drained(channel, path);
+            else if (all_back) ++recovery_steps; // progress is wanted
         }
         if (r.greet && r.phase == Phase::up) greet(channel, path);
         if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
@@ -299,6 +302,16 @@ bool Interface::Impl::recover(Channel& channel) {
         resume(channel);
     }
     return false;
+}
+
+// A look is over when all completion queues have been seen empty, or when as many completions have been taken as they can
+// hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing about
+// it, the next one does: looked_since().
+void Interface::Impl::count_look(unsigned found) {
+    const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;
+    if (found >= config.poll_batch && ++crowded < enough) return;
+    crowded = 0;
+    ++looks;
 }
 
 void Interface::Impl::recover() {
