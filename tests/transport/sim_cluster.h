@@ -70,7 +70,7 @@ private:
 
 class Node final : public channel::Events {
 public:
-    Node(softhca::sim::World& world, unsigned index, const channel::Config& config, const verbs::DeviceConfig& rails)
+    Node(softhca::sim::World& world, unsigned index, const channel::Config& config, const verbs::DeviceConfig& rails = {})
         : world_(world), index_(index), services_(world, index) {
         world.select(index);
         std::string error;
