@@ -93,6 +93,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     set_phase(r, Phase::reopening);
     r.attempts = 0;
     channel.scheduler->set_state(path, schedule::PathState::probing);
+    note(channel, recover::Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
                  channel.uid, static_cast<double>(services.now() - r.since) * 1e-6, lost.size(), again);
     schedule_open(channel, path);
@@ -272,9 +273,16 @@ bool Interface::Impl::recover(Channel& channel) {
         if (r.phase == Phase::draining) {
             const Subchannel& sub = channel.subs[path];
             if (sub.own[0] && sub.own[0]->end_due) end_queue(*sub.own[0], channel, path);
-            const bool all_back = sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back;
-            if (all_back && looked_since(r.round)) drained(channel, path);
-            else if (all_back) ++recovery_steps; // progress is wanted
+            const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
+            if (!all_back) {
+                ;
+            } else if (!looked_since(r.round)) {
+                ++recovery_steps; // progress is wanted
+            } else if (sub.own[0]) {
+                add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
+            } else {
+                drained(channel, path);
+            }
         }
         if (r.greet && r.phase == Phase::up) greet(channel, path);
         if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
@@ -321,6 +329,7 @@ void Interface::Impl::recover() {
         channel->recovery->listed = false;
         if (recover(*channel)) list_recovering(*channel);
     }
+    if (jobs_wait()) run_jobs();
     alert = paths_away || !recovering.empty() || !questions.empty();
 }
 
