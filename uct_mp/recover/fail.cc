@@ -105,6 +105,10 @@ void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) 
     queue.fail();
     queue.close();
     queue.error_due = true;
+    // Others have requests on this initiator, too. Those will come back as lost, but until then markers for them must not
+    // go by another initiator.
+    for (std::uint32_t i = queue.tail; queue.dc && i != queue.head; ++i)
+        if (const Posted& posted = queue.at(i); recoverable(*posted.channel)) path_failed(*posted.channel, posted.path, "", true);
     add_job({.what = recover::Job::What::end, .channel = &channel, .queue = &queue, .news = {.path = path, .end = {}}});
 }
 
