@@ -103,6 +103,10 @@ struct Hold {
 
 struct Recovery {
     std::vector<PathRecovery> paths;
+    // What has been posted there has its order there, also while the path is only suspect and not to be used otherwise.
+    [[nodiscard]] bool stands(schedule::PathIndex path) const {
+        return path != schedule::kNoPath && paths[path].phase == Phase::up;
+    }
     std::vector<Hold> holds;
     struct Marker {
         std::uint32_t number;

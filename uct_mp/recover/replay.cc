@@ -106,7 +106,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
 PathIndex Interface::Impl::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
     if (const std::uint32_t fence = fence_of(buffer))
         for (const Recovery::Marker& marker : channel.recovery->told)
-            if (marker.number == fence && marker.over != kNoPath && channel.scheduler->paths().is_usable(marker.over))
+            if (marker.number == fence && channel.recovery->stands(marker.over))
                 return place_put_again(channel, marker.over, bytes);
     return place(channel, Direction::write, bytes);
 }
@@ -121,8 +121,10 @@ PathIndex Interface::Impl::place_put_again(Channel& channel, PathIndex path, std
 bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
     PathIndex& over = channel.recovery->puts_over;
     const PathMask usable = channel.scheduler->paths().usable();
-    if (usable == 0) return false;
-    if (over == kNoPath || !(usable >> over & 1)) over = *schedule::each(usable).begin();
+    if (!channel.recovery->stands(over)) {
+        if (usable == 0) return false;
+        over = *schedule::each(usable).begin();
+    }
     chunk = {transfer.offset, transfer.remaining(), 0, over};
     return place_put_again(channel, over, chunk.length) != kNoPath;
 }
@@ -197,11 +199,13 @@ void Interface::Impl::heal(Channel& channel) {
     for (const PathRecovery& r : recovery.paths)
         if (r.phase == Phase::draining || r.phase == Phase::asking) return;
     const PathMask healed = std::exchange(recovery.damaged, 0);
-    const PathMask usable = channel.scheduler->paths().usable();
-    const PathMask gone = healed & ~usable;
+    // Paths that have come back may carry new writes.
+    PathMask gone = 0;
+    for (const PathIndex path : schedule::each(healed))
+        if (!recovery.stands(path)) gone |= PathMask{1} << path;
     const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
     // A fence that has not gone yet is to find the writes where they have gone now.
-    if (over != kNoPath && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over & usable;
+    if (recovery.stands(over) && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over;
     channel.put_paths &= ~gone;
     channel.fence_paths &= ~gone;
     // A marker that has gone is not sent a second time under its number: writes behind the first one would seem covered.
@@ -236,7 +240,7 @@ bool Interface::Impl::send_markers(Channel& channel) {
         const Recovery::Marker marker = markers.back();
         bool sent = static_cast<std::int32_t>(marker.sequence - channel.acked) < 0;
         const PathMask usable = channel.scheduler->paths().usable();
-        const PathMask own = marker.over == kNoPath ? 0 : usable & PathMask{1} << marker.over;
+        const PathMask own = channel.recovery->stands(marker.over) ? PathMask{1} << marker.over : 0;
         for (const PathIndex over : schedule::each(own ? own : usable)) {
             SendQueue* queue = queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;
