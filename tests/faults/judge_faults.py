@@ -16,7 +16,7 @@ import re
 import time
 from collections import Counter
 
-from judge import SOURCE, Failure, Group, Skip, check, preloaded
+from judge import SOURCE, Failure, Group, check, preloaded
 from judge_mpi import hpcc, mpirun, netpipe
 
 group = Group()
@@ -177,9 +177,10 @@ def under_faults(tls, name, kind, gap, least):
     def run(session):
         ranks, job = jobs(tls)[name]
         harass(session, session.places[:ranks], kind, 120, gap)
-        found = judged(session, job)
-        if found["down"] < least:
-            raise Skip("the job was over before faults met it")
+        for _ in range(4):  # a quick job may be over before faults meet it: the script goes on, and so does the count
+            if judged(session, job)["down"] >= least:
+                return
+        raise Failure(f"fewer than {least} paths have failed: nothing has been tested")
     return run
 
 
