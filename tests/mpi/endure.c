@@ -7,52 +7,9 @@
  * messages until they are refused for good, large ones behind them. Then it takes and checks all.
  * Prints "endure: N ranks ok, ..." and returns 0, or says what was wrong and aborts the job.
  */
-#include <mpi.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-static int rank, ranks;
-
-static void fail(const char *what, long number, int from, size_t place) {
-    fprintf(stderr, "endure: rank %d of %d: %s: number %ld from %d is wrong at byte %zu\n", rank, ranks, what, number, from,
-            place);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    exit(1);
-}
-
-static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes ? bytes : 1);
-    if (!memory) {
-        fprintf(stderr, "endure: no memory\n");
-        MPI_Abort(MPI_COMM_WORLD, 1);
-        exit(1);
-    }
-    return memory;
-}
-
-/* Every message has contents of its own, and no two places in it are alike. */
-static uint64_t word(int from, int to, long number, size_t place) {
-    uint64_t x = ((uint64_t)from << 56 ^ (uint64_t)to << 48 ^ (uint64_t)number << 24) + place;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    return x ^ x >> 31;
-}
-
-static void fill(unsigned char *data, size_t bytes, int from, int to, long number) {
-    for (size_t at = 0; at < bytes; at += 8) {
-        const uint64_t value = word(from, to, number, at);
-        memcpy(data + at, &value, bytes - at < 8 ? bytes - at : 8);
-    }
-}
-
-static void verify(const unsigned char *data, size_t bytes, int from, long number, const char *what) {
-    for (size_t at = 0; at < bytes; at += 8) {
-        const uint64_t value = word(from, rank, number, at);
-        if (memcmp(data + at, &value, bytes - at < 8 ? bytes - at : 8)) fail(what, number, from, at);
-    }
-}
+#include "checked.h"
 
 /* Resident memory of this process, KiB. */
 static long resident(void) {
@@ -74,7 +31,7 @@ static void alltoall(double seconds, size_t bytes) {
         const double start = MPI_Wtime();
         MPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, MPI_COMM_WORLD);
         const double now = MPI_Wtime();
-        for (int peer = 0; peer < ranks; peer++) verify(in + bytes * peer, bytes, peer, rounds, "MPI_Alltoall");
+        for (int peer = 0; peer < ranks; peer++) verify(in + bytes * peer, bytes, peer, rank, rounds, "MPI_Alltoall");
         if (rounds && now - start > longest) longest = now - start; /* the first one connects */
         if (!early && now - began > 1) early = resident();
         more = now - began < seconds;
@@ -99,7 +56,7 @@ static void compute(unsigned seconds) {
             for (int i = 0; from != 1 && i < kSmall + kLarge; i++) {
                 const int bytes = i < kSmall ? kSmallBytes : kLargeBytes;
                 MPI_Recv(data, bytes, MPI_BYTE, from, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-                verify(data, (size_t)bytes, from, i, "message");
+                verify(data, (size_t)bytes, from, rank, i, "message");
             }
     } else {
         MPI_Request *requests = allocate((kSmall + kLarge) * sizeof(MPI_Request));
@@ -120,6 +77,7 @@ static void compute(unsigned seconds) {
 
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
+    program = "endure";
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (argc == 4 && !strcmp(argv[1], "alltoall")) {

@@ -5,55 +5,9 @@
  * checked byte for byte, every message's place in the order of its sender, every counter for lost and repeated additions.
  * Prints "storm: N ranks ok" and returns 0, or says what was wrong and aborts the job.
  */
-#include <mpi.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "checked.h"
 
-static int rank, ranks;
 static MPI_Comm wild; /* for wildcard receives: others may be at their next step already */
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fprintf(stderr, "storm: rank %d of %d: ", rank, ranks);
-    vfprintf(stderr, format, arguments);
-    fprintf(stderr, "\n");
-    va_end(arguments);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    exit(1);
-}
-
-static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes ? bytes : 1);
-    if (!memory) fail("no memory");
-    return memory;
-}
-
-/* The contents of message `number` from `from` to `to`: every message has its own, and no two places in it are alike. */
-static uint64_t word(int from, int to, int number, size_t place) {
-    uint64_t x = ((uint64_t)from << 48 ^ (uint64_t)to << 32 ^ (uint64_t)number << 20) + place;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
-static void fill(unsigned char *data, size_t bytes, int from, int to, int number) {
-    for (size_t at = 0; at < bytes; at += 8) {
-        const uint64_t value = word(from, to, number, at);
-        memcpy(data + at, &value, bytes - at < 8 ? bytes - at : 8);
-    }
-}
-
-static void verify(const unsigned char *data, size_t bytes, int from, int to, int number, const char *what) {
-    for (size_t at = 0; at < bytes; at += 8) {
-        const uint64_t value = word(from, to, number, at);
-        if (memcmp(data + at, &value, bytes - at < 8 ? bytes - at : 8))
-            fail("%s: message %d from %d, %zu bytes, is wrong at byte %zu", what, number, from, bytes, at);
-    }
-}
 
 /* One message of `bytes` from everybody to everybody, all at once. */
 static void everybody(size_t bytes, int number, const char *what) {
@@ -203,6 +157,7 @@ int main(int argc, char **argv) {
     const size_t large = argc > 1 ? strtoul(argv[1], NULL, 0) : 1 << 20;
     const int rounds = argc > 2 ? atoi(argv[2]) : 2;
     MPI_Init(&argc, &argv);
+    program = "storm";
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const double began = MPI_Wtime();
