@@ -196,6 +196,7 @@ void Interface::Impl::heal(Channel& channel) {
     for (const PathRecovery& r : recovery.paths)
         if (r.phase == Phase::draining || r.phase == Phase::asking) return;
     const PathMask healed = std::exchange(recovery.damaged, 0);
+    ++recovery_steps; // who waits for room may go on
     const PathMask usable = channel.scheduler->paths().usable();
     const PathMask gone = healed & ~usable;
     const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
