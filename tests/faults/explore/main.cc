@@ -51,13 +51,13 @@ std::vector<Fault> candidates(const Trace& trace, const Fault* before, const std
     const std::uint32_t from = before ? before->step : 0;
     for (const FaultKind kind : kinds)
         for (std::uint8_t path = 0; path < paths; ++path) {
-            if (kind == FaultKind::lose) {
+            // Silence makes a difference only to packets.
+            if (kind == FaultKind::lose || kind == FaultKind::hush) {
                 for (const std::uint32_t step : trace.packets[path])
                     if (!before || step > from || (step == from && path != before->path)) list.push_back({kind, 0, path, step});
                 continue;
             }
-            const std::uint8_t nodes = kind == FaultKind::hush ? 1 : 2;
-            for (std::uint8_t node = 0; node < nodes; ++node)
+            for (std::uint8_t node = 0; node < 2; ++node)
                 for (const std::uint32_t step : trace.steps) {
                     const bool same = before && path == before->path && node == before->node;
                     if (!before || step > from || (step == from && !same)) list.push_back({kind, node, path, step});
@@ -80,14 +80,16 @@ public:
         if (run_case(image_, scenario_, flavour_, {}).fingerprint != plain.fingerprint)
             return report({}, "a second run differs from the first\n"), false;
         firsts_ = candidates(plain.trace, nullptr, kinds_, paths());
+        const std::uint64_t told = board_.told;
         new (&board_) Board{};
+        board_.told = told;
         std::vector<pid_t> workers(options_.jobs);
         std::vector<std::pair<std::uint64_t, Clock::time_point>> alive(options_.jobs);
         for (unsigned w = 0; w < options_.jobs; ++w) {
             workers[w] = start(w, false);
             alive[w] = {0, Clock::now()};
         }
-        auto told = Clock::now();
+        auto news = Clock::now();
         for (unsigned left = options_.jobs; left;) {
             usleep(20'000);
             for (unsigned w = 0; w < options_.jobs; ++w) {
@@ -115,8 +117,8 @@ public:
                 workers[w] = start(w, true);
                 alive[w] = {slot.cases, Clock::now()};
             }
-            if (Clock::now() - told > std::chrono::seconds(20)) {
-                told = Clock::now();
+            if (Clock::now() - news > std::chrono::seconds(20)) {
+                news = Clock::now();
                 std::printf("... %s: %u of %zu first faults, %llu cases\n", spec(scenario_, flavour_, {}).c_str(),
                             board_.next_unit.load(), firsts_.size(), (unsigned long long)sum(&Slot::cases));
                 std::fflush(stdout);
@@ -251,7 +253,7 @@ int main(int argc, char** argv) {
     app.add_option("--second", options.second, "only every so many second faults")->check(CLI::PositiveNumber)->capture_default_str();
     app.add_option("--offset", options.offset, "which of them")->capture_default_str();
     app.add_option("--jobs", options.jobs, "processes")->check(CLI::Range(1, 64))->capture_default_str();
-    app.add_option("--failures", options.failures, "stop a scenario after so many failing cases")->capture_default_str();
+    app.add_option("--failures", options.failures, "stop after so many failing cases")->capture_default_str();
     app.add_option("--fabric", fabric, "a file, or the name of one of config/fabrics; the first two nodes")->capture_default_str();
     app.add_option("--replay", spec_to_replay, "one case, as printed");
     app.add_flag("--loud", loud, "of --replay: tell what happens");
@@ -281,8 +283,10 @@ int main(int argc, char** argv) {
         bool good = true;
         std::uint64_t cases = 0;
         const auto begin = Clock::now();
+        board.told = 0;
         for (const Scenario& scenario : scenarios())
             for (const Flavour flavour : kFlavours) {
+                if (board.told >= options.failures) break;
                 const auto wanted = [](const std::vector<std::string>& names, const char* which) {
                     return names.empty() || std::count(names.begin(), names.end(), which);
                 };
