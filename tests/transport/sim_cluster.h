@@ -88,6 +88,7 @@ public:
     [[nodiscard]] unsigned index() const { return index_; }
 
     void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) { handlers_[id] = {fn, arg, 0}; }
+    bool asleep = false; // Cluster::sleep
     std::function<void(Channel&)> on_room;
     std::function<void(Channel&, Status)> on_failure;
 
@@ -121,7 +122,7 @@ public:
 
     // Everything that can be done now. False: nothing was.
     bool progress() {
-        if (closed()) return false;
+        if (closed() || asleep) return false;
         bool any = false;
         for (;;) {
             const bool more = services_.run_due() | (iface_->progress() != 0);
@@ -180,11 +181,14 @@ public:
         return *channel;
     }
 
+    // A node that sleeps makes no progress, as a program that computes; its adapters work on.
+    void sleep(unsigned i, bool asleep) { nodes_[i]->asleep = asleep; }
+
     // Steps the clock, progressing whoever has something to do, until the condition holds; false: not by `limit` ns from
     // now, or nothing happens any more.
     bool until(const std::function<bool()>& condition, Nanos limit = 10'000'000'000) {
         const Nanos end = world.now() + limit;
-        settle_all();
+        (void)settle_all();
         while (!condition()) {
             if (world.now() > end || !world.step()) return false;
             settle();
@@ -195,9 +199,11 @@ public:
         const Nanos end = world.now() + time;
         (void)until([&] { return world.now() >= end; }, time);
     }
-    void settle_all() {
-        for (auto& node : nodes_) (void)progress(*node);
-        (void)settle();
+    bool settle_all() {
+        bool any = false;
+        for (auto& node : nodes_) any |= progress(*node);
+        if (any && after_progress) after_progress();
+        return settle() | any;
     }
     // Everything that can be done at this moment. False: there was nothing.
     bool settle() {

@@ -12,10 +12,11 @@ namespace {
 
 // Long enough for: the adapter gives up (4 tries of 131 us), or just not; repairs, and part of them.
 constexpr Nanos kHush = 700'000, kDip = 20'000, kCut = 900'000;
+constexpr Nanos kBusy = 10'000;
 // After the last fault is over: a handshake that has backed off needs 400 ms at most.
 constexpr Nanos kPatience = 2'000'000'000;
 
-constexpr const char* kNames[kFaultKinds] = {"lose", "hush", "dip", "cut"};
+constexpr const char* kNames[kFaultKinds] = {"lose", "hush", "mute", "dip", "cut"};
 constexpr bool has_node(FaultKind kind) { return kind >= FaultKind::dip; }
 
 const Scenario kScenarios[] = {
@@ -33,7 +34,8 @@ const Scenario kScenarios[] = {
     {"close-fence", "the same behind a message that tells of puts", {"Psfcsx", ""},
      "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1", false, true},
     {"single", "one path only: nothing to move to", {"spfcgaspX", "saX"}, "default", true},
-    {"watch", "the programs poll all the time, so that the watchdog sees silent losses", {"spfcsX", "sX"}, "round_robin", false, false, false, true},
+    {"watch", "the programs poll all the time, so that the watchdog sees silent losses", {"spfcsX", "sX"}, "round_robin", false, false, false, false, true},
+    {"lazy", "the programs compute, so that completions lie about", {"sspfcpX", "spfcX"}, "round_robin", false, false, false, true},
     {"nasty", "messages that the adapter has acknowledged are flushed", {"ssspfcsX", "ssX"}, "round_robin", false, false, true},
 };
 
@@ -86,6 +88,7 @@ public:
         if (scenario.nasty) cluster_.world.fault("flush-accepted on all");
         cluster_.after_progress = [this] { play_.pump(); };
         if (scenario.ticks) tick();
+        for (unsigned node = 0; node < 2 && scenario.lazy; ++node) wake(node);
     }
 
     void go(Outcome& out) {
@@ -95,7 +98,7 @@ public:
         std::size_t next = 0;
         count_packets(out.trace, 0);
         play_.pump();
-        cluster_.settle_all();
+        (void)cluster_.settle_all();
         out.trace.steps.push_back(0);
         bool changed = true, was_healthy = false;
         for (;;) {
@@ -114,7 +117,8 @@ public:
                 break;
             }
             const bool moved = count_packets(out.trace, step);
-            changed = cluster_.settle() || moved;
+            changed = (scenario_.lazy ? cluster_.settle_all() : cluster_.settle()) || moved;
+            for (unsigned node = 0; node < 2 && scenario_.lazy; ++node) cluster_.sleep(node, true);
             play_.look();
             if (changed) out.trace.steps.push_back(step + 1);
         }
@@ -122,6 +126,7 @@ public:
         out.time = world.now() - 1'000'000'000;
         out.fingerprint = world.fingerprint();
         if (out.verdict.empty() && play_.mistakes().empty()) {
+            for (unsigned node = 0; node < 2; ++node) cluster_.sleep(node, false);
             cluster_.run_for(100'000); // what still comes must change nothing
             play_.check_end();
         }
@@ -141,16 +146,25 @@ private:
         cluster_.world.at(cluster_.world.now() + 20'000, [this] { tick(); });
     }
 
+    // Twice per microsecond or less while something happens, now and then during the repairs.
+    void wake(unsigned node) {
+        cluster_.sleep(node, false);
+        const Nanos now = cluster_.world.now(), period = now < busy_until_ ? 500 + 300 * node : 20'000;
+        cluster_.world.at(now + period, [this, node] { wake(node); });
+    }
+
     // The end of the fault.
     Nanos begin(const Fault& fault) {
         softhca::sim::World& world = cluster_.world;
+        busy_until_ = world.now() + kBusy;
         if (fault.path >= paths_) return world.now();
-        const std::string at = std::to_string(fault.kind == FaultKind::lose || fault.kind == FaultKind::hush ? 0 : fault.node) +
+        const std::string at = std::to_string(fault.node) +
                                ":softhca_" + std::to_string(fault.path) + ":1";
         if (loud_) std::printf("%12.3f us  %s\n", static_cast<double>(world.now()) / 1e3, to_string(fault).c_str());
         switch (fault.kind) {
         case FaultKind::lose: world.fault("drop 100% " + at + " --at-packet 1 --count 1"); return world.now();
         case FaultKind::hush: return take_back("drop", at, kHush);
+        case FaultKind::mute: return take_back("ack-drop", at, kHush);
         case FaultKind::dip: return take_back("port", at, kDip);
         case FaultKind::cut: return take_back("port", at, kCut);
         }
@@ -160,14 +174,14 @@ private:
     Nanos take_back(const std::string& what, const std::string& at, Nanos length) {
         softhca::sim::World& world = cluster_.world;
         const bool port = what == "port";
-        world.fault(port ? "port down " + at : "drop 100% " + at);
+        world.fault(port ? "port down " + at : what + " 100% " + at);
         const Nanos until = world.now() + length;
         Nanos& end = ends_[what + at];
         end = std::max(end, until);
-        world.at(until, [this, port, at, &end, until] {
+        world.at(until, [this, port, what, at, &end, until] {
             if (end != until) return;
-            if (loud_) std::printf("%12.3f us  over: %s %s\n", static_cast<double>(until) / 1e3, port ? "port" : "drop", at.c_str());
-            cluster_.world.fault(port ? "port up " + at : "drop 0% " + at);
+            if (loud_) std::printf("%12.3f us  over: %s %s\n", static_cast<double>(until) / 1e3, what.c_str(), at.c_str());
+            cluster_.world.fault(port ? "port up " + at : what + " 0% " + at);
         });
         return end;
     }
@@ -264,6 +278,7 @@ private:
     std::uint32_t ports_[2][verbs::kMaxRails] = {};
     std::uint64_t passed_[2][2] = {};
     std::map<std::string, Nanos> ends_;
+    Nanos busy_until_ = cluster_.world.now() + kBusy;
 };
 
 } // namespace

@@ -19,10 +19,11 @@ namespace ucx_mp::sim {
 enum class FaultKind : std::uint8_t {
     lose, // the next packet of the path, data or acknowledgment or datagram of the control plane, in either direction
     hush, // the path swallows everything for a while, nobody is told
+    mute, // the same, but only acknowledgments: what is sent is executed
     dip,  // the port of one node goes down with its event, and comes up before anybody has repaired much
     cut,  // the same for longer
 };
-inline constexpr unsigned kFaultKinds = 4;
+inline constexpr unsigned kFaultKinds = 5;
 
 struct Fault {
     FaultKind kind;
@@ -47,6 +48,7 @@ struct Scenario {
     bool single_path = false;
     bool close = false; // node 0 ends its interface as soon as its script is over
     bool nasty = false; // receives that were accepted are flushed when a queue pair fails
+    bool lazy = false;  // the programs compute, and progress only now and then
     bool ticks = false; // progress is called all the time, not only when there is something to be seen
 };
 [[nodiscard]] std::span<const Scenario> scenarios();
