@@ -34,8 +34,9 @@ const Scenario kScenarios[] = {
     {"close-fence", "the same behind a message that tells of puts", {"Psfcsx", ""},
      "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1", false, true},
     {"single", "one path only: nothing to move to", {"spfcgaspX", "saX"}, "default", true},
-    {"watch", "the programs poll all the time, so that the watchdog sees silent losses", {"spfcsX", "sX"}, "round_robin", false, false, false, false, true},
-    {"lazy", "the programs compute, so that completions lie about", {"sspfcpX", "spfcX"}, "round_robin", false, false, false, true},
+    {"watch", "the programs poll all the time, so that the watchdog sees silent losses", {"spfcsX", "sX"}, "round_robin", false, false, false, true},
+    {"lazy", "the programs compute, so that completions lie about", {"sspfcpX", "spfcX"}, "round_robin", false, false, false, false, {500, 800}},
+    {"crowd", "the target computes until more has come than it takes at a time", {"ssssssssssssssssspfcX", "X"}, "binding", false, false, false, false, {0, 100'000}, true},
     {"nasty", "messages that the adapter has acknowledged are flushed", {"ssspfcsX", "ssX"}, "round_robin", false, false, true},
 };
 
@@ -63,6 +64,12 @@ channel::Config config_of(const Scenario& scenario, Flavour flavour) {
     config.recovery.max_open_interval = 400'000;
     config.recovery.max_needed_interval = 400'000;
     if (scenario.single_path) config.paths.num_paths = 1;
+    if (scenario.crowd) {
+        config.window = 64;
+        config.receive_depth = config.send_depth = 64;
+        config.completion_depth = 128;
+        config.poll_batch = 1;
+    }
     return config;
 }
 
@@ -88,7 +95,10 @@ public:
         if (scenario.nasty) cluster_.world.fault("flush-accepted on all");
         cluster_.after_progress = [this] { play_.pump(); };
         if (scenario.ticks) tick();
-        for (unsigned node = 0; node < 2 && scenario.lazy; ++node) wake(node);
+        for (unsigned node = 0; node < 2; ++node) {
+            if (scenario.naps[node]) wake(node);
+            lazy_ |= scenario.naps[node] != 0;
+        }
     }
 
     void go(Outcome& out) {
@@ -117,8 +127,8 @@ public:
                 break;
             }
             const bool moved = count_packets(out.trace, step);
-            changed = (scenario_.lazy ? cluster_.settle_all() : cluster_.settle()) || moved;
-            for (unsigned node = 0; node < 2 && scenario_.lazy; ++node) cluster_.sleep(node, true);
+            changed = (lazy_ ? cluster_.settle_all() : cluster_.settle()) || moved;
+            for (unsigned node = 0; node < 2; ++node) cluster_.sleep(node, scenario_.naps[node] != 0);
             play_.look();
             if (changed) out.trace.steps.push_back(step + 1);
         }
@@ -146,11 +156,11 @@ private:
         cluster_.world.at(cluster_.world.now() + 20'000, [this] { tick(); });
     }
 
-    // Twice per microsecond or less while something happens, now and then during the repairs.
+    // As often as the scenario says while something happens, now and then during the repairs.
     void wake(unsigned node) {
         cluster_.sleep(node, false);
-        const Nanos now = cluster_.world.now(), period = now < busy_until_ ? 500 + 300 * node : 20'000;
-        cluster_.world.at(now + period, [this, node] { wake(node); });
+        const Nanos now = cluster_.world.now(), least = now < busy_until_ ? 0 : 20'000;
+        cluster_.world.at(now + std::max(scenario_.naps[node], least), [this, node] { wake(node); });
     }
 
     // The end of the fault.
@@ -278,6 +288,7 @@ private:
     std::uint32_t ports_[2][verbs::kMaxRails] = {};
     std::uint64_t passed_[2][2] = {};
     std::map<std::string, Nanos> ends_;
+    bool lazy_ = false;
     Nanos busy_until_ = cluster_.world.now() + kBusy;
 };
 

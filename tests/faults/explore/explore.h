@@ -48,8 +48,9 @@ struct Scenario {
     bool single_path = false;
     bool close = false; // node 0 ends its interface as soon as its script is over
     bool nasty = false; // receives that were accepted are flushed when a queue pair fails
-    bool lazy = false;  // the programs compute, and progress only now and then
     bool ticks = false; // progress is called all the time, not only when there is something to be seen
+    Nanos naps[2] = {}; // not 0: the program computes, and progresses only so often
+    bool crowd = false; // long queues, of which progress takes little at a time
 };
 [[nodiscard]] std::span<const Scenario> scenarios();
 [[nodiscard]] const char* name(Flavour flavour);
