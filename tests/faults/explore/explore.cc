@@ -11,12 +11,12 @@ namespace ucx_mp::sim {
 namespace {
 
 // Long enough for: the adapter gives up (4 tries of 131 us), or just not; repairs, and part of them.
-constexpr Nanos kHush = 700'000, kDip = 20'000, kCut = 900'000;
+constexpr Nanos kHush = 700'000, kSlow = 60'000, kDip = 20'000, kCut = 900'000;
 constexpr Nanos kBusy = 10'000;
 // After the last fault is over: a handshake that has backed off needs 400 ms at most.
 constexpr Nanos kPatience = 2'000'000'000;
 
-constexpr const char* kNames[kFaultKinds] = {"lose", "hush", "mute", "dip", "cut"};
+constexpr const char* kNames[kFaultKinds] = {"lose", "hush", "mute", "slow", "dip", "cut"};
 constexpr bool has_node(FaultKind kind) { return kind >= FaultKind::dip; }
 
 const Scenario kScenarios[] = {
@@ -59,7 +59,7 @@ channel::Config config_of(const Scenario& scenario, Flavour flavour) {
     config.recovery.ask_interval = 50'000;
     config.recovery.max_ask_interval = 400'000;
     config.recovery.watch_interval = 40'000;
-    config.recovery.packet_lifetime = 100'000;
+    config.recovery.packet_lifetime = 300'000; // `slow` is not slower
     config.recovery.open_interval = 50'000;
     config.recovery.max_open_interval = 400'000;
     config.recovery.max_needed_interval = 400'000;
@@ -175,6 +175,7 @@ private:
         case FaultKind::lose: world.fault("drop 100% " + at + " --at-packet 1 --count 1"); return world.now();
         case FaultKind::hush: return take_back("drop", at, kHush);
         case FaultKind::mute: return take_back("ack-drop", at, kHush);
+        case FaultKind::slow: return take_back("delay", at, kSlow);
         case FaultKind::dip: return take_back("port", at, kDip);
         case FaultKind::cut: return take_back("port", at, kCut);
         }
@@ -183,15 +184,19 @@ private:
     // Of two faults of the same thing the later end counts.
     Nanos take_back(const std::string& what, const std::string& at, Nanos length) {
         softhca::sim::World& world = cluster_.world;
-        const bool port = what == "port";
-        world.fault(port ? "port down " + at : what + " 100% " + at);
+        const auto command = [what, at](bool begins) {
+            if (what == "port") return (begins ? "port down " : "port up ") + at;
+            if (what == "delay") return (begins ? "delay 200us " : "delay 0us ") + at;
+            return what + (begins ? " 100% " : " 0% ") + at;
+        };
+        world.fault(command(true));
         const Nanos until = world.now() + length;
         Nanos& end = ends_[what + at];
         end = std::max(end, until);
-        world.at(until, [this, port, what, at, &end, until] {
+        world.at(until, [this, command, &end, until] {
             if (end != until) return;
-            if (loud_) std::printf("%12.3f us  over: %s %s\n", static_cast<double>(until) / 1e3, what.c_str(), at.c_str());
-            cluster_.world.fault(port ? "port up " + at : what + " 0% " + at);
+            if (loud_) std::printf("%12.3f us  %s\n", static_cast<double>(until) / 1e3, command(false).c_str());
+            cluster_.world.fault(command(false));
         });
         return end;
     }

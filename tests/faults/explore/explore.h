@@ -20,10 +20,11 @@ enum class FaultKind : std::uint8_t {
     lose, // the next packet of the path, data or acknowledgment or datagram of the control plane, in either direction
     hush, // the path swallows everything for a while, nobody is told
     mute, // the same, but only acknowledgments: what is sent is executed
+    slow, // packets of a while come much later, datagrams of the control plane after those that repeat them
     dip,  // the port of one node goes down with its event, and comes up before anybody has repaired much
     cut,  // the same for longer
 };
-inline constexpr unsigned kFaultKinds = 5;
+inline constexpr unsigned kFaultKinds = 6;
 
 struct Fault {
     FaultKind kind;

@@ -52,7 +52,7 @@ std::vector<Fault> candidates(const Trace& trace, const Fault* before, const std
     for (const FaultKind kind : kinds)
         for (std::uint8_t path = 0; path < paths; ++path) {
             // Silence makes a difference only to packets.
-            if (kind <= FaultKind::mute) {
+            if (kind <= FaultKind::slow) {
                 for (const std::uint32_t step : trace.packets[path])
                     if (!before || step > from || (step == from && path != before->path)) list.push_back({kind, 0, path, step});
                 continue;
@@ -238,7 +238,8 @@ int replay(const softhca::FabricImage& image, const std::string& text, bool loud
 int main(int argc, char** argv) {
     CLI::App app{"Runs small scenarios between two nodes with two paths in virtual time, with a fault at every step and a second\n"
                  "one at every later step, and checks everything. Faults: lose.PATH (one packet), hush.PATH (silent for a\n"
-                 "while), mute.PATH (no acknowledgments for a while), dip.NODE.PATH and cut.NODE.PATH (the node's port is down for a short or long while). Without options\n"
+                 "while), mute.PATH (no acknowledgments for a while), slow.PATH (packets of a while come much later),\n"
+                 "dip.NODE.PATH and cut.NODE.PATH (the node's port is down for a short or long while). Without options\n"
                  "everything is enumerated, which takes long; --first and --second take a part of it.\n"
                  "Example: fault_explore --scenario fences --flavour markers --second 50"};
     Options options;
@@ -247,7 +248,7 @@ int main(int argc, char** argv) {
     app.add_option("--scenario", options.scenarios, "by name; default: all")->delimiter(',');
     app.add_option("--flavour", options.flavours, "rc, markers (rc without packet numbers), dc; default: all")->delimiter(',')
         ->check(CLI::IsMember({"rc", "markers", "dc"}));
-    app.add_option("--kinds", options.kinds, "of faults; default: all")->delimiter(',')->check(CLI::IsMember({"lose", "hush", "mute", "dip", "cut"}));
+    app.add_option("--kinds", options.kinds, "of faults; default: all")->delimiter(',')->check(CLI::IsMember({"lose", "hush", "mute", "slow", "dip", "cut"}));
     app.add_flag("--singles", options.singles, "no second faults");
     app.add_option("--first", options.first, "only every so many first faults")->check(CLI::PositiveNumber)->capture_default_str();
     app.add_option("--second", options.second, "only every so many second faults")->check(CLI::PositiveNumber)->capture_default_str();
