@@ -53,8 +53,12 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (to == IBV_QPS_RESET) {
         (void)rec.lock.acquire();
         rec.state.store(IBV_QPS_RESET); // from here on nobody completes anything
-        release_held_receive(s, qp);
-        rec.responder = {};
+        // A DC initiator's is its target's, which knows nothing of the reset: late packets that it has executed are still
+        // duplicates, until the next association (dc.cc).
+        if (qp.kind != QpKind::dci) {
+            release_held_receive(s, qp);
+            rec.responder = {};
+        }
         rec.path = rec.alt = {};
         rec.mig_refused = 0;
         rec.mig_state.store(IBV_MIG_MIGRATED);
