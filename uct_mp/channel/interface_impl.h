@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/table.h"
+#include "uct_mp/recover/history.h"
 
 namespace ucx_mp::channel {
 
@@ -44,7 +46,7 @@ struct Interface::Impl final : connect::Owner {
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level); // null: logged
-    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
+    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
@@ -194,10 +196,13 @@ struct Interface::Impl final : connect::Owner {
     recover::Recovery& recovery_of(Channel& channel);
     [[nodiscard]] bool recoverable(const Channel& channel) const;
     void set_phase(recover::PathRecovery& r, recover::Phase phase);
+    void note(const Channel& channel, recover::Transition::What what, PathIndex path, Nanos since = 0, std::uint32_t again = 0,
+              const char* cause = nullptr); // in the history
     void list_recovering(Channel& channel);
     // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
     void drain(SendQueue& queue, Channel& channel, PathIndex path);
+    void end(SendQueue& queue, Channel& channel, PathIndex path);
     void end_queue(SendQueue& queue, Channel& channel, PathIndex path);
     void drop_posted(SendQueue& queue);
     void note_back(Channel& channel, PathIndex path);
@@ -208,6 +213,12 @@ struct Interface::Impl final : connect::Owner {
     void rail_active(unsigned rail);
     void read_events();
     void abandon_recovery(Channel& channel, Status status);
+    // jobs.cc
+    void add_job(recover::Job job);
+    void add_path_job(Channel& channel, recover::Job::What what, const connect::PathNews& news); // once, however often
+    void run(const recover::Job& job);
+    void run_jobs();
+    [[nodiscard]] bool jobs_wait() const { return !jobs[0].empty() || !jobs[1].empty(); }
     // exchange.cc
     void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
     void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
@@ -222,6 +233,7 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const recover::PathRecovery& r) const;
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                       const connect::LocalEnd& theirs);
+    void time_to_open(Channel& channel, PathIndex path);
     void try_open(Channel& channel, PathIndex path);
     void on_path_open(Channel& channel, const connect::PathNews& news);
     void on_path_opened(Channel& channel, const connect::PathNews& news);
@@ -229,6 +241,17 @@ struct Interface::Impl final : connect::Owner {
     void path_is_up(Channel& channel, PathIndex path);
     void greet(Channel& channel, PathIndex path);
     void resume(Channel& channel);
+    // migrate.cc
+    void load_first_alternate(connect::Connection& connection, PathIndex path, Subchannel& sub);
+    void load_alternate(const connect::Connection& connection, PathIndex path, Subchannel& sub);
+    [[nodiscard]] bool may_migrate(const Channel& channel, PathIndex path) const;
+    void tell_to_migrate(Channel& channel, PathIndex path, const char* cause);
+    void migrate(Channel& channel, PathIndex path);
+    void exchange_migration(Channel& channel, PathIndex path);
+    void take_migrations();
+    void has_migrated(Channel& channel, PathIndex path);
+    void turn_route(Channel& channel, PathIndex path);
+    void forget_migration(Channel& channel, PathIndex path);
     // watch.cc
     void watch_paths(Nanos now);
     void watch_path(Channel& channel, PathIndex path, Nanos now);
@@ -263,7 +286,7 @@ struct Interface::Impl final : connect::Owner {
     void bury(Channel& channel);
     void abandon(Channel& channel);
     void restart_later(SendQueue& queue);
-    unsigned restart_initiators();
+    void restart(SendQueue& queue);
     void watch_peers(Nanos now);
 
     // -- Receiving: receive.cc
@@ -337,11 +360,15 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> recovering; // have something to do in every progress
     int paths_away = 0;               // that are not up: the control plane is asked all the time
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    std::uint32_t seen_migrations[verbs::kMaxDevices] = {};
     std::vector<Mail> mail;
     // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
     std::vector<std::unique_ptr<Subchannel[]>> graves;
-    std::vector<SendQueue*> to_restart; // DC initiators in error
+    recover::History history;
+    std::deque<recover::Job> jobs[2];   // urgent, others
+    Services::Timer jobs_timer = 0;     // runs while jobs wait for their time
     Nanos next_watch = 0, next_path_watch = 0;
+    Services::Timer watch_timer = 0; // runs while some path is suspect
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;

@@ -18,7 +18,7 @@ struct PathStatistics {
     double latency = 0;                               // ns
     std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
     std::uint64_t in_flight = 0;                       // bytes
-    std::uint32_t failures = 0, returns = 0;
+    std::uint32_t failures = 0, returns = 0, migrations = 0;
     unsigned posted = 0; // requests not yet reaped on its queue pair
     const char* recovery = "up"; // recover::Phase
     std::uint32_t life = 0;
@@ -33,6 +33,17 @@ struct RecoveryStatistics { // what has been sent again because its path failed
     std::uint32_t puts_open = 0;
     std::size_t holds = 0, markers = 0;
     bool resend = false, listed = false;
+};
+
+// A change of a path's state, or of a peer's: uct_mp/recover/history.h.
+struct TransitionStatistics {
+    std::uint64_t peer_uid = 0;
+    int path = -1; // -1: the peer as a whole
+    const char* what = "";
+    Nanos ago = 0;
+    Nanos took = 0; // 0: says nothing
+    std::uint32_t again = 0; // writes
+    const char* cause = nullptr;
 };
 
 struct ChannelStatistics {
@@ -51,6 +62,8 @@ struct Interface::Statistics {
     unsigned queue_pairs = 0;
     connect::ControlCounters control;
     std::vector<ChannelStatistics> channels;
+    std::uint64_t transitions = 0;             // ever
+    std::vector<TransitionStatistics> history; // the latest of them, oldest first
 };
 
 [[nodiscard]] inline const char* state_name(connect::State state) {
