@@ -80,11 +80,15 @@ public:
             throw std::runtime_error(error);
     }
     [[nodiscard]] channel::Interface& iface() { return *iface_; }
+    // Ends the interface, as a program does that has no more to say; memory stays. From outside of callbacks.
+    void close() { iface_.reset(); }
+    [[nodiscard]] bool closed() const { return !iface_; }
     [[nodiscard]] const verbs::DeviceSet& devices() const { return devices_; }
     [[nodiscard]] SimServices& services() { return services_; }
     [[nodiscard]] unsigned index() const { return index_; }
 
     void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) { handlers_[id] = {fn, arg, 0}; }
+    bool asleep = false; // Cluster::sleep
     std::function<void(Channel&)> on_room;
     std::function<void(Channel&, Status)> on_failure;
 
@@ -118,6 +122,7 @@ public:
 
     // Everything that can be done now. False: nothing was.
     bool progress() {
+        if (closed() || asleep) return false;
         bool any = false;
         for (;;) {
             const bool more = services_.run_due() | (iface_->progress() != 0);
@@ -152,13 +157,13 @@ public:
     Cluster(const std::string& fabric, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {},
             const verbs::DeviceConfig& rails = {})
         : world(fabric, options) {
-        config.control_interval = config.event_interval = 1;
-        config.quiet_interval = 1; // progress is called only when there is something to be found
-        if (config.completion_depth > 1024) config.completion_depth = 1024;
-        for (unsigned i = 0; i < nodes; ++i) {
-            config.seed = options.seed * 1'000'003 + i + 1;
-            nodes_.push_back(std::make_unique<Node>(world, i, config, rails));
-        }
+        open(nodes, config, options, rails);
+    }
+    // The same for who makes many of them: the fabric is read once.
+    Cluster(const softhca::FabricImage& image, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {},
+            const verbs::DeviceConfig& rails = {})
+        : world(image, options) {
+        open(nodes, config, options, rails);
     }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
@@ -176,11 +181,14 @@ public:
         return *channel;
     }
 
+    // A node that sleeps makes no progress, as a program that computes; its adapters work on.
+    void sleep(unsigned i, bool asleep) { nodes_[i]->asleep = asleep; }
+
     // Steps the clock, progressing whoever has something to do, until the condition holds; false: not by `limit` ns from
     // now, or nothing happens any more.
     bool until(const std::function<bool()>& condition, Nanos limit = 10'000'000'000) {
         const Nanos end = world.now() + limit;
-        settle_all();
+        (void)settle_all();
         while (!condition()) {
             if (world.now() > end || !world.step()) return false;
             settle();
@@ -191,18 +199,15 @@ public:
         const Nanos end = world.now() + time;
         (void)until([&] { return world.now() >= end; }, time);
     }
-    void settle_all() {
-        for (auto& node : nodes_) (void)progress(*node);
-        settle();
+    bool settle_all() {
+        bool any = false;
+        for (auto& node : nodes_) any |= progress(*node);
+        if (any && after_progress) after_progress();
+        return settle() | any;
     }
-
-private:
-    bool progress(Node& node) {
-        progressing_ = node.index();
-        return node.progress();
-    }
-    void settle() {
-        for (;;) {
+    // Everything that can be done at this moment. False: there was nothing.
+    bool settle() {
+        for (bool before = false;;) {
             bool any = false;
             const auto touched = world.touched();
             scratch_.assign(touched.begin(), touched.end());
@@ -211,8 +216,24 @@ private:
             for (auto& node : nodes_)
                 if (node->services().has_due()) any |= progress(*node);
             if (any && after_progress) after_progress();
-            if (!any) return;
+            if (!any) return before;
+            before = true;
         }
+    }
+
+private:
+    void open(unsigned nodes, channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
+        config.control_interval = config.event_interval = 1;
+        config.quiet_interval = 1; // progress is called only when there is something to be found
+        if (config.completion_depth > 1024) config.completion_depth = 1024;
+        for (unsigned i = 0; i < nodes; ++i) {
+            config.seed = options.seed * 1'000'003 + i + 1;
+            nodes_.push_back(std::make_unique<Node>(world, i, config, rails));
+        }
+    }
+    bool progress(Node& node) {
+        progressing_ = node.index();
+        return node.progress();
     }
     std::vector<std::unique_ptr<Node>> nodes_;
     std::vector<std::uint32_t> scratch_;

@@ -63,6 +63,14 @@ bool Interface::Impl::any_path_has_room(Channel& channel) {
     return false;
 }
 
+// The one path that writes without a completion may take now (lane_of_puts).
+bool Interface::Impl::lane_has_room(Channel& channel) {
+    if (channel.only) return true; // any_path_has_room() has seen it
+    if (channel.recovery && channel.recovery->damaged) return false;
+    if (!channel.rdma_open || !channel.scheduler->paths().is_usable(channel.put_lane)) return true;
+    return path_has_room(channel, channel.put_lane, Direction::write, 1 + SendQueue::kReserve);
+}
+
 bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::failed) return true; // the operation tells the error
     if (channel.gates & (gate::not_ready | gate::recovering)) return false;
@@ -70,7 +78,7 @@ bool Interface::Impl::surely_room(Channel& channel) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open) return false;
     }
     return channel.window_open() && any_path_has_room(channel) && channel.pulled_count < Channel::kMaxPulled &&
-           small.available() && large.available();
+           small.available() && large.available() && lane_has_room(channel);
 }
 
 bool Interface::Impl::maybe_room(Channel& channel) {

@@ -199,6 +199,7 @@ void Interface::Impl::heal(Channel& channel) {
     for (const PathRecovery& r : recovery.paths)
         if (r.phase == Phase::draining || r.phase == Phase::asking) return;
     const PathMask healed = std::exchange(recovery.damaged, 0);
+    ++recovery_steps; // who waits for room may go on
     // Paths that have come back may carry new writes.
     PathMask gone = 0;
     for (const PathIndex path : schedule::each(healed))
