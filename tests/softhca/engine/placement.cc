@@ -127,7 +127,7 @@ CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry,
         defer(engine, p, when + delay);
         return CopyResult::ok;
     }
-    return scatter_to_receive(engine.process(), q, entry, at, data, from, length) ? CopyResult::ok : CopyResult::fault;
+    return scatter_to_receive(engine.process(), q, entry, at, data, from, length);
 }
 
 void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, Nanos when) {

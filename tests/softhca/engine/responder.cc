@@ -78,10 +78,9 @@ MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int
     return nullptr;
 }
 
-bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
-                        uint64_t length) {
-    Segment& seg = p.seg();
-    RecvWqe* w = recv_entry(seg, q, entry);
+CopyResult scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
+                              uint64_t length) {
+    RecvWqe* w = recv_entry(p.seg(), q, entry);
     for (uint32_t i = 0; i < w->sges && length; ++i) {
         const RecvSge& s = w->sge()[i];
         if (at >= s.length) {
@@ -91,12 +90,17 @@ bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, c
         const uint64_t take = std::min<uint64_t>(length, s.length - at);
         iovec v[kMaxSge];
         const unsigned n = data.pieces(from, take, v);
-        if (p.write_to(q.owner, s.addr + at, {v, n}, take) != CopyResult::ok) return false;
+        // What the key covers was checked when the receive was posted; the region may have gone since.
+        std::atomic<uint32_t>* cell;
+        if (!p.mark_mr(s.lkey, cell)) return CopyResult::fault;
+        const CopyResult result = p.write_to(q.owner, s.addr + at, {v, n}, take);
+        Process::clear_mr(cell);
+        if (result != CopyResult::ok) return result;
         from += take;
         length -= take;
         at = 0;
     }
-    return length == 0;
+    return length == 0 ? CopyResult::ok : CopyResult::fault;
 }
 
 void flush_receives(Segment& seg, QpRec& rec) {
@@ -319,7 +323,9 @@ class Execution {
                     ? place_receive(engine_, t_, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)
                     : CopyResult::ok) {
         case CopyResult::ok: break;
-        case CopyResult::dead: return {};
+        case CopyResult::dead:
+            if (first) ctx_.in_message = 0; // it has not begun: the repeated packet is a first one again
+            return {};
         case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
         }
         ctx_.progress = static_cast<uint32_t>(end);

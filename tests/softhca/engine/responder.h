@@ -93,8 +93,9 @@ inline bool carries_payload(Segment& seg, uint64_t total) {
 }
 Nanos rnr_delay(uint32_t code); // IB table 45, nanoseconds
 
-// Stores `length` bytes of `r`'s payload from message offset `from` into the receive's buffers at `at` bytes.
-bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
-                        uint64_t length);
+// Stores `length` bytes of the payload from message offset `from` into the receive's buffers at `at` bytes. fault: also if
+// a key that the receive was posted with is not valid any more.
+CopyResult scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
+                              uint64_t length);
 
 } // namespace softhca
