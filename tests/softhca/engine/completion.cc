@@ -22,7 +22,7 @@ void announce(CqRec& cq, uint64_t position) {
 
 } // namespace
 
-void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
     const Taken taken = cq.lock.acquire();
     Cqe* ring = seg.at<Cqe>(cq.entries); // under the lock: ibv_resize_cq replaces it
     if (taken == Taken::from_dead) {
@@ -33,6 +33,7 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
         cq.seen_head = cq.head.load(std::memory_order_acquire);
         if (cq.tail - cq.seen_head >= cq.capacity) [[unlikely]] {
             cq.lock.release();
+            if (held) *held = 0;
             if (cq.overrun.exchange(1) == 0) raise_object_event(seg, cq.async_channel, IBV_EVENT_CQ_ERR, cq.user);
             return;
         }
@@ -52,6 +53,8 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
         e.path_bits = entry.path_bits;
     }
     const uint64_t position = cq.tail;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (held) *held = 0;
     e.seq.store(static_cast<uint32_t>(position + 1), std::memory_order_release);
     ++cq.tail;
     cq.lock.release();

@@ -105,7 +105,8 @@ class Engine {
 };
 
 // Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR event.
-// Any process; takes CqRec::lock. `seg`: the session.
-void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry);
+// Any process; takes CqRec::lock. `seg`: the session. `held` (Responder::in_recv) is cleared in the moment in which the entry
+// becomes visible: a producer that is killed leaves the receive with its queue pair or completed, not lost.
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held = nullptr);
 
 } // namespace softhca

@@ -130,17 +130,18 @@ CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry,
     return scatter_to_receive(engine.process(), q, entry, at, data, from, length);
 }
 
-void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, Nanos when) {
+void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, uint8_t& held, Nanos when) {
     Segment& seg = engine.seg();
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::completion, {}, 0, 0);
         p->cqe.seq.store(0);
         std::memcpy(reinterpret_cast<char*>(&p->cqe) + 4, reinterpret_cast<const char*>(&cqe) + 4, sizeof(Cqe) - 4);
         p->cqe.time = when + delay;
+        held = 0;
         defer(engine, p, when + delay);
         return;
     }
-    push_cqe(seg, seg.cq(t.recv_cq), cqe);
+    push_cqe(seg, seg.cq(t.recv_cq), cqe, &held);
 }
 
 void drop_placements(Engine& engine) {

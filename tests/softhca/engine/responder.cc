@@ -106,22 +106,21 @@ CopyResult scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t
 void flush_receives(Segment& seg, QpRec& rec) {
     RecvQueue& q = recv_queue_of(seg, rec);
     Responder& ctx = rec.responder;
-    auto flush = [&](uint64_t entry) {
+    // The message in progress holds a receive of its own: its packets may have been acknowledged already. The others are
+    // held as well until they are flushed, so that who is killed here leaves them to the next one.
+    while (ctx.in_recv || (!rec.is_srq && take_receive(seg, q, ctx.recv_entry))) {
+        ctx.in_recv = 1;
         Cqe e{};
         e.qpn = rec.qpn;
         e.status = IBV_WC_WR_FLUSH_ERR;
         e.opcode = IBV_WC_RECV;
         e.kind = CqeKind::recv;
-        e.wr = entry;
+        e.wr = ctx.recv_entry;
         e.queue = q.owner_cookie;
-        push_cqe(seg, seg.cq(rec.recv_cq), e);
-    };
-    // The message in progress holds a receive of its own: its packets may have been acknowledged already.
-    if (ctx.in_recv) flush(ctx.recv_entry);
-    ctx.in_recv = ctx.in_message = 0;
+        push_cqe(seg, seg.cq(rec.recv_cq), e, &ctx.in_recv);
+    }
+    ctx.in_message = 0;
     if (rec.is_srq) raise_object_event(seg, rec.async_channel, IBV_EVENT_QP_LAST_WQE_REACHED, rec.user);
-    else
-        for (uint64_t entry; take_receive(seg, q, entry);) flush(entry);
 }
 
 void fail_target(Segment& seg, QpRec& target, ibv_event_type event) {
@@ -285,8 +284,7 @@ class Execution {
         e.byte_len = static_cast<uint32_t>(length);
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
         if (payload) payload->gather(0, length, e.payload);
-        ctx_.in_recv = 0;
-        place_completion(engine_, t_, e, r_.when);
+        place_completion(engine_, t_, e, ctx_.in_recv, r_.when);
     }
 
     Reply receive_error(uint8_t wc_status, ReplyKind nak) {
@@ -441,11 +439,14 @@ Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
 void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     Segment& seg = engine.seg();
     (void)target.lock.acquire();
-    uint64_t entry;
     RecvQueue& q = recv_queue_of(seg, target);
+    // A sender that is killed in the middle leaves its receive here, for the next datagram.
+    Responder& ctx = target.responder;
+    uint64_t& entry = ctx.recv_entry;
     constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
     if (receives(target.state.load(std::memory_order_relaxed)) && target.kind == QpKind::ud && target.qkey == r.qkey &&
-        take_receive(seg, q, entry)) {
+        (ctx.in_recv || take_receive(seg, q, entry))) {
+        ctx.in_recv = 1;
         Cqe e;
         fill_receive(e, target, q, entry, r);
         e.byte_len = static_cast<uint32_t>(r.total) + kGrh;
@@ -461,7 +462,7 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         } else if (place_receive(engine, target, q, entry, kGrh, r.data, 0, r.total, r.when) == CopyResult::fault) {
             e.status = IBV_WC_LOC_PROT_ERR;
         }
-        place_completion(engine, target, e, r.when);
+        place_completion(engine, target, e, ctx.in_recv, r.when);
         if (e.status != IBV_WC_SUCCESS) fail_target(seg, target, IBV_EVENT_QP_FATAL);
     }
     target.lock.release();
