@@ -283,7 +283,7 @@ struct alignas(64) QpRec {
     uint64_t user;                   // owner's pointer (ibv_qp)
     uint64_t async_channel;          // where events of this QP go (core/notify.h)
     uint64_t dc_key;                 // DCT access key
-    Off dct_slots;                   // std::atomic<uint32_t>[dct_contexts]: initiators' QPNs
+    Off dct_slots;                   // std::atomic<uint32_t>[dct_contexts]: initiators' QPNs; used under lock
     PathRec path, alt;
     Responder responder;
 };
