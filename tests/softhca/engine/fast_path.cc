@@ -73,6 +73,7 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     r.rkey = d.rkey;
     r.imm = d.imm;
     r.src_qpn = rq.source_qpn;
+    r.dst_qpn = rq.peer_qpn;
     r.when = qp.send_cq->rec->wants_time || seg().cq(peer.recv_cq).wants_time ? now() : 0;
     r.data.sge = d.sge;
     r.data.sges = d.sges;

@@ -430,7 +430,7 @@ bool receives(uint32_t state) {
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
     (void)target.lock.acquire();
     Reply reply;
-    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) != 0)
+    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn)
         reply = Execution(engine, target, ctx, r).run();
     target.lock.release();
     return reply;
@@ -444,8 +444,8 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     Responder& ctx = target.responder;
     uint64_t& entry = ctx.recv_entry;
     constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
-    if (receives(target.state.load(std::memory_order_relaxed)) && target.kind == QpKind::ud && target.qkey == r.qkey &&
-        (ctx.in_recv || take_receive(seg, q, entry))) {
+    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn &&
+        target.kind == QpKind::ud && target.qkey == r.qkey && (ctx.in_recv || take_receive(seg, q, entry))) {
         ctx.in_recv = 1;
         Cqe e;
         fill_receive(e, target, q, entry, r);

@@ -32,7 +32,7 @@ struct Request {
     uint64_t bytes;              // payload of the run
     uint64_t total;              // of the message
     uint64_t remote_addr, compare_add, swap;
-    uint32_t rkey, imm, src_qpn;
+    uint32_t rkey, imm, src_qpn, dst_qpn;
     uint32_t qkey = 0;           // UD
     uint16_t slid = 0;
     uint8_t sl = 0, path_bits = 0;
@@ -52,7 +52,8 @@ struct Reply {
 
 // Executes `r` at `target` under target.lock (taken here). `ctx` is target.responder, or the DCI's context for a DCT.
 // Packets of `r.lost` are skipped, what follows is then out of sequence. Reads are only checked and counted: the caller
-// moves the data (Reply::read). The target must have been looked up by find_target().
+// moves the data (Reply::read). `target` is what find_target() has found for r.dst_qpn; if it has become another queue pair
+// since, nothing happens.
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r);
 // Unreliable datagram to one QP.
 void deliver_datagram(Engine& engine, QpRec& target, const Request& r);
