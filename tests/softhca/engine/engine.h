@@ -57,7 +57,8 @@ class Engine {
     static uint64_t cqe_wr_id(const Cqe& e);
 
     // ---- set-up (qp_state.cc) ----
-    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc).
+    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc). 0, or EINVAL if the QP is
+    // not in state `from` any more.
     int apply_modify(Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state from, ibv_qp_state to);
     void fill_query(Qp& qp, ibv_qp_attr& attr);  // live parts: state, sq_psn, rq_psn, path_mig_state, cur path
     void init_qp(Qp& qp);                        // after rec is filled: creates the requester

@@ -89,6 +89,10 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     }
 
     (void)rec.lock.acquire();
+    if (rec.state.load() != static_cast<uint32_t>(from)) { // a peer has failed it since the caller looked: it stays so
+        rec.lock.release();
+        return EINVAL;
+    }
     if (mask & IBV_QP_PORT) {
         kept.port_num = a.port_num;
         rec.port = s.img().device(rec.device).first_port + a.port_num - 1;
