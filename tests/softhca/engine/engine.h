@@ -109,5 +109,12 @@ class Engine {
 // Any process; takes CqRec::lock. `seg`: the session. `held` (Responder::in_recv) is cleared in the moment in which the entry
 // becomes visible: a producer that is killed leaves the receive with its queue pair or completed, not lost.
 void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held = nullptr);
+// Takes CqRec::lock and counts the entry that a killed producer may have made visible without counting it: all who take
+// that lock and look at CqRec::tail, or leave the queue in use, do it this way. False: a live process holds it for longer.
+[[nodiscard]] bool lock_cq(Segment& seg, CqRec& cq, uint32_t milliseconds);
+void lock_cq(Segment& seg, CqRec& cq);
+// One event, if the queue is armed and has an entry at `head` or behind that the arming is for and no event was sent for.
+// The caller keeps the ring from being replaced.
+void announce_waiting(Segment& seg, CqRec& cq, uint64_t head);
 
 } // namespace softhca

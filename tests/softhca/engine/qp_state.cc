@@ -208,7 +208,7 @@ void Engine::flush_posted(Qp& qp) {
 // Completions of a QP that is gone must not reach the program any more (as hardware drivers clean their CQs).
 void Engine::clean_cq(Cq& cq, uint32_t qpn) {
     std::lock_guard poll(cq.poll_lock);
-    (void)cq.rec->lock.acquire();
+    lock_cq(seg(), *cq.rec);
     for (uint64_t at = cq.head;; ++at) {
         Cqe& e = cq.entries[at & cq.mask];
         if (e.seq.load() != static_cast<uint32_t>(at + 1)) break;
