@@ -47,7 +47,7 @@ int open_process(int32_t pid, uint64_t start_time) {
 }
 
 bool process_alive(int32_t pid, uint64_t start_time) {
-    if (pid == getpid()) return true;
+    if (pid == getpid()) return process_start_time(pid) == start_time; // ours may be the number of a dead one
     const int fd = open_process(pid, start_time);
     if (fd < 0) return errno != ESRCH; // out of descriptors and the like: don't bury the living
     pollfd ended{fd, POLLIN, 0};       // readable when the last thread has ended, even if nobody has waited for it

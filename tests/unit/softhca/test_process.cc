@@ -249,6 +249,9 @@ BOOST_AUTO_TEST_CASE(a_zombie_a_wrong_start_time_and_a_stopped_process) {
     BOOST_TEST(start != 0u);
     BOOST_TEST(process_alive(pid, start));
     BOOST_TEST(!process_alive(pid, start + 1)); // a reused pid
+    const uint64_t own = process_start_time(getpid());
+    BOOST_TEST(process_alive(getpid(), own));
+    BOOST_TEST(!process_alive(getpid(), own - 1)); // reused by ourselves
     kill(pid, SIGSTOP);
     usleep(1000);
     BOOST_TEST(process_alive(pid, start));
