@@ -258,6 +258,7 @@ struct PathRec {       // one direction of a connection's address
     uint32_t src_port; // image port index
     uint16_t dlid, slid;
     uint8_t sl, path_bits, is_global, valid;
+    uint8_t timeout; // of requests that take it (IB 9.7.6.1.3 code); comes with the path when it is migrated to
 };
 
 struct alignas(64) QpRec {

@@ -70,7 +70,7 @@ void Requester::dc_attempt(Nanos when) {
             return fail(IBV_WC_RETRY_EXC_ERR, when);
         }
         --retries_left_;
-        if (retry_period_) again(when + retry_period_);
+        if (const Nanos period = retry_period()) again(when + period);
         return;
     }
     if (!allowed) { // access key violation: the target's owner has been told

@@ -107,7 +107,9 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (mask & IBV_QP_AV) {
         kept.ah_attr = a.ah_attr;
         if (rec.kind != QpKind::dci && rec.kind != QpKind::dct) {
+            const uint8_t timeout = rec.path.timeout;
             rec.path = path_of(s, rec, a.ah_attr, a.ah_attr.port_num ? a.ah_attr.port_num : kept.port_num);
+            rec.path.timeout = timeout;
             rec.port = rec.path.src_port;
         }
     }
@@ -117,6 +119,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         kept.alt_timeout = a.alt_timeout;
         kept.alt_pkey_index = a.alt_pkey_index;
         rec.alt = path_of(s, rec, a.alt_ah_attr, a.alt_port_num);
+        rec.alt.timeout = a.alt_timeout;
     }
     if (mask & (IBV_QP_AV | IBV_QP_ALT_PATH)) rec.mig_refused = 0;
     if (mask & IBV_QP_DEST_QPN) rec.dest_qpn = kept.dest_qp_num = a.dest_qp_num;
@@ -133,7 +136,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         rq.next_psn = kept.sq_psn;
         rec.sq_psn.store(kept.sq_psn);
     }
-    if (mask & IBV_QP_TIMEOUT) kept.timeout = a.timeout;
+    if (mask & IBV_QP_TIMEOUT) kept.timeout = rec.path.timeout = a.timeout;
     if (mask & IBV_QP_RETRY_CNT) kept.retry_cnt = a.retry_cnt;
     if (mask & IBV_QP_RNR_RETRY) kept.rnr_retry = a.rnr_retry;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) kept.max_rd_atomic = a.max_rd_atomic;
@@ -180,6 +183,7 @@ void Engine::fill_query(Qp& qp, ibv_qp_attr& out) {
         out.ah_attr.dlid = rec.path.dlid;
         out.ah_attr.src_path_bits = rec.path.path_bits;
         out.ah_attr.sl = rec.path.sl;
+        out.timeout = rec.path.timeout;
         out.port_num = out.ah_attr.port_num = static_cast<uint8_t>(seg().img().port(rec.port).number);
     }
     rec.lock.release();

@@ -91,6 +91,8 @@ class Requester final : public Source {
     void complete_head(ibv_wc_status status, Nanos when);
     void rewind(uint32_t psn);
     void wake(Nanos now);           // something may be sent again
+    // Of the path in use; 0: never.
+    Nanos retry_period() const { return rec_.path.timeout ? Nanos{4096} << rec_.path.timeout : 0; }
     void arm_timer(Nanos now);
     void on_timer(Nanos when);
     void retry(Nanos when, uint32_t from_psn);
@@ -128,7 +130,6 @@ class Requester final : public Source {
     uint32_t chunks_since_ack_ = 0;
     Flight* flights_ = nullptr;     // doubly linked
     Nanos timer_base_ = 0;          // last progress
-    Nanos retry_period_ = 0;        // 0: never
     bool timer_on_ = false;
     Nanos paused_until_ = 0;
     int retries_left_ = 0, rnr_left_ = 0;
