@@ -159,6 +159,28 @@ BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
     BOOST_CHECK(seen);
 }
 
+// The nasty delay ends where an adapter's would: a region that is deregistered is not written to any more.
+BOOST_AUTO_TEST_CASE(late_data_are_not_written_to_a_region_that_is_gone) {
+    Pair p;
+    const std::string device = device_name(1);
+    softhca("fault place-delay 2s " + device);
+    Restore restore{{"fault place-delay 0 " + device}};
+    std::vector<char> gone(4096, 'x');
+    ibv_mr* mr = ibv_reg_mr(p.right.pd, gone.data(), gone.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    BOOST_REQUIRE(mr);
+    BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_RDMA_WRITE, {p.left.sge(0, 4096)},
+                                 [&](ibv_send_wr& w) {
+                                     w.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(gone.data());
+                                     w.wr.rdma.rkey = mr->rkey;
+                                 }),
+                        0);
+    p.left.wait();
+    BOOST_REQUIRE_EQUAL(ibv_dereg_mr(mr), 0);
+    const std::vector<char> before = gone;
+    BOOST_CHECK(p.left.empty(2.3));
+    BOOST_CHECK(gone == before);
+}
+
 BOOST_AUTO_TEST_CASE(adapter_death) {
     Adapter left(0);
     auto right = std::make_unique<Adapter>(1);

@@ -358,7 +358,7 @@ class Execution {
             const uint64_t to = mr->addr + (r_.remote_addr + offset - mr->iova);
             const CopyResult result =
                 carries_payload(seg_, r_.total)
-                    ? place_write(engine_, t_, mr->owner, to, r_.data, offset, bytes, r_.when)
+                    ? place_write(engine_, t_, *mr, to, r_.data, offset, bytes, r_.when)
                     : CopyResult::ok;
             Process::clear_mr(cell);
             if (result == CopyResult::dead) return {};
