@@ -159,6 +159,34 @@ BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
     BOOST_CHECK(seen);
 }
 
+// SQD (IB 10.3.1.5): what has begun is finished, what is posted waits; the event for those who ask for it.
+BOOST_AUTO_TEST_CASE(send_queue_drains) {
+    QpOptions o;
+    o.timeout = 17; // 0.5 s: the outage is bridged
+    o.retry = 7;
+    for (const bool notify : {true, false}) {
+        Pair p(o);
+        Restore restore{{"port up " + port_name(1)}};
+        softhca("port down " + port_name(1));
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 5000), 0);
+        BOOST_CHECK(p.left.empty()); // under way
+        ibv_qp_attr a{};
+        a.qp_state = IBV_QPS_SQD;
+        a.en_sqd_async_notify = notify;
+        BOOST_REQUIRE_EQUAL(ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+        BOOST_CHECK_EQUAL(p.a.query().sq_draining, 1);
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 100), 0);
+        softhca("port up " + port_name(1));
+        p.left.wait();
+        BOOST_CHECK_EQUAL(p.left.saw(IBV_EVENT_SQ_DRAINED, notify ? 20 : 0.1), notify);
+        BOOST_CHECK_EQUAL(p.a.query().sq_draining, 0);
+        BOOST_CHECK(p.left.empty());
+        a.qp_state = IBV_QPS_RTS;
+        BOOST_REQUIRE_EQUAL(ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE), 0);
+        p.left.wait();
+    }
+}
+
 // The nasty delay ends where an adapter's would: a region that is deregistered is not written to any more.
 BOOST_AUTO_TEST_CASE(late_data_are_not_written_to_a_region_that_is_gone) {
     Pair p;

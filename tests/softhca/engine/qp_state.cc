@@ -161,7 +161,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
             std::lock_guard sq(qp.sq_lock);
             rq.slow = true;
         }
-        rq.drain(true);
+        rq.drain(true, (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) && a.en_sqd_async_notify);
     }
     if (to == IBV_QPS_RTS && (from == IBV_QPS_SQD || from == IBV_QPS_SQE)) rq.drain(false);
     run_due(now());
@@ -178,7 +178,7 @@ void Engine::fill_query(Qp& qp, ibv_qp_attr& out) {
     out.sq_psn = rec.sq_psn.load();
     out.rq_psn = rec.kind == QpKind::dci ? 0 : rec.responder.expected_psn;
     out.path_mig_state = static_cast<ibv_mig_state>(rec.mig_state.load());
-    out.sq_draining = out.qp_state == IBV_QPS_SQD && !qp.requester->idle();
+    out.sq_draining = out.qp_state == IBV_QPS_SQD && qp.requester->draining();
     if (rec.path.valid && rec.port != kNone) { // after a migration the alternate path is the path
         out.ah_attr.dlid = rec.path.dlid;
         out.ah_attr.src_path_bits = rec.path.path_bits;

@@ -31,7 +31,9 @@ class Requester final : public Source {
     void connected();               // state became RTS (or attributes changed): read path, timers from attributes
     void reset();                   // back to RESET: forgets everything; packets in flight keep their own copy of the data
     void flush(ibv_wc_status first);// completes the whole send queue: the oldest with `first`, the others flushed
-    void drain(bool on);            // SQD: finish what is started, start nothing; raises SQ_DRAINED when empty
+    // SQD: finish what is started, start nothing; SQ_DRAINED when that is done, if `notify`.
+    void drain(bool on, bool notify = false);
+    [[nodiscard]] bool draining() { return draining_ && started(); }
     bool migrate(ibv_event_type cause); // APM: to the alternate path; false if none is armed
     void retire();                  // QP destroyed; Engine deletes it once unused()
     [[nodiscard]] bool unused() const;
@@ -79,6 +81,7 @@ class Requester final : public Source {
     LocalData data_of(SendWqe& w);
     void grow();
     bool sending() const;
+    bool started() { return head_ < tail_ && wqe(head_).assigned; } // something waits for its answer
     bool may_start(SendWqe& w, Nanos now);
     void assign(SendWqe& w);
     Flight* new_flight();
@@ -133,7 +136,7 @@ class Requester final : public Source {
     bool timer_on_ = false;
     Nanos paused_until_ = 0;
     int retries_left_ = 0, rnr_left_ = 0;
-    bool draining_ = false, dead_ = false, drained_event_ = false;
+    bool draining_ = false, dead_ = false, drained_event_ = false; // drained_event_: is due
     uint32_t refs_ = 0;             // scheduled events
     uint32_t era_ = 0;              // +1 at reset: replies of an older life are ignored
     // DC: the target that the DCI is connected to (or connecting)

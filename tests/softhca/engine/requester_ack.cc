@@ -92,8 +92,8 @@ void Requester::complete_done(Nanos when) {
         next_ = head_;
         next_offset_ = 0;
     }
-    if (head_ == next_ && draining_ && !drained_event_) {
-        drained_event_ = true;
+    if (drained_event_ && !started()) {
+        drained_event_ = false;
         raise_object_event(engine_.seg(), rec_.async_channel, IBV_EVENT_SQ_DRAINED, rec_.user);
     }
 }
@@ -227,9 +227,9 @@ void Requester::connected() {
     fast_ok = false;
 }
 
-void Requester::drain(bool on) {
+void Requester::drain(bool on, bool notify) {
     draining_ = on;
-    drained_event_ = false;
+    drained_event_ = on && notify;
     if (on) complete_done(engine_.now());
     else wake(engine_.now());
 }
