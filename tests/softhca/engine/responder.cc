@@ -408,8 +408,10 @@ class Execution {
     }
 
     Reply saved_atomic(uint32_t psn) const {
-        for (unsigned i = 0; i < 16; ++i)
+        for (uint32_t back = 1; back <= 16; ++back) { // newest first: an old one may have the same number, a round ago
+            const uint32_t i = (ctx_.saved_next - back) % 16;
             if (ctx_.saved_psn[i] == (psn | Responder::kSaved)) return {ReplyKind::atomic, psn, 0, ctx_.saved_result[i]};
+        }
         return {}; // older than what is kept: dropped (9.7.5.1.3)
     }
 
