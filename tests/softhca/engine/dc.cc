@@ -102,17 +102,29 @@ bool Requester::dc_join(QpRec& dct) {
         // A context whose initiator has vanished is free again.
         if (holder && seg.qp(holder & (kMaxQps - 1)).qpn.load() == holder) continue;
         slot[i].store(source_qpn);
-        return true;
+        return dc_holds_ = true;
     }
     return false;
 }
 
+// Nothing more to send: the context goes back after a while, or initiators that have been refused would ask for ever.
+void Requester::dc_idle(Nanos now) {
+    const AdapterLimits& limits = engine_.seg().img().device(rec_.device).limits;
+    ++refs_;
+    engine_.scheduler().at(
+        now + limits.dc_disconnect_ns + std::max<Nanos>(limits.dc_busy_backoff_ns, 1000),
+        [](void* self, uint64_t posted, Nanos) {
+            Requester& r = *static_cast<Requester*>(self);
+            --r.refs_;
+            if (!r.dead_ && r.tail_ == posted && r.idle()) r.dc_release();
+        },
+        this, tail_);
+}
+
 void Requester::dc_release() {
-    if (dc_ != Dc::connected) {
-        dc_ = Dc::idle;
-        return;
-    }
     dc_ = Dc::idle;
+    if (!dc_holds_) return;
+    dc_holds_ = false;
     Segment& seg = engine_.seg();
     QpRec& dct = seg.qp(dc_qpn_ & (kMaxQps - 1));
     (void)dct.lock.acquire();

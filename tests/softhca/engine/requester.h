@@ -116,6 +116,7 @@ class Requester final : public Source {
     bool dc_ready(SendWqe& w, Nanos now);
     void dc_attempt(Nanos when);
     void dc_release();
+    void dc_idle(Nanos now);
     bool dc_join(QpRec& dct);
 
     Engine& engine_;
@@ -145,7 +146,7 @@ class Requester final : public Source {
     uint32_t dc_qpn_ = 0;
     uint64_t dc_key_ = 0;
     uint32_t dc_era_ = 0; // era_ of the present association
-    int dc_tries_ = 0;
+    bool dc_holds_ = false; // one of the target's contexts, of which there are not any number
     std::unique_ptr<class ReadStream> reads_; // made by the first read
 };
 

@@ -92,6 +92,7 @@ void Requester::complete_done(Nanos when) {
         next_ = head_;
         next_offset_ = 0;
     }
+    if (dc_holds_ && head_ == tail_) dc_idle(when);
     if (drained_event_ && !started()) {
         drained_event_ = false;
         raise_object_event(engine_.seg(), rec_.async_channel, IBV_EVENT_SQ_DRAINED, rec_.user);
