@@ -159,6 +159,29 @@ BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
     BOOST_CHECK(seen);
 }
 
+// UC (IB 9.8.2): a lost packet costs its message, nobody is told, and its receive serves the next one.
+BOOST_AUTO_TEST_CASE(unreliable_connection_loses_a_message_and_goes_on) {
+    QpOptions o;
+    o.type = IBV_QPT_UC;
+    Pair p(o);
+    p.b.recv(0, 8000, 1);
+    p.b.recv(8000, 8000, 2);
+    Restore restore{{"fault clear"}};
+    softhca("fault drop 100% --at-packet 2 --count 1 " + port_name(1));
+    for (unsigned i = 0; i < 3; ++i) {
+        fill(p.left.memory, 0, 5000, i);
+        BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 5000)}), 0);
+        p.left.wait();
+        if (i == 0) {
+            BOOST_CHECK(p.right.empty());
+            continue;
+        }
+        BOOST_CHECK_EQUAL(p.right.wait().wr_id, i);
+        BOOST_CHECK(std::memcmp(p.left.memory.data(), p.right.memory.data() + 8000 * (i - 1), 5000) == 0);
+    }
+    BOOST_CHECK_EQUAL(p.b.query().qp_state, IBV_QPS_RTS);
+}
+
 // SQD (IB 10.3.1.5): what has begun is finished, what is posted waits; the event for those who ask for it.
 BOOST_AUTO_TEST_CASE(send_queue_drains) {
     QpOptions o;
