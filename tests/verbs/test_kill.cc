@@ -344,6 +344,17 @@ BOOST_AUTO_TEST_CASE(process_number_is_used_again) {
 // Many processes at once, every one connected to every other.
 BOOST_AUTO_TEST_CASE(sixty_four_processes_all_to_all) {
     const int n = env_number("SOFTHCA_TEST_PROCESSES", 64);
+    const pid_t last = start(n - 1, [] {
+        int devices = 0;
+        ibv_device** list = ibv_get_device_list(&devices);
+        return list && devices ? 0 : 1;
+    });
+    int there = -1;
+    waitpid(last, &there, 0);
+    if (there != 0) {
+        BOOST_TEST_MESSAGE("skipped: the fabric has not as many nodes");
+        return;
+    }
     for (auto& row : board()->end)
         for (auto& e : row) e.ready.store(0);
     board()->arrived.store(0);

@@ -257,6 +257,12 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         QpRec& t = engine_.seg().qp(target_qpn & (kMaxQps - 1));
         std::atomic<uint32_t>* cell;
         MrRec* mr = check_remote(p, w.rkey, w.remote_addr + c.offset, good, IBV_ACCESS_REMOTE_READ, t.pd, t.device, cell);
+        // Who has left the queue pair, or died, does not answer: the timer decides. Looked at behind the key, which goes
+        // after the queue pair when a process dies.
+        if (t.qpn.load() != target_qpn || !receives(t.state.load())) {
+            if (mr) Process::clear_mr(cell);
+            return;
+        }
         if (!mr) return fail(IBV_WC_REM_ACCESS_ERR, c.arrived);
         drain_placements(engine_, t.device);
         iovec v[kMaxSge];

@@ -423,10 +423,6 @@ class Execution {
     const Request& r_;
 };
 
-bool receives(uint32_t state) {
-    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
-}
-
 } // namespace
 
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {

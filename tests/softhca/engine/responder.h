@@ -80,6 +80,11 @@ void fail_target(Segment& seg, QpRec& target, ibv_event_type event);
 // Completes all posted receives with flush errors. rec.lock held; SRQ: nothing but LAST_WQE_REACHED.
 void flush_receives(Segment& seg, QpRec& rec);
 
+// The states in which a responder answers.
+inline bool receives(uint32_t state) {
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
+}
+
 inline uint32_t psn_add(uint32_t psn, uint64_t n) { return static_cast<uint32_t>((psn + n) & 0xffffff); }
 // Signed distance a - b in the 24-bit circle.
 inline int32_t psn_diff(uint32_t a, uint32_t b) { return static_cast<int32_t>((a - b) << 8) >> 8; }
