@@ -6,6 +6,8 @@
 //  - initiators (peers' processes): the responder side of a QpRec under QpRec::lock, RecvQueue::head, CQ entries;
 //  - anybody: link, port and fault state, all single atomics.
 #pragma once
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +50,9 @@ struct alignas(64) ProcSlot {
     std::atomic<uint32_t> stop_request;     // 1: stopped by the fault `stop` (keeper)
     std::atomic<uint32_t> hazard[kHazards]; // MR table index + 1 that a thread is copying through (dereg waits for it)
     char command[32];
+    // Held by the main thread (core/liveness.h). The kernel marks it when that ends (a robust mutex), by exit, signal or exec:
+    // before its number can be given to another process, and long before anybody has looked.
+    pthread_mutex_t life;
 };
 
 // ---- fabric run-time state
