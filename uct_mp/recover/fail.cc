@@ -78,6 +78,7 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     ++r.failures;
     r.flaps = r.came_up && now - r.came_up < config.recovery.hold_down ? r.flaps + 1 : 0;
     channel.scheduler->set_state(path, schedule::PathState::down);
+    forget_migration(channel, path);
     mark_messages(channel, path);
     // The initiator would stand still until it gives up, and what has been executed there need never be told.
     if (Subchannel& sub = channel.subs[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
@@ -242,7 +243,9 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
         Channel* const channel = channels[c];
         if (!recoverable(*channel)) continue;
         for (PathIndex i = 0; i < channel->path_count; ++i)
-            if (channel->subs[i].rail == rail) path_failed(*channel, i, cause, false);
+            if (channel->subs[i].rail != rail) continue;
+            else if (!device_gone && may_migrate(*channel, i)) tell_to_migrate(*channel, i, cause);
+            else path_failed(*channel, i, cause, false);
     }
     const bool dc = config.transport == connect::Transport::dc;
     for (unsigned i = 0; dc && i < dc_rails[rail].initiators.size(); ++i) {
@@ -284,6 +287,7 @@ void Interface::Impl::read_events() {
         else if (now.downs != before.downs) rail_failed(rail.index, "its port is down here", false);
         if (now.ups != before.ups) rail_active(rail.index);
     }
+    if (config.apm) take_migrations();
 }
 
 // The peer has failed as a whole: nothing is settled any more, everything ends with `status`.
