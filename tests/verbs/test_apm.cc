@@ -9,12 +9,12 @@ using namespace verbs_test;
 namespace {
 
 // Loads an alternate path for `q`: our port `port`, to `dlid`.
-void load(Queue& q, uint8_t port, uint16_t dlid) {
+void load(Queue& q, uint8_t port, uint16_t dlid, uint8_t timeout = 0) {
     ibv_qp_attr a{};
     a.alt_ah_attr.dlid = dlid;
     a.alt_ah_attr.port_num = port;
     a.alt_port_num = port;
-    a.alt_timeout = q.o.timeout;
+    a.alt_timeout = timeout ? timeout : q.o.timeout;
     a.path_mig_state = IBV_MIG_REARM;
     BOOST_REQUIRE_EQUAL(ibv_modify_qp(q.qp, &a, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE), 0);
 }
@@ -51,6 +51,31 @@ BOOST_AUTO_TEST_CASE(migration_to_an_unknown_path_is_told_once) {
         left.wait();
     }
     BOOST_CHECK_EQUAL(count(right, IBV_EVENT_PATH_MIG_ERR), 1);
+}
+
+// After a migration, at both ends, the alternate path's own time counts.
+BOOST_AUTO_TEST_CASE(the_alternate_path_has_its_own_timeout) {
+    constexpr uint8_t kSlow = 13; // 33.6 ms; the primary path: 4.2 ms
+    Pair p;
+    ibv_port_attr l2{}, r2{};
+    BOOST_REQUIRE_EQUAL(ibv_query_port(p.left.context, 2, &l2), 0);
+    BOOST_REQUIRE_EQUAL(ibv_query_port(p.right.context, 2, &r2), 0);
+    load(p.a, 2, r2.lid, kSlow);
+    load(p.b, 2, l2.lid, kSlow);
+    exchange(p);
+    exchange(p);
+    BOOST_CHECK_EQUAL(p.b.query().timeout, p.b.o.timeout);
+    Restore restore{{"port up " + port_name(1, 1), "port up " + port_name(1, 2)}};
+    softhca("port down " + port_name(1, 1));
+    exchange(p);
+    BOOST_CHECK_EQUAL(p.a.query().path_mig_state, IBV_MIG_MIGRATED);
+    BOOST_CHECK_EQUAL(p.a.query().timeout, kSlow);
+    BOOST_CHECK_EQUAL(p.b.query().timeout, kSlow);
+    softhca("port down " + port_name(1, 2));
+    const auto t = Clock::now();
+    BOOST_REQUIRE_EQUAL(p.b.rdma(IBV_WR_RDMA_WRITE, p.a, 0, 0, 3000), 0);
+    p.right.wait(IBV_WC_RETRY_EXC_ERR);
+    BOOST_CHECK_GT(seconds_since(t), 4 * 0.0335); // the first try and three more
 }
 
 BOOST_AUTO_TEST_CASE(migrates_on_failure_and_on_request) {

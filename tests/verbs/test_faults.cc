@@ -159,6 +159,79 @@ BOOST_AUTO_TEST_CASE(data_placed_after_the_acknowledgment) {
     BOOST_CHECK(seen);
 }
 
+// UC (IB 9.8.2): a lost packet costs its message, nobody is told, and its receive serves the next one.
+BOOST_AUTO_TEST_CASE(unreliable_connection_loses_a_message_and_goes_on) {
+    QpOptions o;
+    o.type = IBV_QPT_UC;
+    Pair p(o);
+    p.b.recv(0, 8000, 1);
+    p.b.recv(8000, 8000, 2);
+    Restore restore{{"fault clear"}};
+    softhca("fault drop 100% --at-packet 2 --count 1 " + port_name(1));
+    for (unsigned i = 0; i < 3; ++i) {
+        fill(p.left.memory, 0, 5000, i);
+        BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 5000)}), 0);
+        p.left.wait();
+        if (i == 0) {
+            BOOST_CHECK(p.right.empty());
+            continue;
+        }
+        BOOST_CHECK_EQUAL(p.right.wait().wr_id, i);
+        BOOST_CHECK(std::memcmp(p.left.memory.data(), p.right.memory.data() + 8000 * (i - 1), 5000) == 0);
+    }
+    BOOST_CHECK_EQUAL(p.b.query().qp_state, IBV_QPS_RTS);
+}
+
+// SQD (IB 10.3.1.5): what has begun is finished, what is posted waits; the event for those who ask for it.
+BOOST_AUTO_TEST_CASE(send_queue_drains) {
+    QpOptions o;
+    o.timeout = 17; // 0.5 s: the outage is bridged
+    o.retry = 7;
+    for (const bool notify : {true, false}) {
+        Pair p(o);
+        Restore restore{{"port up " + port_name(1)}};
+        softhca("port down " + port_name(1));
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 5000), 0);
+        BOOST_CHECK(p.left.empty()); // under way
+        ibv_qp_attr a{};
+        a.qp_state = IBV_QPS_SQD;
+        a.en_sqd_async_notify = notify;
+        BOOST_REQUIRE_EQUAL(ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+        BOOST_CHECK_EQUAL(p.a.query().sq_draining, 1);
+        BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_WRITE, p.b, 0, 0, 100), 0);
+        softhca("port up " + port_name(1));
+        p.left.wait();
+        BOOST_CHECK_EQUAL(p.left.saw(IBV_EVENT_SQ_DRAINED, notify ? 20 : 0.1), notify);
+        BOOST_CHECK_EQUAL(p.a.query().sq_draining, 0);
+        BOOST_CHECK(p.left.empty());
+        a.qp_state = IBV_QPS_RTS;
+        BOOST_REQUIRE_EQUAL(ibv_modify_qp(p.a.qp, &a, IBV_QP_STATE), 0);
+        p.left.wait();
+    }
+}
+
+// The nasty delay ends where an adapter's would: a region that is deregistered is not written to any more.
+BOOST_AUTO_TEST_CASE(late_data_are_not_written_to_a_region_that_is_gone) {
+    Pair p;
+    const std::string device = device_name(1);
+    softhca("fault place-delay 2s " + device);
+    Restore restore{{"fault place-delay 0 " + device}};
+    std::vector<char> gone(4096, 'x');
+    ibv_mr* mr = ibv_reg_mr(p.right.pd, gone.data(), gone.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    BOOST_REQUIRE(mr);
+    BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_RDMA_WRITE, {p.left.sge(0, 4096)},
+                                 [&](ibv_send_wr& w) {
+                                     w.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(gone.data());
+                                     w.wr.rdma.rkey = mr->rkey;
+                                 }),
+                        0);
+    p.left.wait();
+    BOOST_REQUIRE_EQUAL(ibv_dereg_mr(mr), 0);
+    const std::vector<char> before = gone;
+    BOOST_CHECK(p.left.empty(2.3));
+    BOOST_CHECK(gone == before);
+}
+
 BOOST_AUTO_TEST_CASE(adapter_death) {
     Adapter left(0);
     auto right = std::make_unique<Adapter>(1);

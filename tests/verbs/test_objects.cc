@@ -184,6 +184,15 @@ BOOST_AUTO_TEST_CASE(smallest_cq_holds_two) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(overrun_completion_queue) {
+    Adapter left(0, 4096, 1), right(1);
+    Queue a(left), b(right);
+    connect(a, b);
+    for (int i = 0; i <= left.cq->cqe; ++i) BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+    BOOST_CHECK_EQUAL(left.event(), IBV_EVENT_CQ_ERR);
+    for (int i = 0; i < left.cq->cqe; ++i) left.wait(); // what is there stays
+}
+
 // Completions of a destroyed queue pair leave room, also when nobody has polled anything behind them.
 BOOST_AUTO_TEST_CASE(completions_of_a_destroyed_queue_pair_make_room) {
     Adapter left(0, 4096, 2), right(1);

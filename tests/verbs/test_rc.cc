@@ -2,6 +2,8 @@
 // shows (recovery relies on them).
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE rc
+#include <algorithm>
+
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -128,6 +130,22 @@ BOOST_AUTO_TEST_CASE(message_longer_than_the_receive) {
     BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 101)}), 0);
     p.left.wait(IBV_WC_REM_INV_REQ_ERR);
     p.right.wait(IBV_WC_LOC_LEN_ERR);
+}
+
+// A receive whose memory is not registered any more when the message comes: nothing is written there.
+BOOST_AUTO_TEST_CASE(receive_whose_region_is_gone) {
+    Pair p;
+    std::vector<char> gone(4096, 'x');
+    ibv_mr* mr = ibv_reg_mr(p.right.pd, gone.data(), gone.size(), IBV_ACCESS_LOCAL_WRITE);
+    BOOST_REQUIRE(mr);
+    ibv_sge s{reinterpret_cast<uint64_t>(gone.data()), 4096, mr->lkey};
+    ibv_recv_wr wr{6, nullptr, &s, 1}, *bad;
+    BOOST_REQUIRE_EQUAL(ibv_post_recv(p.b.qp, &wr, &bad), 0);
+    BOOST_REQUIRE_EQUAL(ibv_dereg_mr(mr), 0);
+    BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 3000)}), 0);
+    p.left.wait(IBV_WC_REM_OP_ERR);
+    BOOST_CHECK_EQUAL(p.right.wait(IBV_WC_LOC_PROT_ERR).wr_id, 6u);
+    BOOST_CHECK(std::all_of(gone.begin(), gone.end(), [](char c) { return c == 'x'; }));
 }
 
 BOOST_AUTO_TEST_CASE(local_protection_error) {

@@ -113,6 +113,8 @@ template <Direction D>
 CopyResult copy_remote(Segment& seg, uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
     ProcSlot& peer = seg.proc(slot);
     if (peer.state.load(std::memory_order_acquire) != ProcState::alive) return CopyResult::dead;
+    if (slot_deserted(seg, slot)) [[unlikely]] // and not reaped yet
+        return CopyResult::dead;
     const int pid = peer.pid.load(std::memory_order_relaxed);
     const size_t body = D == Direction::write && length > kLastWord ? length - kLastWord : length;
     Cursor cursor(local);

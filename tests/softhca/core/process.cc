@@ -104,6 +104,7 @@ Process* ProcessImpl::enter(Segment* segment, uint32_t slot) {
         s.command[std::strcspn(s.command, "\n")] = 0;
         std::fclose(f);
     }
+    take_life(s);
     s.state.store(ProcState::alive, std::memory_order_release);
     count_live(*segment);
     Process::current_ = p;
@@ -180,6 +181,7 @@ Process* Process::attach() {
 void Process::detach() {
     std::lock_guard guard(g_attach);
     Segment& seg = *segment_;
+    give_life_up(seg.proc(slot_));
     release_objects(seg, slot_);
     Taken how;
     if (seg.table_lock.acquire_within(1000, how)) {

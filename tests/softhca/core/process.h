@@ -86,7 +86,7 @@ private:
 
 // Releases everything that a dead process owned: QPs vanish from the fabric (peers see no more acknowledgments), tables
 // and heap become free, the slot is reusable. Does nothing if the process in `slot` is alive. Idempotent, may be killed
-// at any point and repeated by somebody else; called by the keeper and by anybody who finds a dead process. Safe while
+// at any point and repeated by somebody else; the keeper calls it. Safe while
 // initiators of other processes are inside its objects, provided that they use what they find in a record only under
 // the record's lock and after checking its number (QpRec::qpn, CqRec::id, RecvQueue::id != 0). False: a live process
 // has held one of the locks for too long; call again later.

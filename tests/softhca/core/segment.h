@@ -6,6 +6,8 @@
 //  - initiators (peers' processes): the responder side of a QpRec under QpRec::lock, RecvQueue::head, CQ entries;
 //  - anybody: link, port and fault state, all single atomics.
 #pragma once
+#include <pthread.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +50,9 @@ struct alignas(64) ProcSlot {
     std::atomic<uint32_t> stop_request;     // 1: stopped by the fault `stop` (keeper)
     std::atomic<uint32_t> hazard[kHazards]; // MR table index + 1 that a thread is copying through (dereg waits for it)
     char command[32];
+    // Held by the main thread (core/liveness.h). The kernel marks it when that ends (a robust mutex), by exit, signal or exec:
+    // before its number can be given to another process, and long before anybody has looked.
+    pthread_mutex_t life;
 };
 
 // ---- fabric run-time state
@@ -258,6 +263,7 @@ struct PathRec {       // one direction of a connection's address
     uint32_t src_port; // image port index
     uint16_t dlid, slid;
     uint8_t sl, path_bits, is_global, valid;
+    uint8_t timeout; // of requests that take it (IB 9.7.6.1.3 code); comes with the path when it is migrated to
 };
 
 struct alignas(64) QpRec {
@@ -283,7 +289,7 @@ struct alignas(64) QpRec {
     uint64_t user;                   // owner's pointer (ibv_qp)
     uint64_t async_channel;          // where events of this QP go (core/notify.h)
     uint64_t dc_key;                 // DCT access key
-    Off dct_slots;                   // std::atomic<uint32_t>[dct_contexts]: initiators' QPNs
+    Off dct_slots;                   // std::atomic<uint32_t>[dct_contexts]: initiators' QPNs; used under lock
     PathRec path, alt;
     Responder responder;
 };

@@ -22,17 +22,39 @@ void announce(CqRec& cq, uint64_t position) {
 
 } // namespace
 
-void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
-    const Taken taken = cq.lock.acquire();
-    Cqe* ring = seg.at<Cqe>(cq.entries); // under the lock: ibv_resize_cq replaces it
-    if (taken == Taken::from_dead) {
-        // The dead producer may have published its entry without counting it.
-        if (ring[cq.tail & cq.mask].seq.load() == static_cast<uint32_t>(cq.tail + 1)) ++cq.tail;
+bool lock_cq(Segment& seg, CqRec& cq, uint32_t milliseconds) {
+    Taken how;
+    if (!cq.lock.acquire_within(milliseconds, how)) return false;
+    if (how == Taken::from_dead && cq.entries &&
+        seg.at<Cqe>(cq.entries)[cq.tail & cq.mask].seq.load() == static_cast<uint32_t>(cq.tail + 1))
+        ++cq.tail;
+    return true;
+}
+
+void lock_cq(Segment& seg, CqRec& cq) { (void)lock_cq(seg, cq, kLongWait); }
+
+void announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
+    const uint32_t armed = cq.armed.load();
+    if (armed == 0) return;
+    // Entries that an event has announced are left out: a program that arms between event and poll and counts its events
+    // (perftest with one channel for two queues) would be woken once too often.
+    for (uint64_t at = std::max(head, cq.announced.load(std::memory_order_acquire));; ++at) {
+        const Cqe& e = seg.at<Cqe>(cq.entries)[at & cq.mask];
+        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return;
+        if (e.kind == CqeKind::dead || (armed == 2 && !e.solicited && e.status == IBV_WC_SUCCESS)) continue;
+        return announce(cq, at);
     }
+}
+
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
+    if (!cq.lock.try_acquire()) [[unlikely]]
+        lock_cq(seg, cq);
+    Cqe* ring = seg.at<Cqe>(cq.entries); // under the lock: ibv_resize_cq replaces it
     if (cq.tail - cq.seen_head >= cq.capacity) {
         cq.seen_head = cq.head.load(std::memory_order_acquire);
         if (cq.tail - cq.seen_head >= cq.capacity) [[unlikely]] {
             cq.lock.release();
+            if (held) *held = 0;
             if (cq.overrun.exchange(1) == 0) raise_object_event(seg, cq.async_channel, IBV_EVENT_CQ_ERR, cq.user);
             return;
         }
@@ -52,6 +74,8 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry) {
         e.path_bits = entry.path_bits;
     }
     const uint64_t position = cq.tail;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (held) *held = 0;
     e.seq.store(static_cast<uint32_t>(position + 1), std::memory_order_release);
     ++cq.tail;
     cq.lock.release();
@@ -213,16 +237,8 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     else cq.rec->armed.compare_exchange_strong(none, 2);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came while the queue was not armed, and are not polled yet, fire at once as with real adapters, or a
-    // sleeper would miss them. Those that an event has announced do not: a program that arms between event and poll and
-    // counts its events (perftest with one channel for two queues) would be woken once too often.
-    for (uint64_t at = std::max(cq.head, cq.rec->announced.load(std::memory_order_acquire));; ++at) {
-        const Cqe& e = cq.entries[at & cq.mask];
-        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) break;
-        if (e.kind == CqeKind::dead) continue;
-        if (solicited_only && !e.solicited && e.status == IBV_WC_SUCCESS) continue;
-        announce(*cq.rec, at);
-        break;
-    }
+    // sleeper would miss them.
+    announce_waiting(seg(), *cq.rec, cq.head);
     return 0;
 }
 

@@ -1,6 +1,8 @@
 // Dynamically connected transport, initiator side: one target at a time. Going to another target waits for the last
 // acknowledgment, disconnects, and connects (a request packet that takes a context at the DCT or is refused as busy).
 // The responder context that a DCT would keep for this initiator lives in the DCI's own record (Responder).
+#include <algorithm>
+
 #include "core/reap.h"
 #include "engine/requester.h"
 
@@ -53,22 +55,29 @@ void Requester::dc_attempt(Nanos when) {
     QpRec* dct = nullptr;
     if (engine_.network().control(rec_.port, dc_dlid_, kConnectBytes, when, false) != kNever)
         dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
-    if (dct && (dct->kind != QpKind::dct || dct->state.load() != IBV_QPS_RTR)) dct = nullptr;
-    if (!dct) {
+    bool there = false, allowed = false, joined = false;
+    if (dct) {
+        (void)dct->lock.acquire(); // its owner may be destroying it, contexts and all
+        there = dct->qpn.load() == dc_qpn_ && dct->kind == QpKind::dct && dct->state.load() == IBV_QPS_RTR;
+        allowed = there && dct->dc_key == dc_key_;
+        joined = allowed && dc_join(*dct);
+        if (there && !allowed) raise_object_event(seg, dct->async_channel, IBV_EVENT_QP_ACCESS_ERR, dct->user);
+        dct->lock.release();
+    }
+    if (!there) {
         if (retries_left_ == 0) {
             dc_ = Dc::idle;
             return fail(IBV_WC_RETRY_EXC_ERR, when);
         }
         --retries_left_;
-        if (retry_period_) again(when + retry_period_);
+        if (const Nanos period = retry_period()) again(when + period);
         return;
     }
-    if (dct->dc_key != dc_key_) { // access key violation: the target's owner is told, the initiator refused
-        raise_object_event(seg, dct->async_channel, IBV_EVENT_QP_ACCESS_ERR, dct->user);
+    if (!allowed) { // access key violation: the target's owner has been told
         dc_ = Dc::idle;
         return fail(IBV_WC_REM_ACCESS_ERR, when);
     }
-    if (!dc_join(*dct)) { // all contexts busy: NAK, back off, try again; no retry is used up
+    if (!joined) { // all contexts busy: NAK, back off, try again; no retry is used up
         const uint32_t wait = seg.img().device(rec_.device).limits.dc_busy_backoff_ns;
         again(when + (wait ? wait : 1000));
         return;
@@ -82,35 +91,50 @@ void Requester::dc_attempt(Nanos when) {
     wake(when);
 }
 
+// Takes a context of the target. dct.lock held.
 bool Requester::dc_join(QpRec& dct) {
     Segment& seg = engine_.seg();
     const uint32_t limit = seg.img().device(dct.device).limits.dct_contexts;
     if (limit == 0 || dct.dct_slots == 0 || !engine_.modelled()) return true;
     auto* slot = seg.at<std::atomic<uint32_t>>(dct.dct_slots);
     for (uint32_t i = 0; i < limit; ++i) {
-        uint32_t holder = slot[i].load();
+        const uint32_t holder = slot[i].load();
         // A context whose initiator has vanished is free again.
         if (holder && seg.qp(holder & (kMaxQps - 1)).qpn.load() == holder) continue;
-        if (slot[i].compare_exchange_strong(holder, source_qpn)) return true;
+        slot[i].store(source_qpn);
+        return dc_holds_ = true;
     }
     return false;
 }
 
+// Nothing more to send: the context goes back after a while, or initiators that have been refused would ask for ever.
+void Requester::dc_idle(Nanos now) {
+    const AdapterLimits& limits = engine_.seg().img().device(rec_.device).limits;
+    ++refs_;
+    engine_.scheduler().at(
+        now + limits.dc_disconnect_ns + std::max<Nanos>(limits.dc_busy_backoff_ns, 1000),
+        [](void* self, uint64_t posted, Nanos) {
+            Requester& r = *static_cast<Requester*>(self);
+            --r.refs_;
+            if (!r.dead_ && r.tail_ == posted && r.idle()) r.dc_release();
+        },
+        this, tail_);
+}
+
 void Requester::dc_release() {
-    if (dc_ != Dc::connected) {
-        dc_ = Dc::idle;
-        return;
-    }
     dc_ = Dc::idle;
+    if (!dc_holds_) return;
+    dc_holds_ = false;
     Segment& seg = engine_.seg();
     QpRec& dct = seg.qp(dc_qpn_ & (kMaxQps - 1));
-    if (dct.qpn.load() != dc_qpn_ || dct.dct_slots == 0) return;
-    auto* slot = seg.at<std::atomic<uint32_t>>(dct.dct_slots);
-    const uint32_t limit = seg.img().device(dct.device).limits.dct_contexts;
-    for (uint32_t i = 0; i < limit; ++i) {
-        uint32_t mine = source_qpn;
-        if (slot[i].compare_exchange_strong(mine, 0)) return;
+    (void)dct.lock.acquire();
+    if (dct.qpn.load() == dc_qpn_ && dct.dct_slots != 0) {
+        auto* slot = seg.at<std::atomic<uint32_t>>(dct.dct_slots);
+        const uint32_t limit = seg.img().device(dct.device).limits.dct_contexts;
+        const auto mine = std::find_if(slot, slot + limit, [this](const auto& holder) { return holder.load() == source_qpn; });
+        if (mine != slot + limit) mine->store(0);
     }
+    dct.lock.release();
 }
 
 } // namespace softhca

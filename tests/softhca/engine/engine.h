@@ -57,7 +57,8 @@ class Engine {
     static uint64_t cqe_wr_id(const Cqe& e);
 
     // ---- set-up (qp_state.cc) ----
-    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc).
+    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc). 0, or EINVAL if the QP is
+    // not in state `from` any more.
     int apply_modify(Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state from, ibv_qp_state to);
     void fill_query(Qp& qp, ibv_qp_attr& attr);  // live parts: state, sq_psn, rq_psn, path_mig_state, cur path
     void init_qp(Qp& qp);                        // after rec is filled: creates the requester
@@ -105,7 +106,15 @@ class Engine {
 };
 
 // Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR event.
-// Any process; takes CqRec::lock. `seg`: the session.
-void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry);
+// Any process; takes CqRec::lock. `seg`: the session. `held` (Responder::in_recv) is cleared in the moment in which the entry
+// becomes visible: a producer that is killed leaves the receive with its queue pair or completed, not lost.
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held = nullptr);
+// Takes CqRec::lock and counts the entry that a killed producer may have made visible without counting it: all who take
+// that lock and look at CqRec::tail, or leave the queue in use, do it this way. False: a live process holds it for longer.
+[[nodiscard]] bool lock_cq(Segment& seg, CqRec& cq, uint32_t milliseconds);
+void lock_cq(Segment& seg, CqRec& cq);
+// One event, if the queue is armed and has an entry at `head` or behind that the arming is for and no event was sent for.
+// The caller keeps the ring from being replaced.
+void announce_waiting(Segment& seg, CqRec& cq, uint64_t head);
 
 } // namespace softhca

@@ -73,6 +73,7 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     r.rkey = d.rkey;
     r.imm = d.imm;
     r.src_qpn = rq.source_qpn;
+    r.dst_qpn = rq.peer_qpn;
     r.when = qp.send_cq->rec->wants_time || seg().cq(peer.recv_cq).wants_time ? now() : 0;
     r.data.sge = d.sge;
     r.data.sges = d.sges;
@@ -173,7 +174,7 @@ int Engine::post_recv(RecvQ& q, const ibv_recv_wr& wr, uint32_t device, uint32_t
     w.wr_id = wr.wr_id;
     w.sges = static_cast<uint16_t>(wr.num_sge);
     w.bad_key = 0;
-    uint32_t total = 0;
+    uint64_t total = 0;
     for (int i = 0; i < wr.num_sge; ++i) {
         const ibv_sge& s = wr.sg_list[i];
         w.sge()[i] = {s.addr, s.length, s.lkey};
@@ -185,10 +186,10 @@ int Engine::post_recv(RecvQ& q, const ibv_recv_wr& wr, uint32_t device, uint32_t
             s.addr - mr.iova > mr.length - s.length)
             w.bad_key = 1;
     }
-    w.total = total;
+    w.total = static_cast<uint32_t>(std::min<uint64_t>(total, UINT32_MAX)); // no message is longer
     const uint32_t least = q.rec->min_length.load(std::memory_order_relaxed);
     if (w.bad_key) q.rec->min_length.store(0, std::memory_order_relaxed);
-    else if (total < least) q.rec->min_length.store(total, std::memory_order_relaxed);
+    else if (w.total < least) q.rec->min_length.store(w.total, std::memory_order_relaxed);
     q.ring[q.tail & q.rec->mask] = index;
     q.rec->tail.store(++q.tail, std::memory_order_release);
     return 0;

@@ -9,7 +9,8 @@ namespace softhca {
 
 // Something that has been acknowledged but not yet put where it belongs.
 struct Placement {
-    uint32_t device, target_qpn, owner;
+    uint32_t device, target_qpn;
+    uint32_t rkey;      // written data
     uint32_t queue_srq; // receive data: index and kind of its queue
     bool is_srq;
     enum class Kind : uint8_t { write, receive, completion } kind;
@@ -36,8 +37,12 @@ void perform(Engine& engine, Placement& p) {
     d.flat = p.data.get();
     switch (p.kind) {
     case Placement::Kind::write: {
+        std::atomic<uint32_t>* cell;
+        const MrRec* region = engine.process().mark_mr(p.rkey, cell);
+        if (!region) break;
         const iovec v{p.data.get(), p.length};
-        (void)engine.process().write_to(p.owner, p.to, {&v, 1}, p.length);
+        (void)engine.process().write_to(region->owner, p.to, {&v, 1}, p.length);
+        Process::clear_mr(cell);
         if (g_touched) [[unlikely]] g_touched(p.device);
         break;
     }
@@ -99,20 +104,20 @@ Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData&
 
 } // namespace
 
-CopyResult place_write(Engine& engine, QpRec& t, uint32_t owner, uint64_t to, const LocalData& data, uint64_t from,
+CopyResult place_write(Engine& engine, QpRec& t, const MrRec& region, uint64_t to, const LocalData& data, uint64_t from,
                        uint64_t length, Nanos when) {
     if (g_touched) [[unlikely]] g_touched(t.device);
     if (length == 0) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::write, data, from, length);
-        p->owner = owner;
+        p->rkey = region.key.load();
         p->to = to;
         defer(engine, p, when + delay);
         return CopyResult::ok;
     }
     iovec v[kMaxSge];
     const unsigned n = data.pieces(from, length, v);
-    return engine.process().write_to(owner, to, {v, n}, length);
+    return engine.process().write_to(region.owner, to, {v, n}, length);
 }
 
 CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data,
@@ -127,20 +132,21 @@ CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry,
         defer(engine, p, when + delay);
         return CopyResult::ok;
     }
-    return scatter_to_receive(engine.process(), q, entry, at, data, from, length) ? CopyResult::ok : CopyResult::fault;
+    return scatter_to_receive(engine.process(), q, entry, at, data, from, length);
 }
 
-void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, Nanos when) {
+void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, uint8_t& held, Nanos when) {
     Segment& seg = engine.seg();
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::completion, {}, 0, 0);
         p->cqe.seq.store(0);
         std::memcpy(reinterpret_cast<char*>(&p->cqe) + 4, reinterpret_cast<const char*>(&cqe) + 4, sizeof(Cqe) - 4);
         p->cqe.time = when + delay;
+        held = 0;
         defer(engine, p, when + delay);
         return;
     }
-    push_cqe(seg, seg.cq(t.recv_cq), cqe);
+    push_cqe(seg, seg.cq(t.recv_cq), cqe, &held);
 }
 
 void drop_placements(Engine& engine) {

@@ -93,6 +93,10 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     }
 
     (void)rec.lock.acquire();
+    if (rec.state.load() != static_cast<uint32_t>(from)) { // a peer has failed it since the caller looked: it stays so
+        rec.lock.release();
+        return EINVAL;
+    }
     if (mask & IBV_QP_PORT) {
         kept.port_num = a.port_num;
         rec.port = s.img().device(rec.device).first_port + a.port_num - 1;
@@ -107,7 +111,9 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (mask & IBV_QP_AV) {
         kept.ah_attr = a.ah_attr;
         if (rec.kind != QpKind::dci && rec.kind != QpKind::dct) {
+            const uint8_t timeout = rec.path.timeout;
             rec.path = path_of(s, rec, a.ah_attr, a.ah_attr.port_num ? a.ah_attr.port_num : kept.port_num);
+            rec.path.timeout = timeout;
             rec.port = rec.path.src_port;
         }
     }
@@ -117,6 +123,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         kept.alt_timeout = a.alt_timeout;
         kept.alt_pkey_index = a.alt_pkey_index;
         rec.alt = path_of(s, rec, a.alt_ah_attr, a.alt_port_num);
+        rec.alt.timeout = a.alt_timeout;
     }
     if (mask & (IBV_QP_AV | IBV_QP_ALT_PATH)) rec.mig_refused = 0;
     if (mask & IBV_QP_DEST_QPN) rec.dest_qpn = kept.dest_qp_num = a.dest_qp_num;
@@ -133,7 +140,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         rq.next_psn = kept.sq_psn;
         rec.sq_psn.store(kept.sq_psn);
     }
-    if (mask & IBV_QP_TIMEOUT) kept.timeout = a.timeout;
+    if (mask & IBV_QP_TIMEOUT) kept.timeout = rec.path.timeout = a.timeout;
     if (mask & IBV_QP_RETRY_CNT) kept.retry_cnt = a.retry_cnt;
     if (mask & IBV_QP_RNR_RETRY) kept.rnr_retry = a.rnr_retry;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) kept.max_rd_atomic = a.max_rd_atomic;
@@ -158,7 +165,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
             std::lock_guard sq(qp.sq_lock);
             rq.slow = true;
         }
-        rq.drain(true);
+        rq.drain(true, (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) && a.en_sqd_async_notify);
     }
     if (to == IBV_QPS_RTS && (from == IBV_QPS_SQD || from == IBV_QPS_SQE)) rq.drain(false);
     run_due(now());
@@ -175,11 +182,12 @@ void Engine::fill_query(Qp& qp, ibv_qp_attr& out) {
     out.sq_psn = rec.sq_psn.load();
     out.rq_psn = rec.kind == QpKind::dci ? 0 : rec.responder.expected_psn;
     out.path_mig_state = static_cast<ibv_mig_state>(rec.mig_state.load());
-    out.sq_draining = out.qp_state == IBV_QPS_SQD && !qp.requester->idle();
+    out.sq_draining = out.qp_state == IBV_QPS_SQD && qp.requester->draining();
     if (rec.path.valid && rec.port != kNone) { // after a migration the alternate path is the path
         out.ah_attr.dlid = rec.path.dlid;
         out.ah_attr.src_path_bits = rec.path.path_bits;
         out.ah_attr.sl = rec.path.sl;
+        out.timeout = rec.path.timeout;
         out.port_num = out.ah_attr.port_num = static_cast<uint8_t>(seg().img().port(rec.port).number);
     }
     rec.lock.release();
@@ -208,7 +216,7 @@ void Engine::flush_posted(Qp& qp) {
 // Completions of a QP that is gone must not reach the program any more (as hardware drivers clean their CQs).
 void Engine::clean_cq(Cq& cq, uint32_t qpn) {
     std::lock_guard poll(cq.poll_lock);
-    (void)cq.rec->lock.acquire();
+    lock_cq(seg(), *cq.rec);
     for (uint64_t at = cq.head;; ++at) {
         Cqe& e = cq.entries[at & cq.mask];
         if (e.seq.load() != static_cast<uint32_t>(at + 1)) break;

@@ -305,6 +305,7 @@ void Requester::chunk_arrived(Chunk& c) {
         r.rkey = w.rkey;
         r.imm = w.imm;
         r.src_qpn = source_qpn;
+        r.dst_qpn = w.remote_qpn;
         r.slid = static_cast<uint16_t>(source_lid(path_bits_of(w)));
         r.lost = c.lost;
         r.when = c.arrived;

@@ -31,7 +31,9 @@ class Requester final : public Source {
     void connected();               // state became RTS (or attributes changed): read path, timers from attributes
     void reset();                   // back to RESET: forgets everything; packets in flight keep their own copy of the data
     void flush(ibv_wc_status first);// completes the whole send queue: the oldest with `first`, the others flushed
-    void drain(bool on);            // SQD: finish what is started, start nothing; raises SQ_DRAINED when empty
+    // SQD: finish what is started, start nothing; SQ_DRAINED when that is done, if `notify`.
+    void drain(bool on, bool notify = false);
+    [[nodiscard]] bool draining() { return draining_ && started(); }
     bool migrate(ibv_event_type cause); // APM: to the alternate path; false if none is armed
     void retire();                  // QP destroyed; Engine deletes it once unused()
     [[nodiscard]] bool unused() const;
@@ -79,6 +81,7 @@ class Requester final : public Source {
     LocalData data_of(SendWqe& w);
     void grow();
     bool sending() const;
+    bool started() { return head_ < tail_ && wqe(head_).assigned; } // something waits for its answer
     bool may_start(SendWqe& w, Nanos now);
     void assign(SendWqe& w);
     Flight* new_flight();
@@ -91,6 +94,8 @@ class Requester final : public Source {
     void complete_head(ibv_wc_status status, Nanos when);
     void rewind(uint32_t psn);
     void wake(Nanos now);           // something may be sent again
+    // Of the path in use; 0: never.
+    Nanos retry_period() const { return rec_.path.timeout ? Nanos{4096} << rec_.path.timeout : 0; }
     void arm_timer(Nanos now);
     void on_timer(Nanos when);
     void retry(Nanos when, uint32_t from_psn);
@@ -111,6 +116,7 @@ class Requester final : public Source {
     bool dc_ready(SendWqe& w, Nanos now);
     void dc_attempt(Nanos when);
     void dc_release();
+    void dc_idle(Nanos now);
     bool dc_join(QpRec& dct);
 
     Engine& engine_;
@@ -128,11 +134,10 @@ class Requester final : public Source {
     uint32_t chunks_since_ack_ = 0;
     Flight* flights_ = nullptr;     // doubly linked
     Nanos timer_base_ = 0;          // last progress
-    Nanos retry_period_ = 0;        // 0: never
     bool timer_on_ = false;
     Nanos paused_until_ = 0;
     int retries_left_ = 0, rnr_left_ = 0;
-    bool draining_ = false, dead_ = false, drained_event_ = false;
+    bool draining_ = false, dead_ = false, drained_event_ = false; // drained_event_: is due
     uint32_t refs_ = 0;             // scheduled events
     uint32_t era_ = 0;              // +1 at reset: replies of an older life are ignored
     // DC: the target that the DCI is connected to (or connecting)
@@ -141,7 +146,7 @@ class Requester final : public Source {
     uint32_t dc_qpn_ = 0;
     uint64_t dc_key_ = 0;
     uint32_t dc_era_ = 0; // era_ of the present association
-    int dc_tries_ = 0;
+    bool dc_holds_ = false; // one of the target's contexts, of which there are not any number
     std::unique_ptr<class ReadStream> reads_; // made by the first read
 };
 

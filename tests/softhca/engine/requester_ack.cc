@@ -92,8 +92,9 @@ void Requester::complete_done(Nanos when) {
         next_ = head_;
         next_offset_ = 0;
     }
-    if (head_ == next_ && draining_ && !drained_event_) {
-        drained_event_ = true;
+    if (dc_holds_ && head_ == tail_) dc_idle(when);
+    if (drained_event_ && !started()) {
+        drained_event_ = false;
         raise_object_event(engine_.seg(), rec_.async_channel, IBV_EVENT_SQ_DRAINED, rec_.user);
     }
 }
@@ -135,11 +136,11 @@ void Requester::retry(Nanos when, uint32_t from_psn) {
 }
 
 void Requester::arm_timer(Nanos now) {
-    if (timer_on_ || retry_period_ == 0) return;
+    if (timer_on_ || retry_period() == 0) return;
     timer_on_ = true;
     ++refs_;
     engine_.scheduler().at(
-        std::max(now, timer_base_ + retry_period_),
+        std::max(now, timer_base_ + retry_period()),
         [](void* self, uint64_t, Nanos t) { static_cast<Requester*>(self)->on_timer(t); }, this);
 }
 
@@ -154,8 +155,8 @@ void Requester::on_timer(Nanos when) {
         }
         return;
     }
-    const Nanos due = std::max(timer_base_, paused_until_) + retry_period_;
-    if (when >= due) {
+    const Nanos period = retry_period(); // not always that of when the timer was set
+    if (period != 0 && when >= std::max(timer_base_, paused_until_) + period) {
         retry(when, una_psn_);
         if (!sending() || head_ == tail_) return;
     }
@@ -221,16 +222,15 @@ void Requester::connected() {
     const PortImage& port = engine_.seg().img().port(rec_.port);
     const bool datagram = rec_.kind == QpKind::ud;
     mtu = mtu_bytes(datagram || a.path_mtu == 0 ? port.mtu : static_cast<uint8_t>(a.path_mtu));
-    retry_period_ = a.timeout ? Nanos{4096} << a.timeout : 0;
     retries_left_ = a.retry_cnt;
     rnr_left_ = a.rnr_retry;
     generation = engine_.seg().fabric.generation.load() - 1; // look the path up with the next request
     fast_ok = false;
 }
 
-void Requester::drain(bool on) {
+void Requester::drain(bool on, bool notify) {
     draining_ = on;
-    drained_event_ = false;
+    drained_event_ = on && notify;
     if (on) complete_done(engine_.now());
     else wake(engine_.now());
 }
@@ -257,6 +257,12 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         QpRec& t = engine_.seg().qp(target_qpn & (kMaxQps - 1));
         std::atomic<uint32_t>* cell;
         MrRec* mr = check_remote(p, w.rkey, w.remote_addr + c.offset, good, IBV_ACCESS_REMOTE_READ, t.pd, t.device, cell);
+        // Who has left the queue pair, or died, does not answer: the timer decides. Looked at behind the key, which goes
+        // after the queue pair when a process dies.
+        if (t.qpn.load() != target_qpn || !receives(t.state.load())) {
+            if (mr) Process::clear_mr(cell);
+            return;
+        }
         if (!mr) return fail(IBV_WC_REM_ACCESS_ERR, c.arrived);
         drain_placements(engine_, t.device);
         iovec v[kMaxSge];
@@ -343,8 +349,10 @@ void Requester::apm_exchange(QpRec& target) {
     if (mine == theirs && mine != IBV_MIG_REARM) return;
     Segment& seg = engine_.seg();
     if (mine == IBV_MIG_REARM && theirs == IBV_MIG_REARM) {
-        rec_.mig_state.store(IBV_MIG_ARMED);
-        target.mig_state.store(IBV_MIG_ARMED);
+        for (QpRec* qp : {&rec_, &target}) { // unless its owner has just decided otherwise
+            uint32_t rearm = IBV_MIG_REARM;
+            qp->mig_state.compare_exchange_strong(rearm, IBV_MIG_ARMED);
+        }
         return;
     }
     if (mine != IBV_MIG_MIGRATED || rec_.port == kNone) return;

@@ -78,10 +78,9 @@ MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int
     return nullptr;
 }
 
-bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
-                        uint64_t length) {
-    Segment& seg = p.seg();
-    RecvWqe* w = recv_entry(seg, q, entry);
+CopyResult scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
+                              uint64_t length) {
+    RecvWqe* w = recv_entry(p.seg(), q, entry);
     for (uint32_t i = 0; i < w->sges && length; ++i) {
         const RecvSge& s = w->sge()[i];
         if (at >= s.length) {
@@ -91,33 +90,37 @@ bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, c
         const uint64_t take = std::min<uint64_t>(length, s.length - at);
         iovec v[kMaxSge];
         const unsigned n = data.pieces(from, take, v);
-        if (p.write_to(q.owner, s.addr + at, {v, n}, take) != CopyResult::ok) return false;
+        // What the key covers was checked when the receive was posted; the region may have gone since.
+        std::atomic<uint32_t>* cell;
+        if (!p.mark_mr(s.lkey, cell)) return CopyResult::fault;
+        const CopyResult result = p.write_to(q.owner, s.addr + at, {v, n}, take);
+        Process::clear_mr(cell);
+        if (result != CopyResult::ok) return result;
         from += take;
         length -= take;
         at = 0;
     }
-    return length == 0;
+    return length == 0 ? CopyResult::ok : CopyResult::fault;
 }
 
 void flush_receives(Segment& seg, QpRec& rec) {
     RecvQueue& q = recv_queue_of(seg, rec);
     Responder& ctx = rec.responder;
-    auto flush = [&](uint64_t entry) {
+    // The message in progress holds a receive of its own: its packets may have been acknowledged already. The others are
+    // held as well until they are flushed, so that who is killed here leaves them to the next one.
+    while (ctx.in_recv || (!rec.is_srq && take_receive(seg, q, ctx.recv_entry))) {
+        ctx.in_recv = 1;
         Cqe e{};
         e.qpn = rec.qpn;
         e.status = IBV_WC_WR_FLUSH_ERR;
         e.opcode = IBV_WC_RECV;
         e.kind = CqeKind::recv;
-        e.wr = entry;
+        e.wr = ctx.recv_entry;
         e.queue = q.owner_cookie;
-        push_cqe(seg, seg.cq(rec.recv_cq), e);
-    };
-    // The message in progress holds a receive of its own: its packets may have been acknowledged already.
-    if (ctx.in_recv) flush(ctx.recv_entry);
-    ctx.in_recv = ctx.in_message = 0;
+        push_cqe(seg, seg.cq(rec.recv_cq), e, &ctx.in_recv);
+    }
+    ctx.in_message = 0;
     if (rec.is_srq) raise_object_event(seg, rec.async_channel, IBV_EVENT_QP_LAST_WQE_REACHED, rec.user);
-    else
-        for (uint64_t entry; take_receive(seg, q, entry);) flush(entry);
 }
 
 void fail_target(Segment& seg, QpRec& target, ibv_event_type event) {
@@ -281,8 +284,7 @@ class Execution {
         e.byte_len = static_cast<uint32_t>(length);
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
         if (payload) payload->gather(0, length, e.payload);
-        ctx_.in_recv = 0;
-        place_completion(engine_, t_, e, r_.when);
+        place_completion(engine_, t_, e, ctx_.in_recv, r_.when);
     }
 
     Reply receive_error(uint8_t wc_status, ReplyKind nak) {
@@ -319,7 +321,9 @@ class Execution {
                     ? place_receive(engine_, t_, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)
                     : CopyResult::ok) {
         case CopyResult::ok: break;
-        case CopyResult::dead: return {};
+        case CopyResult::dead:
+            if (first) ctx_.in_message = 0; // it has not begun: the repeated packet is a first one again
+            return {};
         case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
         }
         ctx_.progress = static_cast<uint32_t>(end);
@@ -354,7 +358,7 @@ class Execution {
             const uint64_t to = mr->addr + (r_.remote_addr + offset - mr->iova);
             const CopyResult result =
                 carries_payload(seg_, r_.total)
-                    ? place_write(engine_, t_, mr->owner, to, r_.data, offset, bytes, r_.when)
+                    ? place_write(engine_, t_, *mr, to, r_.data, offset, bytes, r_.when)
                     : CopyResult::ok;
             Process::clear_mr(cell);
             if (result == CopyResult::dead) return {};
@@ -404,8 +408,10 @@ class Execution {
     }
 
     Reply saved_atomic(uint32_t psn) const {
-        for (unsigned i = 0; i < 16; ++i)
+        for (uint32_t back = 1; back <= 16; ++back) { // newest first: an old one may have the same number, a round ago
+            const uint32_t i = (ctx_.saved_next - back) % 16;
             if (ctx_.saved_psn[i] == (psn | Responder::kSaved)) return {ReplyKind::atomic, psn, 0, ctx_.saved_result[i]};
+        }
         return {}; // older than what is kept: dropped (9.7.5.1.3)
     }
 
@@ -417,16 +423,12 @@ class Execution {
     const Request& r_;
 };
 
-bool receives(uint32_t state) {
-    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
-}
-
 } // namespace
 
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
     (void)target.lock.acquire();
     Reply reply;
-    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) != 0)
+    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn)
         reply = Execution(engine, target, ctx, r).run();
     target.lock.release();
     return reply;
@@ -435,11 +437,14 @@ Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
 void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     Segment& seg = engine.seg();
     (void)target.lock.acquire();
-    uint64_t entry;
     RecvQueue& q = recv_queue_of(seg, target);
+    // A sender that is killed in the middle leaves its receive here, for the next datagram.
+    Responder& ctx = target.responder;
+    uint64_t& entry = ctx.recv_entry;
     constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
-    if (receives(target.state.load(std::memory_order_relaxed)) && target.kind == QpKind::ud && target.qkey == r.qkey &&
-        take_receive(seg, q, entry)) {
+    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn &&
+        target.kind == QpKind::ud && target.qkey == r.qkey && (ctx.in_recv || take_receive(seg, q, entry))) {
+        ctx.in_recv = 1;
         Cqe e;
         fill_receive(e, target, q, entry, r);
         e.byte_len = static_cast<uint32_t>(r.total) + kGrh;
@@ -455,7 +460,7 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         } else if (place_receive(engine, target, q, entry, kGrh, r.data, 0, r.total, r.when) == CopyResult::fault) {
             e.status = IBV_WC_LOC_PROT_ERR;
         }
-        place_completion(engine, target, e, r.when);
+        place_completion(engine, target, e, ctx.in_recv, r.when);
         if (e.status != IBV_WC_SUCCESS) fail_target(seg, target, IBV_EVENT_QP_FATAL);
     }
     target.lock.release();

@@ -32,7 +32,7 @@ struct Request {
     uint64_t bytes;              // payload of the run
     uint64_t total;              // of the message
     uint64_t remote_addr, compare_add, swap;
-    uint32_t rkey, imm, src_qpn;
+    uint32_t rkey, imm, src_qpn, dst_qpn;
     uint32_t qkey = 0;           // UD
     uint16_t slid = 0;
     uint8_t sl = 0, path_bits = 0;
@@ -52,7 +52,8 @@ struct Reply {
 
 // Executes `r` at `target` under target.lock (taken here). `ctx` is target.responder, or the DCI's context for a DCT.
 // Packets of `r.lost` are skipped, what follows is then out of sequence. Reads are only checked and counted: the caller
-// moves the data (Reply::read). The target must have been looked up by find_target().
+// moves the data (Reply::read). `target` is what find_target() has found for r.dst_qpn; if it has become another queue pair
+// since, nothing happens.
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r);
 // Unreliable datagram to one QP.
 void deliver_datagram(Engine& engine, QpRec& target, const Request& r);
@@ -79,6 +80,11 @@ void fail_target(Segment& seg, QpRec& target, ibv_event_type event);
 // Completes all posted receives with flush errors. rec.lock held; SRQ: nothing but LAST_WQE_REACHED.
 void flush_receives(Segment& seg, QpRec& rec);
 
+// The states in which a responder answers.
+inline bool receives(uint32_t state) {
+    return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
+}
+
 inline uint32_t psn_add(uint32_t psn, uint64_t n) { return static_cast<uint32_t>((psn + n) & 0xffffff); }
 // Signed distance a - b in the 24-bit circle.
 inline int32_t psn_diff(uint32_t a, uint32_t b) { return static_cast<int32_t>((a - b) << 8) >> 8; }
@@ -93,8 +99,9 @@ inline bool carries_payload(Segment& seg, uint64_t total) {
 }
 Nanos rnr_delay(uint32_t code); // IB table 45, nanoseconds
 
-// Stores `length` bytes of `r`'s payload from message offset `from` into the receive's buffers at `at` bytes.
-bool scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
-                        uint64_t length);
+// Stores `length` bytes of the payload from message offset `from` into the receive's buffers at `at` bytes. fault: also if
+// a key that the receive was posted with is not valid any more.
+CopyResult scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
+                              uint64_t length);
 
 } // namespace softhca

@@ -85,33 +85,21 @@ void RealNetwork::pull(SendEngine& e, Nanos when) {
             continue;
         }
         Transit& t = *transits_.take();
-        if (!s->next_chunk(t, now)) {
+        if (!next_from(*s, e, t, now)) {
             transits_.give(&t);
             if (--port.ready_sources == 0) port.turns->leave_all();
             if (engines_.leave(e, *s)) return;
             continue;
         }
-        e.busy = true;
-        ++s->in_flight;
-        t.source = s;
-        if (t.src_port == kNone) t.src_port = s->source_port;
-        t.engine = &e;
-        t.wire = wire_bytes(t);
         t.kept = false;
         t.blocked_by = kNone;
-        s->net_between = t.last_of_message;
         const uint32_t device = image_.port(t.src_port).device;
         const AdapterLimits& limits = image_.device(device).limits;
         DeviceState& d = seg_.device(device);
         t.ready = now;
         if (t.first_of_message) {
-            s->net_not_before = now + limits.qp_message_ns;
-            uint64_t cost = limits.message_ns;
-            d.messages.fetch_add(1, std::memory_order_relaxed);
-            if (!touch_context(device, s->source_qpn, limits.qp_cache_entries)) {
-                d.cache_misses.fetch_add(1, std::memory_order_relaxed);
-                cost += limits.qp_cache_miss_ns;
-            }
+            const bool hit = touch_context(device, s->source_qpn, limits.qp_cache_entries);
+            const uint64_t cost = begin_message(*s, device, hit, now);
             if (cost != 0) t.ready = reserve(d.tx_busy_until, now, cost) + cost;
         }
         t.fetched = t.ready + transfer_ns(t.wire, limits.engine_rate);
@@ -298,12 +286,7 @@ void RealNetwork::send_direct(Transit& t, const Route& r, Nanos now) {
                 reserve(seg_.device(device).bus_rx_until, t.arrived - std::min(t.arrived, needed), needed) + needed);
         }
     } else {
-        for (const uint32_t link : r.links)
-            if (!links_[link].up) {
-                lose_all_on_link(link, t);
-                break;
-            }
-        t.lost = all_packets(t.packets);
+        lose_on_route(r, t);
     }
     launched(t, std::max(now, t.injected));
 }
@@ -339,14 +322,8 @@ void RealNetwork::on_arrived(void* self, uint64_t transit, Nanos) {
     n.refresh();
     Transit& t = *pointer<Transit>(transit);
     if (t.generation != n.seg_.fabric.generation.load(std::memory_order_relaxed) && t.dst_port != kNone)
-        if (const Route& r = n.route(t.src_port, t.dlid); !r.ok) { // the fabric changed while it was on its way
-            for (const uint32_t link : r.links)
-                if (!n.links_[link].up) {
-                    n.lose_all_on_link(link, t);
-                    break;
-                }
-            t.lost = all_packets(t.packets);
-        }
+        if (const Route& r = n.route(t.src_port, t.dlid); !r.ok) // the fabric changed while it was on its way
+            n.lose_on_route(r, t);
     if (t.dst_port != kNone) n.enter_port(t, t.wire);
     --t.source->in_flight;
     t.source->chunk_arrived(t);

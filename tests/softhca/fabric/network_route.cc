@@ -229,6 +229,15 @@ void NetworkBase::lose_all_on_link(uint32_t link, Chunk& chunk) {
     chunk.lost |= all;
 }
 
+void NetworkBase::lose_on_route(const Route& route, Chunk& chunk) {
+    for (const uint32_t link : route.links)
+        if (!links_[link].up) {
+            lose_all_on_link(link, chunk);
+            break;
+        }
+    chunk.lost = all_packets(chunk.packets);
+}
+
 void NetworkBase::lose_at_port(uint32_t port, Chunk& chunk, uint64_t before) {
     PortState& s = seg_.port(port);
     const Losses l = roll(s.faults, before, chunk.packets, false);

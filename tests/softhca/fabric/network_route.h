@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "fabric/network.h"
+#include "fabric/network_engines.h"
 
 namespace softhca {
 
@@ -85,6 +86,28 @@ protected:
         return c.payload + c.packets * image_.device(image_.port(c.src_port).device).limits.wire_header;
     }
     virtual void fabric_changed() {}
+
+    // The next chunk of `s`, whose turn it is at `e`; false: it has none.
+    template <class Transit> bool next_from(Source& s, SendEngine& e, Transit& t, Nanos now) {
+        if (!s.next_chunk(t, now)) return false;
+        e.busy = true;
+        ++s.in_flight;
+        t.source = &s;
+        if (t.src_port == kNone) t.src_port = s.source_port;
+        t.engine = &e;
+        t.wire = wire_bytes(t);
+        s.net_between = t.last_of_message;
+        return true;
+    }
+    // A message of `s` begins: the time that it needs of the adapter's message unit. `hit`: its context is in the cache.
+    uint64_t begin_message(Source& s, uint32_t device, bool hit, Nanos now) {
+        const AdapterLimits& limits = image_.device(device).limits;
+        DeviceState& counters = seg_.device(device);
+        s.net_not_before = now + limits.qp_message_ns;
+        add(counters.messages, 1);
+        if (!hit) add(counters.cache_misses, 1);
+        return limits.message_ns + (hit ? 0 : limits.qp_cache_miss_ns);
+    }
     // Does the port answer on this LID?
     [[nodiscard]] bool owns_lid(uint32_t port, uint32_t lid) const;
 
@@ -104,6 +127,7 @@ protected:
             lose_on_link(link, chunk, before);
     }
     void lose_all_on_link(uint32_t link, Chunk& chunk); // the link is down
+    void lose_on_route(const Route& route, Chunk& chunk); // it does not lead there: counted where it is cut, if it is
     void leave_port(Chunk& chunk, uint32_t wire);       // sent by chunk.src_port
     void enter_port(Chunk& chunk, uint32_t wire);       // received by chunk.dst_port
 

@@ -94,35 +94,20 @@ void VirtualNetwork::pull(SendEngine& e, Nanos now) {
             continue;
         }
         Transit& t = *transits_.take();
-        if (!s->next_chunk(t, now)) {
+        if (!next_from(*s, e, t, now)) {
             transits_.give(&t);
             if (engines_.leave(e, *s)) return;
             continue;
         }
         e.append(*s);
-        e.busy = true;
-        ++s->in_flight;
-        t.source = s;
-        if (t.src_port == kNone) t.src_port = s->source_port;
-        t.engine = &e;
-        t.wire = wire_bytes(t);
         t.from = kNone;
         t.hops = 0;
         t.lead = 0;
-        s->net_between = t.last_of_message;
         Nanos ready = now;
         if (t.first_of_message) {
             const uint32_t device = image_.port(t.src_port).device;
-            const AdapterLimits& limits = image_.device(device).limits;
             Device& d = devices_[device];
-            DeviceState& counters = seg_.device(device);
-            s->net_not_before = now + limits.qp_message_ns;
-            uint64_t cost = limits.message_ns;
-            add(counters.messages, 1);
-            if (!d.cache.touch(s->source_qpn)) {
-                add(counters.cache_misses, 1);
-                cost += limits.qp_cache_miss_ns;
-            }
+            const uint64_t cost = begin_message(*s, device, d.cache.touch(s->source_qpn), now);
             if (cost != 0) {
                 t.lead = cost;
                 ready = d.unit_until = std::max(now, d.unit_until) + cost;

@@ -275,6 +275,7 @@ std::vector<std::string> split_words(const std::string& line) {
 FaultCommand parse_fault(const FabricImage& image, const Words& given) {
     FaultCommand c;
     Words words;
+    bool counted = false;
     for (size_t i = 0; i < given.size(); ++i) {
         c.text += (i ? " " : "") + given[i];
         const bool at = given[i] == "--at-packet", count = given[i] == "--count";
@@ -289,6 +290,7 @@ FaultCommand parse_fault(const FabricImage& image, const Words& given) {
             c.at_packet = n;
         else
             c.count = static_cast<uint32_t>(std::min<uint64_t>(n, UINT32_MAX));
+        counted |= count;
     }
     if (!words.empty() && words[0] == "fault") words.erase(words.begin());
     if (words.empty()) fail("a fault is missing");
@@ -312,6 +314,7 @@ FaultCommand parse_fault(const FabricImage& image, const Words& given) {
     }
     words.erase(words.begin());
     const bool can_trip = c.verb <= FaultVerb::ack_drop && c.verb != FaultVerb::port_up && c.verb != FaultVerb::link_up;
+    if (counted && !c.at_packet) fail("--count says how many packets --at-packet affects, which is missing");
     if (c.at_packet && !can_trip) fail("--at-packet goes with drop, corrupt, ack-drop, port down and link down only");
     Reader in(words, form);
     read_arguments(image, in, c);

@@ -16,6 +16,7 @@
 #include <fcntl.h>
 
 #include "core/liveness.h"
+#include "engine/aftermath.h"
 #include "session/keeper_main.h"
 
 namespace softhca {
@@ -278,7 +279,8 @@ void Keeper::watch(uint32_t slot) {
 }
 
 void Keeper::reap(uint32_t slot) {
-    if (!reap_process(seg_, slot)) unreaped_.push_back(slot);
+    if (!reap_process(seg_, slot)) return unreaped_.push_back(slot);
+    finish_work_of_the_dead(seg_);
 }
 
 void Keeper::retry_reaping() {

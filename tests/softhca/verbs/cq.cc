@@ -132,7 +132,7 @@ VERBS_API int ibv_resize_cq(ibv_cq* p, int cqe) {
     uint32_t old_entries;
     {
         std::lock_guard polling(cq->poll_lock);
-        (void)rec.lock.acquire(); // a dead holder leaves at worst an uncounted entry, found by the next producer
+        lock_cq(c.seg(), rec);
         const uint64_t waiting = rec.tail - cq->head;
         if (waiting > entries) {
             rec.lock.release();

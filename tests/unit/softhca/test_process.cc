@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "core/notify.h"
@@ -249,6 +251,9 @@ BOOST_AUTO_TEST_CASE(a_zombie_a_wrong_start_time_and_a_stopped_process) {
     BOOST_TEST(start != 0u);
     BOOST_TEST(process_alive(pid, start));
     BOOST_TEST(!process_alive(pid, start + 1)); // a reused pid
+    const uint64_t own = process_start_time(getpid());
+    BOOST_TEST(process_alive(getpid(), own));
+    BOOST_TEST(!process_alive(getpid(), own - 1)); // reused by ourselves
     kill(pid, SIGSTOP);
     usleep(1000);
     BOOST_TEST(process_alive(pid, start));
@@ -257,6 +262,35 @@ BOOST_AUTO_TEST_CASE(a_zombie_a_wrong_start_time_and_a_stopped_process) {
     waitpid(pid, nullptr, 0);
     BOOST_TEST(!process_alive(pid, start));
     BOOST_TEST(!process_alive(0, 0));
+}
+
+// Known from the memory of the session alone, before anybody reaps, and before the number is free.
+BOOST_AUTO_TEST_CASE(a_process_is_deserted_by_death_and_exec_but_not_by_its_main_thread) {
+    LocalSession s;
+    const pid_t killed = s.child([](Process&) { pause(); });
+    const uint32_t slot = s.slot_of(killed);
+    BOOST_TEST(!slot_deserted(s.seg(), slot));
+    kill_child(killed);
+    BOOST_TEST(slot_deserted(s.seg(), slot));
+
+    const pid_t other = s.child([](Process&) {
+        usleep(20'000);
+        execlp("sleep", "sleep", "60", nullptr);
+    });
+    const uint32_t exec_slot = s.slot_of(other);
+    BOOST_TEST(wait_until([&] { return slot_deserted(s.seg(), exec_slot); }));
+    BOOST_TEST(slot_alive(s.seg(), exec_slot)); // by its number
+    kill_child(other);
+
+    const pid_t headless = s.child([](Process&) {
+        std::thread([] { pause(); }).detach();
+        syscall(SYS_exit, 0); // this thread only
+    });
+    const uint32_t headless_slot = s.slot_of(headless);
+    usleep(50'000);
+    BOOST_TEST(!slot_deserted(s.seg(), headless_slot));
+    kill_child(headless);
+    BOOST_TEST(slot_deserted(s.seg(), headless_slot));
 }
 
 BOOST_AUTO_TEST_CASE(reaping_returns_everything_and_is_idempotent) {

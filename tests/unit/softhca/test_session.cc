@@ -443,6 +443,7 @@ BOOST_AUTO_TEST_CASE(fault_mistakes_are_named) {
     BOOST_TEST(message("drop 1%").find("drop PERCENT TARGET") != std::string::npos);
     BOOST_TEST(message("port down 0:softhca_0:1 x").find("too much") != std::string::npos);
     BOOST_TEST(message("explode 1").find("not a fault") != std::string::npos);
+    BOOST_TEST(message("drop 1% all --count 3").find("--at-packet") != std::string::npos);
     BOOST_TEST(message("delay 3 all").find("time") != std::string::npos);
     BOOST_TEST(message("query maybe 0:0").find("stale") != std::string::npos);
     BOOST_TEST(message("lid-swap 0:0:1 0:0:1").find("two ports of one subnet") != std::string::npos);
