@@ -44,7 +44,10 @@ void Interface::Impl::ask(Channel& channel, PathIndex path) {
         return list_recovering(channel);
     }
     tell_peer(channel, PathKind::down, r.mine, r.attempts);
-    const Nanos wait = doubled(config.recovery.ask_interval, r.attempts++, config.recovery.max_ask_interval);
+    // Without any path nothing goes on before the answer.
+    const bool needed = channel.scheduler->paths().usable() == 0;
+    const Nanos most = needed ? config.recovery.max_needed_interval : config.recovery.max_ask_interval;
+    const Nanos wait = doubled(config.recovery.ask_interval, r.attempts++, most);
     set_path_timer(channel, path, now + wait, &Impl::ask);
 }
 
