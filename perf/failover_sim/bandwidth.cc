@@ -6,6 +6,7 @@
 
 #include "failover_sim/cases.h"
 #include "failover_sim/traffic.h"
+#include "uct_mp/channel/buffer.h"
 
 namespace ucx_mp::failover {
 
@@ -31,13 +32,7 @@ struct Stream {
         flow = std::make_unique<Flow>(a, b, kind, size, options.window, curve);
         ends[0] = &flow->channel();
         ends[1] = &b.channel_to(a);
-        a.on_turn = [this] {
-            flow->pump();
-            if (tracking) track(0);
-        };
-        b.on_turn = [this] {
-            if (tracking) track(1);
-        };
+        a.on_turn = [this] { flow->pump(); };
         const softhca::FabricImage& image = job.world.image();
         const softhca::NodeImage& sink = image.node(kind == Kind::get ? options.from : options.to);
         for (std::uint32_t d = sink.first_device; d < sink.first_device + sink.devices; ++d)
@@ -52,6 +47,7 @@ struct Stream {
         std::uint64_t bytes = 0;
         for (const std::uint32_t link : links) bytes += job.world.link(link).bytes;
         wire.add(job.world.now(), bytes - wire.total());
+        if (tracking) track(0), track(1);
         job.world.at(job.world.now() + 1'000, [this] { sample(); });
     }
     // An empty message there and back, nothing else under way.
@@ -72,14 +68,24 @@ struct Stream {
         flow->paused = true;
         if (!job.until([&] { return flow->idle(); }, ns(5000))) throw std::runtime_error("the stream does not come to its end");
     }
-    // Bytes under way on each path of one end, as long as it is up: so what there was when it was given up.
+    // Bytes under way on each path of one end, as long as it is up: so what there was when it was given up. Messages are
+    // under way until the peer's transport has acknowledged them, puts and gets until they complete.
     void track(unsigned end) {
         const Channel& c = *ends[end];
+        std::vector<std::uint64_t> messages(c.path_count + 1u);
+        for (std::uint32_t n = c.acked; n != c.next_sequence; ++n) {
+            const channel::Buffer& buffer = *c.retained[n & c.window_mask];
+            std::uint64_t& sum = messages[std::min<unsigned>(buffer.path, c.path_count)];
+            sum += buffer.length + buffer.trailer;
+            const channel::Work* work = buffer.work && buffer.work->kind == channel::WorkKind::message ? buffer.work : nullptr;
+            for (unsigned i = 0; work && i < work->pieces; ++i) sum += work->local[i].length;
+        }
         under_way[end].resize(c.path_count);
         for (unsigned i = 0; i < c.path_count; ++i) {
             if (c.recovery && c.recovery->paths[i].phase != recover::Phase::up) continue;
             const schedule::Path& path = c.scheduler->paths()[static_cast<schedule::PathIndex>(i)];
-            under_way[end][i] = path.account[0].in_flight + path.account[1].in_flight;
+            under_way[end][i] = messages[i];
+            if (kind != Kind::message) under_way[end][i] += path.account[0].in_flight + path.account[1].in_flight;
         }
     }
     [[nodiscard]] std::string points(Nanos origin, Nanos from, Nanos to) const {
@@ -140,6 +146,8 @@ Counters count(Job& job) {
         job.process(i).iface().statistics(s);
         sum.buffers += s.send_buffer_bytes + s.receive_buffer_bytes;
         sum.queue_pairs += s.queue_pairs;
+        sum.datagrams += s.control.sent;
+        sum.unsent += s.control.unsent;
         for (const auto& c : s.channels) {
             sum.messages_again += c.recovery.messages_again;
             sum.puts_again += c.recovery.puts_again;

@@ -59,6 +59,7 @@ struct Counters {
     std::uint64_t failures = 0, returns = 0;
     std::uint64_t buffers = 0; // bytes, registered
     std::uint64_t queue_pairs = 0;
+    std::uint64_t datagrams = 0, unsent = 0; // of the control plane; unsent: no room, they go again later
     unsigned away = 0; // paths that are not up
     void print(Json& out) const;
 };

@@ -133,7 +133,9 @@ void peers(const CaseOptions& options) {
     out.number("repaired_us", repaired_us).number("repair_stall_us", static_cast<double>(a.longest_stall) / kUs);
     out.number("repair_peer_stall_us", stall_of_peers());
     out.number("repair_gap_us", static_cast<double>(curve.longest_gap(t1, job.world.now())) / kUs);
-    count(job).print(out);
+    const Counters counters = count(job);
+    counters.print(out);
+    out.number("datagrams", static_cast<double>(counters.datagrams)).number("datagrams_unsent", static_cast<double>(counters.unsent));
     std::uint64_t mistakes = a.errors + a.peers_failed;
     for (auto& flow : flows) {
         flow->paused = true;

@@ -21,7 +21,7 @@ std::uint64_t Curve::until(Nanos t) const {
 
 Nanos Curve::full_from(Nanos from, Nanos to, double rate, std::uint64_t grain) const {
     const auto full = [&](Nanos begin) {
-        for (const Nanos length : {1'000'000u, 5'000'000u, 20'000'000u}) {
+        for (const Nanos length : {1'000'000u, 5'000'000u, 20'000'000u, 60'000'000u}) {
             const Nanos end = std::min(begin + length, to);
             const auto enough = static_cast<std::uint64_t>(rate * static_cast<double>(end - begin));
             if (until(end) - until(begin) + grain < enough) return false;

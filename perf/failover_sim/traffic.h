@@ -26,7 +26,7 @@ public:
     [[nodiscard]] double rate(Nanos from, Nanos to) const { // bytes/ns = GB/s
         return static_cast<double>(until(to) - until(from)) / static_cast<double>(to - from);
     }
-    // The first moment from `from` on from which 1, 5 and 20 ms bring what `rate` (bytes/ns) brings in that time, give or take
+    // The first moment from `from` on from which 1, 5, 20 and 60 ms bring what `rate` (bytes/ns) brings in that time, give or take
     // `grain` bytes, since what is delivered comes in pieces. `to` if there is none.
     [[nodiscard]] Nanos full_from(Nanos from, Nanos to, double rate, std::uint64_t grain) const;
     // First delivery after t; 0: none.
