@@ -1,7 +1,7 @@
 """Stock Open MPI jobs over our transport while ports, links and packets are lost: nobody may notice.
 
 The faults of a run are a script of the adapter (softhca run --faults) made from a seed, which is printed; the same seed
-gives the same script (UCX_MP_FAULT_SEED=N tests/judges/run faults CASE). Times are those of the adapter's clock, so what a
+gives the same script (TESTS_SEED=N tests/judges/run faults CASE). Times are those of the adapter's clock, so what a
 fault meets differs from run to run all the same.
 
 No port or link is down for more than MOST seconds, and the two ports of a node together no longer than that: shorter than
@@ -87,8 +87,8 @@ class Schedule:
 
 def harass(session, nodes, kind, seconds, gap):
     """Prepares the faults of the session's programs: `kind` is a method of Schedule, `gap` the mean time between two."""
-    seed = int(os.environ.get("UCX_MP_FAULT_SEED") or random.SystemRandom().randrange(1, 10**9))
-    print(f"UCX_MP_FAULT_SEED={seed}", flush=True)
+    seed = int(os.environ.get("TESTS_SEED") or random.SystemRandom().randrange(1, 10**9))
+    print(f"TESTS_SEED={seed}", flush=True)
     schedule = Schedule(seed, nodes)
     at = 0.3
     while at < seconds:

@@ -26,11 +26,11 @@ WINDOWS = ("test_rma", "test_rma_nb", "test_win")
 def folder():
     """The folder `test` of mpi4py's source."""
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ucx-mp", "src", "mpi4py")
-    for place in [os.environ.get("UCX_MP_MPI4PY_TESTS", ""), *sorted(glob.glob(cache + "/mpi4py-*/test"))]:
+    for place in [os.environ.get("TESTS_MPI4PY", ""), *sorted(glob.glob(cache + "/mpi4py-*/test"))]:
         if place and os.path.exists(os.path.join(place, "runtests.py")):
             return place
     raise Skip("no source of mpi4py 3.1.4: neither `apt-get source mpi4py` (cmake/install-deps) nor "
-               "$UCX_MP_MPI4PY_TESTS provides its tests")
+               "$TESTS_MPI4PY provides its tests")
 
 
 def batches(tests, ranks):

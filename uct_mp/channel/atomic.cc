@@ -73,7 +73,9 @@ Status Interface::Impl::atomic(Channel& channel, AtomicOp op, unsigned width, st
     request.op = static_cast<std::uint8_t>(op);
     request.width = static_cast<std::uint8_t>(width);
     request.fetch = fetch;
-    request.rkey = rkeys.rkey[0];
+    const verbs::KeyTable::Key key = verbs::key_of(rkeys.rkey, rkeys.count);
+    request.device = static_cast<std::uint8_t>(key >> 32);
+    request.rkey = static_cast<std::uint32_t>(key);
     request.address = remote;
     request.value = value;
     request.compare = compare;
@@ -93,7 +95,7 @@ void Interface::Impl::serve_atomic(Channel& channel, const AtomicRequest& reques
     const auto op = static_cast<AtomicOp>(request.op);
     const bool good = (request.width == 4 || request.width == 8) && request.op <= 5 &&
                       request.address % request.width == 0 &&
-                      keys.allows(request.rkey, request.address, request.width);
+                      keys.allows(verbs::KeyTable::Key{request.device} << 32 | request.rkey, request.address, request.width);
     if (good) {
         reply.status = 0;
         if (request.width == 8)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,7 @@
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/table.h"
+#include "uct_mp/recover/history.h"
 
 namespace ucx_mp::channel {
 
@@ -193,10 +195,13 @@ struct Interface::Impl final : connect::Owner {
     recover::Recovery& recovery_of(Channel& channel);
     [[nodiscard]] bool recoverable(const Channel& channel) const;
     void set_phase(recover::PathRecovery& r, recover::Phase phase);
+    void note(const Channel& channel, recover::Transition::What what, PathIndex path, Nanos since = 0, std::uint32_t again = 0,
+              const char* cause = nullptr); // in the history
     void list_recovering(Channel& channel);
     // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
     void drain(SendQueue& queue, Channel& channel, PathIndex path);
+    void end(SendQueue& queue, Channel& channel, PathIndex path);
     void end_queue(SendQueue& queue, Channel& channel, PathIndex path);
     void drop_posted(SendQueue& queue);
     void note_back(Channel& channel, PathIndex path);
@@ -207,6 +212,12 @@ struct Interface::Impl final : connect::Owner {
     void rail_active(unsigned rail);
     void read_events();
     void abandon_recovery(Channel& channel, Status status);
+    // jobs.cc
+    void add_job(recover::Job job);
+    void add_path_job(Channel& channel, recover::Job::What what, const connect::PathNews& news); // once, however often
+    void run(const recover::Job& job);
+    void run_jobs();
+    [[nodiscard]] bool jobs_wait() const { return !jobs[0].empty() || !jobs[1].empty(); }
     // exchange.cc
     void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
     void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
@@ -221,6 +232,7 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const recover::PathRecovery& r) const;
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                       const connect::LocalEnd& theirs);
+    void time_to_open(Channel& channel, PathIndex path);
     void try_open(Channel& channel, PathIndex path);
     void on_path_open(Channel& channel, const connect::PathNews& news);
     void on_path_opened(Channel& channel, const connect::PathNews& news);
@@ -262,7 +274,7 @@ struct Interface::Impl final : connect::Owner {
     void bury(Channel& channel);
     void abandon(Channel& channel);
     void restart_later(SendQueue& queue);
-    unsigned restart_initiators();
+    void restart(SendQueue& queue);
     void watch_peers(Nanos now);
 
     // -- Receiving: receive.cc
@@ -339,7 +351,9 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Mail> mail;
     // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
     std::vector<std::unique_ptr<Subchannel[]>> graves;
-    std::vector<SendQueue*> to_restart; // DC initiators in error
+    recover::History history;
+    std::deque<recover::Job> jobs[2];   // urgent, others
+    Services::Timer jobs_timer = 0;     // runs while jobs wait for their time
     Nanos next_watch = 0, next_path_watch = 0;
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;

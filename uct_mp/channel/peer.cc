@@ -30,6 +30,7 @@ void Interface::Impl::no_path_left(Channel& channel) {
     services.say(LogLevel::warn, "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
     const Nanos now = services.now();
     judge_peer(channel);
+    note(channel, recover::Transition::What::cut_off, kNoPath);
     channel.recovery->partition_since = now;
     const Nanos next = timeout ? std::min(timeout, config.check_interval) : config.check_interval;
     channel.recovery->partition = services.at(now + next, [this, &channel] { still_no_path(channel); });
@@ -171,31 +172,21 @@ void Interface::Impl::abandon(Channel& channel) {
             }
 }
 
+// DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
 void Interface::Impl::restart_later(SendQueue& queue) {
     if (!queue.draining || !queue.idle()) return;
-    to_restart.push_back(&queue);
-    attention.store(true, std::memory_order_relaxed);
+    add_job({.what = recover::Job::What::restart, .channel = nullptr, .queue = &queue});
 }
 
-// DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
-unsigned Interface::Impl::restart_initiators() {
-    unsigned n = 0;
-    for (SendQueue* queue : std::exchange(to_restart, {})) {
-        if (!queue->draining || queue->records() != 0) continue; // the last of its requests will list it again
-        for (const verbs::Rail& rail : devices.rails())
-            for (const auto& initiator : dc_rails[rail.index].initiators) {
-                if (initiator.get() != queue) continue;
-                const int error = verbs::restart_dci(queue->qp.get(), devices.device_of(rail), rail, config.reliability);
-                if (error == 0) {
-                    queue->revive();
-                    ++n;
-                } else {
-                    services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue->qp->qp_num,
-                                 rail.name.c_str(), std::strerror(error));
-                }
-            }
-    }
-    return n;
+void Interface::Impl::restart(SendQueue& queue) {
+    if (!queue.draining || !queue.idle()) return; // the last of its requests will add a job again
+    for (const verbs::Rail& rail : devices.rails())
+        for (const auto& initiator : dc_rails[rail.index].initiators) {
+            if (initiator.get() != &queue) continue;
+            const int error = verbs::restart_dci(queue.qp.get(), devices.device_of(rail), rail, config.reliability);
+            if (error == 0) queue.revive();
+            else services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num, rail.name.c_str(), std::strerror(error));
+        }
 }
 
 void Interface::check(Channel& channel) {

@@ -36,7 +36,7 @@ unsigned Interface::progress() {
     if (look) [[unlikely]] m.count_look(n);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
     if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend();
-    if (look) [[unlikely]] m.recover();
+    if (m.alert) [[unlikely]] m.recover();
     if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
     if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
@@ -57,7 +57,6 @@ unsigned Interface::Impl::attend() {
         services.unlock();
         n += read_mail();
     }
-    if (!to_restart.empty()) n += restart_initiators();
     if (until_control == 0) {
         until_control = config.control_interval;
         ++tick;
@@ -89,6 +88,11 @@ void Interface::statistics(Statistics& out) const {
     out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
     for (unsigned i = 0; i < m.adapter_count; ++i) out.receive_buffer_bytes += m.adapters[i].chunks.bytes();
     out.dropped = m.dropped;
+    const Nanos now = m.services.now();
+    out.transitions = m.history.count();
+    m.history.for_each([&](const recover::Transition& t) {
+        out.history.push_back({t.peer, t.path == kNoPath ? -1 : int{t.path}, recover::name(t.what), now - t.at, t.took, t.again, t.cause});
+    });
     out.control = m.control->counters();
     for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
     for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {

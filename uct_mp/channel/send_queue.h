@@ -151,7 +151,7 @@ public:
     void replace(verbs::QueuePair fresh) { qp = std::move(fresh); }
     void revive() {
         if (failed()) slots_ += kFailed;
-        draining = end_due = false;
+        draining = error_due = end_due = false;
         quiet_left_ = signal_interval_;
         open_ = nullptr;
     }
@@ -163,8 +163,9 @@ public:
         if (!failed()) slots_ -= kFailed;
     }
     std::uint32_t drained_from = 0; // psn() when this life ended
-    bool draining = false; // nothing but the last request of this life may be posted (recover/)
-    bool end_due = false;  // ... which still has to be
+    bool draining = false;  // nothing but the last request of this life may be posted (recover/)
+    bool error_due = false; // ... the queue pair still has to be moved to the error state
+    bool end_due = false;   // ... that last request still has to be posted
 
 private:
     // Of the record at `position`.

@@ -118,6 +118,7 @@ Interface::Impl::~Impl() {
         const std::lock_guard lock(services);
         for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
     }
+    if (jobs_timer) services.cancel(jobs_timer);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         const recover::Recovery* recovery = channels[slot]->recovery.get();
         if (!recovery) continue;
@@ -258,7 +259,7 @@ Status Interface::arm() {
     Impl& m = *impl_;
     m.read_events(); // or their descriptor would wake us for ever
     if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
-        !m.recovering.empty() || !m.questions.empty())
+        !m.recovering.empty() || !m.questions.empty() || (m.jobs_wait() && !m.jobs_timer))
         return Status::busy;
     {
         const std::lock_guard lock(m.services);

@@ -35,6 +35,17 @@ struct RecoveryStatistics { // what has been sent again because its path failed
     bool resend = false, listed = false;
 };
 
+// A change of a path's state, or of a peer's: uct_mp/recover/history.h.
+struct TransitionStatistics {
+    std::uint64_t peer_uid = 0;
+    int path = -1; // -1: the peer as a whole
+    const char* what = "";
+    Nanos ago = 0;
+    Nanos took = 0; // 0: says nothing
+    std::uint32_t again = 0; // writes
+    const char* cause = nullptr;
+};
+
 struct ChannelStatistics {
     std::uint64_t peer_uid = 0;
     connect::State state = connect::State::closed;
@@ -51,6 +62,8 @@ struct Interface::Statistics {
     unsigned queue_pairs = 0;
     connect::ControlCounters control;
     std::vector<ChannelStatistics> channels;
+    std::uint64_t transitions = 0;             // ever
+    std::vector<TransitionStatistics> history; // the latest of them, oldest first
 };
 
 [[nodiscard]] inline const char* state_name(connect::State state) {

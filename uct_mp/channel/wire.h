@@ -70,8 +70,8 @@ struct __attribute__((packed)) AtomicRequest {
     std::uint8_t op;    // AtomicOp
     std::uint8_t width; // 4 or 8
     std::uint8_t fetch; // 1: send a reply
-    std::uint8_t reserved;
-    std::uint32_t rkey; // of the target's device 0: names the region that must contain the address
+    std::uint8_t device; // of the target
+    std::uint32_t rkey;  // its key: names the region that must contain the address
     std::uint64_t address;
     std::uint64_t value;   // operand; new value of swap and compare_swap
     std::uint64_t compare; // compare_swap

@@ -224,9 +224,9 @@ public:
     void ask(Connection& connection, Nanos limit);
 
     // News of a path, for an established connection. Unreliable: the caller repeats.
-    // By any route; `attempt` counts, so that repetitions take others. Or over that very path and no other.
+    // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection) and no other.
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
-    void tell_over_path(const Connection& connection, PathKind kind, const PathNews& news);
+    void tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().

@@ -86,7 +86,7 @@ struct ControlPlane::Impl {
 
     // --- path_news.cc
     void on_path_news(const Message& m);
-    void tell_over_path(const Connection& connection, PathKind kind, const PathNews& news);
+    void tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
 
     const verbs::DeviceSet& devices;

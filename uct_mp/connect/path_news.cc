@@ -43,7 +43,7 @@ void ControlPlane::Impl::on_path_news(const Message& m) {
         ++counters.late;
         return;
     }
-    if (m.kind == wire::Kind::path_probe) tell_over_path(*c, PathKind::probed, {.path = m.news.path, .end = {}});
+    if (m.kind == wire::Kind::path_probe) tell_over_path(*c, m.news.path, PathKind::probed, {.path = m.news.path, .end = {}});
     else owner.path_news(*c, kind_of(m.kind), m.news);
 }
 
@@ -58,22 +58,22 @@ void ControlPlane::tell(const Connection& connection, PathKind kind, const PathN
     else ++impl_->counters.unsent;
 }
 
-void ControlPlane::Impl::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
-    const unsigned rail = connection.local_rail(news.path);
+void ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
+    const unsigned rail = connection.local_rail(path);
     if (!datagrams.works(rail)) {
         ++counters.unsent;
         return;
     }
     send({.rail = rail,
-          .source_bits = connection.local_bits(news.path),
-          .dlid = connection.remote_lid(news.path),
-          .qp_number = connection.remote_rail(news.path).control_qpn,
+          .source_bits = connection.local_bits(path),
+          .dlid = connection.remote_lid(path),
+          .qp_number = connection.remote_rail(path).control_qpn,
           .q_key = connection.peer.q_key},
          news_to(connection, kind, news));
 }
 
-void ControlPlane::tell_over_path(const Connection& connection, PathKind kind, const PathNews& news) {
-    impl_->tell_over_path(connection, kind, news);
+void ControlPlane::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
+    impl_->tell_over_path(connection, path, kind, news);
 }
 
 std::uint32_t ControlPlane::random_psn() { return std::uint32_t(impl_->random() >> 40); }

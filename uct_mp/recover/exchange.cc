@@ -1,5 +1,6 @@
 // What both sides tell each other: what had arrived (path_down), and how a path is made anew (path_open, path_opened).
 #include <algorithm>
+#include <bit>
 #include <cinttypes>
 #include <cstring>
 #include <mutex>
@@ -120,7 +121,7 @@ void Interface::Impl::schedule_open(Channel& channel, PathIndex path) {
     // better than none.
     const bool needed = channel.scheduler->paths().usable() == 0;
     const Nanos hold = r.flaps && !needed ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
-    set_path_timer(channel, path, std::max(services.now() + pause_between_tries(channel, r), r.since + hold), &Impl::try_open);
+    set_path_timer(channel, path, std::max(services.now() + pause_between_tries(channel, r), r.since + hold), &Impl::time_to_open);
 }
 
 Nanos Interface::Impl::pause_between_tries(const Channel& channel, const PathRecovery& r) const {
@@ -148,6 +149,12 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
     return true;
 }
 
+void Interface::Impl::time_to_open(Channel& channel, PathIndex path) {
+    const PathRecovery& r = channel.recovery->paths[path];
+    if (r.next || config.transport == connect::Transport::dc) return try_open(channel, path); // without commands
+    add_path_job(channel, recover::Job::What::open, {.path = path, .end = {}});
+}
+
 void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     if (r.phase != Phase::reopening) return;
@@ -167,7 +174,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
                                 {.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end});
     }
     ++r.attempts;
-    set_path_timer(channel, path, services.now() + pause_between_tries(channel, r), &Impl::try_open);
+    set_path_timer(channel, path, services.now() + pause_between_tries(channel, r), &Impl::time_to_open);
 }
 
 // The route works in this direction; the answer takes the same one back.
@@ -244,6 +251,8 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     ++r.returns;
     if (config.transport == connect::Transport::rc) channel.subs[path].own[0]->revive();
     channel.scheduler->set_state(path, schedule::PathState::up);
+    if (alone) note(channel, recover::Transition::What::reached, kNoPath, recovery.partition_since);
+    note(channel, recover::Transition::What::up, path, r.since);
     services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up again after %.3f ms", path,
                  channel.uid, static_cast<double>(now - r.since) * 1e-6);
     list_recovering(channel);
@@ -263,8 +272,13 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
     if (!recoverable(channel) || news.path >= channel.path_count) return;
     switch (kind) {
     case PathKind::down: return on_path_down(channel, news);
-    case PathKind::open: return on_path_open(channel, news);
-    case PathKind::opened: return on_path_opened(channel, news);
+    case PathKind::open:
+    case PathKind::opened: {
+        const bool open = kind == PathKind::open;
+        if (config.transport == connect::Transport::dc) return open ? on_path_open(channel, news) : on_path_opened(channel, news);
+        if (channel.recovery) add_path_job(channel, open ? recover::Job::What::take_open : recover::Job::What::take_opened, news);
+        return;
+    }
     case PathKind::probed:
         if (channel.recovery) channel.recovery->answered_at = services.now();
         return path_answers(channel, news.path);
@@ -278,14 +292,21 @@ void Interface::Impl::path_news(Connection& connection, PathKind kind, const Pat
     tell({.what = Mail::What::path, .channel = &channel_of(connection), .status = Status::ok, .kind = kind, .news = news});
 }
 
+// Over a path that works, as far as we know; now and then over any route.
 void Interface::Impl::tell_peer(Channel& channel, PathKind kind, const PathNews& news, unsigned attempt) {
+    constexpr unsigned kOther = 4;
+    const PathMask usable = channel.scheduler->paths().usable();
     const std::lock_guard lock(services);
-    control->tell(channel.connection, kind, news, attempt);
+    if (!usable) return control->tell(channel.connection, kind, news, attempt);
+    if (attempt % kOther == kOther - 1) return control->tell(channel.connection, kind, news, attempt / kOther);
+    unsigned skip = attempt % static_cast<unsigned>(std::popcount(usable));
+    for (const PathIndex path : schedule::each(usable))
+        if (skip-- == 0) return control->tell_over_path(channel.connection, path, kind, news);
 }
 
 void Interface::Impl::tell_over_path(Channel& channel, PathKind kind, const PathNews& news) {
     const std::lock_guard lock(services);
-    control->tell_over_path(channel.connection, kind, news);
+    control->tell_over_path(channel.connection, news.path, kind, news);
 }
 
 std::uint32_t Interface::Impl::random_psn() {

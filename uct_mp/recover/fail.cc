@@ -30,6 +30,12 @@ void Interface::Impl::set_phase(PathRecovery& r, Phase phase) {
     ++recovery_steps;
 }
 
+void Interface::Impl::note(const Channel& channel, recover::Transition::What what, PathIndex path, Nanos since,
+                           std::uint32_t again, const char* cause) {
+    const Nanos now = services.now();
+    history.add({what, path, channel.uid, now, since ? now - since : 0, again, cause});
+}
+
 void Interface::Impl::list_recovering(Channel& channel) {
     if (std::exchange(channel.recovery->listed, true)) return;
     alert = true;
@@ -44,6 +50,9 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     list_recovering(channel);
     switch (r.phase) {
     case Phase::draining:
+        // A shared initiator has been ended just now: until then packets were sent.
+        if (dc) r.not_before = now + config.recovery.packet_lifetime;
+        [[fallthrough]];
     case Phase::asking:
         // mp_dc: a path that carried on has lost more; the question has to be asked anew.
         if (!dc || !r.stays) return;
@@ -69,9 +78,11 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     ++r.failures;
     r.flaps = r.came_up && now - r.came_up < config.recovery.hold_down ? r.flaps + 1 : 0;
     channel.scheduler->set_state(path, schedule::PathState::down);
+    mark_messages(channel, path);
     // The initiator would stand still until it gives up, and what has been executed there need never be told.
     if (Subchannel& sub = channel.subs[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
     if (channel.gates & gate::failed) return;
+    note(channel, recover::Transition::What::down, path, 0, 0, cause);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
     if (channel.scheduler->paths().usable() == 0 && !recovery.partition) {
         no_path_left(channel);
@@ -93,9 +104,20 @@ void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) 
     queue.drained_from = queue.psn();
     queue.fail();
     queue.close();
+    queue.error_due = true;
+    // Others have requests on this initiator, too. Those will come back as lost, but until then markers for them must not
+    // go by another initiator.
+    for (std::uint32_t i = queue.tail; queue.dc && i != queue.head; ++i)
+        if (const Posted& posted = queue.at(i); recoverable(*posted.channel)) path_failed(*posted.channel, posted.path, "", true);
+    add_job({.what = recover::Job::What::end, .channel = &channel, .queue = &queue, .news = {.path = path, .end = {}}});
+}
+
+void Interface::Impl::end(SendQueue& queue, Channel& channel, PathIndex path) {
+    queue.error_due = false;
     (void)verbs::to_error(queue.qp.get());
     end_queue(queue, channel, path);
     if (queue.dc) restart_later(queue); // if it was idle
+    else if (channel.recovery) channel.recovery->paths[path].round = looks;
 }
 
 // The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
@@ -174,8 +196,8 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
     }
 }
 
-// Messages that nobody has acknowledged and whose last way was this path are sent again. (Also those whose send was
-// completed: adapters may flush what they had accepted.)
+// Messages that nobody has acknowledged and whose last way was this path are sent again, at once: whoever gets one twice
+// knows its number. (Also those whose send was completed: adapters may flush what they had accepted.)
 void Interface::Impl::mark_messages(Channel& channel, PathIndex path) {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer* buffer = channel.retained[i & channel.window_mask];

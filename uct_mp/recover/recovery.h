@@ -16,6 +16,8 @@
 
 namespace ucx_mp::channel {
 struct Work;
+class Channel;
+class SendQueue;
 }
 
 namespace ucx_mp::recover {
@@ -53,12 +55,28 @@ struct LostPut {
     std::uint32_t later_messages; // posted behind it
 };
 
+// What needs commands to the adapter: see jobs.cc.
+struct Job {
+    enum class What : std::uint8_t {
+        end,         // a queue pair to the error state
+        restart,     // a DC initiator that has been ended
+        truth,       // mp_rc: what had come over a path?
+        open,        // a path is tried
+        take_open,   // news that need commands, too
+        take_opened,
+    } what;
+    channel::Channel* channel; // null: restart
+    channel::SendQueue* queue; // end, restart
+    connect::PathNews news{};  // the path, and what was told
+};
+
 struct PathRecovery {
     Phase phase = Phase::up;
     bool stays = false; // mp_dc: only the initiator has failed, the path goes on carrying traffic
     bool back = false;  // mp_dc: since it failed there was a moment when nothing was posted there
     bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
+    std::uint8_t jobs_due = 0; // a bit for each Job::What
     std::uint32_t round = 0; // Interface::Impl::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
@@ -85,6 +103,10 @@ struct Hold {
 
 struct Recovery {
     std::vector<PathRecovery> paths;
+    // What has been posted there has its order there, also while the path is only suspect and not to be used otherwise.
+    [[nodiscard]] bool stands(schedule::PathIndex path) const {
+        return path != schedule::kNoPath && paths[path].phase == Phase::up;
+    }
     std::vector<Hold> holds;
     struct Marker {
         std::uint32_t number;

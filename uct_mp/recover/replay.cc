@@ -93,6 +93,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     set_phase(r, Phase::reopening);
     r.attempts = 0;
     channel.scheduler->set_state(path, schedule::PathState::probing);
+    note(channel, recover::Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
                  channel.uid, static_cast<double>(services.now() - r.since) * 1e-6, lost.size(), again);
     schedule_open(channel, path);
@@ -105,7 +106,7 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
 PathIndex Interface::Impl::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
     if (const std::uint32_t fence = fence_of(buffer))
         for (const Recovery::Marker& marker : channel.recovery->told)
-            if (marker.number == fence && marker.over != kNoPath && channel.scheduler->paths().is_usable(marker.over))
+            if (marker.number == fence && channel.recovery->stands(marker.over))
                 return place_put_again(channel, marker.over, bytes);
     return place(channel, Direction::write, bytes);
 }
@@ -120,8 +121,10 @@ PathIndex Interface::Impl::place_put_again(Channel& channel, PathIndex path, std
 bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
     PathIndex& over = channel.recovery->puts_over;
     const PathMask usable = channel.scheduler->paths().usable();
-    if (usable == 0) return false;
-    if (over == kNoPath || !(usable >> over & 1)) over = *schedule::each(usable).begin();
+    if (!channel.recovery->stands(over)) {
+        if (usable == 0) return false;
+        over = *schedule::each(usable).begin();
+    }
     chunk = {transfer.offset, transfer.remaining(), 0, over};
     return place_put_again(channel, over, chunk.length) != kNoPath;
 }
@@ -196,11 +199,13 @@ void Interface::Impl::heal(Channel& channel) {
     for (const PathRecovery& r : recovery.paths)
         if (r.phase == Phase::draining || r.phase == Phase::asking) return;
     const PathMask healed = std::exchange(recovery.damaged, 0);
-    const PathMask usable = channel.scheduler->paths().usable();
-    const PathMask gone = healed & ~usable;
+    // Paths that have come back may carry new writes.
+    PathMask gone = 0;
+    for (const PathIndex path : schedule::each(healed))
+        if (!recovery.stands(path)) gone |= PathMask{1} << path;
     const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
     // A fence that has not gone yet is to find the writes where they have gone now.
-    if (over != kNoPath && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over & usable;
+    if (recovery.stands(over) && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over;
     channel.put_paths &= ~gone;
     channel.fence_paths &= ~gone;
     // A marker that has gone is not sent a second time under its number: writes behind the first one would seem covered.
@@ -235,7 +240,7 @@ bool Interface::Impl::send_markers(Channel& channel) {
         const Recovery::Marker marker = markers.back();
         bool sent = static_cast<std::int32_t>(marker.sequence - channel.acked) < 0;
         const PathMask usable = channel.scheduler->paths().usable();
-        const PathMask own = marker.over == kNoPath ? 0 : usable & PathMask{1} << marker.over;
+        const PathMask own = channel.recovery->stands(marker.over) ? PathMask{1} << marker.over : 0;
         for (const PathIndex over : schedule::each(own ? own : usable)) {
             SendQueue* queue = queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;
@@ -272,9 +277,16 @@ bool Interface::Impl::recover(Channel& channel) {
         if (r.phase == Phase::draining) {
             const Subchannel& sub = channel.subs[path];
             if (sub.own[0] && sub.own[0]->end_due) end_queue(*sub.own[0], channel, path);
-            const bool all_back = sub.own[0] ? sub.own[0]->idle() : sub.open == 0 || r.back;
-            if (all_back && looked_since(r.round)) drained(channel, path);
-            else if (all_back) ++recovery_steps; // progress is wanted
+            const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
+            if (!all_back) {
+                ;
+            } else if (!looked_since(r.round)) {
+                ++recovery_steps; // progress is wanted
+            } else if (sub.own[0]) {
+                add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
+            } else {
+                drained(channel, path);
+            }
         }
         if (r.greet && r.phase == Phase::up) greet(channel, path);
         if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
@@ -321,6 +333,7 @@ void Interface::Impl::recover() {
         channel->recovery->listed = false;
         if (recover(*channel)) list_recovering(*channel);
     }
+    if (jobs_wait()) run_jobs();
     alert = paths_away || !recovering.empty() || !questions.empty();
 }
 

@@ -46,8 +46,10 @@ void Interface::Impl::watch_path(Channel& channel, PathIndex path, Nanos now) {
         tell_over_path(channel, connect::PathKind::probe, {.path = other, .end = {}});
         break;
     }
-    if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1)
+    if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1) {
         channel.scheduler->set_state(path, schedule::PathState::suspect);
+        note(channel, recover::Transition::What::suspect, path);
+    }
     if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return;
     r.probed_since = 0;
     sub.stale = 0;
@@ -60,8 +62,9 @@ void Interface::Impl::path_answers(Channel& channel, PathIndex path) {
     if (!channel.recovery) return;
     PathRecovery& r = channel.recovery->paths[path];
     r.probed_since = 0;
-    if (r.phase == Phase::up && channel.scheduler->paths()[path].state == schedule::PathState::suspect)
-        channel.scheduler->set_state(path, schedule::PathState::up);
+    if (r.phase != Phase::up || channel.scheduler->paths()[path].state != schedule::PathState::suspect) return;
+    channel.scheduler->set_state(path, schedule::PathState::up);
+    note(channel, recover::Transition::What::cleared, path);
 }
 
 } // namespace ucx_mp::channel

@@ -39,6 +39,13 @@ void describe(Iface& iface, std::string& out) {
     append(out, "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu\n", s.uid,
            iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs, s.send_buffer_bytes,
            s.receive_buffer_bytes, s.dropped);
+    for (const auto& t : s.history) {
+        append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid, t.path, t.what);
+        if (t.took) append(out, " took_ms %.3f", static_cast<double>(t.took) * 1e-6);
+        if (t.again) append(out, " writes_again %u", t.again);
+        if (t.cause) append(out, " cause %s", t.cause); // the last: it has spaces
+        out += '\n';
+    }
     for (const auto& c : s.channels) {
         append(out, "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n", c.peer_uid,
                channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates, c.acks_sent, c.markers_sent);

@@ -69,8 +69,25 @@ bool ask(int pid, std::string& out) {
     return good;
 }
 
+// A transition, as inspect.cc writes it: "cause" takes the rest of the line.
+void show_event(std::istringstream& words) {
+    std::map<std::string, std::string> value;
+    for (std::string key, word; words >> key;) {
+        if (key == "cause") std::getline(words >> std::ws, word);
+        else words >> word;
+        value[key] = word;
+    }
+    const std::string where = value["path"] == "-1" ? "" : "path " + value["path"];
+    std::printf("  %12.3f s ago  peer %s %-7s %-8s", std::atof(value["ms_ago"].c_str()) * 1e-3, value["peer"].c_str(), where.c_str(),
+                value["state"].c_str());
+    if (value.count("took_ms")) std::printf("  after %s ms", value["took_ms"].c_str());
+    if (value.count("writes_again")) std::printf("  %s writes sent again", value["writes_again"].c_str());
+    if (value.count("cause")) std::printf("  %s", value["cause"].c_str());
+    std::printf("\n");
+}
+
 // Bytes per path since the last look, as rates.
-void show(int pid, const std::string& text, std::map<std::string, double>& before, double seconds) {
+void show(int pid, const std::string& text, std::map<std::string, double>& before, double seconds, bool history) {
     std::printf("process %d\n", pid);
     std::istringstream lines(text);
     std::string peer;
@@ -80,6 +97,8 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
         words >> kind;
         if (kind == "interface") {
             std::printf("%s\n", line.c_str());
+        } else if (kind == "event") {
+            if (history) show_event(words);
         } else if (kind == "recovery") {
             std::printf("    %s\n", line.c_str());
         } else if (kind == "peer") {
@@ -109,16 +128,18 @@ int main(int argc, char** argv) {
     CLI::App app{"Rails of this host, and the paths of running processes that use mp_rc or mp_dc.\n"
                  "  mp_info               rails: LIDs, rates, what the adapters can do\n"
                  "  mp_info -p PID        a process: peers, paths, weights, bytes, delivery times\n"
+                 "  mp_info -a --history  all processes of yours, and what became of their paths lately\n"
                  "  mp_info -a --watch 1  all processes of yours, every second, with rates per path"};
     std::vector<std::string> rails;
     std::vector<int> pids;
-    bool all = false, raw = false;
+    bool all = false, raw = false, history = false;
     double watch = 0;
     app.add_option("-r,--rails", rails, "only these rails, as in UCX_MP_RAILS")->delimiter(',');
     app.add_option("-p,--pid", pids, "look into these processes (yours; any as root)");
     app.add_flag("-a,--all", all, "look into every process that can be looked into");
     app.add_option("-w,--watch", watch, "again every so many seconds, until interrupted")->check(CLI::PositiveNumber);
-    app.add_flag("--raw", raw, "the answers as they are: one line per interface, peer and path, \"key value\" pairs");
+    app.add_flag("-H,--history", history, "also the latest transitions of its paths: down (with the cause), settled, up again, ...");
+    app.add_flag("--raw", raw, "the answers as they are: one line per interface, peer, path and transition, \"key value\" pairs");
     CLI11_PARSE(app, argc, argv);
     if (pids.empty() && !all) return show_rails(rails);
     std::map<std::string, double> before;
@@ -137,7 +158,7 @@ int main(int argc, char** argv) {
             }
             ++answered;
             if (raw) std::fputs(text.c_str(), stdout);
-            else show(pid, text, before, again ? watch : 0);
+            else show(pid, text, before, again ? watch : 0, history);
         }
         std::fflush(stdout);
         if (watch <= 0) return answered ? 0 : 1;

@@ -15,12 +15,12 @@
 namespace ucx_mp::verbs {
 namespace {
 
-constexpr std::uint64_t kPresent = std::uint64_t{1} << 32; // 0 is a legal rkey: an entry is marked above its 32 bits
+constexpr std::uint64_t kPresent = std::uint64_t{1} << 63; // 0 is a legal key: an entry is marked above its bits
 constexpr std::size_t kFirstCapacity = 64;
 constexpr unsigned kSpins = 64; // a writer that is not scheduled holds readers up; give it the core
 
 struct Entry {
-    std::uint64_t tag = 0; // kPresent | rkey; 0: free
+    std::uint64_t tag = 0; // kPresent | key; 0: free
     std::uint64_t address = 0;
     std::uint64_t length = 0;
 };
@@ -97,11 +97,11 @@ struct KeyTable::Impl {
 KeyTable::KeyTable() : impl_(std::make_unique<Impl>()) {}
 KeyTable::~KeyTable() = default;
 
-void KeyTable::insert(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) {
+void KeyTable::insert(Key key, std::uint64_t address, std::uint64_t length) {
     const std::lock_guard guard(impl_->mutex);
     if ((impl_->used + 1) * 2 > impl_->tables.back()->slots.size()) impl_->grow();
     Table& table = *impl_->tables.back();
-    const Entry entry{kPresent | rkey, address, length};
+    const Entry entry{kPresent | key, address, length};
     Slot& slot = table.slots[table.find(entry.tag)];
     if (slot.tag.load(std::memory_order_relaxed) == 0) ++impl_->used;
     impl_->begin_change();
@@ -109,10 +109,10 @@ void KeyTable::insert(std::uint32_t rkey, std::uint64_t address, std::uint64_t l
     impl_->end_change();
 }
 
-void KeyTable::erase(std::uint32_t rkey) {
+void KeyTable::erase(Key key) {
     const std::lock_guard guard(impl_->mutex);
     Table& table = *impl_->tables.back();
-    std::size_t hole = table.find(kPresent | rkey);
+    std::size_t hole = table.find(kPresent | key);
     if (table.slots[hole].tag.load(std::memory_order_relaxed) == 0) return;
     impl_->begin_change();
     // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are needed,
@@ -130,8 +130,8 @@ void KeyTable::erase(std::uint32_t rkey) {
     --impl_->used;
 }
 
-bool KeyTable::allows(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) const {
-    const std::uint64_t tag = kPresent | rkey;
+bool KeyTable::allows(Key key, std::uint64_t address, std::uint64_t length) const {
+    const std::uint64_t tag = kPresent | key;
     for (unsigned tries = 1;; ++tries) {
         const std::uint64_t before = impl_->sequence.load(std::memory_order_acquire);
         if ((before & 1) == 0) {

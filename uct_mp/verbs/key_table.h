@@ -1,4 +1,5 @@
-// Which memory may be changed by atomics that the transport executes itself at the target: key of device 0 -> range.
+// Which memory may be changed by atomics that the transport executes itself at the target: key -> range, where the key is
+// one of the region's (key_of(), memory.h), since an adapter may have died before it was registered.
 // The adapter checks keys of its own operations; for these we are the adapter.
 //
 // Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
@@ -15,15 +16,17 @@ namespace ucx_mp::verbs {
 
 class KeyTable {
 public:
+    using Key = std::uint64_t; // device << 32 | rkey
+
     KeyTable();
     ~KeyTable();
     KeyTable(const KeyTable&) = delete;
 
     // A key that is there already is replaced. May throw std::bad_alloc; the table is unchanged then.
-    void insert(std::uint32_t rkey, std::uint64_t address, std::uint64_t length);
-    void erase(std::uint32_t rkey); // of an unknown key: no effect
+    void insert(Key key, std::uint64_t address, std::uint64_t length);
+    void erase(Key key); // of an unknown key: no effect
     // [address, address + length) lies within the region of this key (no overflow), length > 0.
-    [[nodiscard]] bool allows(std::uint32_t rkey, std::uint64_t address, std::uint64_t length) const;
+    [[nodiscard]] bool allows(Key key, std::uint64_t address, std::uint64_t length) const;
 
 private:
     struct Impl;

@@ -1,5 +1,7 @@
 // Memory registered with every device of a domain, and the keys that the other side needs.
 //
+// Adapters that have died have no key any more: 0.
+//
 // Packed keys (wire format, version 1): u8 count, then per device (in the order of the owner's DeviceSet) u32 rkey,
 // little endian. Cookie and range are not in it: the adapter checks key and range of every access.
 // Threads: any, no shared state.
@@ -26,6 +28,13 @@ struct Registration {
 // EFAULT). Either every device has it afterwards or `out` is empty; errno tells why.
 [[nodiscard]] Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access,
                                      Registration& out);
+
+// By which key both sides name a region where no adapter is involved (key_table.h): the first one that is not 0.
+[[nodiscard]] inline std::uint64_t key_of(const std::uint32_t* rkeys, unsigned count) {
+    unsigned device = 0;
+    while (device + 1 < count && rkeys[device] == 0) ++device;
+    return std::uint64_t{device} << 32 | rkeys[device];
+}
 
 struct RemoteKeys {
     std::uint8_t count = 0;

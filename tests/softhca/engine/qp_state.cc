@@ -54,7 +54,11 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         (void)rec.lock.acquire();
         rec.state.store(IBV_QPS_RESET); // from here on nobody completes anything
         release_held_receive(s, qp);
+        // The target's context of a DC initiator is not the initiator's to forget: packets that are still on their way
+        // meet the old one until there is a new one.
+        const uint32_t expected_psn = rec.kind == QpKind::dci ? rec.responder.expected_psn : 0;
         rec.responder = {};
+        rec.responder.expected_psn = expected_psn;
         rec.path = rec.alt = {};
         rec.mig_refused = 0;
         rec.mig_state.store(IBV_MIG_MIGRATED);

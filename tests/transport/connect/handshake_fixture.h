@@ -76,7 +76,7 @@ public:
     void log(LogLevel, const char* line) override {
         std::fprintf(stderr, "%12.3f us  %s\n", double(world_.now() - kSecond) * 1e-3, line);
     }
-    LogLevel shown = std::getenv("UCX_MP_TEST_LOG") ? LogLevel::trace : LogLevel::error;
+    LogLevel shown = std::getenv("TESTS_LOG") ? LogLevel::trace : LogLevel::error;
 
 private:
     World& world_;

@@ -1,4 +1,4 @@
-// What must hold whatever happens: random paths, weights, messages, completions, faults. UCX_MP_TEST_SEED repeats a
+// What must hold whatever happens: random paths, weights, messages, completions, faults. TESTS_SEED repeats a
 // run.
 #define BOOST_TEST_MODULE schedule_properties
 #include <boost/test/unit_test.hpp>
@@ -39,7 +39,7 @@ constexpr unsigned kRuns = 6, kMessages = 500; // unoptimised, sanitized
 #endif
 
 unsigned seed() {
-    if (const char* s = std::getenv("UCX_MP_TEST_SEED")) return unsigned(std::atoi(s));
+    if (const char* s = std::getenv("TESTS_SEED")) return unsigned(std::atoi(s));
     return unsigned(std::chrono::system_clock::now().time_since_epoch().count() % 1000000);
 }
 
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(books_balance_and_stripes_cover) {
     for (const char* name : kPolicies) {
         for (unsigned s = first; s < first + kRuns; ++s) {
             const std::string wrong = Run(name, s).go(1500);
-            BOOST_TEST_REQUIRE(wrong == "", name << ", UCX_MP_TEST_SEED=" << s << ": " << wrong);
+            BOOST_TEST_REQUIRE(wrong == "", name << ", TESTS_SEED=" << s << ": " << wrong);
         }
     }
 }
@@ -304,7 +304,7 @@ BOOST_AUTO_TEST_CASE(no_usable_path_is_skipped_for_ever) {
                     now = end + 1000;
                 }
                 BOOST_TEST_REQUIRE(used == scheduler.paths().usable(),
-                                   name << ", UCX_MP_TEST_SEED=" << s << ", phase " << phase << ": used " << used);
+                                   name << ", TESTS_SEED=" << s << ", phase " << phase << ": used " << used);
             }
         }
     }

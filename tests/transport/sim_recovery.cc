@@ -1,0 +1,114 @@
+// What recovery promises beside exactly-once (which tests/faults judges).
+#define BOOST_TEST_MODULE transport_recovery
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cstring>
+
+#include "sim_cluster.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+using channel::AtomicOp;
+
+namespace {
+
+const auto kBoth = boost::unit_test::data::make({connect::Transport::rc, connect::Transport::dc});
+
+channel::Config config_of(connect::Transport transport) {
+    channel::Config config;
+    config.transport = transport;
+    config.receive_depth = 256;
+    config.reliability.timeout = 5;
+    config.reliability.retry_count = 2;
+    return config;
+}
+
+struct Done : Completion {
+    Done() : Completion{fired, 1, Status::ok} {}
+    bool done = false;
+    static void fired(Completion* self) { static_cast<Done*>(self)->done = true; }
+};
+
+bool send(Cluster& cluster, unsigned from, unsigned to) {
+    Channel& channel = cluster.channel(from, to);
+    auto& iface = cluster.node(from).iface();
+    if (!cluster.until([&] { return iface.am_short(channel, 1, 0, nullptr, 0) == Status::ok; })) return false;
+    Done done;
+    Status status = Status::no_resource;
+    if (!cluster.until([&] { return (status = iface.flush(channel, &done)) != Status::no_resource; })) return false;
+    return status == Status::ok || cluster.until([&] { return done.done && done.status == Status::ok; });
+}
+
+unsigned paths_up(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    unsigned up = 0;
+    for (const auto& channel : statistics.channels)
+        for (const auto& path : channel.paths) up += path.state == schedule::PathState::up;
+    return up;
+}
+
+} // namespace
+
+namespace ucx_mp::connect {
+std::ostream& operator<<(std::ostream& out, Transport transport) { return out << (transport == Transport::dc ? "dc" : "rc"); }
+} // namespace ucx_mp::connect
+
+// Atomics name memory by a key of an adapter, which need not be the first one.
+BOOST_DATA_TEST_CASE(atomics_on_memory_registered_after_an_adapter_died, kBoth, transport) {
+    Cluster cluster("two-rail", 2, config_of(transport));
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    cluster.world.fault("adapter-death 1:softhca_0");
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    auto memory = cluster.node(1).memory(4096), other = cluster.node(1).memory(4096);
+    std::memset(memory.data, 0, 4096);
+    BOOST_REQUIRE(memory.registration->rkey[0] == 0u);
+    auto& iface = cluster.node(0).iface();
+    Channel& to = cluster.channel(0, 1);
+    std::uint64_t before = 1;
+    Done done;
+    Status status = Status::no_resource;
+    BOOST_REQUIRE(cluster.until([&] {
+        return (status = iface.atomic_fetch(to, AtomicOp::add, 8, 7, 0, &before, memory.address(), memory.keys, &done)) !=
+               Status::no_resource;
+    }));
+    BOOST_REQUIRE(cluster.until([&] { return done.done; }));
+    BOOST_TEST((done.status == Status::ok));
+    BOOST_TEST(before == 0u);
+    BOOST_TEST(*reinterpret_cast<std::uint64_t*>(memory.data) == 7u);
+}
+
+BOOST_DATA_TEST_CASE(a_port_with_many_peers, kBoth, transport) {
+    constexpr unsigned kPeers = 15;
+    Cluster cluster("fattree-144", kPeers + 1, config_of(transport));
+    for (unsigned peer = 1; peer <= kPeers; ++peer) BOOST_REQUIRE(send(cluster, 0, peer));
+    const unsigned all = paths_up(cluster.node(0));
+    BOOST_REQUIRE(all >= kPeers);
+    cluster.world.fault("port down 0:softhca_0:1");
+    cluster.run_for(3'000'000);
+    BOOST_TEST(paths_up(cluster.node(0)) < all);
+    cluster.world.fault("port up 0:softhca_0:1");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == all; }));
+    for (unsigned peer = 1; peer <= kPeers; ++peer) BOOST_TEST(send(cluster, peer, 0));
+}
+
+// What mp_info --history shows.
+BOOST_DATA_TEST_CASE(history_of_a_port, kBoth, transport) {
+    Cluster cluster("two-rail", 2, config_of(transport));
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    cluster.world.fault("port down 0:softhca_1:1");
+    cluster.run_for(5'000'000);
+    cluster.world.fault("port up 0:softhca_1:1");
+    BOOST_REQUIRE(cluster.until([&] { return paths_up(cluster.node(0)) == 2; }));
+    channel::Interface::Statistics statistics;
+    cluster.node(0).iface().statistics(statistics);
+    std::vector<std::string> seen;
+    for (const auto& event : statistics.history) seen.push_back(event.what);
+    BOOST_TEST(seen == (std::vector<std::string>{"down", "settled", "up"}), boost::test_tools::per_element());
+    BOOST_REQUIRE(statistics.history.size() == 3);
+    BOOST_TEST(statistics.history[0].cause == "its port is down here");
+    BOOST_TEST(statistics.history[0].path == 1);
+    BOOST_TEST(statistics.history[2].took >= 5'000'000);
+    BOOST_TEST(statistics.transitions == 3u);
+}

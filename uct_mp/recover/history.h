@@ -1,0 +1,52 @@
+// The latest transitions of an interface's paths, for mp_info.
+//
+// Threads: the interface's.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "uct_mp/host/services.h"
+#include "uct_mp/schedule/path_state.h"
+
+namespace ucx_mp::recover {
+
+struct Transition {
+    enum class What : std::uint8_t { suspect, cleared, down, settled, up, cut_off, reached } what;
+    schedule::PathIndex path; // kNoPath: cut_off (no path is left), reached (one is back)
+    std::uint64_t peer;       // uid
+    Nanos at;                 // Services::now()
+    Nanos took;               // settled, up, reached: since it went down
+    std::uint32_t again;      // settled: writes sent again
+    const char* cause;        // down; lives for ever
+};
+
+[[nodiscard]] constexpr const char* name(Transition::What what) {
+    switch (what) {
+    case Transition::What::suspect: return "suspect";
+    case Transition::What::cleared: return "cleared";
+    case Transition::What::down: return "down";
+    case Transition::What::settled: return "settled";
+    case Transition::What::up: return "up";
+    case Transition::What::cut_off: return "cut-off";
+    case Transition::What::reached: return "reached";
+    }
+    return "?";
+}
+
+class History {
+public:
+    static constexpr unsigned kKept = 64;
+    void add(const Transition& transition) { kept_[count_++ % kKept] = transition; }
+    [[nodiscard]] std::uint64_t count() const { return count_; } // ever
+    // The oldest that is kept first.
+    template <class Each> void for_each(const Each& each) const {
+        for (std::uint64_t i = count_ > kKept ? count_ - kKept : 0; i < count_; ++i) each(kept_[i % kKept]);
+    }
+
+private:
+    std::array<Transition, kKept> kept_{};
+    std::uint64_t count_ = 0;
+};
+
+} // namespace ucx_mp::recover
