@@ -48,7 +48,7 @@ void peers(const CaseOptions& options) {
         job.add(i < kActive ? 1 + i % kActiveHosts : 1 + kActiveHosts + i % hosts, small);
         pairs.emplace_back(0, i + 1);
     }
-    if (options.loud) a.threshold = LogLevel::info;
+    for (unsigned i = 0; options.loud && i < job.size(); ++i) job.process(i).threshold = LogLevel::debug;
     job.connect(pairs);
     std::vector<Channel*> ours, theirs;
     for (unsigned i = 1; i < job.size(); ++i) {

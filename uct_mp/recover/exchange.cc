@@ -247,6 +247,8 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     if (recovery.partition) services.cancel(std::exchange(recovery.partition, 0));
     const bool alone = channel.scheduler->paths().usable() == 0;
     set_phase(r, Phase::up);
+    channel.subs[path].stale = 0; // the watchdog's looks were at the life before
+    r.probed_since = 0;
     r.came_up = now;
     ++r.returns;
     if (config.transport == connect::Transport::rc) channel.subs[path].own[0]->revive();
