@@ -133,6 +133,7 @@ channel::Config config_of(const CaseOptions& options) {
         throw std::runtime_error("--transport: " + options.transport + " is not mp_rc or mp_dc");
     config.transport = options.transport == "mp_dc" ? connect::Transport::dc : connect::Transport::rc;
     config.paths.num_paths = options.paths;
+    config.apm = options.apm;
     config.recovery.enabled = !options.no_recovery;
     config.recovery.watch_interval = ns(options.watch_ms);
     config.recovery.hold_down = ns(options.hold_down_ms);
@@ -158,6 +159,7 @@ Counters count(Job& job) {
             for (const auto& path : c.paths) {
                 sum.failures += path.failures;
                 sum.returns += path.returns;
+                sum.migrations += path.migrations;
                 sum.away += std::string(path.recovery) != "up";
             }
         }
@@ -169,6 +171,7 @@ void Counters::print(Json& out) const {
     out.number("messages_again", static_cast<double>(messages_again)).number("puts_again", static_cast<double>(puts_again));
     out.number("gets_again", static_cast<double>(gets_again)).number("bytes_again", static_cast<double>(bytes_again));
     out.number("puts_found_done", static_cast<double>(puts_found_done)).number("duplicates_dropped", static_cast<double>(duplicates));
+    out.number("migrations", static_cast<double>(migrations));
     out.number("path_failures", static_cast<double>(failures)).number("path_returns", static_cast<double>(returns));
 }
 

@@ -29,7 +29,7 @@ struct CaseOptions {
     unsigned count = 1000;           // flaps
     double hold_down_ms = 100;       // as UCX_MP_HOLD_DOWN
     double seconds = 10;             // that a receiver computes, that a partition lasts
-    bool stopped = false;
+    bool stopped = false, apm = false;
 };
 
 [[nodiscard]] channel::Config config_of(const CaseOptions& options);
@@ -56,7 +56,7 @@ private:
 // What recovery has counted on both sides of the job.
 struct Counters {
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0, duplicates = 0;
-    std::uint64_t failures = 0, returns = 0;
+    std::uint64_t failures = 0, returns = 0, migrations = 0;
     std::uint64_t buffers = 0; // bytes, registered
     std::uint64_t queue_pairs = 0;
     std::uint64_t datagrams = 0, unsent = 0; // of the control plane; unsent: no room, they go again later

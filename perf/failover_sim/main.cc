@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
     app.add_option("--count", o.count, "flaps; rounds of the alltoall")->capture_default_str();
     app.add_option("--seconds", o.seconds, "that a receiver computes, that a partition lasts")->capture_default_str();
     app.add_flag("--stopped", o.stopped, "the receiver is stopped, not computing");
+    app.add_flag("--apm", o.apm, "UCX_MP_APM=y");
     app.add_flag("--no-recovery", o.no_recovery, "UCX_MP_RECOVERY=n");
     app.add_flag("--curve", o.curve, "print the rate over time");
     app.add_flag("--loud", o.loud, "the transport's log on stderr");

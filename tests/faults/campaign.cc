@@ -17,6 +17,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.reliability.timeout = options.late_placement ? 9 : 5;
     config.reliability.retry_count = 3;
     config.recovery.packet_numbers = options.packet_numbers;
+    config.apm = options.apm;
     config.recovery.partition_timeout = 0;
     config.recovery.hold_down = 1'000'000;
     config.recovery.max_hold_down = 8'000'000;
@@ -155,6 +156,7 @@ CampaignResult Campaign::run() {
             for (const auto& path : channel.paths) {
                 result.failures += path.failures;
                 result.returns += path.returns;
+                result.migrations += path.migrations;
                 if (result.finished && result.verdict.empty()) continue;
                 result.verdict += "node " + std::to_string(i) + " path " + path.local_rail + " LID " +
                                   std::to_string(path.local_lid) + "->" + std::to_string(path.remote_lid) + ": " +

@@ -30,6 +30,7 @@ struct CampaignOptions {
     std::string cables;          // not empty: only cables between switches fail, those with this in `A B`
     bool nasty = false;          // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
     bool late_placement = false; // the last rail of each node places data late; faults spare it
+    bool apm = false;            // queue pairs have an alternate route
     bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)
 };
 
@@ -37,7 +38,7 @@ struct CampaignResult {
     bool finished = false;
     std::string verdict; // empty: no mistake
     unsigned faults = 0;
-    std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
+    std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0, migrations = 0,
                   duplicates = 0, bytes = 0, bytes_again = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;

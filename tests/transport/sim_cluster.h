@@ -57,7 +57,7 @@ public:
     }
     [[nodiscard]] bool has_due() const { return !due_.empty(); }
 
-    LogLevel threshold = LogLevel::warn;
+    LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
     unsigned errors = 0;
 
 private:

@@ -93,6 +93,66 @@ BOOST_DATA_TEST_CASE(a_port_with_many_peers, kBoth, transport) {
     for (unsigned peer = 1; peer <= kPeers; ++peer) BOOST_TEST(send(cluster, peer, 0));
 }
 
+namespace {
+struct Totals {
+    unsigned failures = 0, migrations = 0;
+};
+Totals totals(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    Totals sum;
+    for (const auto& channel : statistics.channels)
+        for (const auto& path : channel.paths) sum.failures += path.failures, sum.migrations += path.migrations;
+    return sum;
+}
+} // namespace
+
+// A path goes to the other port of its adapters and back, and nothing is settled or sent again: by the event of our port, of
+// the peer's port, by the watchdog, and by the adapter itself.
+BOOST_DATA_TEST_CASE(queue_pairs_migrate, boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_0:1",
+                                                                        "drop 100% 1:softhca_0:1", "alone"}), fault) {
+    channel::Config config = config_of(connect::Transport::rc);
+    config.apm = true;
+    config.paths.num_paths = 1;
+    const bool alone = std::string(fault) == "alone";
+    if (alone) config.recovery.watch_interval = 0; // the adapter by itself, when its repetitions are used up
+    const verbs::DeviceConfig rails{{"softhca_0:1", "softhca_0:2"}};
+    Cluster cluster("dual-port", 2, config, {}, rails);
+    for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2)); // armed
+    const std::string down = alone ? "drop 100% 1:softhca_0:1" : fault;
+    cluster.world.fault(down);
+    for (unsigned i = 0; i < 200; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    const Totals left = totals(cluster.node(0)), right = totals(cluster.node(1));
+    BOOST_TEST(left.failures + right.failures == 0u);
+    BOOST_TEST(left.migrations >= 1u);
+    BOOST_TEST(left.migrations == right.migrations);
+    // Back again: the other port fails now.
+    cluster.world.fault(down.starts_with("port") ? "port up " + down.substr(10) : "drop 0% 1:softhca_0:1");
+    cluster.run_for(1'000'000);
+    for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    cluster.world.fault("port down 0:softhca_0:2");
+    for (unsigned i = 0; i < 200; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    BOOST_TEST(totals(cluster.node(0)).failures + totals(cluster.node(1)).failures == 0u);
+    BOOST_TEST(totals(cluster.node(0)).migrations > left.migrations);
+}
+
+// Both of its ports are lost: then it has failed as any other path does, and comes back.
+BOOST_AUTO_TEST_CASE(nowhere_to_migrate_to) {
+    channel::Config config = config_of(connect::Transport::rc);
+    config.apm = true;
+    Cluster cluster("dual-port", 2, config, {}, {{"softhca_0:1", "softhca_0:2", "softhca_1:1"}});
+    for (unsigned i = 0; i < 40; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    cluster.world.fault("port down 0:softhca_0:1");
+    for (unsigned i = 0; i < 10; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    cluster.world.fault("port down 0:softhca_0:2");
+    for (unsigned i = 0; i < 100; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    BOOST_TEST(totals(cluster.node(0)).failures >= 1u);
+    cluster.world.fault("port up 0:softhca_0:1");
+    cluster.world.fault("port up 0:softhca_0:2");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 3 && paths_up(cluster.node(1)) == 3; }));
+    for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+}
+
 // What mp_info --history shows.
 BOOST_DATA_TEST_CASE(history_of_a_port, kBoth, transport) {
     Cluster cluster("two-rail", 2, config_of(transport));

@@ -58,6 +58,7 @@ struct Config {
     path::PathConfig paths;
     verbs::Reliability reliability;
     AtomicsMode atomics = AtomicsMode::target;
+    bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migrate.cc), if their device can
     // Sizes
     unsigned segment = 8192;       // bytes of payload of the largest bcopy / zcopy message
     unsigned inline_bytes = 256;   // wished; header of 16 included

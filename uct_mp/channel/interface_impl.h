@@ -46,7 +46,7 @@ struct Interface::Impl final : connect::Owner {
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level); // null: logged
-    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, std::size_t path,
+    [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
@@ -241,6 +241,17 @@ struct Interface::Impl final : connect::Owner {
     void path_is_up(Channel& channel, PathIndex path);
     void greet(Channel& channel, PathIndex path);
     void resume(Channel& channel);
+    // migrate.cc
+    void load_first_alternate(connect::Connection& connection, PathIndex path, Subchannel& sub);
+    void load_alternate(const connect::Connection& connection, PathIndex path, Subchannel& sub);
+    [[nodiscard]] bool may_migrate(const Channel& channel, PathIndex path) const;
+    void tell_to_migrate(Channel& channel, PathIndex path, const char* cause);
+    void migrate(Channel& channel, PathIndex path);
+    void exchange_migration(Channel& channel, PathIndex path);
+    void take_migrations();
+    void has_migrated(Channel& channel, PathIndex path);
+    void turn_route(Channel& channel, PathIndex path);
+    void forget_migration(Channel& channel, PathIndex path);
     // watch.cc
     void watch_paths(Nanos now);
     void watch_path(Channel& channel, PathIndex path, Nanos now);
@@ -349,6 +360,7 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> recovering; // have something to do in every progress
     int paths_away = 0;               // that are not up: the control plane is asked all the time
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    std::uint32_t seen_migrations[verbs::kMaxDevices] = {};
     std::vector<Mail> mail;
     // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
     std::vector<std::unique_ptr<Subchannel[]>> graves;
@@ -356,6 +368,7 @@ struct Interface::Impl final : connect::Owner {
     std::deque<recover::Job> jobs[2];   // urgent, others
     Services::Timer jobs_timer = 0;     // runs while jobs wait for their time
     Nanos next_watch = 0, next_path_watch = 0;
+    Services::Timer watch_timer = 0; // runs while some path is suspect
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;

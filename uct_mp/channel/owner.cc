@@ -70,7 +70,7 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         Subchannel& sub = channel.prepared.subs[i];
         const verbs::Rail& rail = devices.rails()[sub.rail];
         sub.remote_device = remote.device;
-        const verbs::RemoteEnd end = remote_end(connection, i, connection.remote_ends[i]);
+        const verbs::RemoteEnd end = remote_end(connection, connection.paths[i], connection.remote_ends[i]);
         if (config.transport == connect::Transport::dc) {
             sub.dc.ah = address_handle(sub.rail, end.dlid, end.source_path_bits);
             sub.dc.dct_number = remote.dct_number;
@@ -85,15 +85,18 @@ Status Interface::Impl::connect_ends(Connection& connection) {
             return Status::io_error;
         }
         sub.own[0]->begin_packets(connection.ends[i].psn, end.mtu);
+        if (!channel.self) load_first_alternate(connection, static_cast<PathIndex>(i), sub);
     }
     return Status::ok;
 }
 
-verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, std::size_t path,
+verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, const path::PathSpec& route,
                                              const connect::LocalEnd& end) const {
-    const verbs::Rail& rail = devices.rails()[connection.local_rail(path)];
-    return {connection.remote_lid(path), connection.local_bits(path), std::min(rail.mtu, connection.remote_rail(path).mtu),
-            end.qp_number, end.psn};
+    const bool server = connection.server;
+    const verbs::Rail& rail = devices.rails()[server ? route.server_rail : route.client_rail];
+    const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
+    return {static_cast<std::uint16_t>(remote.lid + (server ? route.client_bits : route.server_bits)),
+            server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn};
 }
 
 ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits) {
@@ -212,6 +215,8 @@ void Interface::Impl::establish(Channel& channel) {
     }
     channel.by_lane = channel.path_count > 1 && config.transport == connect::Transport::rc;
     channel.gates &= ~gate::not_ready;
+    for (PathIndex i = 0; i < channel.path_count; ++i)
+        if (channel.subs[i].loaded) exchange_migration(channel, i);
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
                  static_cast<unsigned long long>(connection.peer.uid), channel.path_count,
                  channel.self ? "self" : connection.server ? "server" : "client");

@@ -131,6 +131,7 @@ void Interface::statistics(Statistics& out) const {
             path.written = sub.bytes[0];
             path.read = sub.bytes[1];
             path.requests = sub.requests;
+            path.migrations = sub.migrations;
             path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
             if (channel->recovery) {
                 path.failures = channel->recovery->paths[i].failures;

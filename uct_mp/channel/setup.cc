@@ -47,6 +47,7 @@ Status Interface::Impl::open(std::string& error) {
     }
     calibrate();
     for (const verbs::Rail& rail : devices.rails()) seen_events[rail.index] = devices.device_of(rail).events->seen(rail.port);
+    for (const verbs::Device& device : devices.devices()) seen_migrations[device.index] = device.events->migrations();
     // What a queue pair grants is known only from one that has been made.
     for (const verbs::Rail& rail : devices.rails()) {
         Adapter& adapter = adapters[rail.device];
@@ -119,6 +120,7 @@ Interface::Impl::~Impl() {
         for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
     }
     if (jobs_timer) services.cancel(jobs_timer);
+    if (watch_timer) services.cancel(watch_timer);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         const recover::Recovery* recovery = channels[slot]->recovery.get();
         if (!recovery) continue;

@@ -115,6 +115,34 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
     return paths;
 }
 
+std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+    const RemoteRail &from = client[path.client_rail], &to = server[path.server_rail];
+    const ibv_mtu mtu = std::min(from.mtu, to.mtu);
+    std::optional<PathSpec> best;
+    unsigned best_score = 0;
+    // From this path's own ports and bits on, so that neighbouring paths get different alternates.
+    for (std::size_t ci = 0; ci < client.size(); ++ci)
+        for (std::size_t si = 0; si < server.size(); ++si) {
+            const auto c = (path.client_rail + ci) % client.size(), s = (path.server_rail + si) % server.size();
+            const RemoteRail &left = client[c], &right = server[s];
+            if (left.device != from.device || right.device != to.device || !left.lid || !right.lid ||
+                left.subnet_prefix != right.subnet_prefix || left.mtu < mtu || right.mtu < mtu)
+                continue;
+            const unsigned routes = std::max(lids(left), lids(right));
+            for (unsigned bi = 1; bi <= routes; ++bi) {
+                const unsigned b = path.client_bits + bi;
+                const PathSpec other{std::uint8_t(c), std::uint8_t(s), std::uint8_t(b & (lids(left) - 1)),
+                                     std::uint8_t(b & (lids(right) - 1))};
+                const unsigned score = (other.client_rail != path.client_rail) * 4u + (other.server_rail != path.server_rail) * 4u +
+                                       (other.client_bits != path.client_bits) + (other.server_bits != path.server_bits);
+                if (score <= best_score) continue;
+                best_score = score;
+                best = other;
+            }
+        }
+    return best;
+}
+
 RemoteRail describe(const verbs::Rail& rail) {
     return {.lid = rail.active ? rail.lid : std::uint16_t{0},
             .lmc = rail.lmc,

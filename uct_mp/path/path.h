@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,12 @@ struct PathConfig {
 [[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
                                                const PathConfig& server_config, unsigned client_wants,
                                                unsigned max_paths = kMaxPathsPerPeer);
+
+// The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with ports
+// of as large an MTU. As disjoint as can be told from here: another port on both sides, on one, other path bits. Both
+// sides find the same. None: there is only one route.
+[[nodiscard]] std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client,
+                                                   std::span<const RemoteRail> server);
 
 // How a local rail looks to the other side; dct_number and control_qpn are for the caller to fill in.
 [[nodiscard]] RemoteRail describe(const verbs::Rail& rail);

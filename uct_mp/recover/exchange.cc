@@ -145,7 +145,7 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
                                    const connect::LocalEnd& theirs) {
     Connection& connection = channel.connection;
     const verbs::Rail& rail = devices.rails()[channel.subs[path].rail];
-    const verbs::RemoteEnd remote = remote_end(connection, path, theirs);
+    const verbs::RemoteEnd remote = remote_end(connection, connection.paths[path], theirs);
     if (const int error = verbs::connect_rc(qp.get(), rail, remote, config.reliability, ours.psn)) {
         services.say(LogLevel::debug, "cannot connect a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
         return false;
@@ -153,6 +153,7 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
     SendQueue& queue = *channel.subs[path].own[0];
     queue.replace(std::move(qp));
     queue.begin_packets(ours.psn, remote.mtu);
+    if (!channel.self) load_first_alternate(connection, path, channel.subs[path]);
     const std::lock_guard lock(services); // the control plane may be reading them
     connection.ends[path] = ours;
     connection.remote_ends[path] = theirs;

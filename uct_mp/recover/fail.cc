@@ -78,6 +78,7 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     ++r.failures;
     r.flaps = r.came_up && now - r.came_up < config.recovery.hold_down ? r.flaps + 1 : 0;
     channel.scheduler->set_state(path, schedule::PathState::down);
+    forget_migration(channel, path);
     mark_messages(channel, path);
     // The initiator would stand still until it gives up, and what has been executed there need never be told.
     if (Subchannel& sub = channel.subs[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
@@ -241,13 +242,17 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
     for (std::uint32_t c = 0; c < channels.size(); ++c) {
         Channel* const channel = channels[c];
         if (!recoverable(*channel)) continue;
-        for (PathIndex i = 0; i < channel->path_count; ++i)
-            if (channel->subs[i].rail == rail) {
-                path_failed(*channel, i, cause, false);
-                if (!recoverable(*channel)) break; // ended in a callback
-                channel->recovery->paths[i].port = true;
-                tell_gone(*channel, i);
+        for (PathIndex i = 0; i < channel->path_count; ++i) {
+            if (channel->subs[i].rail != rail) continue;
+            if (!device_gone && may_migrate(*channel, i)) {
+                tell_to_migrate(*channel, i, cause);
+                continue;
             }
+            path_failed(*channel, i, cause, false);
+            if (!recoverable(*channel)) break; // ended in a callback
+            channel->recovery->paths[i].port = true;
+            tell_gone(*channel, i);
+        }
     }
     const bool dc = config.transport == connect::Transport::dc;
     for (unsigned i = 0; dc && i < dc_rails[rail].initiators.size(); ++i) {
@@ -291,6 +296,7 @@ void Interface::Impl::read_events() {
         else if (now.downs != before.downs) rail_failed(rail.index, "its port is down here", false);
         if (now.ups != before.ups) rail_active(rail.index);
     }
+    if (config.apm) take_migrations();
 }
 
 // The peer has failed as a whole: nothing is settled any more, everything ends with `status`.

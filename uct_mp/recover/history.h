@@ -12,7 +12,7 @@
 namespace ucx_mp::recover {
 
 struct Transition {
-    enum class What : std::uint8_t { suspect, cleared, down, settled, up, cut_off, reached } what;
+    enum class What : std::uint8_t { suspect, cleared, down, settled, up, cut_off, reached, migrated } what;
     schedule::PathIndex path; // kNoPath: cut_off (no path is left), reached (one is back)
     std::uint64_t peer;       // uid
     Nanos at;                 // Services::now()
@@ -30,6 +30,7 @@ struct Transition {
     case Transition::What::up: return "up";
     case Transition::What::cut_off: return "cut-off";
     case Transition::What::reached: return "reached";
+    case Transition::What::migrated: return "migrated";
     }
     return "?";
 }

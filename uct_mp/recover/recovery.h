@@ -64,6 +64,8 @@ struct Job {
         open,        // a path is tried
         take_open,   // news that need commands, too
         take_opened,
+        migrate, // APM: a queue pair to its other route
+        load,    // ... which gets another one
     } what;
     channel::Channel* channel; // null: restart
     channel::SendQueue* queue; // end, restart

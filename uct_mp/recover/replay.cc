@@ -289,6 +289,10 @@ bool Interface::Impl::recover(Channel& channel) {
             }
         }
         if (r.greet && r.phase == Phase::up) greet(channel, path);
+        if (Subchannel& sub = channel.subs[path]; sub.load_due && static_cast<std::int32_t>(sub.own[0]->tail - sub.load_behind) >= 0) {
+            sub.load_due = sub.told_to_migrate = false;
+            add_path_job(channel, recover::Job::What::load, {.path = path, .end = {}});
+        }
         if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
         if (channel.gates & gate::failed) return false;
     }
@@ -304,7 +308,8 @@ bool Interface::Impl::recover(Channel& channel) {
     const bool marked = send_markers(channel);
     if (channel.gates & gate::failed) return false;
     bool waiting = false; // for completions that don't call us
-    for (const PathRecovery& r : recovery.paths) waiting |= r.phase == Phase::draining || r.greet;
+    for (PathIndex path = 0; path < channel.path_count; ++path)
+        waiting |= recovery.paths[path].phase == Phase::draining || recovery.paths[path].greet || channel.subs[path].load_due;
     const bool busy = waiting || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
     if (busy) return true;
     if (channel.only && channel.pulled_count) return true;

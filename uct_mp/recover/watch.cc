@@ -16,12 +16,22 @@ constexpr unsigned kPush = 1, kProbe = 2, kSuspect = 3, kDown = 5; // looks in a
 
 void Interface::Impl::watch_paths(Nanos now) {
     next_path_watch = now + config.recovery.watch_interval;
+    bool suspicion = false;
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
         // Without another path there is nowhere to go, and nobody to compare with.
         if (!recoverable(channel) || channel.self || channel.path_count < 2) continue;
-        for (PathIndex path = 0; path < channel.path_count && recoverable(channel); ++path) watch_path(channel, path, now);
+        for (PathIndex path = 0; path < channel.path_count && recoverable(channel); ++path) {
+            watch_path(channel, path, now);
+            suspicion |= channel.scheduler->paths()[path].state == schedule::PathState::suspect;
+        }
     }
+    // Operations may be waiting for a suspect path to be cleared, and nothing else may happen until then.
+    if (suspicion && !watch_timer)
+        watch_timer = services.at(next_path_watch, [this] {
+            watch_timer = 0;
+            watch_paths(services.now());
+        });
 }
 
 void Interface::Impl::watch_path(Channel& channel, PathIndex path, Nanos now) {
@@ -32,6 +42,7 @@ void Interface::Impl::watch_path(Channel& channel, PathIndex path, Nanos now) {
     const bool open = queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
     if (!open || sub.requests != sub.watched) {
         sub.watched = sub.requests;
+        sub.told_to_migrate = false;
         return path_answers(channel, path);
     }
     ++sub.stale;
@@ -53,6 +64,7 @@ void Interface::Impl::watch_path(Channel& channel, PathIndex path, Nanos now) {
     if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return;
     r.probed_since = 0;
     sub.stale = 0;
+    if (may_migrate(channel, path)) return tell_to_migrate(channel, path, "nothing comes through");
     path_failed(channel, path, "nothing comes through", false);
 }
 

@@ -136,6 +136,7 @@ public:
     Sample settle(const Delivery& delivery);
 
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
+    void set_rail(PathIndex i, std::uint8_t rail); // < kMaxRails
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);
     bool set_nominal_rate(PathIndex i, double rate);

@@ -116,6 +116,13 @@ Sample PathTable::settle(const Delivery& delivery) {
     return {account.sample_bytes, account.sample_ns};
 }
 
+void PathTable::set_rail(PathIndex path, std::uint8_t rail) {
+    paths_[path].rail = rail % kMaxRails;
+    unsigned paths_of[kMaxRails] = {};
+    shared_rails_ = false;
+    for (unsigned i = 0; i < size_; ++i) shared_rails_ |= ++paths_of[paths_[i].rail] > 1 && rail_rate_[paths_[i].rail] > 0;
+}
+
 bool PathTable::set_state(PathIndex i, PathState state) {
     if (i >= size_) return false;
     Path& path = paths_[i];

@@ -98,6 +98,7 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
     out.paths.cross_rails = options.cross_rails;
     out.recovery.enabled = options.recovery;
     out.recovery.packet_numbers = options.packet_numbers != UCS_NO; // Md::open() asks the adapters
+    out.apm = options.apm != UCS_NO && options.recovery;
     check.time("WATCH_INTERVAL", options.watch_interval, 0, 60);
     out.recovery.watch_interval = static_cast<Nanos>(options.watch_interval * 1e9);
     check.time("HOLD_DOWN", options.hold_down, 0, 60);

@@ -34,6 +34,7 @@ struct MdOptions {
     unsigned atomics; // channel::AtomicsMode
     int recovery;
     int packet_numbers;       // ucs_ternary_auto_value_t
+    int apm;                  // likewise
     double watch_interval;    // s; 0: off
     double hold_down;         // s
     double partition_timeout; // s; 0: for ever

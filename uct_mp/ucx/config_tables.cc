@@ -66,6 +66,13 @@ ucs_config_field_t kMdTable[] = {
      "\"no\": markers decide, which is exact for everything that a program can be told of.",
      offsetof(MdOptions, packet_numbers), UCS_CONFIG_TYPE_TERNARY},
 
+    {"APM", "n",
+     "Automatic path migration of mp_rc's queue pairs: another route is loaded into each (of another port of the same\n"
+     "adapter, else with other path bits), to which the adapter goes when its repetitions are used up, or at once when a\n"
+     "port goes down. Worth it where a peer has few paths, since it costs no replay; with many paths it puts two of them\n"
+     "on one route. \"try\": on adapters that can.",
+     offsetof(MdOptions, apm), UCS_CONFIG_TYPE_TERNARY},
+
     {"WATCH_INTERVAL", "10ms",
      "A path on which nothing completes for so long, although something is under way, is probed, and given up after\n"
      "about five times this if the peer answers over other paths and not over this one. 0: wait until the adapter\n"

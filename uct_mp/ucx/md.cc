@@ -92,6 +92,11 @@ ucs_status_t Md::open(const MdOptions& options) {
     }
     if (status != Status::ok) return to_ucs(status);
     if (!test_packet_numbers(options.packet_numbers)) return UCS_ERR_UNSUPPORTED;
+    for (const verbs::Device& device : devices_.devices())
+        if (options.apm == UCS_YES && !device.has_apm) {
+            ucs_error("UCX_MP_APM=yes: %s cannot migrate paths; allowed is \"try\" or \"no\"", device.name.c_str());
+            return UCS_ERR_UNSUPPORTED;
+        }
     return open_cache(options);
 }
 

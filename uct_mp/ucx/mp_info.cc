@@ -115,6 +115,7 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
                         value["read"].c_str(), value["in_flight"].c_str());
             if (value["failures"] != "0")
                 std::printf("  failed %s times, came back %s", value["failures"].c_str(), value["returns"].c_str());
+            if (value["migrations"] != "0") std::printf("  migrated %s times", value["migrations"].c_str());
             if (seconds > 0 && before.count(name)) std::printf("  now %8.1f MB/s", (bytes - before[name]) / 1e6 / seconds);
             std::printf("\n");
             before[name] = bytes;

@@ -32,6 +32,7 @@ struct Device {
     unsigned max_srq_wr = 0;
     unsigned max_rd_atomic = 1; // outstanding reads and atomics, both as initiator and as responder
     bool has_dc = false;
+    bool has_apm = false;         // automatic path migration
     bool has_timestamps = false;  // ibv_cq_ex with completion timestamps, and a clock that can be read
     double ns_per_tick = 1;       // nominal, of the completion clock
     unsigned timestamp_bits = 64; // of a completion timestamp that count; the counter wraps behind them

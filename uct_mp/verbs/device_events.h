@@ -8,7 +8,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <mutex>
+#include <vector>
 
 namespace ucx_mp::verbs {
 
@@ -29,10 +31,19 @@ public:
                 fatal_.load(std::memory_order_acquire)};
     }
 
+    // Queue pairs that have migrated (APM), ever; the numbers of those since a count (which becomes that of now). If more
+    // than are kept have, the oldest are missing.
+    [[nodiscard]] std::uint32_t migrations() const { return migrations_.load(std::memory_order_acquire); }
+    [[nodiscard]] std::vector<std::uint32_t> migrated_since(std::uint32_t& count) const;
+
 private:
+    static constexpr std::uint32_t kKept = 4096;
     ibv_context* context_ = nullptr;
     std::mutex reading_;
     std::atomic<std::uint32_t> downs_[kMaxPorts] = {}, ups_[kMaxPorts] = {}, fatal_ = 0;
+    mutable std::mutex keeping_;
+    std::deque<std::uint32_t> migrated_; // the latest
+    std::atomic<std::uint32_t> migrations_ = 0;
 };
 
 } // namespace ucx_mp::verbs

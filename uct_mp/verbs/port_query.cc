@@ -128,6 +128,7 @@ int query_limits(Device& device) {
     device.max_srq_wr = at_least_0(base.max_srq_wr);
     // ibv_qp_attr has 8 bits for it.
     device.max_rd_atomic = std::min(at_least_0(std::min(base.max_qp_rd_atom, base.max_qp_init_rd_atom)), 255u);
+    device.has_apm = base.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG;
     query_timestamps(device, a);
     return 0;
 }

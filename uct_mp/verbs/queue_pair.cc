@@ -184,6 +184,24 @@ int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reli
                       IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+int load_alternate(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability) {
+    ibv_qp_attr a{};
+    a.alt_ah_attr.dlid = remote.dlid;
+    a.alt_ah_attr.src_path_bits = remote.source_path_bits;
+    a.alt_ah_attr.sl = reliability.service_level;
+    a.alt_ah_attr.port_num = rail.port;
+    a.alt_port_num = rail.port;
+    a.alt_timeout = reliability.timeout;
+    a.path_mig_state = IBV_MIG_REARM;
+    return modify(qp, a, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE);
+}
+
+int migrate(ibv_qp* qp) {
+    ibv_qp_attr a{};
+    a.path_mig_state = IBV_MIG_MIGRATED;
+    return modify(qp, a, IBV_QP_PATH_MIG_STATE);
+}
+
 QueuePair create_dci(const Device& device, const Rail& rail, ibv_cq* cq, const QueuePairLimits& limits,
                      const Reliability& reliability, std::uint32_t* granted_inline) {
     QueuePair qp = create_with_inline(send_capabilities(device, limits), granted_inline, [&](ibv_qp_cap& cap) {

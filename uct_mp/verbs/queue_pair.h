@@ -57,6 +57,12 @@ struct RemoteEnd {
 [[nodiscard]] AddressHandle create_ah(const Device& device, const Rail& rail, std::uint16_t dlid,
                                       std::uint8_t source_path_bits, std::uint8_t service_level);
 
+// Automatic path migration (17.2.8), RTS: the other route (`remote`: LIDs only), armed as soon as both sides have loaded one
+// and have exchanged packets. 0 or errno.
+[[nodiscard]] int load_alternate(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability);
+// To the other route now; the other side follows with our next packet. 0 or errno: not armed.
+[[nodiscard]] int migrate(ibv_qp* qp);
+
 // Any state -> ERR: everything outstanding is flushed. 0 or errno.
 [[nodiscard]] int to_error(ibv_qp* qp);
 // RC: any state -> RESET -> INIT, for reuse. 0 or errno. Poll the completion queue empty before: what is left of this

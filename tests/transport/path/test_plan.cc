@@ -182,6 +182,34 @@ BOOST_AUTO_TEST_CASE(what_always_holds) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(where_a_path_may_migrate_to) {
+    const auto other = [](const PathSpec& path, const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server) {
+        const auto found = alternate_of(path, client, server);
+        return found ? text({*found}) : "none";
+    };
+    const auto on = [](std::vector<RemoteRail> rails, std::vector<std::uint8_t> devices) {
+        for (std::size_t i = 0; i < rails.size(); ++i) rails[i].device = devices[i];
+        return rails;
+    };
+    // Other ports of the same adapters, on both sides, then on one; never another adapter or subnet.
+    BOOST_TEST(other({0, 0, 0, 0}, on(rails("aa"), {0, 0}), on(rails("aa"), {0, 0})) == "1-1");
+    BOOST_TEST(other({1, 0, 0, 0}, on(rails("aa"), {0, 0}), on(rails("aa"), {0, 0})) == "0-1");
+    BOOST_TEST(other({0, 0, 0, 0}, on(rails("aa"), {0, 0}), on(rails("aa"), {0, 1})) == "1-0");
+    BOOST_TEST(other({0, 0, 0, 0}, on(rails("aa"), {0, 1}), on(rails("aa"), {0, 1})) == "none");
+    BOOST_TEST(other({0, 0, 0, 0}, on(rails("ab"), {0, 0}), on(rails("ab"), {0, 0})) == "1-1");
+    BOOST_TEST(other({0, 0, 0, 0}, on(rails("ab"), {0, 0}), on(rails("ac"), {0, 0})) == "none");
+    // Other path bits, the next ones first; with other ports, too.
+    BOOST_TEST(other({0, 0, 0, 0}, rails("a", 2), rails("a", 2)) == "0-0:1/1");
+    BOOST_TEST(other({0, 0, 3, 3}, rails("a", 2), rails("a", 2)) == "0-0");
+    BOOST_TEST(other({0, 0, 1, 1}, on(rails("aa", 1), {0, 0}), on(rails("aa", 1), {0, 0})) == "1-1");
+    // A smaller MTU would cut its packets off; a port that is down has no LID.
+    auto small = on(rails("aa"), {0, 0}), down = small;
+    small[1].mtu = IBV_MTU_256;
+    down[1].lid = 0;
+    BOOST_TEST(other({0, 0, 0, 0}, small, on(rails("a"), {0})) == "none");
+    BOOST_TEST(other({0, 0, 0, 0}, down, on(rails("a"), {0})) == "none");
+}
+
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
     std::vector<verbs::Rail> mine(2);
     mine[0].name = "hca_0:1", mine[0].lmc = 2;

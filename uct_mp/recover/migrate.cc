@@ -1,0 +1,133 @@
+// Automatic path migration (IB specification 17.2.8) of mp_rc's queue pairs, UCX_MP_RC_APM. Each has another route loaded,
+// as disjoint as can be (path::alternate_of). The adapter goes there by itself when its repetitions are used up, and is
+// told to when we know better: the port is down, or the watchdog finds that nothing comes through. Packets that were
+// under way are repeated there by the adapter, so nothing is to be settled. Both sides follow each other, since packets
+// say that they have migrated; then both load the route that has been left, to go back when this one fails.
+//
+// A path that fails all the same is made anew over its own route.
+#include <cinttypes>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+using connect::Connection;
+using recover::Job;
+using recover::Phase;
+
+namespace {
+std::vector<path::RemoteRail> described(const verbs::DeviceSet& devices) {
+    std::vector<path::RemoteRail> rails;
+    for (const verbs::Rail& rail : devices.rails()) rails.push_back(path::describe(rail));
+    return rails;
+}
+} // namespace
+
+// Of a queue pair that has just been connected; perhaps by the control plane's thread, with the lock held.
+void Interface::Impl::load_first_alternate(Connection& connection, PathIndex path, Subchannel& sub) {
+    sub.loaded = sub.migrated = false;
+    if (!config.apm || !devices.devices()[sub.device].has_apm) return;
+    const std::vector<path::RemoteRail> ours = described(devices);
+    const auto other = connection.server ? path::alternate_of(connection.paths[path], connection.remote_rails, ours)
+                                         : path::alternate_of(connection.paths[path], ours, connection.remote_rails);
+    if (!other) return;
+    sub.other = *other;
+    load_alternate(connection, path, sub);
+}
+
+void Interface::Impl::load_alternate(const Connection& connection, PathIndex path, Subchannel& sub) {
+    const unsigned rail = connection.server ? sub.other.server_rail : sub.other.client_rail;
+    const int error = verbs::load_alternate(sub.own[0]->qp.get(), devices.rails()[rail],
+                                            remote_end(connection, sub.other, {}), config.reliability);
+    sub.loaded = error == 0;
+    if (error) services.say(LogLevel::debug, "path %u: no alternate route can be loaded: %s", path, std::strerror(error));
+}
+
+// Instead of failing? Once, until something has come through again.
+bool Interface::Impl::may_migrate(const Channel& channel, PathIndex path) const {
+    const Subchannel& sub = channel.subs[path];
+    if (!sub.loaded || sub.told_to_migrate || sub.own[0]->failed()) return false;
+    const unsigned other = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    return seen_events[other].downs == seen_events[other].ups; // as far as this is known
+}
+
+void Interface::Impl::tell_to_migrate(Channel& channel, PathIndex path, const char* cause) {
+    channel.subs[path].told_to_migrate = true;
+    services.say(LogLevel::debug, "path %u to %016" PRIx64 ": is to migrate: %s", path, channel.uid, cause);
+    (void)recovery_of(channel);
+    add_path_job(channel, Job::What::migrate, {.path = path, .end = {}});
+}
+
+void Interface::Impl::migrate(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    if (channel.recovery->paths[path].phase != Phase::up) return;
+    const std::uint32_t before = sub.migrations;
+    const int error = sub.loaded ? verbs::migrate(sub.own[0]->qp.get()) : 0;
+    read_events(); // of this migration; or the adapter has been faster
+    if (channel.recovery->paths[path].phase != Phase::up || (channel.gates & gate::failed)) return;
+    if (sub.migrations == before && error) path_failed(channel, path, "it could not migrate", false);
+}
+
+// What has changed is told by packets, in both directions, and nothing else may be to be sent.
+void Interface::Impl::exchange_migration(Channel& channel, PathIndex path) {
+    SendQueue& queue = *channel.subs[path].own[0];
+    if (!queue.failed()) (void)write_nothing(channel, path, queue);
+}
+
+void Interface::Impl::take_migrations() {
+    for (const verbs::Device& device : devices.devices()) {
+        verbs::DeviceEvents& events = *device.events;
+        if (events.migrations() == seen_migrations[device.index]) continue;
+        for (const std::uint32_t number : events.migrated_since(seen_migrations[device.index])) {
+            for (std::uint32_t c = 0; c < channels.size(); ++c) {
+                Channel& channel = *channels[c];
+                for (PathIndex i = 0; i < channel.path_count; ++i)
+                    if (channel.subs[i].device == device.index && channel.subs[i].own[0] &&
+                        channel.subs[i].own[0]->qp->qp_num == number)
+                        has_migrated(channel, i);
+            }
+        }
+    }
+}
+
+void Interface::Impl::has_migrated(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    if (!sub.loaded || !recoverable(channel) || recovery_of(channel).paths[path].phase != Phase::up) return;
+    sub.loaded = false;
+    sub.migrated = !sub.migrated;
+    ++sub.migrations;
+    turn_route(channel, path);
+    const verbs::Rail& rail = devices.rails()[sub.rail];
+    note(channel, recover::Transition::What::migrated, path);
+    services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid, rail.name.c_str(),
+                 rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
+    path_answers(channel, path);
+    // The other side follows packets of a queue pair that has migrated, not of one that is armed anew: when something has
+    // come through we may load the route that was left.
+    exchange_migration(channel, path);
+    sub.load_due = true;
+    sub.load_behind = sub.own[0]->head;
+    list_recovering(channel);
+}
+
+// The path and its alternate change places.
+void Interface::Impl::turn_route(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    {
+        const std::lock_guard lock(services); // the control plane may be reading it
+        std::swap(channel.connection.paths[path], sub.other);
+    }
+    sub.rail = static_cast<std::uint8_t>(channel.connection.local_rail(path));
+    channel.scheduler->set_rail(path, sub.rail);
+}
+
+// It fails: made anew, it has its own route again. The other side does the same, whatever it has seen.
+void Interface::Impl::forget_migration(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    sub.loaded = sub.told_to_migrate = sub.load_due = false;
+    if (std::exchange(sub.migrated, false)) turn_route(channel, path);
+}
+
+} // namespace ucx_mp::channel
