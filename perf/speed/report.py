@@ -35,6 +35,15 @@ def draw(plot):
                   for i, label in enumerate(plot.labels)]
         lines += ["EOD", "plot " + ", ".join(f"$d using {k + 2}:xtic(1) title '{name}' noenhanced" if k == 0 else
                                              f"$d using {k + 2} title '{name}' noenhanced" for k, name in enumerate(names))]
+    elif plot.kind == "time":
+        top = 1.15 * max(y for points in plot.series.values() for _, y in points)
+        lines += ["set xlabel 'ms'", f"set yrange [0:{top:.6g}]"]
+        for x, label in plot.labels:
+            lines += [f"set arrow from {x},0 to {x},{top:.6g} nohead dt 2 lc rgb '#c03030'",
+                      f"set label '{label}' at {x},{0.97 * top:.6g} offset 0.4,0 tc rgb '#c03030'"]
+        for k, name in enumerate(names):
+            lines += [f"$d{k} << EOD", *(f"{x} {y:.6g}" for x, y in plot.series[name]), "EOD"]
+        lines += ["plot " + ", ".join(f"$d{k} with lines lw 1.5 title '{name}' noenhanced" for k, name in enumerate(names))]
     else:
         for k, name in enumerate(names):
             lines += [f"$d{k} << EOD", *(f"{x} {y:.6g}" for x, y in plot.series[name]), "EOD"]
@@ -60,13 +69,13 @@ def ratios(results):
     return gnuplot(lines)
 
 
-def write(path, results, plots, head):
+def write(path, results, plots, head, rows=None, title="Speed of the transport"):
     cell = {True: "background:#cfc", False: "background:#fcc", None: ""}
     with open(path, "w", encoding="utf-8") as out:
-        out.write("<!doctype html><meta charset='utf-8'><title>Speed of the transport</title><style>body{font:14px sans-serif;"
+        out.write("<!doctype html><meta charset='utf-8'><title>" + html.escape(title) + "</title><style>body{font:14px sans-serif;"
                   "margin:2em}td,th{padding:2px 8px;text-align:left;border-bottom:1px solid #ddd}</style>\n"
-                  f"<h1>Speed of the transport</h1><p>{html.escape(head)}</p>\n{ratios(results)}\n")
-        for name, row in ROWS.items():
+                  f"<h1>{html.escape(title)}</h1><p>{html.escape(head)}</p>\n{ratios(results)}\n")
+        for name, row in (rows or ROWS).items():
             of = [r for r in results if r.row == name]
             if not of:
                 continue

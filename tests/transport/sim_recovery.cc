@@ -172,3 +172,22 @@ BOOST_DATA_TEST_CASE(history_of_a_port, kBoth, transport) {
     BOOST_TEST(statistics.history[2].took >= 5'000'000);
     BOOST_TEST(statistics.transitions == 3u);
 }
+
+// The other side sees no event of its own; it would go on sending there until the watchdog or the adapter notices.
+BOOST_DATA_TEST_CASE(a_peer_hears_of_a_port_that_is_down, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.recovery.watch_interval = 0;
+    config.reliability = {};
+    Cluster cluster("two-rail", 2, config);
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    BOOST_REQUIRE(send(cluster, 1, 0));
+    BOOST_REQUIRE(paths_up(cluster.node(1)) == 2u);
+    cluster.world.fault("port down 0:softhca_0:1");
+    cluster.run_for(1'000'000);
+    BOOST_TEST(paths_up(cluster.node(0)) == 1u);
+    BOOST_TEST(paths_up(cluster.node(1)) == 1u);
+    for (unsigned i = 0; i < 8; ++i) BOOST_TEST(send(cluster, 1, 0));
+    cluster.run_for(20'000'000); // its attempts are rare by now
+    cluster.world.fault("port up 0:softhca_0:1");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2 && paths_up(cluster.node(1)) == 2; }, 10'000'000));
+}

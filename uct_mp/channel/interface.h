@@ -42,7 +42,7 @@ struct RecoveryConfig {
     bool packet_numbers = true;  // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)
     Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;     // first repetition, doubled up to the ceiling
     Nanos open_interval = 1'000'000, max_open_interval = 250'000'000; // likewise, of trying a path that is down
-    Nanos max_needed_interval = 20'000'000;                           // its ceiling while no path is left
+    Nanos max_needed_interval = 20'000'000;                           // the ceiling of both while no path is left
     Nanos hold_down = 100'000'000, max_hold_down = 60'000'000'000; // a path that fails this soon after its return waits
                                                                    // this long, then twice as long, ...
     // A path on which nothing completes for this long although something is under way is looked at; about five times

@@ -228,6 +228,7 @@ struct Interface::Impl final : connect::Owner {
     void set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex));
     void ask(Channel& channel, PathIndex path);
     void on_path_down(Channel& channel, const connect::PathNews& news);
+    void tell_gone(Channel& channel, PathIndex path);
     void answer_questions();
     void schedule_open(Channel& channel, PathIndex path);
     [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const recover::PathRecovery& r) const;

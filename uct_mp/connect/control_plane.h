@@ -132,6 +132,7 @@ inline constexpr std::uint32_t kUnknownPsn = 0xffffffff; // it can't tell
 struct PathNews {
     std::uint8_t path = 0;
     bool answer = false;
+    bool gone = false;
     std::uint32_t life = 0;
     std::uint32_t psn = kUnknownPsn;
     std::uint32_t marker = 0;

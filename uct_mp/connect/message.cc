@@ -140,13 +140,14 @@ bool read_refuse(Reader& in, Message& out) {
 
 bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
-    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.reserved) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
     const bool end = (out.kind == Kind::path_open || out.kind == Kind::path_opened) && out.transport == Transport::rc;
     if (end ? !valid_qpn(b.end.qp_number) || b.end.psn > k24Bits : b.end.qp_number || b.end.psn) return false;
     out.incarnation = b.incarnation;
     out.news = {.path = b.path,
                 .answer = b.answer == 1,
+                .gone = b.gone == 1,
                 .life = b.life,
                 .psn = b.psn,
                 .marker = b.marker,
@@ -297,7 +298,8 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(wire::PathNews{.incarnation = m.incarnation,
                                .path = m.news.path,
                                .answer = m.news.answer,
-                               .reserved = {},
+                               .gone = m.news.gone,
+                               .reserved = 0,
                                .life = m.news.life,
                                .psn = m.news.psn,
                                .marker = m.news.marker,

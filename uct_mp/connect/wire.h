@@ -147,7 +147,8 @@ struct __attribute__((packed)) PathNews {
     std::uint32_t incarnation; // of the connection
     std::uint8_t path;         // index in the agreed list
     std::uint8_t answer;       // path_down: 1: not to be answered
-    std::uint8_t reserved[2];  // 0
+    std::uint8_t gone;         // path_down, mp_dc: 1: the sender's port is down; not to be answered either
+    std::uint8_t reserved;     // 0
     std::uint32_t life;        // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
     std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
     std::uint32_t marker;      // path_down: newest fence whose marker has come over this path, 0: none

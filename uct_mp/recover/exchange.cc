@@ -45,14 +45,27 @@ void Interface::Impl::ask(Channel& channel, PathIndex path) {
         return list_recovering(channel);
     }
     tell_peer(channel, PathKind::down, r.mine, r.attempts);
-    const Nanos wait = doubled(config.recovery.ask_interval, r.attempts++, config.recovery.max_ask_interval);
+    // Without any path nothing goes on before the answer.
+    const bool needed = channel.scheduler->paths().usable() == 0;
+    const Nanos most = needed ? config.recovery.max_needed_interval : config.recovery.max_ask_interval;
+    const Nanos wait = doubled(config.recovery.ask_interval, r.attempts++, most);
     set_path_timer(channel, path, now + wait, &Impl::ask);
+}
+
+// mp_dc. Over mp_rc the other half learns it by our path_down.
+void Interface::Impl::tell_gone(Channel& channel, PathIndex path) {
+    if (config.transport != connect::Transport::dc || channel.self) return;
+    tell_peer(channel, PathKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
 }
 
 void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     if (config.transport == connect::Transport::dc) {
-        if (news.answer) {
+        if (news.gone) {
+            const Phase phase = recovery_of(channel).paths[path].phase;
+            if (phase == Phase::up || channel.recovery->paths[path].stays)
+                path_failed(channel, path, "the port at the other side is down", false);
+        } else if (news.answer) {
             if (!channel.recovery) return;
             PathRecovery& r = channel.recovery->paths[path];
             if (r.phase != Phase::asking || r.life != news.life || r.theirs_known) return;
@@ -168,6 +181,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
         }
         r.next.reset();
     } else if (dc || r.next) {
+        if (r.port) tell_gone(channel, path); // it may not have heard
         tell_over_path(channel, PathKind::open,
                                 {.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end});
     }
@@ -178,8 +192,12 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
 // The route works in this direction; the answer takes the same one back.
 void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
-    if (config.transport == connect::Transport::dc)
-        return tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
+    if (config.transport == connect::Transport::dc) {
+        tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
+        if (!channel.recovery || channel.recovery->paths[path].phase != Phase::reopening) return;
+        channel.recovery->paths[path].attempts = 0; // ours may work again as well
+        return schedule_open(channel, path);
+    }
     if (!channel.recovery || !channel.connection.server) return;
     PathRecovery& r = channel.recovery->paths[path];
     const bool again = r.phase == Phase::half && news.life == r.life && news.end.qp_number == r.their_end.qp_number &&
@@ -245,6 +263,9 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     if (recovery.partition) services.cancel(std::exchange(recovery.partition, 0));
     const bool alone = channel.scheduler->paths().usable() == 0;
     set_phase(r, Phase::up);
+    channel.subs[path].stale = 0; // the watchdog's looks were at the life before
+    r.probed_since = 0;
+    r.port = false;
     r.came_up = now;
     ++r.returns;
     if (config.transport == connect::Transport::rc) channel.subs[path].own[0]->revive();

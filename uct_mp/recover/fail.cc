@@ -242,10 +242,17 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
     for (std::uint32_t c = 0; c < channels.size(); ++c) {
         Channel* const channel = channels[c];
         if (!recoverable(*channel)) continue;
-        for (PathIndex i = 0; i < channel->path_count; ++i)
+        for (PathIndex i = 0; i < channel->path_count; ++i) {
             if (channel->subs[i].rail != rail) continue;
-            else if (!device_gone && may_migrate(*channel, i)) tell_to_migrate(*channel, i, cause);
-            else path_failed(*channel, i, cause, false);
+            if (!device_gone && may_migrate(*channel, i)) {
+                tell_to_migrate(*channel, i, cause);
+                continue;
+            }
+            path_failed(*channel, i, cause, false);
+            if (!recoverable(*channel)) break; // ended in a callback
+            channel->recovery->paths[i].port = true;
+            tell_gone(*channel, i);
+        }
     }
     const bool dc = config.transport == connect::Transport::dc;
     for (unsigned i = 0; dc && i < dc_rails[rail].initiators.size(); ++i) {
@@ -270,7 +277,9 @@ void Interface::Impl::rail_active(unsigned rail) {
         if (!channel->recovery || (channel->gates & gate::failed)) continue;
         for (PathIndex i = 0; i < channel->path_count; ++i) {
             PathRecovery& r = channel->recovery->paths[i];
-            if (channel->subs[i].rail != rail || r.phase != Phase::reopening) continue;
+            if (channel->subs[i].rail != rail) continue;
+            r.port = false;
+            if (r.phase != Phase::reopening) continue;
             r.attempts = 0;
             schedule_open(*channel, i);
         }

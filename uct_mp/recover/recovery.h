@@ -76,6 +76,7 @@ struct PathRecovery {
     Phase phase = Phase::up;
     bool stays = false; // mp_dc: only the initiator has failed, the path goes on carrying traffic
     bool back = false;  // mp_dc: since it failed there was a moment when nothing was posted there
+    bool port = false;  // because of our own port or adapter: the other side hears of no event, see tell_gone()
     bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What

@@ -76,7 +76,10 @@ class Engine {
     std::unique_ptr<FlightPool, FlightPoolDelete> flights; // chunks between injection and arrival; mutex
     std::vector<struct Placement*> placements;   // delayed data, oldest first (placement.cc); mutex
 
-    void charge_command(uint32_t device, int which); // costs of verbs commands (0 create, 1 modify, 2 query, 3 reg)
+    // Costs of verbs commands (0 create, 1 modify, 2 query, 3 reg): real time is spent here; in virtual time it is up to
+    // `on_command`. No lock is held.
+    void charge_command(uint32_t device, int which);
+    void (*on_command)(Nanos cost) = nullptr; // virtual time; nullptr: commands are free
 
   private:
     friend class Requester;

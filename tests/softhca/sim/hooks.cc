@@ -24,6 +24,8 @@ struct SimWorld {
     uint64_t digest = 0;
     std::vector<uint32_t> touched; // nodes
     std::vector<char> is_touched;
+    void (*on_command)(void*, uint64_t) = nullptr;
+    void* on_command_self = nullptr;
 };
 SimWorld* g_world = nullptr;
 
@@ -108,6 +110,13 @@ SIM_API uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max) {
     }
     touched.erase(touched.begin(), touched.begin() + n);
     return n;
+}
+
+SIM_API void softhca_sim_on_command(void (*fn)(void*, uint64_t), void* self) {
+    g_world->on_command = fn;
+    g_world->on_command_self = self;
+    g_world->engine->on_command =
+        fn ? [](Nanos cost) { g_world->on_command(g_world->on_command_self, cost); } : static_cast<void (*)(Nanos)>(nullptr);
 }
 
 SIM_API void softhca_sim_raise_port_event(uint32_t port, uint32_t type) {

@@ -34,6 +34,9 @@ uint64_t softhca_sim_events(); // fired so far
 // time.
 uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max);
 
+// fn(self, cost) is called by each verbs command that costs something, before it does anything. nullptr: nothing costs.
+void softhca_sim_on_command(void (*fn)(void* self, uint64_t cost), void* self);
+
 // Asynchronous events, as core/notify.h.
 void softhca_sim_raise_port_event(uint32_t port, uint32_t type);
 void softhca_sim_raise_device_event(uint32_t device, uint32_t type);

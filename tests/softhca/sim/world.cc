@@ -88,6 +88,13 @@ World::Timer World::at(Nanos t, std::function<void()> fn) {
     return timer;
 }
 
+void World::on_command(std::function<void(Nanos)> fn) {
+    on_command_ = std::move(fn);
+    softhca_sim_on_command(on_command_ ? [](void* self, uint64_t cost) { static_cast<World*>(self)->on_command_(cost); }
+                                       : static_cast<void (*)(void*, uint64_t)>(nullptr),
+                           this);
+}
+
 // The event stays in the queue and finds nothing to do: so the slot must not be reused before.
 void World::cancel(Timer timer) {
     Slot& slot = timers_[timer & UINT32_MAX];

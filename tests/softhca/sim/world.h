@@ -77,6 +77,11 @@ public:
     Timer fault_at(Nanos t, const std::string& command);
     [[nodiscard]] bool runs(uint32_t node) const { return state_[node] == NodeState::running; }
 
+    // Commands (create, modify, query a queue pair, ...) are free here unless this is set: then `fn` gets the cost of each
+    // that has one (fabric file, fault `command-cost`), inside of the verbs call and before it does anything. The time is
+    // the program's to take: it may step the clock there on another stack, as long as nobody re-enters what is under way.
+    void on_command(std::function<void(Nanos cost)> fn);
+
     struct LinkCounters {
         uint64_t bytes, packets, chunks, drops, corrupted, wait_ns, peak_queue_ns;
     };
@@ -102,6 +107,7 @@ private:
     [[nodiscard]] std::string end_name(EndKind kind, uint32_t index) const;
 
     Segment* segment_ = nullptr;
+    std::function<void(Nanos)> on_command_;
     std::vector<uint32_t> touched_;
     std::vector<uint32_t> continued_; // to be reported by touched()
     std::vector<NodeState> state_;

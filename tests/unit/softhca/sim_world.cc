@@ -477,3 +477,27 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_failed_by_half_is_flushed) {
         BOOST_TEST(wc[i].wr_id == static_cast<uint64_t>(i + 1));
     }
 }
+
+// Commands take no time by themselves; who wants them to hears of each what it costs, before it has any effect.
+BOOST_AUTO_TEST_CASE(commands_tell_what_they_cost) {
+    World world(image(star(2)));
+    Hca a(world, 0, 16), b(world, 1, 16);
+    Nanos spent = 0;
+    world.on_command([&](Nanos cost) { spent += cost; });
+    Rc qa(a), qb(b);
+    BOOST_TEST(spent == 0u); // this fabric's cost nothing
+    world.fault("command-cost modify 100us 0:0");
+    qa.connect(qb);
+    qb.connect(qa);
+    BOOST_TEST(spent == 300'000u); // INIT, RTR, RTS, of one of the two
+    ibv_qp_state before = IBV_QPS_RESET;
+    world.on_command([&](Nanos) { before = static_cast<ibv_qp_state>(world.segment().qp(qa.qp->qp_num & (kMaxQps - 1)).state.load()); });
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    BOOST_TEST(ibv_modify_qp(qa.qp, &error, IBV_QP_STATE) == 0);
+    BOOST_TEST(before == IBV_QPS_RTS);
+    world.on_command(nullptr);
+    error.qp_state = IBV_QPS_RESET;
+    BOOST_TEST(ibv_modify_qp(qa.qp, &error, IBV_QP_STATE) == 0);
+    BOOST_TEST(before == IBV_QPS_RTS); // free again
+}
