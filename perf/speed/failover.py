@@ -16,6 +16,7 @@ Context = collections.namedtuple("Context", "build quick say plots found")
 
 RC_DC = ("mp_rc", "mp_dc")
 OPS = ("am", "put", "get")
+SAMPLE = 1 # us: the wire is looked at so often
 FOUR_ROUTE = os.path.join(ROOT, "perf", "fabrics", "four-route.yaml")
 PORT = {"fault": "port down 0:softhca_0:1", "repair": "port up 0:softhca_0:1"}
 SILENT_RAIL = {"fault": "drop 100% 0:softhca_0:1", "repair": "drop 0% 0:softhca_0:1"}
@@ -128,7 +129,7 @@ def silent_loss(c):
                 f"{r['first_noticed_us'] / 1e3:.1f} ms" +
                 (f" to {r['last_noticed_us'] / 1e3:.1f} ms" if r["last_noticed_us"] - r["first_noticed_us"] > 100 else "") +
                 f", longest gap on the wire {r['wire_gap_us'] / 1e3:.1f} ms, of deliveries {r['delivery_gap_us'] / 1e3:.1f} ms")
-        late = float("inf") if r["full_us"] < 0 else max(0, after - 2 * r["round_trip_us"]) / 1e3
+        late = float("inf") if r["full_us"] < 0 else max(0, after - 2 * r["round_trip_us"] - SAMPLE) / 1e3
         yield Result("silent_loss", name, text, late, "<=", 1)
         show(c, f"Silent loss: {name}", r)
 
@@ -237,9 +238,24 @@ def flaps(c):
                          last["queue_pairs"] - early["queue_pairs"], "<=", 0)
 
 
-def apm(_):
-    """Automatic path migration: added latency at the fault, degradation of a kernel with one fault"""
-    yield Result("apm", "added latency; degradation", "not there: the transport does not use APM yet")
+def apm(c):
+    """Automatic path migration to the adapter's other port, mp_rc: pause of deliveries by that of software failover"""
+    two_ports = {"fabric": "dual-port", "rails": "softhca_0:1,softhca_0:2", "paths": 1}
+    for kind, fault in (("port down", PORT), ("silent", SILENT_RAIL)):
+        for op in ("put",) if c.quick else ("am", "put"):
+            soft, hard = (simulate(c, "fault", op=op, down=100, after=100, **two_ports, **fault, **more) for more in ({}, {"apm": True}))
+            ratio = hard["delivery_gap_us"] / soft["delivery_gap_us"]
+            yield Result("apm", f"{kind}, {op}", f"{ms(hard['delivery_gap_us'])} with, {ms(soft['delivery_gap_us'])} without "
+                         f"({hard['migrations']:.0f} migrations, {hard['path_failures']:.0f} failures)", ratio, "<=", 1)
+            yield Result("apm", f"{kind}, {op}: after the port's return", f"{hard['final']:.3f} GB/s with, {soft['final']:.3f} GB/s without, "
+                         f"{hard['original']:.3f} before")
+    job = {"count": 400, "seconds": 0.01, "poll": 100, **two_ports}
+    quiet = simulate(c, "partition", fault="drop 0% all", repair="drop 0% all", **job)["job_ms"]
+    for name, more in (("with", {"apm": True}), ("without", {})):
+        r = simulate(c, "partition", **PORT, **job, **more)
+        worse = 100 * (r["job_ms"] / quiet - 1)
+        yield Result("apm", f"alltoall, a port of one rank down for 10 ms, {name}: %", f"{r['job_ms']:.1f} ms, without a fault {quiet:.1f} "
+                     f"ms: {worse:+.2f} %", worse, "<=", 5)
 
 
 ROWS = {"cost": cost, "port_down": port_down, "silent_loss": silent_loss, "bandwidth": bandwidth, "replay": replay, "peers": peers,

@@ -311,10 +311,12 @@ void Interface::Impl::path_news(Connection& connection, PathKind kind, const Pat
     tell({.what = Mail::What::path, .channel = &channel_of(connection), .status = Status::ok, .kind = kind, .news = news});
 }
 
-// Over a path that works, as far as we know; now and then over any route.
+// Over a path that works, as far as we know; now and then over any route. Not over the path that it is about: it is up here
+// perhaps (mp_dc, silent loss), but one side has given it up.
 void Interface::Impl::tell_peer(Channel& channel, PathKind kind, const PathNews& news, unsigned attempt) {
     constexpr unsigned kOther = 4;
-    const PathMask usable = channel.scheduler->paths().usable();
+    PathMask usable = channel.scheduler->paths().usable();
+    if (const PathMask others = usable & ~(PathMask{1} << news.path)) usable = others;
     const std::lock_guard lock(services);
     if (!usable) return control->tell(channel.connection, kind, news, attempt);
     if (attempt % kOther == kOther - 1) return control->tell(channel.connection, kind, news, attempt / kOther);
