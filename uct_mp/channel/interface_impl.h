@@ -223,13 +223,14 @@ struct Interface::Impl final : connect::Owner {
     void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
     void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
     void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);
-    void tell_over_path(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
+    bool tell_over_path(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // false: no room
     [[nodiscard]] std::uint32_t random_psn();
     void set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex));
     void ask(Channel& channel, PathIndex path);
     void on_path_down(Channel& channel, const connect::PathNews& news);
     void tell_gone(Channel& channel, PathIndex path);
     void answer_questions();
+    [[nodiscard]] bool may_open(const Channel& channel) const;
     void schedule_open(Channel& channel, PathIndex path);
     [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const recover::PathRecovery& r) const;
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
@@ -253,6 +254,7 @@ struct Interface::Impl final : connect::Owner {
     void has_migrated(Channel& channel, PathIndex path);
     void turn_route(Channel& channel, PathIndex path);
     void forget_migration(Channel& channel, PathIndex path);
+    void go_back(Channel& channel, PathIndex path, unsigned rail);
     // watch.cc
     void watch_paths(Nanos now);
     void watch_path(Channel& channel, PathIndex path, Nanos now);

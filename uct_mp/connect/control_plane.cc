@@ -178,13 +178,12 @@ Message ControlPlane::Impl::message_to(wire::Kind kind, const Connection& c) con
     return m;
 }
 
-void ControlPlane::Impl::send(const Target& to, const Message& m) {
+bool ControlPlane::Impl::send(const Target& to, const Message& m) {
     std::uint8_t datagram[wire::kMaxMessage];
     const std::size_t bytes = pack(m, datagram);
-    if (failed(datagrams.send(to, {datagram, bytes})))
-        ++counters.unsent; // the client will repeat its message
-    else
-        ++counters.sent;
+    const bool sent = !failed(datagrams.send(to, {datagram, bytes}));
+    ++(sent ? counters.sent : counters.unsent); // the client will repeat its message
+    return sent;
 }
 
 void ControlPlane::Impl::refuse(const Target& way_back, const Message& m, wire::Reason reason) {

@@ -172,8 +172,8 @@ public:
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
     // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
     virtual Connection* renew(Connection&) { return nullptr; }
-    // News of a path (its index is one of the connection's, incarnation and peer are right). Never `probe`: the control
-    // plane answers that itself, whatever the application does.
+    // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control plane
+    // has answered itself, whatever the application does.
     virtual void path_news(Connection&, PathKind, const PathNews&) {}
 };
 
@@ -225,9 +225,10 @@ public:
     void ask(Connection& connection, Nanos limit);
 
     // News of a path, for an established connection. Unreliable: the caller repeats.
-    // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection) and no other.
+    // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection) and no other; false: not
+    // sent, for want of room.
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
-    void tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().

@@ -41,7 +41,7 @@ struct ControlPlane::Impl {
 
     [[nodiscard]] Message message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const;
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
-    void send(const Target& to, const Message& m);
+    bool send(const Target& to, const Message& m); // false: no room, or no working rail
     void refuse(const Target& way_back, const Message& m, wire::Reason reason);
 
     // Chooses packet numbers and asks the owner for queue pairs. On failure they are dropped again.
@@ -86,7 +86,7 @@ struct ControlPlane::Impl {
 
     // --- path_news.cc
     void on_path_news(const Message& m);
-    void tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
 
     const verbs::DeviceSet& devices;

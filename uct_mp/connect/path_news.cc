@@ -44,7 +44,7 @@ void ControlPlane::Impl::on_path_news(const Message& m) {
         return;
     }
     if (m.kind == wire::Kind::path_probe) tell_over_path(*c, m.news.path, PathKind::probed, {.path = m.news.path, .end = {}});
-    else owner.path_news(*c, kind_of(m.kind), m.news);
+    owner.path_news(*c, kind_of(m.kind), m.news);
 }
 
 Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const PathNews& news) const {
@@ -58,13 +58,13 @@ void ControlPlane::tell(const Connection& connection, PathKind kind, const PathN
     else ++impl_->counters.unsent;
 }
 
-void ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
+bool ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
     const unsigned rail = connection.local_rail(path);
     if (!datagrams.works(rail)) {
         ++counters.unsent;
-        return;
+        return true; // nor will it be sent
     }
-    send({.rail = rail,
+    return send({.rail = rail,
           .source_bits = connection.local_bits(path),
           .dlid = connection.remote_lid(path),
           .qp_number = connection.remote_rail(path).control_qpn,
@@ -72,8 +72,8 @@ void ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned p
          news_to(connection, kind, news));
 }
 
-void ControlPlane::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
-    impl_->tell_over_path(connection, path, kind, news);
+bool ControlPlane::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
+    return impl_->tell_over_path(connection, path, kind, news);
 }
 
 std::uint32_t ControlPlane::random_psn() { return std::uint32_t(impl_->random() >> 40); }

@@ -123,10 +123,14 @@ void Interface::Impl::answer_questions() {
 
 // -- Making it anew
 
+// mp_rc: the client does.
+bool Interface::Impl::may_open(const Channel& channel) const {
+    return config.transport == connect::Transport::dc || channel.self || !channel.connection.server;
+}
+
 void Interface::Impl::schedule_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
-    const bool ours = config.transport == connect::Transport::dc || channel.self || !channel.connection.server;
-    if (!ours) return; // the client does
+    if (!may_open(channel)) return;
     // A path that keeps failing soon after its return is left alone for longer and longer; not if it is needed: any path is
     // better than none.
     const bool needed = channel.scheduler->paths().usable() == 0;
@@ -182,8 +186,11 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
         r.next.reset();
     } else if (dc || r.next) {
         if (r.port) tell_gone(channel, path); // it may not have heard
-        tell_over_path(channel, PathKind::open,
-                                {.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end});
+        const PathNews open{.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end};
+        if (!tell_over_path(channel, PathKind::open, open)) { // many others want to, too: soon again, not later and later
+            constexpr Nanos kSoon = 100'000;
+            return set_path_timer(channel, path, services.now() + kSoon, &Impl::time_to_open);
+        }
     }
     ++r.attempts;
     set_path_timer(channel, path, services.now() + pause_between_tries(channel, r), &Impl::time_to_open);
@@ -301,7 +308,12 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
     case PathKind::probed:
         if (channel.recovery) channel.recovery->answered_at = services.now();
         return path_answers(channel, news.path);
-    case PathKind::probe: break;
+    case PathKind::probe: // it has come over the very path, which we are waiting for, perhaps
+        if (channel.recovery && channel.recovery->paths[news.path].phase == Phase::reopening) {
+            channel.recovery->paths[news.path].attempts = 0;
+            schedule_open(channel, news.path);
+        }
+        return;
     }
 }
 
@@ -322,12 +334,12 @@ void Interface::Impl::tell_peer(Channel& channel, PathKind kind, const PathNews&
     if (attempt % kOther == kOther - 1) return control->tell(channel.connection, kind, news, attempt / kOther);
     unsigned skip = attempt % static_cast<unsigned>(std::popcount(usable));
     for (const PathIndex path : schedule::each(usable))
-        if (skip-- == 0) return control->tell_over_path(channel.connection, path, kind, news);
+        if (skip-- == 0) (void)control->tell_over_path(channel.connection, path, kind, news);
 }
 
-void Interface::Impl::tell_over_path(Channel& channel, PathKind kind, const PathNews& news) {
+bool Interface::Impl::tell_over_path(Channel& channel, PathKind kind, const PathNews& news) {
     const std::lock_guard lock(services);
-    control->tell_over_path(channel.connection, news.path, kind, news);
+    return control->tell_over_path(channel.connection, news.path, kind, news);
 }
 
 std::uint32_t Interface::Impl::random_psn() {

@@ -277,11 +277,13 @@ void Interface::Impl::rail_active(unsigned rail) {
         if (!channel->recovery || (channel->gates & gate::failed)) continue;
         for (PathIndex i = 0; i < channel->path_count; ++i) {
             PathRecovery& r = channel->recovery->paths[i];
+            go_back(*channel, i, rail);
             if (channel->subs[i].rail != rail) continue;
             r.port = false;
             if (r.phase != Phase::reopening) continue;
             r.attempts = 0;
-            schedule_open(*channel, i);
+            if (may_open(*channel)) schedule_open(*channel, i);
+            else tell_over_path(*channel, connect::PathKind::probe, {.path = i, .end = {}}); // the client may try again
         }
     }
 }

@@ -123,6 +123,13 @@ void Interface::Impl::turn_route(Channel& channel, PathIndex path) {
     channel.scheduler->set_rail(path, sub.rail);
 }
 
+// A port of ours is back: those that have left it return. (The other side's port: its owner does.)
+void Interface::Impl::go_back(Channel& channel, PathIndex path, unsigned rail) {
+    const Subchannel& sub = channel.subs[path];
+    const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    if (sub.migrated && sub.loaded && own == rail && may_migrate(channel, path)) tell_to_migrate(channel, path, "its own port is back");
+}
+
 // It fails: made anew, it has its own route again. The other side does the same, whatever it has seen.
 void Interface::Impl::forget_migration(Channel& channel, PathIndex path) {
     Subchannel& sub = channel.subs[path];
