@@ -302,14 +302,18 @@ def ucp_hello_killed(transport, how):
     def run(session):
         argv = [example(session, "ucp_hello_world"), "-e", how]
         # Nobody else is on the dead one's node, so it looks like a partition.
-        env = preloaded(transport, UCX_KEEPALIVE_INTERVAL="1s", UCX_MP_PARTITION_TIMEOUT="1s")
+        options = {"UCX_KEEPALIVE_INTERVAL": "1s", "UCX_MP_PARTITION_TIMEOUT": "1s"}
+        env = preloaded(transport, **options)
+        # recv: the client kills itself when its first message has been sent. As a rendezvous, that is when it has arrived: the
+        # emulated adapter dies with its process, and what it had not sent yet nobody would ever hear of.
+        clients_env = preloaded(transport, **options, UCX_RNDV_THRESH="0") if how == "recv" else env
         port = free_port()
         server = session.start([*argv, "-p", str(port)], session.places[0], env)
         end = time.monotonic() + 10
         while not listening(port):
             check(server.running() and time.monotonic() < end, "the server does not listen")
             time.sleep(0.01)
-        client = session.start([*argv, "-p", str(port), "-n", "127.0.0.1"], session.places[1], env)
+        client = session.start([*argv, "-p", str(port), "-n", "127.0.0.1"], session.places[1], clients_env)
         killed, left = (server, client) if how == "send" else (client, server)
         killed.wait(20, 137)
         text = left.wait(90, code=None)

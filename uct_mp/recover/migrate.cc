@@ -5,7 +5,9 @@
 // say that they have migrated; then both load the route that has been left, to go back when this one fails.
 //
 // A path that fails all the same is made anew over its own route.
+#include <algorithm>
 #include <cinttypes>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -80,13 +82,14 @@ void Interface::Impl::take_migrations() {
     for (const verbs::Device& device : devices.devices()) {
         verbs::DeviceEvents& events = *device.events;
         if (events.migrations() == seen_migrations[device.index]) continue;
-        for (const std::uint32_t number : events.migrated_since(seen_migrations[device.index])) {
-            for (std::uint32_t c = 0; c < channels.size(); ++c) {
-                Channel& channel = *channels[c];
-                for (PathIndex i = 0; i < channel.path_count; ++i)
-                    if (channel.subs[i].device == device.index && channel.subs[i].own[0] &&
-                        channel.subs[i].own[0]->qp->qp_num == number)
-                        has_migrated(channel, i);
+        std::vector<std::uint32_t> numbers = events.migrated_since(seen_migrations[device.index]);
+        std::ranges::sort(numbers); // of all peers on a port, perhaps
+        for (std::uint32_t c = 0; c < channels.size(); ++c) {
+            Channel& channel = *channels[c];
+            for (PathIndex i = 0; i < channel.path_count; ++i) {
+                const Subchannel& sub = channel.subs[i];
+                if (sub.device == device.index && sub.own[0] && std::ranges::binary_search(numbers, sub.own[0]->qp->qp_num))
+                    has_migrated(channel, i);
             }
         }
     }
