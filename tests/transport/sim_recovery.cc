@@ -153,6 +153,32 @@ BOOST_AUTO_TEST_CASE(nowhere_to_migrate_to) {
     for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
 }
 
+// The server's new half has been made, and fails before the client has heard of it: it is to execute nothing any more when
+// the server says what has come over it.
+BOOST_AUTO_TEST_CASE(a_half_that_fails_is_ended) {
+    Cluster cluster("two-rail", 2, config_of(connect::Transport::rc)); // node 0 is the client
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    const auto path = [&] {
+        channel::Interface::Statistics statistics;
+        cluster.node(1).iface().statistics(statistics);
+        return statistics.channels.at(0).paths.at(1);
+    };
+    cluster.world.fault("port down 1:softhca_1:1");
+    cluster.run_for(3'000'000);
+    cluster.world.fault("drop 100% node1:1->switch");
+    cluster.world.fault("port up 1:softhca_1:1");
+    BOOST_REQUIRE(cluster.until([&] { return std::string(path().recovery) == "half"; }));
+    const auto state = [&] { return cluster.world.segment().qp(path().qp_number & (softhca::kMaxQps - 1)).state.load(); };
+    BOOST_TEST(state() == std::uint32_t{IBV_QPS_RTS});
+    cluster.world.fault("port down 1:softhca_1:1");
+    BOOST_REQUIRE(cluster.until([&] { return std::string(path().recovery) == "asking"; }, 3'000'000));
+    BOOST_TEST(state() == std::uint32_t{IBV_QPS_ERR});
+    cluster.world.fault("drop 0% node1:1->switch");
+    cluster.world.fault("port up 1:softhca_1:1");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2 && paths_up(cluster.node(1)) == 2; }));
+    BOOST_TEST(send(cluster, 1, 0));
+}
+
 // What mp_info --history shows.
 BOOST_DATA_TEST_CASE(history_of_a_port, kBoth, transport) {
     Cluster cluster("two-rail", 2, config_of(transport));

@@ -148,7 +148,11 @@ public:
         return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
     }
     // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
-    void replace(verbs::QueuePair fresh) { qp = std::move(fresh); }
+    // (And can be ended in its turn.)
+    void replace(verbs::QueuePair fresh) {
+        qp = std::move(fresh);
+        draining = error_due = end_due = false;
+    }
     void revive() {
         if (failed()) slots_ += kFailed;
         draining = error_due = end_due = false;
