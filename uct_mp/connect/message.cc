@@ -141,6 +141,7 @@ bool read_refuse(Reader& in, Message& out) {
 bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
     if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.reserved) return false;
+    if (b.gone && (out.kind != Kind::path_down || out.transport != Transport::dc)) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
     const bool end = (out.kind == Kind::path_open || out.kind == Kind::path_opened) && out.transport == Transport::rc;
     if (end ? !valid_qpn(b.end.qp_number) || b.end.psn > k24Bits : b.end.qp_number || b.end.psn) return false;
