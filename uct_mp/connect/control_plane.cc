@@ -181,9 +181,9 @@ Message ControlPlane::Impl::message_to(wire::Kind kind, const Connection& c) con
 bool ControlPlane::Impl::send(const Target& to, const Message& m) {
     std::uint8_t datagram[wire::kMaxMessage];
     const std::size_t bytes = pack(m, datagram);
-    const bool sent = !failed(datagrams.send(to, {datagram, bytes}));
-    ++(sent ? counters.sent : counters.unsent); // the client will repeat its message
-    return sent;
+    const Status status = datagrams.send(to, {datagram, bytes});
+    ++(failed(status) ? counters.unsent : counters.sent); // the client will repeat its message
+    return status != Status::no_resource;
 }
 
 void ControlPlane::Impl::refuse(const Target& way_back, const Message& m, wire::Reason reason) {

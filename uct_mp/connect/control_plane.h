@@ -225,8 +225,8 @@ public:
     void ask(Connection& connection, Nanos limit);
 
     // News of a path, for an established connection. Unreliable: the caller repeats.
-    // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection) and no other; false: not
-    // sent, for want of room.
+    // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection)
+    // and no other; false: there is no room now.
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
     bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();

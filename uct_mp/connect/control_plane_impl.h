@@ -41,7 +41,7 @@ struct ControlPlane::Impl {
 
     [[nodiscard]] Message message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const;
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
-    bool send(const Target& to, const Message& m); // false: no room, or no working rail
+    bool send(const Target& to, const Message& m); // false: there is no room now
     void refuse(const Target& way_back, const Message& m, wire::Reason reason);
 
     // Chooses packet numbers and asks the owner for queue pairs. On failure they are dropped again.

@@ -62,14 +62,14 @@ bool ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned p
     const unsigned rail = connection.local_rail(path);
     if (!datagrams.works(rail)) {
         ++counters.unsent;
-        return true; // nor will it be sent
+        return true; // waiting would not help
     }
     return send({.rail = rail,
-          .source_bits = connection.local_bits(path),
-          .dlid = connection.remote_lid(path),
-          .qp_number = connection.remote_rail(path).control_qpn,
-          .q_key = connection.peer.q_key},
-         news_to(connection, kind, news));
+                 .source_bits = connection.local_bits(path),
+                 .dlid = connection.remote_lid(path),
+                 .qp_number = connection.remote_rail(path).control_qpn,
+                 .q_key = connection.peer.q_key},
+                news_to(connection, kind, news));
 }
 
 bool ControlPlane::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
