@@ -33,7 +33,7 @@ Process::Memory Process::memory(std::size_t size) {
     std::byte packed[64];
     verbs::pack_keys(*memory.registration, packed);
     if (!verbs::unpack_keys(packed, memory.keys)) throw std::runtime_error("unpack_keys");
-    keys_.insert(memory.registration->rkey[0], memory.address(), size);
+    keys_.insert(verbs::key_of(memory.registration->rkey.data(), memory.registration->count), memory.address(), size);
     return memory;
 }
 

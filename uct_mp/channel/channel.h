@@ -48,6 +48,8 @@ struct Subchannel {
     std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed
     std::uint64_t watched = 0;                // `requests` at its last look
     std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
+    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
+    std::uint64_t requests = 0;               // likewise
     // APM (recover/migrate.cc)
     path::PathSpec other;         // the route that may be migrated to; `loaded`: the adapter knows it
     bool loaded = false;
@@ -56,8 +58,6 @@ struct Subchannel {
     bool load_due = false;        // has migrated: another route is loaded when this record (SendQueue::tail) is reaped
     std::uint32_t load_behind = 0;
     std::uint32_t migrations = 0;
-    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
-    std::uint64_t requests = 0;               // likewise
 };
 
 // Reasons why an operation can't go straight away.

@@ -279,15 +279,9 @@ bool Interface::Impl::recover(Channel& channel) {
             const Subchannel& sub = channel.subs[path];
             if (sub.own[0] && sub.own[0]->end_due) end_queue(*sub.own[0], channel, path);
             const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
-            if (!all_back) {
-                ;
-            } else if (!looked_since(r.round)) {
-                ++recovery_steps; // progress is wanted
-            } else if (sub.own[0]) {
-                add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
-            } else {
-                drained(channel, path);
-            }
+            if (all_back && !looked_since(r.round)) ++recovery_steps; // progress is wanted
+            else if (all_back && sub.own[0]) add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
+            else if (all_back) drained(channel, path);
         }
         if (r.greet && r.phase == Phase::up) greet(channel, path);
         if (Subchannel& sub = channel.subs[path]; sub.load_due && static_cast<std::int32_t>(sub.own[0]->tail - sub.load_behind) >= 0) {
