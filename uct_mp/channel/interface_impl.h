@@ -71,7 +71,7 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] bool path_has_room(Channel& channel, PathIndex path, Direction direction, unsigned n);
     SendQueue* queue_for(Channel& channel, PathIndex path, Direction direction);
     SendQueue* pick_initiator(Channel& channel, Subchannel& sub);
-    [[nodiscard]] bool any_path_has_room(Channel& channel);
+    [[nodiscard]] bool any_path_has_room(Channel& channel, Direction direction);
     [[nodiscard]] bool lane_has_room(Channel& channel);
     // Strict: every kind of operation would go now. Loose: some kind would.
     [[nodiscard]] bool surely_room(Channel& channel);

@@ -196,6 +196,8 @@ void Interface::Impl::establish(Channel& channel) {
         setup[i].nominal_rate = rate;
         setup[i].rail = channel.subs[i].rail;
         setup[i].rail_rate = rate;
+        setup[i].writes = connection.paths[i].writes;
+        setup[i].reads = connection.paths[i].reads;
         // Weights that learn start equal (8.2.1); those that don't are the rates.
         if (config.policy.kind == schedule::PolicyKind::weighted ||
             config.policy.kind == schedule::PolicyKind::weighted_rr)

@@ -139,6 +139,7 @@ void Interface::statistics(Statistics& out) const {
                 path.recovery = recover::name(channel->recovery->paths[i].phase);
                 path.life = channel->recovery->paths[i].life;
             }
+            if (channel->scheduler->paths().apart()) path.carries = connection.paths[i].reads ? "reads" : "writes";
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }

@@ -131,6 +131,7 @@ void ControlPlane::Impl::wait_for_answer(Connection& c) {
 void ControlPlane::Impl::send_request(Connection& c) {
     Message m = message_to(wire::Kind::request, c);
     m.num_paths = std::uint8_t(config.paths.num_paths);
+    m.split_reads = config.paths.split_reads;
     m.dc_key = config.dc_key;
     m.rails = own_rails;
     if (const auto to = route(c, c.attempts))

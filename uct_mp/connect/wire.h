@@ -109,7 +109,8 @@ struct __attribute__((packed)) Request {
     std::uint32_t incarnation; // of the client's latest connection with this peer, 0: there was none
     std::uint8_t rails;        // 1..verbs::kMaxRails, of Rail behind this body
     std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
-    std::uint8_t reserved[2];  // 0
+    std::uint8_t split_reads;  // 1: reads shall have paths of their own, else 0
+    std::uint8_t reserved;     // 0
     std::uint64_t dc_key;      // mp_dc: access key of the client's targets
 };
 static_assert(sizeof(Request) == 16);
@@ -119,7 +120,8 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t reserved[2];   // 0
+    std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even); else 0
+    std::uint8_t reserved;      // 0
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
 };
 static_assert(sizeof(Reply) == 20);

@@ -72,8 +72,11 @@ std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) 
 }
 
 std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                                 const PathConfig& server_config, unsigned client_wants, unsigned max_paths) {
+                                 const PathConfig& server_config, unsigned client_wants, unsigned max_paths,
+                                 bool client_splits) {
     max_paths = std::min(max_paths, kMaxPathsPerPeer);
+    const bool split = (server_config.split_reads || client_splits) && max_paths >= 2;
+    if (split) max_paths /= 2;
     const unsigned ours = server_config.num_paths;
     const unsigned wish = ours && client_wants ? std::min(ours, client_wants) : std::max(ours, client_wants);
 
@@ -112,7 +115,21 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
             if (route < p.routes)
                 paths.push_back({p.client, p.server, bits(client[p.client], route), bits(server[p.server], route)});
     assert(paths.size() <= max_paths);
+    if (split) {
+        paths.reserve(2 * paths.size());
+        for (std::size_t i = 0, n = paths.size(); i < n; ++i) paths.push_back(paths[i]);
+        mark_split(paths);
+    }
     return paths;
+}
+
+bool is_split(std::span<const PathSpec> paths) { return !paths.empty() && !paths[0].reads; }
+
+void mark_split(std::span<PathSpec> paths) {
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        paths[i].reads = i >= paths.size() / 2;
+        paths[i].writes = !paths[i].reads;
+    }
 }
 
 std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client, std::span<const RemoteRail> server) {

@@ -33,6 +33,7 @@ struct RemoteRail {
 struct PathSpec {
     std::uint8_t client_rail = 0, server_rail = 0; // indices in each side's rail list
     std::uint8_t client_bits = 0, server_bits = 0; // path bits added to each side's base LID
+    bool writes = true, reads = true;              // what it carries while there is a choice; messages are writes
 };
 
 struct PathConfig {
@@ -42,6 +43,7 @@ struct PathConfig {
     // Path bits to use, in this order; empty: 0, 1, 2, ... Values beyond a rail's LMC are refused at open.
     std::vector<std::uint8_t> path_bits;
     bool cross_rails = false; // every pair of rails of one subnet, not only one partner per rail
+    bool split_reads = false; // two paths on every route, one for writes and one for reads
 };
 
 // One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
@@ -53,9 +55,13 @@ struct PathConfig {
 // rails. At most `max_paths` (and kMaxPathsPerPeer), cut so that all pairs of rails lose alike; empty: unreachable.
 // `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one. Explicit path
 // bits are the server's; without a wish as many routes per pair as it has named, cut to the client's LMC.
+// `split_reads`, if either side wants it: the second half of the list are the first half's routes again, for reads.
 [[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
                                                const PathConfig& server_config, unsigned client_wants,
-                                               unsigned max_paths = kMaxPathsPerPeer);
+                                               unsigned max_paths = kMaxPathsPerPeer, bool client_splits = false);
+// Whether it says so: its halves are for writes and for reads.
+[[nodiscard]] bool is_split(std::span<const PathSpec> paths);
+void mark_split(std::span<PathSpec> paths);
 
 // The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with ports
 // of as large an MTU. As disjoint as can be told from here: another port on both sides, on one, other path bits. Both

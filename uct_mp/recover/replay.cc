@@ -120,7 +120,7 @@ PathIndex Interface::Impl::place_put_again(Channel& channel, PathIndex path, std
 // False: the path that they take has no room.
 bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
     PathIndex& over = channel.recovery->puts_over;
-    const PathMask usable = channel.scheduler->paths().usable();
+    const PathMask usable = channel.scheduler->paths().usable(Direction::write);
     if (!channel.recovery->stands(over)) {
         if (usable == 0) return false;
         over = *schedule::each(usable).begin();

@@ -47,6 +47,13 @@ ucs_config_field_t kMdTable[] = {
      "Change it if the rails are planes of one fabric and the sides' rails are unequally loaded.",
      offsetof(MdOptions, cross_rails), UCS_CONFIG_TYPE_BOOL},
 
+    {"SPLIT_READS", "n",
+     "Queue pairs of their own for reads (get operations) on every path: a queue pair works in order, so a read waits\n"
+     "until the writes before it have been sent, and a write's completion waits for the data of the reads before it.\n"
+     "Worth twice the queue pairs if processes write to and read from each other at the same time, in both directions.\n"
+     "One side is enough.",
+     offsetof(MdOptions, split_reads), UCS_CONFIG_TYPE_BOOL},
+
     {"ATOMICS", "target",
      "Who executes remote atomic operations.\n"
      " - target:  the target process, while it progresses. All operations, 32 and 64 bit, atomic against its own\n"

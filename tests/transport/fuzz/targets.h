@@ -59,7 +59,7 @@ inline std::vector<connect::Message> sample_messages() {
                     m.rails = sample_rails(rails);
                     m.dc_key = 0x3333333344444444;
                 }
-                if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails);
+                if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails), m.split_reads = rails > 1;
                 if (kind == wire::Kind::reply) m.void_through = 7;
                 for (unsigned i = 0; i < 4 * rails; ++i) {
                     const auto rail = std::uint8_t(i % rails), bits = std::uint8_t(i / rails);
@@ -67,6 +67,7 @@ inline std::vector<connect::Message> sample_messages() {
                     if (kind == wire::Kind::reply || kind == wire::Kind::confirm)
                         m.ends.push_back(transport == Transport::rc ? LocalEnd{100 + i, 0xabcdef - i} : LocalEnd{});
                 }
+                if (kind == wire::Kind::reply && rails > 1) path::mark_split(m.paths);
                 if (kind == wire::Kind::refuse) {
                     m.reason = rails == 1 ? wire::Reason::version : wire::Reason::limits;
                     m.refused = wire::Kind::request;

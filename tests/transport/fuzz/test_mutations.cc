@@ -123,6 +123,8 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::request, [](Message& m) { m.transaction = 0; }));
     BOOST_TEST(!good(K::request, [](Message& m) { m.sender_uid = 0; }));
     BOOST_TEST(!good(K::request, [](Message& m) { m.min_version = 2, m.max_version = 1; }));
+    BOOST_TEST(good(K::reply, [](Message& m) { path::mark_split(m.paths); }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths.pop_back(), m.ends.pop_back(), path::mark_split(m.paths); })); // halves
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_rail = 2; })); // the receiver has two
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].server_rail = 1; })); // the sender has one
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_bits = 4; }));

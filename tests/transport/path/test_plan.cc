@@ -49,6 +49,25 @@ PathConfig with(unsigned num_paths, std::vector<std::uint8_t> bits = {}, bool cr
 
 } // namespace
 
+BOOST_AUTO_TEST_CASE(reads_get_the_same_routes_again) {
+    PathConfig split;
+    split.split_reads = true;
+    for (const bool client : {false, true}) { // either side's wish is enough
+        const std::vector<PathSpec> paths = plan_paths(rails("aa", 1), rails("aa", 1), client ? PathConfig{} : split, 0, 32, client);
+        BOOST_TEST(text(paths) == "0-0 1-1 0-0:1/1 1-1:1/1 0-0 1-1 0-0:1/1 1-1:1/1");
+        BOOST_TEST(is_split(paths));
+        for (std::size_t i = 0; i < paths.size(); ++i) BOOST_TEST((paths[i].writes == (i < 4) && paths[i].reads == (i >= 4)));
+    }
+    BOOST_TEST(!is_split(plan_paths(rails("aa"), rails("aa"), {}, 0)));
+    // What fits is for both halves.
+    BOOST_TEST(plan_paths(rails("aa", 5), rails("aa", 5), with(32), 0, 32, true).size() == 32u);
+    BOOST_TEST(plan_paths(rails("aaa"), rails("aaa"), {}, 0, 5, true).size() == 4u);
+    // Room for a single path: it is for both.
+    const std::vector<PathSpec> one = plan_paths(rails("aa"), rails("aa"), split, 0, 1);
+    BOOST_TEST(one.size() == 1u);
+    BOOST_TEST((one[0].writes && one[0].reads));
+}
+
 BOOST_AUTO_TEST_CASE(rails_find_partners) {
     BOOST_TEST(plan(rails("a"), rails("a")) == "0-0");
     BOOST_TEST(plan(rails("aa"), rails("aa")) == "0-0 1-1");
