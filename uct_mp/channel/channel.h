@@ -50,6 +50,7 @@ struct Subchannel {
     std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
+    bool unconnected = false;                 // the queue pair could not be connected: its other end can't be reached
     // APM (recover/migrate.cc)
     path::PathSpec other;         // the route that may be migrated to; `loaded`: the adapter knows it
     bool loaded = false;

@@ -12,6 +12,7 @@
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/table.h"
 #include "uct_mp/recover/history.h"
+#include "uct_mp/verbs/address_handles.h"
 
 namespace ucx_mp::channel {
 
@@ -30,6 +31,7 @@ struct Interface::Impl final : connect::Owner {
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
+    void connect_later(Channel& channel);
 
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
     Channel* successor(Channel& channel);
@@ -62,7 +64,6 @@ struct Interface::Impl final : connect::Owner {
     unsigned read_mail();             // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend();                // progress: what is rare
-    ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
 
     // -- Choosing where: place.cc
@@ -399,7 +400,7 @@ struct Interface::Impl final : connect::Owner {
     };
     std::vector<DcRail> dc_rails;
     std::uint64_t dc_key = 0;
-    std::unordered_map<std::uint64_t, verbs::AddressHandle> address_handles; // rail, dlid, path bits
+    verbs::AddressHandles address_handles;
     Nanos next_calibration = 0;
 };
 

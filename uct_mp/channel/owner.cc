@@ -72,7 +72,7 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         sub.remote_device = remote.device;
         const verbs::RemoteEnd end = remote_end(connection, connection.paths[i], connection.remote_ends[i]);
         if (config.transport == connect::Transport::dc) {
-            sub.dc.ah = address_handle(sub.rail, end.dlid, end.source_path_bits);
+            sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
             sub.dc.dct_number = remote.dct_number;
             sub.dc.key = connection.dc_key;
             if (!sub.dc.ah) return Status::io_error;
@@ -80,12 +80,14 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         }
         if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability,
                                                 connection.ends[i].psn)) {
-            services.say(LogLevel::error, "cannot connect a queue pair on %s: %s", rail.name.c_str(),
-                         std::strerror(error));
-            return Status::io_error;
+            // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
+            sub.unconnected = config.recovery.enabled && rail.ethernet && !channel.self;
+            services.say(sub.unconnected ? LogLevel::info : LogLevel::error, "cannot connect a queue pair on %s: %s",
+                         rail.name.c_str(), std::strerror(error));
+            if (!sub.unconnected) return Status::io_error;
         }
         sub.own[0]->begin_packets(connection.ends[i].psn, end.mtu);
-        if (!channel.self) load_first_alternate(connection, static_cast<PathIndex>(i), sub);
+        if (!channel.self && !sub.unconnected) load_first_alternate(connection, static_cast<PathIndex>(i), sub);
     }
     return Status::ok;
 }
@@ -96,17 +98,7 @@ verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, const
     const verbs::Rail& rail = devices.rails()[server ? route.server_rail : route.client_rail];
     const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
     return {static_cast<std::uint16_t>(remote.lid + (server ? route.client_bits : route.server_bits)),
-            server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn};
-}
-
-ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits) {
-    verbs::AddressHandle& handle =
-        address_handles[std::uint64_t{rail} << 32 | std::uint64_t{bits} << 16 | dlid];
-    if (!handle) {
-        const verbs::Rail& from = devices.rails()[rail];
-        handle = verbs::create_ah(devices.device_of(from), from, dlid, bits, config.reliability.service_level);
-    }
-    return handle.get();
+            server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn, remote.gid};
 }
 
 void Interface::Impl::drop_ends(Connection& connection) {
@@ -137,7 +129,10 @@ unsigned Interface::Impl::read_mail() {
     for (const Mail& m : news) {
         Channel& channel = *m.channel;
         switch (m.what) {
-        case Mail::What::established: establish(channel); break;
+        case Mail::What::established:
+            establish(channel);
+            connect_later(channel);
+            break;
         case Mail::What::failed: fail_channel(channel, m.status); break;
         case Mail::What::answered: hear_answer(channel, m.answer); break;
         case Mail::What::path: take_news(channel, m.kind, m.news); break;
@@ -222,6 +217,12 @@ void Interface::Impl::establish(Channel& channel) {
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
                  static_cast<unsigned long long>(connection.peer.uid), channel.path_count,
                  channel.self ? "self" : connection.server ? "server" : "client");
+}
+
+// Paths whose queue pair could not be connected are like any others that have failed.
+void Interface::Impl::connect_later(Channel& channel) {
+    for (PathIndex i = 0; i < channel.path_count && recoverable(channel); ++i)
+        if (channel.subs[i].unconnected) path_failed(channel, i, "it could not be connected", false);
 }
 
 // Every rail talks to itself: no handshake, since we know both ends.

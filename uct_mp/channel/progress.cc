@@ -121,6 +121,8 @@ void Interface::statistics(Statistics& out) const {
             path.local_rail = rail.name;
             path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
             path.remote_lid = connection.remote_lid(i);
+            path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);
+            path.to = rail.ethernet ? verbs::to_string(connection.remote_rail(i).gid) : std::to_string(path.remote_lid);
             path.qp_number = sub.queue[0] ? sub.queue[0]->qp->qp_num : 0;
             const schedule::Path& state = channel->scheduler->paths()[static_cast<PathIndex>(i)];
             path.state = state.state;

@@ -55,6 +55,10 @@ const char* name(State state) {
     return "?";
 }
 
+std::size_t gids(std::span<const path::RemoteRail> rails) {
+    return std::size_t(std::ranges::count_if(rails, [](const auto& r) { return verbs::is_set(r.gid); }));
+}
+
 // ---- Opening
 
 Status ControlPlane::Impl::open(std::string& error) {
@@ -65,7 +69,8 @@ Status ControlPlane::Impl::open(std::string& error) {
                 std::to_string(verbs::kMaxRails);
         return Status::invalid_param;
     }
-    const std::size_t request = wire::request_size(devices.rails().size());
+    const auto roce = std::size_t(std::ranges::count(devices.rails(), true, &verbs::Rail::ethernet));
+    const std::size_t request = wire::request_size(devices.rails().size(), roce);
     for (const verbs::Rail& rail : devices.rails())
         if (rail.active && mtu_bytes(rail.mtu) < request) {
             error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
@@ -116,23 +121,27 @@ void ControlPlane::Impl::make_identity() {
 // Few addresses for many rails: every subnet gets its turn.
 void ControlPlane::Impl::make_address() {
     std::vector<bool> used(own_rails.size());
+    const auto entry_of = [&](std::size_t i) -> ControlAddress {
+        const path::RemoteRail& r = own_rails[i];
+        const bool roce = verbs::is_set(r.gid);
+        return {r.lid, r.control_qpn, r.lmc, std::uint8_t(i), roce ? std::uint16_t{0} : subnet_tag(r.subnet_prefix), r.gid};
+    };
     const auto chosen_of = [&](std::uint64_t prefix) {
         unsigned n = 0;
         for (std::size_t i = 0; i < used.size(); ++i) n += used[i] && own_rails[i].subnet_prefix == prefix;
         return n;
     };
     while (address.count < kMaxControlAddresses) {
+        const std::size_t room = kMaxInterfaceAddress - packed_size(address);
         std::size_t best = own_rails.size();
         for (std::size_t i = 0; i < own_rails.size(); ++i)
-            if (!used[i] && own_rails[i].lid &&
+            if (!used[i] && own_rails[i].usable() && packed_size(entry_of(i)) <= room &&
                 (best == own_rails.size() ||
                  chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix)))
                 best = i;
         if (best == own_rails.size()) break;
         used[best] = true;
-        const path::RemoteRail& r = own_rails[best];
-        address.control[address.count++] = {r.lid, r.control_qpn, r.lmc, std::uint8_t(best),
-                                            subnet_tag(r.subnet_prefix)};
+        address.control[address.count++] = entry_of(best);
     }
 }
 
@@ -202,8 +211,23 @@ void ControlPlane::Impl::refuse(const Target& way_back, const Message& m, wire::
 
 // ---- Arrival
 
+// An Ethernet port that is down breaks its queue pair with the first datagram that it should send, and it has to work again
+// when the port does (which may be up without that anybody has been told).
+void ControlPlane::Impl::mend() {
+    constexpr Nanos kPause = 50'000'000;
+    bool broken = false;
+    for (unsigned rail = 0; rail < own_rails.size(); ++rail) broken |= !datagrams.works(rail);
+    if (!broken || polling) return;
+    const Nanos now = services.now();
+    if (now < next_mend) return;
+    next_mend = now + kPause;
+    for (unsigned rail = 0; rail < own_rails.size(); ++rail)
+        if (!datagrams.works(rail)) datagrams.restart(rail);
+}
+
 unsigned ControlPlane::Impl::poll() {
     if (polling) return 0; // an owner's function has called it
+    mend();
     polling = true;
     const unsigned n = datagrams.poll(
         [this](const Target& way_back, std::span<const std::uint8_t> datagram) { arrived(way_back, datagram); });
@@ -333,10 +357,14 @@ std::string ControlPlane::Impl::describe(const Connection& c) const {
     char text[96];
     std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
     std::string line = text;
-    if (const std::uint16_t lid = c.peer.count             ? c.peer.control[0].lid
-                                  : c.remote_rails.empty() ? std::uint16_t{0}
-                                                           : c.remote_rails[0].lid)
-        line += " (LID " + std::to_string(lid) + ")";
+    const std::uint16_t lid = c.peer.count             ? c.peer.control[0].lid
+                              : c.remote_rails.empty() ? std::uint16_t{0}
+                                                       : c.remote_rails[0].lid;
+    const verbs::Gid gid = c.peer.count             ? c.peer.control[0].gid
+                           : c.remote_rails.empty() ? verbs::Gid{}
+                                                    : c.remote_rails[0].gid;
+    if (lid) line += " (LID " + std::to_string(lid) + ")";
+    if (verbs::is_set(gid)) line += " (" + verbs::to_string(gid) + ")";
     return line;
 }
 
@@ -375,6 +403,12 @@ std::vector<int> ControlPlane::event_fds() const { return impl_->datagrams.event
 Status ControlPlane::arm() {
     const std::lock_guard lock(impl_->services);
     return impl_->datagrams.arm();
+}
+void ControlPlane::port_active(unsigned rail) {
+    const std::lock_guard lock(impl_->services);
+    if (!impl_->devices.rails()[rail].ethernet) return;
+    impl_->datagrams.drop_handles(rail);
+    impl_->next_mend = 0;
 }
 const ControlCounters& ControlPlane::counters() const { return impl_->counters; }
 

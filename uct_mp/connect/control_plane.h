@@ -230,6 +230,8 @@ public:
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
     bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
+    // The port of a rail is active again.
+    void port_active(unsigned rail);
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();

@@ -15,6 +15,7 @@ namespace ucx_mp::connect {
 [[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
 
 [[nodiscard]] const char* name(State state);
+[[nodiscard]] std::size_t gids(std::span<const path::RemoteRail> rails); // how many are RoCE
 
 struct ControlPlane::Impl {
     Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
@@ -26,6 +27,7 @@ struct ControlPlane::Impl {
     void make_identity();
     void make_address();
     unsigned poll();
+    void mend(); // control queue pairs that have failed, now and then
     void arrived(const Target& way_back, std::span<const std::uint8_t> datagram);
     // A message of one of our connections: by the name that it carries, from the peer that it belongs to.
     [[nodiscard]] Connection* connection_of(const Message& m);
@@ -101,6 +103,7 @@ struct ControlPlane::Impl {
     std::uint32_t newest_question = 0;         // 0: none yet
     std::unordered_set<Connection*> asking;    // those with a question
     bool polling = false;
+    Nanos next_mend = 0;
     ControlCounters counters;
     Datagrams datagrams;
 };

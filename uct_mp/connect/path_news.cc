@@ -54,19 +54,20 @@ Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const Pa
 }
 
 void ControlPlane::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
+    impl_->mend();
     if (const auto to = impl_->route(connection, attempt)) impl_->send(*to, impl_->news_to(connection, kind, news));
     else ++impl_->counters.unsent;
 }
 
 bool ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
     const unsigned rail = connection.local_rail(path);
+    mend();
     if (!datagrams.works(rail)) {
         ++counters.unsent;
         return true; // waiting would not help
     }
     return send({.rail = rail,
-                 .source_bits = connection.local_bits(path),
-                 .dlid = connection.remote_lid(path),
+                 .to = {connection.remote_lid(path), connection.local_bits(path), connection.remote_rail(path).gid},
                  .qp_number = connection.remote_rail(path).control_qpn,
                  .q_key = connection.peer.q_key},
                 news_to(connection, kind, news));

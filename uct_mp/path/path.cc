@@ -9,7 +9,7 @@ namespace {
 
 // The rails of both sides in one subnet: whoever is in here reaches everybody on the other side.
 struct Group {
-    std::uint64_t prefix;
+    const RemoteRail* any;
     std::vector<std::uint8_t> client, server; // rail indices
 };
 
@@ -19,15 +19,16 @@ struct RailPair {
 };
 
 std::vector<Group> group_by_subnet(std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+    const bool routed = must_route(client, server);
     std::vector<Group> groups;
-    const auto of = [&](std::uint64_t prefix) -> Group& {
-        const auto found = std::ranges::find(groups, prefix, &Group::prefix);
-        return found != groups.end() ? *found : groups.emplace_back(Group{prefix, {}, {}});
+    const auto of = [&](const RemoteRail& rail) -> Group& {
+        const auto found = std::ranges::find_if(groups, [&](const Group& g) { return reach(*g.any, rail, routed); });
+        return found != groups.end() ? *found : groups.emplace_back(Group{&rail, {}, {}});
     };
     for (std::size_t i = 0; i < client.size(); ++i)
-        if (client[i].lid) of(client[i].subnet_prefix).client.push_back(std::uint8_t(i));
+        if (client[i].usable()) of(client[i]).client.push_back(std::uint8_t(i));
     for (std::size_t i = 0; i < server.size(); ++i)
-        if (server[i].lid) of(server[i].subnet_prefix).server.push_back(std::uint8_t(i));
+        if (server[i].usable()) of(server[i]).server.push_back(std::uint8_t(i));
     std::erase_if(groups, [](const Group& g) { return g.client.empty() || g.server.empty(); });
     return groups;
 }
@@ -55,6 +56,19 @@ std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size
 }
 
 } // namespace
+
+bool reach(const RemoteRail& a, const RemoteRail& b, bool routed) {
+    if (!a.usable() || !b.usable()) return false;
+    const bool ethernet = verbs::is_set(a.gid);
+    if (ethernet != verbs::is_set(b.gid) || verbs::is_ipv4(a.gid) != verbs::is_ipv4(b.gid)) return false;
+    return a.subnet_prefix == b.subnet_prefix || (ethernet && routed);
+}
+
+bool must_route(std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+    for (const RemoteRail& c : client)
+        if (std::ranges::any_of(server, [&](const RemoteRail& s) { return reach(c, s, false); })) return false;
+    return true;
+}
 
 std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) {
     if (config.num_paths > kMaxPathsPerPeer)
@@ -168,7 +182,8 @@ RemoteRail describe(const verbs::Rail& rail) {
             .subnet_prefix = rail.subnet_prefix,
             .rate = rail.rate,
             .dct_number = 0,
-            .control_qpn = 0};
+            .control_qpn = 0,
+            .gid = rail.active ? rail.gid : verbs::Gid{}};
 }
 
 } // namespace ucx_mp::path

@@ -20,15 +20,24 @@ inline constexpr unsigned kMaxPathsPerPeer = 32;
 
 // A port of the other side, as its handshake tells.
 struct RemoteRail {
-    std::uint16_t lid = 0; // base; 0: not active, no path leads there
+    std::uint16_t lid = 0; // base; 0: RoCE, or not active: no path leads there
     std::uint8_t lmc = 0;
     std::uint8_t device = 0; // index in the peer's DeviceSet: which of its keys this rail needs
     ibv_mtu mtu = IBV_MTU_1024;
-    std::uint64_t subnet_prefix = 0;
+    std::uint64_t subnet_prefix = 0; // RoCE: verbs::network_of()
     double rate = 1;               // bytes/ns
     std::uint32_t dct_number = 0;  // mp_dc: its target on this rail; 0: none
     std::uint32_t control_qpn = 0; // its control queue pair on this rail
+    verbs::Gid gid{};              // RoCE: its address, `lid` is 0; unset: InfiniBand, or not active
+
+    [[nodiscard]] bool usable() const { return lid != 0 || verbs::is_set(gid); }
 };
+
+// Both are active, of the same kind (InfiniBand, RoCE over IPv4, over IPv6) and in the same subnet. RoCE may be routed
+// between networks: `routed` asks for no more than the kind. Rails of two hosts are taken to be routed to each other if
+// these have no network in common.
+[[nodiscard]] bool reach(const RemoteRail& a, const RemoteRail& b, bool routed);
+[[nodiscard]] bool must_route(std::span<const RemoteRail> client, std::span<const RemoteRail> server);
 
 struct PathSpec {
     std::uint8_t client_rail = 0, server_rail = 0; // indices in each side's rail list

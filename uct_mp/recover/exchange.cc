@@ -157,6 +157,7 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
     SendQueue& queue = *channel.subs[path].own[0];
     queue.replace(std::move(qp));
     queue.begin_packets(ours.psn, remote.mtu);
+    channel.subs[path].unconnected = false;
     if (!channel.self) load_first_alternate(connection, path, channel.subs[path]);
     const std::lock_guard lock(services); // the control plane may be reading them
     connection.ends[path] = ours;

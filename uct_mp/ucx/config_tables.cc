@@ -27,7 +27,7 @@ ucs_config_field_t kMdTable[] = {
 
     {"RAILS", "all",
      "Ports that carry traffic: comma-separated list of <device> or <device>:<port>, or \"all\" for every\n"
-     "active InfiniBand port. A named port that is down is kept: it is used as soon as it is up.\n"
+     "active InfiniBand or RoCE port. A named port that is down is kept: it is used as soon as it is up.\n"
      "Change it to leave ports to others, or to compare one rail with several.",
      offsetof(MdOptions, rails), UCS_CONFIG_TYPE_STRING_ARRAY},
 

@@ -255,3 +255,41 @@ BOOST_AUTO_TEST_CASE(a_rail_as_the_others_see_it) {
     r.active = false;
     BOOST_TEST(describe(r).lid == 0u);
 }
+
+// RoCE rails by the third byte of their address: networks are /24.
+std::vector<RemoteRail> roce_rails(const std::vector<unsigned>& networks, unsigned host) {
+    std::vector<RemoteRail> out;
+    for (const unsigned n : networks) {
+        RemoteRail r;
+        r.gid = ucx_mp::verbs::gid_of_ipv4(0x0a000000 | n << 8 | host);
+        r.subnet_prefix = ucx_mp::verbs::network_of(r.gid, 24);
+        out.push_back(r);
+    }
+    return out;
+}
+
+BOOST_AUTO_TEST_CASE(roce_goes_by_networks) {
+    const auto plan = [](const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server) {
+        return text(plan_paths(client, server, {}, 0));
+    };
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({0, 1}, 2)) == "0-0 1-1");
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 0}, 2)) == "0-1 1-0");
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 2}, 2)) == "1-0"); // one in common: nothing is routed
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({2, 3}, 2)) == "0-0 1-1"); // none: all are
+    auto down = roce_rails({0, 1}, 1);
+    down[0].gid = {};
+    BOOST_TEST(plan(down, roce_rails({0, 1}, 2)) == "1-1");
+    // Not from one kind of port to another.
+    auto mixed = rails("a");
+    const auto more = roce_rails({0}, 1);
+    mixed.insert(mixed.end(), more.begin(), more.end());
+    BOOST_TEST(plan(mixed, roce_rails({5}, 2)) == "1-0");
+    BOOST_TEST(plan(rails("a"), roce_rails({0}, 2)).empty());
+    // No path bits, no automatic path migration.
+    BOOST_TEST((!alternate_of({0, 0, 0, 0}, roce_rails({0, 0}, 1), roce_rails({0, 0}, 2))));
+    verbs::Rail rail;
+    rail.ethernet = true, rail.gid = roce_rails({0}, 1)[0].gid;
+    BOOST_TEST(describe(rail).usable());
+    rail.active = false;
+    BOOST_TEST(!describe(rail).usable());
+}
