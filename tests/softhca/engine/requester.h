@@ -130,7 +130,7 @@ class Requester final : public Source {
     uint64_t tail_ = 0;
     uint64_t next_offset_ = 0;      // payload bytes of `next_` handed out
     uint32_t una_psn_ = 0;          // oldest not acknowledged
-    uint32_t reads_out_ = 0;
+    uint32_t reads_out_ = 0;        // reads and atomics asked for and not complete: answers count in the order of the requests
     uint32_t chunks_since_ack_ = 0;
     Flight* flights_ = nullptr;     // doubly linked
     Nanos timer_base_ = 0;          // last progress

@@ -26,7 +26,6 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
             from += v[i].iov_len;
         }
         w.done = 1;
-        if (reads_out_) --reads_out_;
         progressed(when);
         if (psn_diff(reply.psn, una_psn_) >= 0) acknowledge(reply.psn, when);
         else complete_done(when); // a repeated request before it was acknowledged with everything executed so far
@@ -83,6 +82,7 @@ void Requester::complete_done(Nanos when) {
         if (!w.assigned) break;
         if (reads(w.opcode) || !acked_by_psn) {
             if (!w.done) break;
+            if (reads_out_) --reads_out_;
         } else if (psn_diff(psn_add(w.first_psn, w.packets - 1), una_psn_) >= 0) {
             break;
         }
@@ -109,7 +109,9 @@ void Requester::complete_head(ibv_wc_status status, Nanos when) {
 // Go-back-N: transmission continues at `psn`.
 void Requester::rewind(uint32_t psn) {
     cancel_reads();
-    reads_out_ = 0;
+    reads_out_ = 0; // but for what has its answer and waits for the one of a request before it
+    for (uint64_t pos = head_; pos < tail_ && wqe(pos).assigned; ++pos)
+        reads_out_ += reads(wqe(pos).opcode) && wqe(pos).done;
     next_offset_ = 0;
     for (next_ = head_; next_ < tail_; ++next_) {
         SendWqe& w = wqe(next_);
@@ -279,7 +281,6 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         return;
     }
     w.done = 1;
-    if (reads_out_) --reads_out_;
     const uint32_t last = psn_add(w.first_psn, w.packets - 1);
     if (psn_diff(last, una_psn_) >= 0) acknowledge(last, c.arrived);
     else complete_done(c.arrived);
