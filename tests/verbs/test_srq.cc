@@ -20,8 +20,10 @@ using namespace verbs_test;
 namespace {
 
 constexpr uint32_t kSenders = 3, kQueues = 2; // queue pairs of each
-constexpr uint32_t kMessage = 3000;           // longest: too long to travel in the completion
-constexpr uint32_t kFirst = 8, kStep = 24, kLast = 2000;
+constexpr uint32_t kPieces = 4, kPiece = 5000,
+                   kMessage = kPieces * kPiece; // longest; scattered over its receive's memory
+constexpr uint32_t kWindow = 8;                 // messages of a queue pair that are under way
+constexpr uint32_t kFirst = 8, kStep = 12, kLast = 2000;
 
 struct End {
     std::atomic<int> ready;
@@ -62,7 +64,7 @@ char byte_of(uint32_t queue, uint32_t n, uint32_t i) { return static_cast<char>(
 
 // Sends until the receiver says that it has seen enough; then says how many there were, by a message of its own.
 int sender(uint32_t me) {
-    Adapter a(0, 1 << 18);
+    Adapter a(0, size_t{kWindow} * kQueues * kMessage);
     QpOptions o;
     o.timeout = 16;
     std::unique_ptr<Queue> q[kQueues];
@@ -74,12 +76,11 @@ int sender(uint32_t me) {
         if (!wait_ready(board()->receiver[me][i])) return 2;
         join(*q[i], board()->receiver[me][i]);
     }
-    constexpr uint32_t kWindow = 8;
     uint32_t done[kQueues] = {};
     for (uint32_t n = 0;; ++n) {
         const bool last = board()->grown.load() != 0;
         for (uint32_t i = 0; i < kQueues; ++i) {
-            const size_t at = (n % kWindow * kQueues + i) * 4096;
+            const size_t at = size_t{n % kWindow * kQueues + i} * kMessage;
             const uint32_t length = last ? 4 : length_of(n);
             for (uint32_t k = 0; k < length; ++k) a.memory[at + k] = byte_of(me * kQueues + i, n, k);
             if (last) a.at<uint32_t>(at) = n;
@@ -100,9 +101,9 @@ int sender(uint32_t me) {
 }
 
 int receiver() {
-    Adapter a(0, size_t{kLast + kStep} * kMessage);
+    Adapter a(0, size_t{kLast + 2 * kStep} * kMessage);
     ibv_srq_init_attr init{};
-    init.attr = {kFirst, 1, 0};
+    init.attr = {kFirst, kPieces, 0};
     ibv_srq* srq = ibv_create_srq(a.pd, &init);
     if (!srq) return 2;
     QpOptions o;
@@ -112,8 +113,9 @@ int receiver() {
     for (uint32_t i = 0; i < size; ++i) free.push_back(i);
     const auto post = [&] {
         const uint32_t slot = free.back();
-        ibv_sge s = a.sge(size_t{slot} * kMessage, kMessage);
-        ibv_recv_wr wr{slot, nullptr, &s, 1}, *bad;
+        ibv_sge s[kPieces];
+        for (uint32_t i = 0; i < kPieces; ++i) s[i] = a.sge(size_t{slot} * kMessage + i * kPiece, kPiece);
+        ibv_recv_wr wr{slot, nullptr, s, kPieces}, *bad;
         if (ibv_post_srq_recv(srq, &wr, &bad)) return false;
         free.pop_back();
         ++posted;
@@ -140,11 +142,13 @@ int receiver() {
             // out.
             if (size < kLast && since >= 7) {
                 since = 0;
-                ibv_srq_attr more{};
-                more.max_wr = size + kStep;
-                if (ibv_modify_srq(srq, &more, IBV_SRQ_MAX_WR)) return 5;
-                for (uint32_t i = 0; i < kStep; ++i) free.push_back(size + i);
-                size += kStep;
+                for (int twice = 0; twice < 2; ++twice) { // the second time takes what the first has given back
+                    ibv_srq_attr more{};
+                    more.max_wr = size + kStep;
+                    if (ibv_modify_srq(srq, &more, IBV_SRQ_MAX_WR)) return 5;
+                    for (uint32_t i = 0; i < kStep; ++i) free.push_back(size + i);
+                    size += kStep;
+                }
                 if (size >= kLast) board()->grown.store(1);
             }
             while (!free.empty() && posted < 64)
