@@ -12,6 +12,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/guarded_copy.h"
 #include "core/join.h"
 #include "core/liveness.h"
 #include "core/notify.h"
@@ -40,6 +41,7 @@ void after_fork_child() {
 }
 
 void prepare_process() {
+    guard_against_faults();
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(before_fork, after_fork_parent, after_fork_child); });
 #ifdef PR_SET_PTRACER

@@ -95,6 +95,7 @@ void Engine::kick() {
         thread_started_ = true;
         sigset_t all, old;
         sigfillset(&all);
+        for (const int fault : {SIGSEGV, SIGBUS}) sigdelset(&all, fault); // core/guarded_copy.h
         pthread_sigmask(SIG_SETMASK, &all, &old); // signals are the application's
         thread_ = std::thread([this] { helper(); });
         pthread_sigmask(SIG_SETMASK, &old, nullptr);

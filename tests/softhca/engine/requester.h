@@ -103,6 +103,8 @@ class Requester final : public Source {
     void progressed(Nanos when);
     void read_arrived(uint64_t pos, const Chunk& c, QpRec* target, uint32_t target_qpn);
     void settle();
+    // The memory of the request at `pos` is gone: it fails when all before it is complete.
+    void stop_at(uint64_t pos, Nanos when);
     void cancel_reads();
     void apm_exchange(QpRec& target);
     QpRec* find_peer(const SendWqe& w, uint32_t dst_port);

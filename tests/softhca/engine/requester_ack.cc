@@ -18,13 +18,7 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
         SendWqe& w = wqe(pos);
         if (!w.assigned || w.done || w.first_psn != reply.psn) return;
         uint64_t value = reply.value;
-        iovec v[kMaxSge];
-        const unsigned n = data_of(w).pieces(0, 8, v);
-        const char* from = reinterpret_cast<const char*>(&value);
-        for (unsigned i = 0; i < n; ++i) {
-            std::memcpy(v[i].iov_base, from, v[i].iov_len);
-            from += v[i].iov_len;
-        }
+        if (!data_of(w).scatter(reinterpret_cast<const char*>(&value), sizeof value)) return stop_at(pos, when);
         w.done = 1;
         progressed(when);
         if (psn_diff(reply.psn, una_psn_) >= 0) acknowledge(reply.psn, when);
@@ -165,6 +159,14 @@ void Requester::on_timer(Nanos when) {
     arm_timer(when);
 }
 
+void Requester::stop_at(uint64_t pos, Nanos when) {
+    SendWqe& w = wqe(pos);
+    w.bad = IBV_WC_LOC_PROT_ERR;
+    rewind(w.first_psn);
+    if (head_ == pos) return fail(IBV_WC_LOC_PROT_ERR, when);
+    wake(when);
+}
+
 // IB 9.9.2: the oldest request fails with `status`, the QP goes to ERR, everything else is flushed.
 void Requester::fail(ibv_wc_status status, Nanos when) {
     (void)when;
@@ -272,7 +274,13 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         const CopyResult result = p.read_from(mr->owner, mr->addr + (w.remote_addr + c.offset - mr->iova), {v, n}, good);
         Process::clear_mr(cell);
         if (result == CopyResult::dead) return; // no answer: the timer decides
-        if (result == CopyResult::fault) return fail(IBV_WC_REM_OP_ERR, c.arrived);
+        if (result == CopyResult::local_fault) return stop_at(pos, c.arrived);
+        if (result == CopyResult::fault) {
+            (void)t.lock.acquire();
+            if (t.qpn.load() == target_qpn) fail_target(engine_.seg(), t, IBV_EVENT_QP_FATAL);
+            t.lock.release();
+            return fail(IBV_WC_REM_OP_ERR, c.arrived);
+        }
     }
     w.received = std::max(w.received, c.offset + good);
     progressed(c.arrived);
