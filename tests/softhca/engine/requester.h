@@ -22,6 +22,7 @@ class Requester final : public Source {
     uint32_t generation = 0;
     QpRec* peer = nullptr;          // the record that `peer_qpn` at `peer_dlid` names; valid if fast_ok
     uint32_t peer_qpn = 0;
+    size_t position = 0;            // in Engine::qps; mutex
     uint16_t peer_dlid = 0;
     uint32_t next_psn = 0;          // of the next new packet
     uint32_t mtu = 256;             // bytes
