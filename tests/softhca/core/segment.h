@@ -245,6 +245,7 @@ struct Responder {
     uint32_t expected_psn; // 24 bits
     uint32_t msn;
     uint64_t recv_entry;    // pool entry of the receive that the message in progress fills, valid if in_recv
+    uint64_t recv_head;     // its place in the queue, likewise
     // DCI: the SRQ that recv_entry is of, and its RecvQueue::id (another one may have got its place meanwhile).
     uint32_t recv_srq, recv_srq_id;
     uint32_t progress;  // bytes of the message in progress that are placed

@@ -62,14 +62,24 @@ QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn) {
     return t.device == seg.img().port(dst_port).device ? &t : nullptr;
 }
 
-bool take_receive(Segment& seg, RecvQueue& q, uint64_t& entry) {
+bool take_receive(Segment& seg, RecvQueue& q, Responder& ctx) {
+    if (ctx.in_recv) {
+        // Its sender was killed between the two steps below.
+        if (!q.is_srq && q.head.load(std::memory_order_relaxed) == ctx.recv_head) [[unlikely]] q.head.store(ctx.recv_head + 1);
+        return true;
+    }
     if (q.is_srq) (void)q.lock.acquire();
     const uint64_t head = q.head.load(std::memory_order_relaxed);
     if (head == q.seen_tail) q.seen_tail = q.tail.load(std::memory_order_acquire);
     const bool ok = head != q.seen_tail;
     bool limit_event = false;
     if (ok) {
-        entry = seg.at<uint32_t>(q.ring)[head & q.mask];
+        ctx.recv_entry = seg.at<uint32_t>(q.ring)[head & q.mask];
+        ctx.recv_head = head;
+        if (!q.is_srq) { // held before the queue moves: nobody who is killed here takes it along
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+            ctx.in_recv = 1;
+        }
         q.head.store(head + 1, std::memory_order_release);
         if (const uint32_t limit = q.limit.load(std::memory_order_relaxed); limit) [[unlikely]]
             limit_event = q.tail.load(std::memory_order_relaxed) - head - 1 < limit && q.limit.exchange(0) != 0;
@@ -120,7 +130,7 @@ void flush_receives(Segment& seg, QpRec& rec) {
     Responder& ctx = rec.responder;
     // The message in progress holds a receive of its own: its packets may have been acknowledged already. The others are
     // held as well until they are flushed, so that who is killed here leaves them to the next one.
-    while (ctx.in_recv || (!rec.is_srq && take_receive(seg, q, ctx.recv_entry))) {
+    while ((ctx.in_recv || !rec.is_srq) && take_receive(seg, q, ctx)) {
         ctx.in_recv = 1;
         Cqe e{};
         e.qpn = rec.qpn;
@@ -278,9 +288,10 @@ class Execution {
     }
 
     bool hold_receive() {
-        if (!ctx_.in_recv) {
-            RecvQueue& q = recv_queue_of(seg_, t_);
-            if (!take_receive(seg_, q, ctx_.recv_entry)) return false;
+        const bool held = ctx_.in_recv;
+        RecvQueue& q = recv_queue_of(seg_, t_);
+        if (!take_receive(seg_, q, ctx_)) return false;
+        if (!held) {
             if (t_.kind == QpKind::dct) {
                 ctx_.recv_srq = t_.recv_queue;
                 ctx_.recv_srq_id = q.id;
@@ -464,10 +475,10 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     RecvQueue& q = recv_queue_of(seg, target);
     // A sender that is killed in the middle leaves its receive here, for the next datagram.
     Responder& ctx = target.responder;
-    uint64_t& entry = ctx.recv_entry;
+    const uint64_t& entry = ctx.recv_entry;
     constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
     if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn &&
-        target.kind == QpKind::ud && target.qkey == r.qkey && (ctx.in_recv || take_receive(seg, q, entry))) {
+        target.kind == QpKind::ud && target.qkey == r.qkey && take_receive(seg, q, ctx)) {
         ctx.in_recv = 1;
         Cqe e;
         fill_receive(e, target, q, entry, r);

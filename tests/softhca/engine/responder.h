@@ -67,9 +67,9 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r);
 // The record of `qpn` if it exists on the device of `dst_port`; nullptr otherwise.
 QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn);
 
-// Takes the next receive: the number of its pool entry; false if there is none. Caller holds the QP's lock (SRQs lock
-// themselves).
-bool take_receive(Segment& seg, RecvQueue& q, uint64_t& entry);
+// Gives `ctx` a receive (recv_entry), unless it holds one; false if there is none. Caller holds the QP's lock (SRQs lock
+// themselves), and sets in_recv if the queue is an SRQ's.
+bool take_receive(Segment& seg, RecvQueue& q, Responder& ctx);
 inline RecvWqe* recv_entry(Segment& seg, const RecvQueue& q, uint64_t entry) {
     return reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + entry * q.stride);
 }
