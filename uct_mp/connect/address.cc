@@ -60,8 +60,10 @@ void pack(const InterfaceAddress& address, void* out) {
         const bool roce = verbs::is_set(c.gid), ipv4 = roce && verbs::is_ipv4(c.gid);
         if (roce) wire.lmc_rail = std::uint8_t((ipv4 ? kIpv4 : kIpv6) | c.rail << 4);
         if (ipv4) {
-            std::memcpy(&wire.lid, &c.gid[12], 2);
-            std::memcpy(&wire.subnet_tag, &c.gid[14], 2);
+            std::uint16_t halves[2];
+            std::memcpy(halves, &c.gid[12], sizeof halves);
+            wire.lid = halves[0];
+            wire.subnet_tag = halves[1];
         }
         std::memcpy(at, &wire, sizeof wire);
         at += sizeof wire;
