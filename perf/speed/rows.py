@@ -138,15 +138,22 @@ def hot_route(c):
 
 
 def put_get(c):
-    """16 puts and 16 gets per flush, from one node and from both at once, virtual time; two rails of 8 Gb/s and one"""
+    """Puts, gets, and 16 of both per flush, from one node and from both at once, virtual time; two rails of 8 Gb/s and one"""
     two, one = fabric(c.folder, "two", (8, 8)), fabric(c.folder, "one", (8,))
+    for op in ("put", "get"):
+        for who, more in (("one node", {}), ("both nodes", {"back": True})):
+            a, b = (bandwidth(c.build, fabric=where, op=op, window=16, size=MIB, run=400, **more) for where in (two, one))
+            yield Result("put_get", f"1024 KiB, {op}, {who}, two rails / one", f"{a:.0f} / {b:.0f} MB/s: {a / b:.3f}", a / b, ">=", 1.95)
     for size in (65536, MIB):
         for who, more in (("one node", {}), ("both nodes", {"back": True})):
-            def run(where, policy):
-                return bandwidth(c.build, fabric=where, op="both", window=16, size=size, policy=policy, run=400, **more)
+            def run(where, policy, **split):
+                return bandwidth(c.build, fabric=where, op="both", window=16, size=size, policy=policy, run=400, **more, **split)
             a, b, even = run(two, "default"), run(one, "default"), run(two, "even")
-            yield Result("put_get", f"{size // 1024} KiB, {who}, two rails / one", f"{a:.0f} / {b:.0f} MB/s: {a / b:.3f} (even: "
-                         f"{even / b:.3f})", a / b, ">=", 1.95)
+            yield Result("put_get", f"{size // 1024} KiB, 16 + 16, {who}, two rails / one", f"{a:.0f} / {b:.0f} MB/s: {a / b:.3f} "
+                         f"(even: {even / b:.3f})", a / b, ">=", 1.95)
+            a = run(two, "default", split_reads=True)
+            yield Result("put_get", f"{size // 1024} KiB, 16 + 16, {who}, SPLIT_READS=y", f"{a:.0f} / {b:.0f} MB/s: {a / b:.3f}",
+                         a / b, ">=", 1.95)
 
 
 def accounts(c):
@@ -159,7 +166,11 @@ def accounts(c):
                             for policy in ("load_balanced", "load_balanced:accounts=1"))
             yield Result("accounts", f"64 KiB, {name}, {'both nodes' if back else 'one node'}",
                          f"apart {apart:.0f}, joint {joint:.0f} MB/s: {apart / joint:.3f}")
-    yield Result("accounts", "queue pairs of their own", "not offered: reads and writes of a path share its queue pair")
+            for size in (65536, MIB):
+                own, shared = (bandwidth(c.build, fabric=where, op="both", window=16, size=size, split_reads=split,
+                                         **({"back": True} if back else {})) for split in (True, False))
+                yield Result("accounts", f"{size // 1024} KiB, {name}, {'both nodes' if back else 'one node'}, queue pairs",
+                             f"of their own {own:.0f}, shared {shared:.0f} MB/s: {own / shared:.3f}")
 
 
 # The dissertation gives 1661 MB/s of one send engine and 2745 MB/s of a port with four queue pairs (6.4, figure 6.6), and

@@ -35,6 +35,8 @@ def simulate(build, **options):
     """bench_sim_transport with these options ({"hot_move": 100} -> --hot-move 100); {word: number} of its line."""
     words = []
     for name, value in options.items():
+        if value is False:
+            continue
         words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
     line = output([f"{build}/bin/bench_sim_transport", *words]).split()
     found = {}
