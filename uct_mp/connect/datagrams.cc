@@ -32,7 +32,8 @@ std::uint32_t depth(std::uint32_t wish, unsigned limit) {
 std::optional<verbs::Destination> sender(const verbs::Rail& rail, const ibv_wc& c, const std::uint8_t* buffer) {
     if (c.byte_len < kGrh) return std::nullopt;
     if (!rail.ethernet) return verbs::Destination{c.slid, c.dlid_path_bits, {}};
-    const auto gid = verbs::sender_of(std::span<const std::uint8_t, kGrh>(buffer, kGrh), verbs::is_ipv4(rail.gid));
+    const bool ipv4 = rail.roce_2 && verbs::is_ipv4(rail.gid); // version 1 has an IPv6 header for all addresses
+    const auto gid = verbs::sender_of(std::span<const std::uint8_t, kGrh>(buffer, kGrh), ipv4);
     return gid ? std::optional(verbs::Destination{0, 0, *gid}) : std::nullopt;
 }
 

@@ -77,6 +77,8 @@ BOOST_AUTO_TEST_CASE(who_has_sent_it) {
     std::copy(kGlobal.begin(), kGlobal.end(), &header[8]);
     BOOST_TEST((sender_of(header, false) == kGlobal));
     BOOST_TEST(!sender_of(header, true));
+    std::copy(kIpv4.begin(), kIpv4.end(), &header[8]); // RoCE v1: an IPv4 address in an IPv6 header
+    BOOST_TEST((sender_of(header, false) == kIpv4));
     header[8] = 0xff; // a multicast address sends nothing
     BOOST_TEST(!sender_of(header, false));
 }
