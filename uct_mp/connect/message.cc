@@ -86,7 +86,8 @@ bool read_end(const wire::End& end, Message& out) {
 
 bool read_request(Reader& in, Message& out) {
     wire::Request b;
-    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || b.split_reads > 1 || b.reserved) return false;
+    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || b.reserved) return false;
+    if (b.split_reads > (out.version >= kSplitReadsVersion)) return false;
     if (out.destination != 0 || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
@@ -98,7 +99,7 @@ bool read_request(Reader& in, Message& out) {
 bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message& out) {
     wire::Reply b;
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || b.reserved) return false;
-    if (b.split_reads > 1 || (b.split_reads && b.paths % 2)) return false;
+    if (b.split_reads > (out.version >= kSplitReadsVersion) || (b.split_reads && b.paths % 2)) return false;
     if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
@@ -279,11 +280,12 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     };
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads && m.version >= kSplitReadsVersion, 0, m.dc_key});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
+        assert(m.version >= kSplitReadsVersion || !path::is_split(m.paths));
         out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, path::is_split(m.paths), 0, m.dc_key});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {

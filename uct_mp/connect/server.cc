@@ -15,7 +15,9 @@ std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m) const {
     const std::size_t fixed = wire::reply_size(own_rails.size(), gids(own_rails), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
-    return path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room), m.split_reads);
+    path::PathConfig ours = config.paths;
+    ours.split_reads &= m.max_version >= kSplitReadsVersion && address.max_version >= kSplitReadsVersion;
+    return path::plan_paths(m.rails, own_rails, ours, m.num_paths, unsigned(room), m.split_reads);
 }
 
 // Copies of a message that waited in the queue together (we computed, the client repeated) get one answer.

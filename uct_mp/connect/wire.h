@@ -16,7 +16,8 @@
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
 //
-// Version 2 knows rails that are RoCE. In messages of version 1 such rails look as if they were not active.
+// Version 2 knows rails that are RoCE, and paths for reads alone. In messages of version 1 such rails look as if they were
+// not active, and nobody asks for such paths or gets them.
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
@@ -113,7 +114,7 @@ struct __attribute__((packed)) Request {
     std::uint32_t incarnation; // of the client's latest connection with this peer, 0: there was none
     std::uint8_t rails;        // 1..verbs::kMaxRails, of Rail behind this body
     std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
-    std::uint8_t split_reads;  // 1: reads shall have paths of their own, else 0
+    std::uint8_t split_reads;  // version 2: 1: reads shall have paths of their own; else 0
     std::uint8_t reserved;     // 0
     std::uint64_t dc_key;      // mp_dc: access key of the client's targets
 };
@@ -124,7 +125,7 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even); else 0
+    std::uint8_t split_reads;   // version 2: 1: the second half of them carries reads, the first the rest (their number is even); else 0
     std::uint8_t reserved;      // 0
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
 };

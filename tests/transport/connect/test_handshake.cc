@@ -397,6 +397,23 @@ BOOST_AUTO_TEST_CASE(versions) {
     BOOST_TEST(c.greet());
 }
 
+// Who speaks version 1 does not know of paths for reads: it is neither asked for them nor given any.
+BOOST_AUTO_TEST_CASE(paths_for_reads_by_version) {
+    ControlConfig old, split;
+    old.max_version = 1;
+    split.paths.split_reads = true;
+    Cluster c({"a", "a", "a", "a"}, {old, split, {}, old});
+    const auto halves = [&](std::size_t i, std::size_t j) {
+        c[i].connect_to(c[j]);
+        BOOST_TEST(c.run([&] { return c.connected(i, j); }));
+        return path::is_split(c[i].peer_of(c[j])->connection.paths);
+    };
+    BOOST_TEST(!halves(1, 0)); // the old one is the server
+    BOOST_TEST(!halves(3, 1)); // it is the client
+    BOOST_TEST(halves(1, 2));
+    BOOST_TEST(c.greet());
+}
+
 BOOST_AUTO_TEST_CASE(transports) {
     ControlConfig rc, dc;
     dc.transport = connect::Transport::dc;

@@ -156,8 +156,8 @@ BOOST_AUTO_TEST_CASE(versions_are_told_apart) {
     BOOST_TEST((parse(packed(refusal), own, out) == Parse::ok));
 }
 
-// Who speaks version 1 sees rails that are not active.
-BOOST_AUTO_TEST_CASE(roce_rails_by_version) {
+// Who speaks version 1 sees rails that are not active, and no wish for paths for reads.
+BOOST_AUTO_TEST_CASE(what_came_with_version_2) {
     using namespace connect;
     const std::vector<path::RemoteRail> own = mixed_rails(2);
     Message m = sample_messages()[0], out;
@@ -175,6 +175,18 @@ BOOST_AUTO_TEST_CASE(roce_rails_by_version) {
     Bytes forged = whole; // version 1 has no GIDs
     forged[4] = 1;
     BOOST_TEST((parse(forged, own, out) == Parse::malformed));
+    m.rails = sample_rails(2);
+    m.split_reads = true; // nor paths for reads
+    m.version = 2;
+    Bytes split = packed(m);
+    BOOST_TEST((parse(split, own, out) == Parse::ok));
+    BOOST_TEST(out.split_reads);
+    split[4] = 1;
+    BOOST_TEST((parse(split, own, out) == Parse::malformed));
+    m.version = 1;
+    BOOST_TEST((parse(packed(m), own, out) == Parse::ok));
+    BOOST_TEST(!out.split_reads);
+    m.rails = mixed_rails(4);
     m.version = 2;
     const auto good = [&](const verbs::Gid& gid) {
         m.rails[1].gid = gid;
