@@ -168,29 +168,43 @@ Sigaction real_sigaction() {
     return real;
 }
 
-void pass_on(int signal, siginfo_t* info, void* context) {
-    static thread_local bool t_passing = false;
+// The signal that is being passed on in this thread. A handler may leave by a jump, so nobody says that it is over: the one
+// before us calls us in its turn if we find the same signal below our own frame.
+struct Passing {
+    const void* context;
+    uintptr_t frame;
+};
+thread_local Passing t_passing [[gnu::tls_model("initial-exec")]];
+
+void pass_on(int signal, siginfo_t* info, void* context, uintptr_t frame) {
     const struct sigaction next = g_next[signal == SIGBUS];
+    const bool again = t_passing.context == context && frame < t_passing.frame;
     const bool plain = !(next.sa_flags & SA_SIGINFO);
     if (plain && next.sa_handler == SIG_IGN && info->si_code <= 0) return; // sent by somebody
     // Default; or the one before us calls the one that it has found, which is us.
-    if ((plain && (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN)) || t_passing) {
+    if ((plain && (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN)) || again) {
         struct sigaction nobody{};
         nobody.sa_handler = SIG_DFL;
         (void)real_sigaction()(signal, &nobody, nullptr);
         if (info->si_code <= 0) (void)raise(signal); // else the instruction faults again
         return;
     }
-    t_passing = true;
+    if (next.sa_flags & SA_RESETHAND) { // it counts on not being asked twice
+        g_next[signal == SIGBUS] = {};
+        g_next[signal == SIGBUS].sa_handler = SIG_DFL;
+    }
+    const Passing outer = t_passing;
+    t_passing = {context, frame};
     if (plain) next.sa_handler(signal);
     else next.sa_sigaction(signal, info, context);
-    t_passing = false;
+    t_passing = outer;
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
     auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
     const auto at = reinterpret_cast<const char*>(registers[REG_RIP]);
-    if (at < softhca_guarded_begin || at >= softhca_guarded_end || info->si_code <= 0) return pass_on(signal, info, context);
+    if (at < softhca_guarded_begin || at >= softhca_guarded_end || info->si_code <= 0)
+        return pass_on(signal, info, context, reinterpret_cast<uintptr_t>(__builtin_frame_address(0)));
     const auto address = reinterpret_cast<greg_t>(info->si_addr);
     registers[REG_RAX] = address ? address : 1;
     registers[REG_RIP] = reinterpret_cast<greg_t>(softhca_guarded_fault);
