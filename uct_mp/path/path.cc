@@ -163,7 +163,7 @@ std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const Remot
             for (unsigned bi = 1; bi <= routes; ++bi) {
                 const unsigned b = path.client_bits + bi;
                 const PathSpec other{std::uint8_t(c), std::uint8_t(s), std::uint8_t(b & (lids(left) - 1)),
-                                     std::uint8_t(b & (lids(right) - 1))};
+                                     std::uint8_t(b & (lids(right) - 1)), path.writes, path.reads};
                 const unsigned score = (other.client_rail != path.client_rail) * 4u + (other.server_rail != path.server_rail) * 4u +
                                        (other.client_bits != path.client_bits) + (other.server_bits != path.server_bits);
                 if (score <= best_score) continue;

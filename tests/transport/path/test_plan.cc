@@ -221,6 +221,9 @@ BOOST_AUTO_TEST_CASE(where_a_path_may_migrate_to) {
     BOOST_TEST(other({0, 0, 0, 0}, rails("a", 2), rails("a", 2)) == "0-0:1/1");
     BOOST_TEST(other({0, 0, 3, 3}, rails("a", 2), rails("a", 2)) == "0-0");
     BOOST_TEST(other({0, 0, 1, 1}, on(rails("aa", 1), {0, 0}), on(rails("aa", 1), {0, 0})) == "1-1");
+    // What it carries stays.
+    const auto reads = alternate_of({0, 0, 0, 0, false, true}, rails("a", 2), rails("a", 2));
+    BOOST_TEST((reads && !reads->writes && reads->reads));
     // A smaller MTU would cut its packets off; a port that is down has no LID.
     auto small = on(rails("aa"), {0, 0}), down = small;
     small[1].mtu = IBV_MTU_256;
