@@ -23,10 +23,21 @@ struct CloseFolder {
 };
 using Folder = std::unique_ptr<DIR, CloseFolder>;
 
+// Whether another build has made it: its records are laid out in another way. (Who joins tells the keeper: join.h.)
+bool foreign(const Segment& seg) {
+    const auto differs = [](Off table, Off next, uint64_t count, uint64_t size) {
+        constexpr uint64_t kPage = 4096; // every table begins on one
+        return next - table != (count * size + kPage - 1) / kPage * kPage;
+    };
+    return seg.version != kSegmentVersion || differs(seg.procs, seg.atomic_locks, kMaxProcs, sizeof(ProcSlot)) ||
+           differs(seg.qps, seg.qp_owner, kMaxQps, sizeof(QpRec)) || differs(seg.mrs, seg.mr_owner, kMaxMrs, sizeof(MrRec)) ||
+           differs(seg.cqs, seg.cq_owner, kMaxCqs, sizeof(CqRec)) || differs(seg.rqs, seg.srqs, kMaxQps, sizeof(RecvQueue));
+}
+
 // A keeper there was, and it has not ended by itself; somebody uses the session, or has died in it.
 bool lost(Segment& seg, uint32_t& live, uint32_t& dead) {
     live = dead = 0;
-    if (seg.magic != kSegmentMagic || seg.virtual_time) return false;
+    if (seg.magic != kSegmentMagic || seg.virtual_time || foreign(seg)) return false;
     const ProcSlot& keeper = seg.proc(kKeeperSlot);
     if (keeper.state.load() != ProcState::alive || process_alive(keeper.pid.load(), keeper.start_time.load())) return false;
     const uint32_t top = seg.proc_top.load();
