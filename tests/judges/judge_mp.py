@@ -340,7 +340,11 @@ def client_server(session, kind):
     env = preloaded("mp_rc,tcp", UCX_LOG_LEVEL="info")
     server = session.start(argv, session.places[0], env)
     server.wait_for("server is listening", 10)
-    client = session.run([*argv, "-a", "127.0.0.1"], session.places[1], env)
+    program = session.start([*argv, "-a", "127.0.0.1"], session.places[1], env)
+    client = program.wait(30, None)
+    cut_off = program.process.returncode != 0 and "#19" in client and re.search(
+        "Connection reset by remote peer|Assertion `.*refcounts.create == ", client)
+    check(cut_off or program.process.returncode == 0, f"{kind}: the client failed: {program}")
     check(re.search(rf"ep_cfg.*{kind}\(mp_rc/mp0\)", client), f"{kind}: the messages do not go over mp_rc")
     received = r"Server: iteration #20(?s:.*?)-------\n\n([A-Z]+)\.\n"
     server.wait_for(f"{received}|error handling callback", 10)
@@ -348,7 +352,7 @@ def client_server(session, kind):
     found = re.search(received, server.output())
     server.stop()
     check(found is None or found[1] == letters(3000), f"{kind}: what came is not what was sent")
-    return found is not None
+    return found is not None and not cut_off
 
 
 @group.case(fabrics=("ideal", "four-path"), seconds=60)
@@ -356,7 +360,8 @@ def example_ucp_client_server(session):
     """Connects by IP address, which takes a connection manager. UCX's bind to the names of real devices (eth0,
     mlx5_0:1), never to mp0, so with mp_rc alone the client's data find no lane ("Destination is unreachable"); with tcp
     beside it the tcp manager carries the exchange of addresses and the messages go over mp_rc.
-    The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too: now and then
+    The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too (and the server may have
+    closed before the client's last message is acknowledged): now and then
     with -c stream, always with -c am where links cost something (and UCX 1.13 may then fail an assertion of its own in
     ucp_worker_destroy). So only -c tag, and one try of several must do."""
     check(any(client_server(session, "tag") for _ in range(6)), "the server never gets all messages")
