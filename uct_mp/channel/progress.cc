@@ -117,7 +117,7 @@ void Interface::statistics(Statistics& out) const {
             if (!channel->scheduler) continue;
             PathStatistics& path = to.paths.emplace_back();
             const connect::Connection& connection = channel->connection;
-            const verbs::Rail& rail = m.devices.rails()[sub.rail];
+            const verbs::Rail& rail = m.rails[sub.rail];
             path.local_rail = rail.name;
             path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
             path.remote_lid = connection.remote_lid(i);

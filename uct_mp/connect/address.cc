@@ -69,6 +69,7 @@ bool unpack(const void* in, InterfaceAddress& out) {
                              .q_key = head.q_key,
                              .count = head.count,
                              .control = {}};
+    bool usable = false;
     for (unsigned i = 0; i < head.count; ++i, at += sizeof(WireControl)) {
         WireControl wire;
         std::memcpy(&wire, at, sizeof wire);
@@ -79,8 +80,11 @@ bool unpack(const void* in, InterfaceAddress& out) {
         c.lmc = wire.lmc_rail & 15;
         c.rail = wire.lmc_rail >> 4;
         c.subnet_tag = wire.subnet_tag;
-        if (!valid_port(c.lid, c.lmc) || c.rail >= verbs::kMaxRails || c.qp_number < 2) return false;
+        if (c.lid ? !valid_port(c.lid, c.lmc) : c.lmc != 0) return false;
+        if (c.rail >= verbs::kMaxRails || c.qp_number < 2) return false;
+        usable = usable || c.lid;
     }
+    if (!usable) return false;
     out = address;
     return true;
 }
@@ -90,8 +94,8 @@ bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rai
     if (address.min_version > kMaxVersion || address.max_version < kMinVersion) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
         const std::uint16_t tag = subnet_tag(rail.subnet_prefix);
-        return std::ranges::any_of(std::span(address.control, address.count),
-                                   [&](const ControlAddress& c) { return c.subnet_tag == tag; });
+        return rail.active && std::ranges::any_of(std::span(address.control, address.count),
+                                   [&](const ControlAddress& c) { return c.lid && c.subnet_tag == tag; });
     });
 }
 

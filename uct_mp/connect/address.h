@@ -10,6 +10,7 @@
 //   u64 cookie                       random: who knows it has been given the address; every message must carry it
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
+// The number of bytes never changes, LIDs may: a port that is down has a place with LID 0. One at least has a LID.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ inline constexpr std::size_t kDeviceAddress = 8;                                
 enum class Transport : std::uint8_t { rc = 1, dc = 2 };
 
 struct ControlAddress {
-    std::uint16_t lid = 0;
+    std::uint16_t lid = 0; // 0: not to be used
     std::uint32_t qp_number = 0; // 24 bits
     std::uint8_t lmc = 0;
     std::uint8_t rail = 0;
@@ -56,7 +57,7 @@ void pack(const InterfaceAddress& address, void* out); // packed_size bytes
 // UCT, so at most kMaxInterfaceAddress bytes are read, and only `count` entries of them.
 [[nodiscard]] bool unpack(const void* in, InterfaceAddress& out);
 
-// Some control address is in the subnet of one of our rails, and the transports and versions fit.
+// Some control address is in the subnet of one of our active rails, and the transports and versions fit.
 [[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport);
 
 } // namespace ucx_mp::connect

@@ -1,5 +1,5 @@
 // Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
-// states), client.cc, server.cc, question.cc.
+// states), client.cc, server.cc, question.cc, path_news.cc, rails_news.cc.
 #pragma once
 
 #include <optional>
@@ -76,13 +76,24 @@ struct ControlPlane::Impl {
     // --- server.cc
     void on_request(const Target& way_back, const Message& m);
     void on_confirm(const Target& way_back, const Message& m);
-    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths);
+    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths, std::uint8_t absent);
     void send_reply(Connection& c, const Target& way_back);
     void send_ready(Connection& c, const Target& way_back);
     void abandon(Connection& c, const char* why);
     void silence(Connection& c); // timer
-    [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m) const;
+    [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
     [[nodiscard]] bool just_answered(const Connection& c) const;
+
+    // --- rails_news.cc
+    void renew(const verbs::Rail& rail);
+    void set_own(const verbs::Rail& rail);
+    void tell_rails(Connection& c);
+    void send_rails(Connection& c); // and timer
+    void stop_telling(Connection& c);
+    void on_rails(const Message& m);
+    void on_rails_known(const Message& m);
+    void take_rails(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
+    void answer_rails(Connection& c);
 
     // --- path_news.cc
     void on_path_news(const Message& m);
@@ -95,11 +106,13 @@ struct ControlPlane::Impl {
     Owner& owner;
     InterfaceAddress address;
     std::vector<path::RemoteRail> own_rails; // as the others see them
+    std::uint32_t own_number = 0;            // of this list; 0: as it was at first, wraps to 1
     std::uint64_t random_state = 0;
     std::uint32_t newest_transaction = 0;      // of ours; 0: none yet
     std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
     std::uint32_t newest_question = 0;         // 0: none yet
     std::unordered_set<Connection*> asking;    // those with a question
+    std::unordered_set<Connection*> telling;   // those that are being told our rails
     bool polling = false;
     ControlCounters counters;
     Datagrams datagrams;

@@ -60,7 +60,7 @@ void ControlPlane::tell(const Connection& connection, PathKind kind, const PathN
 
 bool ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
     const unsigned rail = connection.local_rail(path);
-    if (!datagrams.works(rail)) {
+    if (!datagrams.works(rail) || !own_rails[rail].lid || !connection.remote_rail(path).lid) {
         ++counters.unsent;
         return true; // waiting would not help
     }

@@ -45,6 +45,8 @@ enum class Kind : std::uint8_t {
     path_opened = 20, // PathNews: the answer
     path_probe = 21,  // PathNews: travels over that very path, which carries nothing any more: does anything come through?
     path_probed = 22, // PathNews: the answer, over the same path, at once
+    rails = 23,       // Rails, rails x Rail: what has become of the sender's ports since the handshake
+    rails_known = 24, // RailsKnown: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -93,7 +95,7 @@ static_assert(sizeof(Rail) == 28);
 
 // One half of a path.
 struct __attribute__((packed)) End {
-    std::uint32_t qp_number; // 24 bits; mp_dc: 0
+    std::uint32_t qp_number; // 24 bits; mp_dc, or a path that is absent: 0
     std::uint32_t psn;       // 24 bits: first packet that the sender of this message will send
 };
 static_assert(sizeof(End) == 8);
@@ -119,7 +121,9 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t reserved[2];   // 0
+    std::uint8_t absent;        // < paths. So many, the last ones, lead over a port that is down: they have no ends yet, and
+                                // their path bits are a guess (below 128)
+    std::uint8_t reserved;      // 0
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
 };
 static_assert(sizeof(Reply) == 20);
@@ -156,6 +160,23 @@ struct __attribute__((packed)) PathNews {
     End end;                   // path_open, path_opened with mp_rc; else 0
 };
 static_assert(sizeof(PathNews) == 32);
+
+// Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the handshake's
+// list: LID, LMC, subnet, MTU, rate.
+struct __attribute__((packed)) Rails {
+    std::uint32_t incarnation; // of the connection
+    std::uint32_t number;      // of the list, counted by the sender; wraps. Older ones than the newest are void
+    std::uint8_t rails;        // as in the handshake
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Rails) == 12);
+
+struct __attribute__((packed)) RailsKnown {
+    std::uint32_t incarnation;
+    std::uint32_t number; // all lists up to this one need not be told
+};
+static_assert(sizeof(RailsKnown) == 8);
+
 struct __attribute__((packed)) Ping {
     std::uint32_t incarnation;
 };
@@ -177,6 +198,7 @@ static_assert(sizeof(Pong) == 8);
 [[nodiscard]] constexpr std::size_t confirm_size(std::size_t paths) {
     return sizeof(Header) + sizeof(Confirm) + paths * sizeof(End);
 }
+static_assert(sizeof(Rails) <= sizeof(Request), "fits wherever a request does");
 static_assert(request_size(verbs::kMaxRails) <= kMaxMessage);
 static_assert(reply_size(verbs::kMaxRails, path::kMaxPathsPerPeer) <= kMaxMessage);
 static_assert(confirm_size(path::kMaxPathsPerPeer) <= kMaxMessage);

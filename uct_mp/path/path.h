@@ -57,6 +57,14 @@ struct PathConfig {
                                                const PathConfig& server_config, unsigned client_wants,
                                                unsigned max_paths = kMaxPathsPerPeer);
 
+// Ports that are down on either side may come up: their places behind what plan_paths has returned for the same arguments.
+// LID, LMC and subnet of such a port are not known yet. So it gets a partner in each subnet of the other side, and one
+// among those that are down there (its own place in the list if possible; all with cross_rails), with as many routes as
+// the largest LMC of its side allows. Which of them can be used, and with which path bits, shows when the port is up:
+// recover/join.cc.
+void add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                      const PathConfig& server_config, unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
+
 // The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with ports
 // of as large an MTU. As disjoint as can be told from here: another port on both sides, on one, other path bits. Both
 // sides find the same. None: there is only one route.

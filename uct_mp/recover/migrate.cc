@@ -20,10 +20,10 @@ using recover::Job;
 using recover::Phase;
 
 namespace {
-std::vector<path::RemoteRail> described(const verbs::DeviceSet& devices) {
-    std::vector<path::RemoteRail> rails;
-    for (const verbs::Rail& rail : devices.rails()) rails.push_back(path::describe(rail));
-    return rails;
+std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
+    std::vector<path::RemoteRail> list;
+    for (const verbs::Rail& rail : rails) list.push_back(path::describe(rail));
+    return list;
 }
 } // namespace
 
@@ -31,7 +31,7 @@ std::vector<path::RemoteRail> described(const verbs::DeviceSet& devices) {
 void Interface::Impl::load_first_alternate(Connection& connection, PathIndex path, Subchannel& sub) {
     sub.loaded = sub.migrated = false;
     if (!config.apm || !devices.devices()[sub.device].has_apm) return;
-    const std::vector<path::RemoteRail> ours = described(devices);
+    const std::vector<path::RemoteRail> ours = described(rails);
     const auto other = connection.server ? path::alternate_of(connection.paths[path], connection.remote_rails, ours)
                                          : path::alternate_of(connection.paths[path], ours, connection.remote_rails);
     if (!other) return;
@@ -41,7 +41,7 @@ void Interface::Impl::load_first_alternate(Connection& connection, PathIndex pat
 
 void Interface::Impl::load_alternate(const Connection& connection, PathIndex path, Subchannel& sub) {
     const unsigned rail = connection.server ? sub.other.server_rail : sub.other.client_rail;
-    const int error = verbs::load_alternate(sub.own[0]->qp.get(), devices.rails()[rail],
+    const int error = verbs::load_alternate(sub.own[0]->qp.get(), rails[rail],
                                             remote_end(connection, sub.other, {}), config.reliability);
     sub.loaded = error == 0;
     if (error) services.say(LogLevel::debug, "path %u: no alternate route can be loaded: %s", path, std::strerror(error));
@@ -52,7 +52,7 @@ bool Interface::Impl::may_migrate(const Channel& channel, PathIndex path) const 
     const Subchannel& sub = channel.subs[path];
     if (!sub.loaded || sub.told_to_migrate || sub.own[0]->failed()) return false;
     const unsigned other = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
-    return seen_events[other].downs == seen_events[other].ups; // as far as this is known
+    return !port_is_down(other);
 }
 
 void Interface::Impl::tell_to_migrate(Channel& channel, PathIndex path, const char* cause) {
@@ -102,7 +102,7 @@ void Interface::Impl::has_migrated(Channel& channel, PathIndex path) {
     sub.migrated = !sub.migrated;
     ++sub.migrations;
     turn_route(channel, path);
-    const verbs::Rail& rail = devices.rails()[sub.rail];
+    const verbs::Rail& rail = rails[sub.rail];
     note(channel, recover::Transition::What::migrated, path);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid, rail.name.c_str(),
                  rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});

@@ -32,6 +32,7 @@ enum class Phase : std::uint8_t {
     asking,    // what had arrived at the other side?
     reopening, // all settled; the client (mp_dc: we) tries the route again and again
     half,      // mp_rc, server: made anew, but nothing has come over it yet
+    absent,    // a port at either end has not been up yet, or the path is of no use (join.cc); reopening follows
 };
 
 [[nodiscard]] constexpr const char* name(Phase phase) {
@@ -41,6 +42,7 @@ enum class Phase : std::uint8_t {
     case Phase::asking: return "asking";
     case Phase::reopening: return "reopening";
     case Phase::half: return "half";
+    case Phase::absent: return "absent";
     }
     return "?";
 }
