@@ -58,6 +58,11 @@ struct Subchannel {
     bool load_due = false;        // has migrated: another route is loaded when this record (SendQueue::tail) is reaped
     std::uint32_t load_behind = 0;
     std::uint32_t migrations = 0;
+    Nanos went_home = 0;      // last return to its own route
+    unsigned strays = 0;      // times in a row that it has left it soon after
+    unsigned home_probes = 0; // of its own route, since it has left it or an answer has come
+    unsigned home_answers = 0; // in a row
+    bool home_silent = false;  // the latest has not been answered yet
 };
 
 // Reasons why an operation can't go straight away.

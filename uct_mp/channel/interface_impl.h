@@ -269,6 +269,8 @@ struct Interface::Impl final : connect::Owner {
     void turn_route(Channel& channel, PathIndex path);
     void forget_migration(Channel& channel, PathIndex path);
     void go_back(Channel& channel, PathIndex path, unsigned rail);
+    void probe_home(Channel& channel, PathIndex path);
+    void home_answers(Channel& channel, PathIndex path);
     // watch.cc
     void watch_paths(Nanos now);
     void watch_path(Channel& channel, PathIndex path, Nanos now);

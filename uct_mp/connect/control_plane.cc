@@ -256,7 +256,7 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::path_opened:
     case wire::Kind::path_probe:
     case wire::Kind::path_probed:
-        on_path_news(m);
+        on_path_news(way_back, m);
         break;
     case wire::Kind::rails:
         on_rails(m);

@@ -148,6 +148,7 @@ struct PathNews {
     std::uint8_t path = 0;
     bool answer = false;
     bool gone = false;
+    bool home = false;
     std::uint32_t life = 0;
     std::uint32_t psn = kUnknownPsn;
     std::uint32_t marker = 0;
@@ -255,6 +256,8 @@ public:
     // and no other; false: there is no room now.
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
     bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    // Or over another route of the same connection.
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().

@@ -96,8 +96,8 @@ struct ControlPlane::Impl {
     void answer_rails(Connection& c);
 
     // --- path_news.cc
-    void on_path_news(const Message& m);
-    bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    void on_path_news(const Target& way_back, const Message& m);
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
     [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
 
     const verbs::DeviceSet& devices;

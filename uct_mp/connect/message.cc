@@ -144,7 +144,8 @@ bool read_refuse(Reader& in, Message& out) {
 
 bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
-    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.reserved) return false;
+    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.home > 1) return false;
+    if (b.home && out.kind != Kind::path_probe && out.kind != Kind::path_probed) return false;
     if (b.gone && (out.kind != Kind::path_down || out.transport != Transport::dc)) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
     const bool end = (out.kind == Kind::path_open || out.kind == Kind::path_opened) && out.transport == Transport::rc;
@@ -153,6 +154,7 @@ bool read_news(Reader& in, Message& out) {
     out.news = {.path = b.path,
                 .answer = b.answer == 1,
                 .gone = b.gone == 1,
+                .home = b.home == 1,
                 .life = b.life,
                 .psn = b.psn,
                 .marker = b.marker,
@@ -326,7 +328,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .path = m.news.path,
                                .answer = m.news.answer,
                                .gone = m.news.gone,
-                               .reserved = 0,
+                               .home = m.news.home,
                                .life = m.news.life,
                                .psn = m.news.psn,
                                .marker = m.news.marker,

@@ -152,7 +152,7 @@ struct __attribute__((packed)) PathNews {
     std::uint8_t path;         // index in the agreed list
     std::uint8_t answer;       // path_down: 1: not to be answered
     std::uint8_t gone;         // path_down, mp_dc: 1: the sender's port is down; not to be answered either
-    std::uint8_t reserved;     // 0
+    std::uint8_t home;         // path_probe, path_probed: 1: by the route that the path has left (APM); answered the way it has come
     std::uint32_t life;        // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
     std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
     std::uint32_t marker;      // path_down: newest fence whose marker has come over this path, 0: none

@@ -316,10 +316,11 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
         return;
     }
     case PathKind::probed:
+        if (news.home) return home_answers(channel, news.path);
         if (channel.recovery) channel.recovery->answered_at = services.now();
         return path_answers(channel, news.path);
     case PathKind::probe: // it has come over the very path, which we are waiting for, perhaps
-        if (channel.recovery && channel.recovery->paths[news.path].phase == Phase::reopening) {
+        if (!news.home && channel.recovery && channel.recovery->paths[news.path].phase == Phase::reopening) {
             channel.recovery->paths[news.path].attempts = 0;
             schedule_open(channel, news.path);
         }

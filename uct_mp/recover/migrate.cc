@@ -101,6 +101,16 @@ void Interface::Impl::has_migrated(Channel& channel, PathIndex path) {
     sub.loaded = false;
     sub.migrated = !sub.migrated;
     ++sub.migrations;
+    const Nanos now = services.now();
+    sub.home_probes = sub.home_answers = 0;
+    sub.home_silent = false;
+    if (!sub.migrated) {
+        sub.went_home = now;
+    } else if (!channel.connection.server) { // one side is enough, the other one follows
+        const Nanos hold = config.recovery.hold_down;
+        sub.strays = sub.went_home && now - sub.went_home < hold ? sub.strays + 1 : 0;
+        set_path_timer(channel, path, now + std::min(config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)), &Impl::probe_home);
+    }
     turn_route(channel, path);
     const verbs::Rail& rail = rails[sub.rail];
     note(channel, recover::Transition::What::migrated, path);
@@ -131,6 +141,35 @@ void Interface::Impl::go_back(Channel& channel, PathIndex path, unsigned rail) {
     const Subchannel& sub = channel.subs[path];
     const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
     if (sub.migrated && sub.loaded && own == rail && may_migrate(channel, path)) tell_to_migrate(channel, path, "its own port is back");
+}
+
+// After a silent loss nobody tells that its own route works again: it is asked, now and then, and three answers in a row
+// are believed. It would carry half of what it could otherwise, sharing the other one's.
+void Interface::Impl::probe_home(Channel& channel, PathIndex path) {
+    constexpr unsigned kBelieved = 3;
+    Subchannel& sub = channel.subs[path];
+    if (!recoverable(channel) || !sub.migrated || channel.recovery->paths[path].phase != Phase::up) return;
+    const auto& times = config.recovery;
+    if (std::exchange(sub.home_silent, false)) sub.home_answers = 0, ++sub.home_probes;
+    const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    if (sub.home_answers >= kBelieved && may_migrate(channel, path)) {
+        sub.home_answers = 0;
+        tell_to_migrate(channel, path, "its own route works again");
+    } else if (sub.home_answers < kBelieved && !port_is_down(own)) {
+        sub.home_silent = true;
+        const std::lock_guard lock(services);
+        (void)control->tell_over_route(channel.connection, sub.other, connect::PathKind::probe, {.path = path, .home = true, .end = {}});
+    }
+    // Also if it has been told: it may have to wait, or fail to do it.
+    const Nanos pause = std::min(times.max_open_interval, times.open_interval << std::min(sub.home_probes, 16u));
+    set_path_timer(channel, path, services.now() + pause, &Impl::probe_home);
+}
+
+void Interface::Impl::home_answers(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    if (!sub.migrated || !std::exchange(sub.home_silent, false)) return;
+    ++sub.home_answers;
+    sub.home_probes = 0;
 }
 
 // It fails: made anew, it has its own route again. The other side does the same, whatever it has seen.
