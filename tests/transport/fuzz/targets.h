@@ -115,7 +115,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     static const std::vector<path::RemoteRail> own = sample_rails(2);
     Message m;
     if (parse(bytes, own, m) != Parse::ok) return false;
-    const bool lists = m.kind == wire::Kind::request || m.kind == wire::Kind::reply;
+    const bool lists = m.kind == wire::Kind::request || m.kind == wire::Kind::reply || m.kind == wire::Kind::rails;
     must(lists ? m.rails.size() >= 1 && m.rails.size() <= verbs::kMaxRails : m.rails.empty());
     must(m.paths.size() <= path::kMaxPathsPerPeer && m.ends.size() <= path::kMaxPathsPerPeer);
     must(m.kind == wire::Kind::reply ? m.paths.size() == m.ends.size() && !m.paths.empty() : m.paths.empty());
