@@ -6,6 +6,7 @@
 // Prints one line: MB/s (1e6 bytes per second) of the payload, and what was asked. A rendezvous of UCP is one get_zcopy (or
 // put_zcopy) of the message here: the handshake messages around it are not in the figure, which hurts small sizes only.
 // --op both: `window` puts and as many gets per flush. --back: the same from the other node, too, at once.
+// --split-reads: reads and writes on queue pairs of their own.
 // --hot SHARE: another pair of nodes takes that share of one route; --hot-move MS: it changes to the next route that often.
 // --setup N: N nodes connect to all others at once; the virtual time until all have received a message from all, and the
 // handshake's datagrams.
@@ -30,7 +31,7 @@ struct Options {
     double warm_up_ms = 20, run_ms = 100, hot = 0, hot_move_ms = 0;
     unsigned hot_from = 1, hot_to = 6, routes = 4;
     unsigned setup = 0;
-    bool back = false, memory = false;
+    bool back = false, memory = false, split_reads = false;
     std::vector<std::string> faults;
 };
 
@@ -151,6 +152,7 @@ channel::Config config_of(const Options& o) {
     if (!choice.config) throw std::runtime_error(choice.error);
     config.policy = *choice.config;
     config.paths.num_paths = o.paths;
+    config.paths.split_reads = o.split_reads;
     config.transport = o.transport == "mp_dc" ? connect::Transport::dc : connect::Transport::rc;
     return config;
 }
@@ -298,6 +300,7 @@ int main(int argc, char** argv) {
         else if (a == "--hot-to") o.hot_to = number();
         else if (a == "--fault") o.faults.push_back(value());
         else if (a == "--back") o.back = true;
+        else if (a == "--split-reads") o.split_reads = true;
         else if (a == "--memory") o.memory = true;
         else {
             std::fprintf(stderr, "%s: unknown option %s (see the head of perf/sim_transport.cc)\n", argv[0], a.c_str());

@@ -25,6 +25,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.recovery.watch_interval = 40'000; // before the adapter gives up
     config.recovery.open_interval = 100'000;
     config.recovery.max_open_interval = 4'000'000;
+    config.paths.split_reads = options.split_reads;
     if (options.single_path) config.paths.num_paths = 1;
     return config;
 }

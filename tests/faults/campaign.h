@@ -27,6 +27,7 @@ struct CampaignOptions {
     unsigned window = 64;
     bool packet_numbers = true;
     bool single_path = false;    // one path per peer (rail 0 of each): nothing to move to, Channel::only
+    bool split_reads = false;
     std::string cables;          // not empty: only cables between switches fail, those with this in `A B`
     bool nasty = false;          // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
     bool late_placement = false; // the last rail of each node places data late; faults spare it

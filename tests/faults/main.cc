@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
     app.add_option("--seconds", seconds, "go on for so long");
     app.add_flag("--no-packet-numbers", no_packet_numbers, "as if ibv_query_qp were not to be believed");
     app.add_flag("--one-at-a-time", one_at_a_time, "no second fault before the first is over");
+    app.add_flag("--split-reads", options.split_reads, "reads on paths of their own (UCX_MP_SPLIT_READS)");
     app.add_flag("--single-path", options.single_path, "only one path between any two");
     app.add_option("--cables", options.cables, "nothing fails but cables between switches with this in their names `A B`");
     app.add_flag("--nasty", options.nasty, "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");

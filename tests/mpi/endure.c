@@ -1,8 +1,8 @@
-/* A job that faults happen to: endure alltoall SECONDS BYTES, or endure compute SECONDS
+/* A job that faults happen to: endure alltoall SECONDS BYTES [FILE], or endure compute SECONDS
  *
  * alltoall: rounds of MPI_Alltoall with BYTES per pair, each checked byte for byte, for SECONDS; then prints the number of
  * rounds, the longest one (of rank 0, which no round can end without) and how much the ranks have grown from the end of
- * the first second to the end. A partition is a long round.
+ * the first second to the end. A partition is a long round. With FILE it ends as soon as that exists, at the latest then.
  * compute: rank 1 does nothing for SECONDS, as if it computed, while all others send it as much as they can: small
  * messages until they are refused for good, large ones behind them. Then it takes and checks all.
  * Prints "endure: N ranks ok, ..." and returns 0, or says what was wrong and aborts the job.
@@ -20,7 +20,7 @@ static long resident(void) {
     return pages * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-static void alltoall(double seconds, size_t bytes) {
+static void alltoall(double seconds, size_t bytes, const char *end) {
     unsigned char *out = allocate(bytes * ranks), *in = allocate(bytes * ranks);
     const double began = MPI_Wtime();
     double longest = 0;
@@ -34,7 +34,7 @@ static void alltoall(double seconds, size_t bytes) {
         for (int peer = 0; peer < ranks; peer++) verify(in + bytes * peer, bytes, peer, rank, rounds, "MPI_Alltoall");
         if (rounds && now - start > longest) longest = now - start; /* the first one connects */
         if (!early && now - began > 1) early = resident();
-        more = now - began < seconds;
+        more = now - began < seconds && !(end && access(end, F_OK) == 0);
         MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     long grown = early ? resident() - early : 0, most = 0;
@@ -80,12 +80,12 @@ int main(int argc, char **argv) {
     program = "endure";
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc == 4 && !strcmp(argv[1], "alltoall")) {
-        alltoall(atof(argv[2]), strtoul(argv[3], NULL, 0));
+    if ((argc == 4 || argc == 5) && !strcmp(argv[1], "alltoall")) {
+        alltoall(atof(argv[2]), strtoul(argv[3], NULL, 0), argc == 5 ? argv[4] : NULL);
     } else if (argc == 3 && !strcmp(argv[1], "compute") && ranks > 1) {
         compute((unsigned)atoi(argv[2]));
     } else {
-        if (rank == 0) fprintf(stderr, "usage: endure alltoall SECONDS BYTES | compute SECONDS (two ranks at least)\n");
+        if (rank == 0) fprintf(stderr, "usage: endure alltoall SECONDS BYTES [FILE] | compute SECONDS (two ranks at least)\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     MPI_Finalize();

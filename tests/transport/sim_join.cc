@@ -99,6 +99,53 @@ BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 
     BOOST_TEST(all_up(cluster, 3));
 }
 
+// Reads have paths of their own, and so they have on the new rail.
+BOOST_DATA_TEST_CASE(a_port_comes_up_for_reads, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.paths.split_reads = true;
+    Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(all_up(cluster, 2));
+    cluster.world.fault("port up 0:softhca_1:1");
+    cluster.world.fault("port up 1:softhca_1:1");
+    BOOST_TEST(traffic(cluster, 2, 500) == "");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4; }, 50'000'000));
+    cluster.world.fault("port down 0:softhca_0:1");
+    BOOST_TEST(traffic(cluster, 3) == "");
+}
+
+// A single path is used as if there were no others to come; it becomes one of several under traffic, at any moment.
+BOOST_DATA_TEST_CASE(the_only_path_gets_company, kBoth* boost::unit_test::data::make({false, true}), transport, packet_numbers) {
+    for (unsigned moment = 0; moment < 12; ++moment) {
+        channel::Config config = config_of(transport);
+        config.recovery.packet_numbers = packet_numbers;
+        Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+        const auto later = [&](unsigned long after, const char* what) {
+            cluster.world.at(cluster.world.now() + after + moment * 7'000, [&cluster, what] { cluster.world.fault(what); });
+        };
+        later(50'000, "port up 0:softhca_1:1");
+        later(60'000, "port up 1:softhca_1:1");
+        // The first one goes before or after the second one has joined.
+        if (moment % 3) later(moment % 3 == 1 ? 60'100 : 2'000'000, "port down 0:softhca_0:1");
+        BOOST_TEST_CONTEXT("moment " << moment) {
+            BOOST_TEST(traffic(cluster, 1 + moment, 400) == "");
+            BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= (moment % 3 ? 1u : 2u); }, 50'000'000));
+        }
+    }
+}
+
+// The only path is lost for good before another port comes up: what waits takes that one.
+BOOST_DATA_TEST_CASE(the_only_path_is_replaced, kBoth* boost::unit_test::data::make({false, true}), transport, packet_numbers) {
+    channel::Config config = config_of(transport);
+    config.recovery.packet_numbers = packet_numbers;
+    Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+    cluster.world.at(cluster.world.now() + 60'000, [&] { cluster.world.fault("port down 0:softhca_0:1"); });
+    for (unsigned node = 0; node < 2; ++node)
+        cluster.world.at(cluster.world.now() + 5'000'000 + node, [&, node] { cluster.world.fault("port up " + std::to_string(node) + ":softhca_1:1"); });
+    BOOST_TEST(traffic(cluster, 1, 500) == "");
+    BOOST_TEST(cluster.world.now() > 5'000'000);
+}
+
 // Peers that are connected later find it in the address, also by no other port.
 BOOST_DATA_TEST_CASE(later_peers_know_it, kBoth, transport) {
     Cluster cluster("two-rail", 3, config_of(transport), {}, {}, {"port down 1:softhca_1:1"});

@@ -18,14 +18,16 @@ struct Case {
     const char* fabric;
     connect::Transport transport;
     const char* policy;
+    bool split_reads = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy;
+    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy << (c.split_reads ? " split" : "");
 }
 const Case kCases[] = {
     {"ideal-2rail", connect::Transport::rc, "default"}, {"two-rail", connect::Transport::rc, "default"},
     {"two-rail", connect::Transport::dc, "default"},    {"four-path", connect::Transport::rc, "spray"},
     {"four-path", connect::Transport::dc, "even"},      {"two-rail", connect::Transport::rc, "round_robin"},
+    {"two-rail", connect::Transport::rc, "default", true}, {"four-path", connect::Transport::dc, "bss", true},
 };
 
 channel::Config config_of(const Case& c) {
@@ -35,6 +37,7 @@ channel::Config config_of(const Case& c) {
     BOOST_REQUIRE_MESSAGE(choice.config, choice.error);
     config.policy = *choice.config;
     config.receive_depth = 256;
+    config.paths.split_reads = c.split_reads;
     return config;
 }
 

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "dc_queue_pairs.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -24,30 +25,8 @@ struct Target {
         s.attr.max_sge = 1;
         srq = ibv_create_srq(a.pd, &s);
         BOOST_REQUIRE(srq);
-        ibv_qp_init_attr_ex init{};
-        init.qp_type = IBV_QPT_DRIVER;
-        init.send_cq = init.recv_cq = a.cq;
-        init.srq = srq;
-        init.pd = a.pd;
-        init.comp_mask = IBV_QP_INIT_ATTR_PD;
-        mlx5dv_qp_init_attr dv{};
-        dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-        dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
-        dv.dc_init_attr.dct_access_key = kKey;
-        qp = mlx5dv_create_qp(a.context, &init, &dv);
-        BOOST_REQUIRE(qp);
-        ibv_qp_attr q{};
-        q.qp_state = IBV_QPS_INIT;
-        q.port_num = 1;
-        q.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-        BOOST_REQUIRE_EQUAL(
-            ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), 0);
-        q = {};
-        q.qp_state = IBV_QPS_RTR;
-        q.path_mtu = IBV_MTU_1024;
-        q.min_rnr_timer = 1;
-        q.ah_attr.port_num = 1;
-        BOOST_REQUIRE_EQUAL(ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU), 0);
+        qp = dc_test::create_target(a.pd, a.cq, srq, kKey);
+        dc_test::open_target(qp);
     }
     ~Target() {
         BOOST_CHECK_EQUAL(ibv_destroy_qp(qp), 0);
@@ -61,69 +40,17 @@ struct Target {
 };
 
 struct Initiator {
+    using Op = dc_test::Op;
     Adapter& adapter;
     ibv_qp* qp;
-    ibv_qp_ex* ex;
-    mlx5dv_qp_ex* dv;
-    explicit Initiator(Adapter& a, uint8_t retry = 3) : adapter(a) {
-        ibv_qp_init_attr_ex init{};
-        init.qp_type = IBV_QPT_DRIVER;
-        init.send_cq = init.recv_cq = a.cq;
-        init.pd = a.pd;
-        init.cap.max_send_wr = 64;
-        init.cap.max_send_sge = 2;
-        init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        init.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
-                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-        mlx5dv_qp_init_attr d{};
-        d.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-        d.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-        qp = mlx5dv_create_qp(a.context, &init, &d);
-        BOOST_REQUIRE(qp);
-        ex = ibv_qp_to_qp_ex(qp);
-        dv = mlx5dv_qp_ex_from_ibv_qp_ex(ex);
-        ibv_qp_attr q{};
-        q.qp_state = IBV_QPS_INIT;
-        q.port_num = 1;
-        BOOST_REQUIRE_EQUAL(ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT), 0);
-        q = {};
-        q.qp_state = IBV_QPS_RTR;
-        q.path_mtu = IBV_MTU_1024;
-        q.ah_attr.port_num = 1;
-        BOOST_REQUIRE_EQUAL(ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV), 0);
-        q = {};
-        q.qp_state = IBV_QPS_RTS;
-        q.timeout = 10;
-        q.retry_cnt = retry;
-        q.rnr_retry = 7;
-        q.max_rd_atomic = 4;
-        BOOST_REQUIRE_EQUAL(ibv_modify_qp(qp, &q,
-                                          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                              IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
-                            0);
+    explicit Initiator(Adapter& a, uint8_t retry = 3) : adapter(a), qp(dc_test::create_initiator(a.pd, a.cq, 64)) {
+        dc_test::open_initiator(qp, 10, retry);
     }
     ~Initiator() { BOOST_CHECK_EQUAL(ibv_destroy_qp(qp), 0); }
-    ibv_ah* address(const Adapter& to) {
-        ibv_ah_attr a{};
-        a.dlid = to.port.lid;
-        a.port_num = 1;
-        ibv_ah* ah = ibv_create_ah(adapter.pd, &a);
-        BOOST_REQUIRE(ah);
-        return ah;
-    }
-    enum class Op { send, write, read };
+    ibv_ah* address(const Adapter& to) { return dc_test::address_of(adapter.pd, to.port.lid); }
     int go(Op op, ibv_ah* ah, uint32_t dct, uint64_t key, Adapter& to, size_t local, size_t remote, uint32_t length) {
-        ibv_wr_start(ex);
-        ex->wr_id = length;
-        ex->wr_flags = IBV_SEND_SIGNALED;
         const uint64_t va = reinterpret_cast<uint64_t>(to.memory.data()) + remote;
-        if (op == Op::send) ibv_wr_send(ex);
-        else if (op == Op::write) ibv_wr_rdma_write(ex, to.mr->rkey, va);
-        else ibv_wr_rdma_read(ex, to.mr->rkey, va);
-        mlx5dv_wr_set_dc_addr(dv, ah, dct, key);
-        const ibv_sge s = adapter.sge(local, length);
-        ibv_wr_set_sge(ex, s.lkey, s.addr, s.length);
-        return ibv_wr_complete(ex);
+        return dc_test::post(qp, op, {ah, dct, key, to.mr->rkey, va}, adapter.sge(local, length), length);
     }
 };
 

@@ -130,6 +130,15 @@ BOOST_AUTO_TEST_CASE(message_longer_than_the_receive) {
     BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, {p.left.sge(0, 101)}), 0);
     p.left.wait(IBV_WC_REM_INV_REQ_ERR);
     p.right.wait(IBV_WC_LOC_LEN_ERR);
+    BOOST_CHECK_EQUAL(p.b.query().qp_state, IBV_QPS_ERR);
+    ibv_async_event e{};
+    pollfd ready{p.right.context->async_fd, POLLIN, 0};
+    BOOST_REQUIRE_EQUAL(poll(&ready, 1, 20000), 1);
+    BOOST_REQUIRE_EQUAL(ibv_get_async_event(p.right.context, &e), 0);
+    BOOST_CHECK_EQUAL(e.event_type, IBV_EVENT_QP_FATAL);
+    BOOST_CHECK(e.element.qp == p.b.qp);
+    ibv_ack_async_event(&e);
+    BOOST_CHECK_EQUAL(p.left.event(0.02), -1); // the sender has its completion
 }
 
 // A receive whose memory is not registered any more when the message comes: nothing is written there.

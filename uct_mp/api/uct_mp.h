@@ -39,7 +39,7 @@ ucs_status_t uct_mp_ep_set_hint(uct_ep_h ep, uct_mp_hint_t hint);
 /* One path of an endpoint. Fields are only ever added at the end. */
 typedef struct uct_mp_path {
     char     local_rail[32];         /* "mlx5_0:1" */
-    uint16_t local_lid, remote_lid;  /* path bits included */
+    uint16_t local_lid, remote_lid;  /* path bits included; RoCE: 0 */
     uint32_t state;                  /* 0 up, 1 suspect, 2 down, 3 probing, 4 recovering */
     double   weight;                 /* of policies that have weights */
     double   write_rate, read_rate;  /* measured, bytes per nanosecond; 0: not yet */

@@ -33,7 +33,7 @@ Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned w
     if (channel.gates) [[unlikely]] {
         if (const Status status = pass_gate_rdma(channel); status != Status::ok) return status;
     }
-    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable())) {
+    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(Direction::read))) {
         Subchannel& sub = channel.subs[path];
         if (sub.remote_device != 0 || !path_has_room(channel, path, Direction::read, 1 + SendQueue::kReserve)) continue;
         Buffer* bounce = small.get();

@@ -50,6 +50,7 @@ struct Subchannel {
     std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
+    bool unconnected = false;                 // the queue pair could not be connected: its other end can't be reached
     // APM (recover/migrate.cc)
     path::PathSpec other;         // the route that may be migrated to; `loaded`: the adapter knows it
     bool loaded = false;
@@ -85,7 +86,7 @@ public:
     std::uint32_t acked = 0;         // all before have been delivered
     std::uint32_t window_mask = 0;
     std::uint32_t window = 0; // while no copies can be retained: 0
-    std::uint8_t path_count = 0;
+    std::uint8_t path_count = 0; // those in use, and down; see `places`
     std::uint8_t epoch = 0; // that new operations belong to
     std::uint8_t oldest_epoch = 0;
     bool by_lane = false; // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
@@ -165,6 +166,7 @@ public:
     // -- Who
     connect::Connection connection; // under the lock, while it is not established
     std::uint64_t uid = 0;          // of the peer
+    std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
     std::uint32_t watched = 0;      // `acked` when the watchdog looked last; watching: something was not acknowledged
     bool watching = false;
     unsigned references = 0;

@@ -12,6 +12,7 @@
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/table.h"
 #include "uct_mp/recover/history.h"
+#include "uct_mp/verbs/address_handles.h"
 
 namespace ucx_mp::channel {
 
@@ -31,6 +32,7 @@ struct Interface::Impl final : connect::Owner {
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
+    void connect_later(Channel& channel);
 
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
     Channel* successor(Channel& channel);
@@ -66,7 +68,6 @@ struct Interface::Impl final : connect::Owner {
     unsigned read_mail();             // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend();                // progress: what is rare
-    ibv_ah* address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits);
     Channel& channel_of(connect::Connection& connection);
 
     // -- Choosing where: place.cc
@@ -75,7 +76,7 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] bool path_has_room(Channel& channel, PathIndex path, Direction direction, unsigned n);
     SendQueue* queue_for(Channel& channel, PathIndex path, Direction direction);
     SendQueue* pick_initiator(Channel& channel, Subchannel& sub);
-    [[nodiscard]] bool any_path_has_room(Channel& channel);
+    [[nodiscard]] bool any_path_has_room(Channel& channel, Direction direction);
     [[nodiscard]] bool lane_has_room(Channel& channel);
     // Strict: every kind of operation would go now. Loose: some kind would.
     [[nodiscard]] bool surely_room(Channel& channel);
@@ -253,7 +254,9 @@ struct Interface::Impl final : connect::Owner {
         return channel.recovery && channel.recovery->paths[path].phase == recover::Phase::absent;
     }
     void join_paths(Channel& channel);
-    [[nodiscard]] bool may_join(const Channel& channel, PathIndex path) const;
+    [[nodiscard]] bool may_join(const Channel& channel, PathIndex path, bool routed) const;
+    [[nodiscard]] bool has_places(Channel& channel);
+    void widen(Channel& channel);
     [[nodiscard]] bool wanted(const Channel& channel, PathIndex path) const;
     void join(Channel& channel, PathIndex path);
     bool address_target(Channel& channel, PathIndex path);
@@ -329,6 +332,7 @@ struct Interface::Impl final : connect::Owner {
     // What every progress looks at, together: few cache lines.
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
+    unsigned polled_count = 0; // the others, the last ones, have had no active port yet: nothing can have come there
     unsigned latest_adapter = 0; // the last one that had something
     std::uint32_t rounds = 0;    // of progress, wraps
     std::uint32_t quiet_mask;
@@ -421,7 +425,7 @@ struct Interface::Impl final : connect::Owner {
     };
     std::vector<DcRail> dc_rails;
     std::uint64_t dc_key = 0;
-    std::unordered_map<std::uint64_t, verbs::AddressHandle> address_handles; // rail, dlid, path bits
+    verbs::AddressHandles address_handles;
     Nanos next_calibration = 0;
 };
 

@@ -73,7 +73,7 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         if (connection.is_absent(i)) continue;
         const verbs::RemoteEnd end = remote_end(connection, connection.paths[i], connection.remote_ends[i]);
         if (config.transport == connect::Transport::dc) {
-            sub.dc.ah = address_handle(sub.rail, end.dlid, end.source_path_bits);
+            sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
             sub.dc.dct_number = remote.dct_number;
             sub.dc.key = connection.dc_key;
             if (!sub.dc.ah) return Status::io_error;
@@ -81,12 +81,14 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         }
         if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability,
                                                 connection.ends[i].psn)) {
-            services.say(LogLevel::error, "cannot connect a queue pair on %s: %s", rail.name.c_str(),
-                         std::strerror(error));
-            return Status::io_error;
+            // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
+            sub.unconnected = config.recovery.enabled && rail.ethernet && !channel.self;
+            services.say(sub.unconnected ? LogLevel::info : LogLevel::error, "cannot connect a queue pair on %s: %s",
+                         rail.name.c_str(), std::strerror(error));
+            if (!sub.unconnected) return Status::io_error;
         }
         sub.own[0]->begin_packets(connection.ends[i].psn, end.mtu);
-        if (!channel.self) load_first_alternate(connection, static_cast<PathIndex>(i), sub);
+        if (!channel.self && !sub.unconnected) load_first_alternate(connection, static_cast<PathIndex>(i), sub);
     }
     return Status::ok;
 }
@@ -97,17 +99,7 @@ verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, const
     const verbs::Rail& rail = rails[server ? route.server_rail : route.client_rail];
     const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
     return {static_cast<std::uint16_t>(remote.lid + (server ? route.client_bits : route.server_bits)),
-            server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn};
-}
-
-ibv_ah* Interface::Impl::address_handle(unsigned rail, std::uint16_t dlid, std::uint8_t bits) {
-    verbs::AddressHandle& handle =
-        address_handles[std::uint64_t{rail} << 32 | std::uint64_t{bits} << 16 | dlid];
-    if (!handle) {
-        const verbs::Rail& from = rails[rail];
-        handle = verbs::create_ah(devices.device_of(from), from, dlid, bits, config.reliability.service_level);
-    }
-    return handle.get();
+            server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn, remote.gid};
 }
 
 void Interface::Impl::drop_ends(Connection& connection) {
@@ -140,6 +132,7 @@ unsigned Interface::Impl::read_mail() {
         switch (m.what) {
         case Mail::What::established:
             establish(channel);
+            connect_later(channel);
             join_paths(channel); // ports that came up meanwhile
             break;
         case Mail::What::failed: fail_channel(channel, m.status); break;
@@ -203,12 +196,17 @@ void Interface::Impl::establish(Channel& channel) {
     if (!(channel.gates & gate::not_ready) || (channel.gates & gate::failed) || !channel.prepared.subs) return;
     if (connection.state != connect::State::established && connection.state != connect::State::confirming) return;
     channel.subs = std::move(channel.prepared.subs);
-    channel.path_count = channel.prepared.count;
+    channel.places = channel.prepared.count;
+    // A single path is the only one until another joins it: Impl::has_places().
+    const bool rc = config.transport == connect::Transport::rc;
+    channel.path_count = rc && channel.places == connection.absent + 1 ? 1 : channel.places;
     channel.prepared.taken = true;
-    std::vector<schedule::PathSetup> setup(channel.path_count);
-    for (unsigned i = 0; i < channel.path_count; ++i) {
+    std::vector<schedule::PathSetup> setup(channel.places);
+    for (unsigned i = 0; i < channel.places; ++i) {
         const double rate = std::min(rails[channel.subs[i].rail].rate, connection.remote_rail(i).rate);
         setup[i].rail = channel.subs[i].rail;
+        setup[i].writes = connection.paths[i].writes;
+        setup[i].reads = connection.paths[i].reads;
         if (connection.is_absent(i)) {
             setup[i].state = schedule::PathState::down;
             recovery_of(channel).paths[i].phase = recover::Phase::absent;
@@ -227,19 +225,25 @@ void Interface::Impl::establish(Channel& channel) {
     channel.window_mask = config.window - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
-    if (channel.path_count == 1 && config.transport == connect::Transport::rc) {
+    if (channel.path_count == 1 && rc) {
         channel.only = channel.subs[0].queue[0];
         channel.only->set_sole(true);
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
     }
-    channel.by_lane = channel.path_count > 1 && config.transport == connect::Transport::rc;
+    channel.by_lane = channel.path_count > 1 && rc;
     channel.gates &= ~gate::not_ready;
     for (PathIndex i = 0; i < channel.path_count; ++i)
         if (channel.subs[i].loaded) exchange_migration(channel, i);
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
-                 static_cast<unsigned long long>(connection.peer.uid), channel.path_count, connection.absent,
+                 static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.places}, unsigned{connection.absent},
                  channel.self ? "self" : connection.server ? "server" : "client");
+}
+
+// Paths whose queue pair could not be connected are like any others that have failed.
+void Interface::Impl::connect_later(Channel& channel) {
+    for (PathIndex i = 0; i < channel.path_count && recoverable(channel); ++i)
+        if (channel.subs[i].unconnected) path_failed(channel, i, "it could not be connected", false);
 }
 
 // Every rail talks to itself: no handshake, since we know both ends.

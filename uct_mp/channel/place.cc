@@ -48,7 +48,7 @@ PathIndex Interface::Impl::place(Channel& channel, Direction direction, std::uin
     if (path == kNoPath) [[unlikely]] return kNoPath;
     if (path_has_room(channel, path, direction, 1 + SendQueue::kReserve)) [[likely]] return path;
     scheduler.cancel(path, direction, size);
-    for (const PathIndex other : schedule::each(scheduler.paths().usable())) {
+    for (const PathIndex other : schedule::each(scheduler.paths().usable(direction))) {
         if (other == path || !path_has_room(channel, other, direction, 1 + SendQueue::kReserve)) continue;
         scheduler.place_on(other, direction, size);
         return other;
@@ -56,10 +56,10 @@ PathIndex Interface::Impl::place(Channel& channel, Direction direction, std::uin
     return kNoPath;
 }
 
-bool Interface::Impl::any_path_has_room(Channel& channel) {
+bool Interface::Impl::any_path_has_room(Channel& channel, Direction direction) {
     if (!channel.scheduler) return false;
-    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable()))
-        if (path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return true;
+    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(direction)))
+        if (path_has_room(channel, path, direction, 1 + SendQueue::kReserve)) return true;
     return false;
 }
 
@@ -77,14 +77,15 @@ bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::fence) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open) return false;
     }
-    return channel.window_open() && any_path_has_room(channel) && channel.pulled_count < Channel::kMaxPulled &&
-           small.available() && large.available() && lane_has_room(channel);
+    return channel.window_open() && any_path_has_room(channel, Direction::write) &&
+           (!channel.scheduler->paths().apart() || any_path_has_room(channel, Direction::read)) &&
+           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() && lane_has_room(channel);
 }
 
 bool Interface::Impl::maybe_room(Channel& channel) {
     if (channel.gates & gate::failed) return true;
     if (channel.gates & (gate::not_ready | gate::recovering)) return false;
-    return any_path_has_room(channel);
+    return any_path_has_room(channel, Direction::write) || any_path_has_room(channel, Direction::read);
 }
 
 void Interface::Impl::list_waiting(Channel& channel) {

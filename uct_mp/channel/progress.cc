@@ -16,11 +16,11 @@ unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
     const bool look = m.alert; // recovery wants to know what has come
-    if (m.adapter_count == 1) {
+    if (m.polled_count == 1) {
         n = m.poll(m.adapters[0]);
     } else {
         const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
-        for (unsigned i = 0; i < m.adapter_count; ++i) {
+        for (unsigned i = 0; i < m.polled_count; ++i) {
             Adapter& adapter = m.adapters[i];
             if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
             const unsigned found = m.poll(adapter);
@@ -121,6 +121,8 @@ void Interface::statistics(Statistics& out) const {
             path.local_rail = rail.name;
             path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
             path.remote_lid = connection.remote_lid(i);
+            path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);
+            path.to = rail.ethernet ? verbs::to_string(connection.remote_rail(i).gid) : std::to_string(path.remote_lid);
             path.qp_number = sub.queue[0] ? sub.queue[0]->qp->qp_num : 0;
             const schedule::Path& state = channel->scheduler->paths()[static_cast<PathIndex>(i)];
             path.state = state.state;
@@ -139,6 +141,7 @@ void Interface::statistics(Statistics& out) const {
                 path.recovery = recover::name(channel->recovery->paths[i].phase);
                 path.life = channel->recovery->paths[i].life;
             }
+            if (channel->scheduler->paths().apart()) path.carries = connection.paths[i].reads ? "reads" : "writes";
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }

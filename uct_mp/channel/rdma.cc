@@ -213,11 +213,11 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         // Full queues: the rest is pulled as they empty.
         work.transfer.offset = plan.stripes[i].offset;
         for (; i < plan.count; ++i) channel.scheduler->cancel(plan.stripes[i].path, direction, plan.stripes[i].length);
-        if (work.transfer.offset == 0 && !any_path_has_room(channel)) return give_up();
+        if (work.transfer.offset == 0 && !any_path_has_room(channel, work.transfer.direction)) return give_up();
         break;
     }
     case schedule::Outcome::pull:
-        if (!any_path_has_room(channel)) return give_up();
+        if (!any_path_has_room(channel, work.transfer.direction)) return give_up();
         break;
     }
     if (channel.gates & gate::failed) { // meanwhile

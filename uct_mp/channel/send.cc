@@ -238,7 +238,7 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
 
 bool Interface::Impl::send_ack(Channel& channel, Kind kind) {
     if (!channel.scheduler) return false;
-    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable())) {
+    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(Direction::write))) {
         SendQueue* queue = queue_for(channel, path, Direction::write);
         if (!queue || !queue->room(1)) continue;
         if (!send_control(channel, kind, nullptr, 0, path, *queue)) return false;

@@ -36,11 +36,14 @@ Status Interface::Impl::open(std::string& error) {
     ack_threshold = std::max(1u, config.window / 4);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
-    // serve (a peer with more rails still has several paths to us: then the time of finding a completion must do).
-    bool timed = rails.size() > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
-    for (const verbs::Rail& rail : rails) timed |= config.paths.num_paths == 0 && rail.lmc > 0;
+    // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
+    // completion must do).
+    bool timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
+    for (const verbs::Rail& rail : rails) timed |= rail.active && config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
+    for (const verbs::Rail& rail : rails)
+        if (rail.active) polled_count = std::max(polled_count, rail.device + 1);
     inline_bytes = config.inline_bytes;
     for (unsigned i = 0; i < adapter_count; ++i) {
         const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, timed, error);

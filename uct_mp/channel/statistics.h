@@ -11,13 +11,15 @@ namespace ucx_mp::channel {
 
 struct PathStatistics {
     std::string local_rail;
-    std::uint16_t local_lid = 0, remote_lid = 0; // path bits included
+    std::uint16_t local_lid = 0, remote_lid = 0; // path bits included; RoCE: 0
+    std::string from, to;                        // LIDs or IP addresses, for people
     std::uint32_t qp_number = 0;                 // mp_dc: of the initiator in use
     schedule::PathState state = schedule::PathState::up;
     double weight = 0, write_rate = 0, read_rate = 0; // bytes/ns
     double latency = 0;                               // ns
     std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
     std::uint64_t in_flight = 0;                       // bytes
+    const char* carries = "all"; // or, with a path for each on its route, "writes" or "reads"
     std::uint32_t failures = 0, returns = 0, migrations = 0;
     unsigned posted = 0; // requests not yet reaped on its queue pair
     const char* recovery = "up"; // recover::Phase

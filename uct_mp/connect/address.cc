@@ -23,6 +23,7 @@ struct __attribute__((packed)) WireControl {
     std::uint16_t subnet_tag;
 };
 static_assert(sizeof(WireControl) == 8);
+constexpr unsigned kIpv4 = 8, kIpv6 = 9; // in place of an LMC
 static_assert(sizeof(WireAddress) + kMaxControlAddresses * sizeof(WireControl) == kMaxInterfaceAddress);
 static_assert(kMaxInterfaceAddress <= 63, "UCP's limit");
 
@@ -30,8 +31,15 @@ static_assert(kMaxInterfaceAddress <= 63, "UCP's limit");
 
 std::uint16_t subnet_tag(std::uint64_t subnet_prefix) { return std::uint16_t(mix(subnet_prefix) >> 48); }
 
+std::size_t packed_size(const ControlAddress& entry) {
+    const bool ipv6 = verbs::is_set(entry.gid) && !verbs::is_ipv4(entry.gid);
+    return sizeof(WireControl) + (ipv6 ? sizeof entry.gid : 0);
+}
+
 std::size_t packed_size(const InterfaceAddress& address) {
-    return sizeof(WireAddress) + address.count * sizeof(WireControl);
+    std::size_t bytes = sizeof(WireAddress);
+    for (unsigned i = 0; i < address.count; ++i) bytes += packed_size(address.control[i]);
+    return bytes;
 }
 
 void pack(const InterfaceAddress& address, void* out) {
@@ -42,16 +50,46 @@ void pack(const InterfaceAddress& address, void* out) {
                            address.q_key};
     std::memcpy(at, &head, sizeof head);
     at += sizeof head;
-    for (unsigned i = 0; i < address.count; ++i, at += sizeof(WireControl)) {
+    for (unsigned i = 0; i < address.count; ++i) {
         const ControlAddress& c = address.control[i];
-        const WireControl wire{
+        WireControl wire{
             c.lid,
             {std::uint8_t(c.qp_number), std::uint8_t(c.qp_number >> 8), std::uint8_t(c.qp_number >> 16)},
             std::uint8_t(c.lmc | c.rail << 4),
             c.subnet_tag};
+        const bool roce = verbs::is_set(c.gid), ipv4 = roce && verbs::is_ipv4(c.gid);
+        if (roce) wire.lmc_rail = std::uint8_t((ipv4 ? kIpv4 : kIpv6) | c.rail << 4);
+        if (ipv4) {
+            std::memcpy(&wire.lid, &c.gid[12], 2);
+            std::memcpy(&wire.subnet_tag, &c.gid[14], 2);
+        }
         std::memcpy(at, &wire, sizeof wire);
+        at += sizeof wire;
+        if (!roce || ipv4) continue;
+        std::memcpy(at, c.gid.data(), c.gid.size());
+        at += c.gid.size();
     }
 }
+
+namespace {
+
+// A RoCE port; `gid_at` is what follows the entry, `left` how much of it there is.
+bool unpack_roce(const WireControl& wire, const std::uint8_t* gid_at, std::size_t left, ControlAddress& out) {
+    if (out.lmc == kIpv4) {
+        out.gid[10] = out.gid[11] = 0xff;
+        std::memcpy(&out.gid[12], &wire.lid, 2);
+        std::memcpy(&out.gid[14], &wire.subnet_tag, 2);
+    } else {
+        if (out.lmc != kIpv6 || wire.lid || wire.subnet_tag || left < out.gid.size()) return false;
+        std::memcpy(out.gid.data(), gid_at, out.gid.size());
+        if (verbs::is_ipv4(out.gid)) return false; // it has a form of its own
+    }
+    out.lid = out.subnet_tag = 0;
+    out.lmc = 0;
+    return verbs::is_unicast(out.gid);
+}
+
+} // namespace
 
 bool unpack(const void* in, InterfaceAddress& out) {
     const auto* at = static_cast<const std::uint8_t*>(in);
@@ -70,9 +108,13 @@ bool unpack(const void* in, InterfaceAddress& out) {
                              .count = head.count,
                              .control = {}};
     bool usable = false;
-    for (unsigned i = 0; i < head.count; ++i, at += sizeof(WireControl)) {
+    std::size_t left = kMaxInterfaceAddress - sizeof head;
+    for (unsigned i = 0; i < head.count; ++i) {
         WireControl wire;
+        if (left < sizeof wire) return false;
         std::memcpy(&wire, at, sizeof wire);
+        at += sizeof wire;
+        left -= sizeof wire;
         ControlAddress& c = address.control[i];
         c.lid = wire.lid;
         c.qp_number =
@@ -80,22 +122,36 @@ bool unpack(const void* in, InterfaceAddress& out) {
         c.lmc = wire.lmc_rail & 15;
         c.rail = wire.lmc_rail >> 4;
         c.subnet_tag = wire.subnet_tag;
-        if (c.lid ? !valid_port(c.lid, c.lmc) : c.lmc != 0) return false;
         if (c.rail >= verbs::kMaxRails || c.qp_number < 2) return false;
-        usable = usable || c.lid;
+        if (c.lmc < kIpv4) {
+            if (c.lid ? !valid_port(c.lid, c.lmc) : c.lmc != 0) return false;
+            usable = usable || c.lid;
+            continue;
+        }
+        if (!unpack_roce(wire, at, left, c)) return false;
+        usable = true;
+        const std::size_t behind = packed_size(c) - sizeof wire;
+        at += behind;
+        left -= behind;
     }
     if (!usable) return false;
     out = address;
     return true;
 }
 
+bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to, bool routed) {
+    if (verbs::is_set(gid) != verbs::is_set(to.gid)) return false;
+    if (!verbs::is_set(gid)) return to.lid && to.subnet_tag == subnet_tag(prefix);
+    return verbs::is_ipv4(gid) == verbs::is_ipv4(to.gid) && (routed || verbs::in_network(to.gid, prefix));
+}
+
 bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport) {
     if (address.transport != transport) return false;
     if (address.min_version > kMaxVersion || address.max_version < kMinVersion) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
-        const std::uint16_t tag = subnet_tag(rail.subnet_prefix);
-        return rail.active && std::ranges::any_of(std::span(address.control, address.count),
-                                   [&](const ControlAddress& c) { return c.lid && c.subnet_tag == tag; });
+        return rail.active && std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
+            return reach(rail.subnet_prefix, rail.gid, c, true);
+        });
     });
 }
 

@@ -2,7 +2,7 @@
 // most 31). The interface address carries an identity and a few control addresses; everything else is exchanged in the
 // handshake.
 //
-// Wire format, version 1, little endian, packed:
+// Wire format, little endian, packed:
 //   u8 min_version, u8 max_version   of the handshake protocol that the owner speaks
 //   u8 transport                     1 = mp_rc, 2 = mp_dc
 //   u8 count                         control addresses that follow, 1..kMaxControlAddresses
@@ -10,7 +10,10 @@
 //   u64 cookie                       random: who knows it has been given the address; every message must carry it
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
-// The number of bytes never changes, LIDs may: a port that is down has a place with LID 0. One at least has a LID.
+// The number of bytes never grows, what they say may change: a port that is down has a place with LID 0. One at least works.
+// Since version 2 an entry may be a RoCE port; who speaks version 1 only takes the address for a broken one:
+//   lmc 8: IPv4, whose address stands in place of lid (first two bytes) and subnet tag
+//   lmc 9: IPv6, lid and tag are 0, u8 gid[16] follows
 #pragma once
 
 #include <cstdint>
@@ -22,9 +25,10 @@
 
 namespace ucx_mp::connect {
 
-inline constexpr std::uint8_t kMinVersion = 1, kMaxVersion = 1;
+inline constexpr std::uint8_t kMinVersion = 1, kMaxVersion = 2;
+inline constexpr std::uint8_t kRoceVersion = 2; // the first one that knows of it
 inline constexpr unsigned kMaxControlAddresses = 4;
-inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56
+inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56, so at most one is IPv6
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id
 
 enum class Transport : std::uint8_t { rc = 1, dc = 2 };
@@ -34,7 +38,8 @@ struct ControlAddress {
     std::uint32_t qp_number = 0; // 24 bits
     std::uint8_t lmc = 0;
     std::uint8_t rail = 0;
-    std::uint16_t subnet_tag = 0;
+    std::uint16_t subnet_tag = 0; // InfiniBand
+    verbs::Gid gid{};             // RoCE
 };
 // Unicast LIDs end at 0xbfff (IB 4.1.3), a base LID is aligned to its 2^LMC, and LMC has three bits.
 [[nodiscard]] constexpr bool valid_port(std::uint16_t lid, std::uint8_t lmc) {
@@ -51,13 +56,17 @@ struct InterfaceAddress {
     ControlAddress control[kMaxControlAddresses];
 };
 
+[[nodiscard]] std::size_t packed_size(const ControlAddress& entry);
 [[nodiscard]] std::size_t packed_size(const InterfaceAddress& address);
 void pack(const InterfaceAddress& address, void* out); // packed_size bytes
 // Trusts nothing: false if the count, a LID, LMC, rail or queue pair number is out of range. The length is not known to
 // UCT, so at most kMaxInterfaceAddress bytes are read, and only `count` entries of them.
 [[nodiscard]] bool unpack(const void* in, InterfaceAddress& out);
 
-// Some control address is in the subnet of one of our active rails, and the transports and versions fit.
+// Our rail, whose subnet is `prefix` and whose own address is `gid` (unset: InfiniBand), may send there. path::reach() is
+// the same where more is known of the other side.
+[[nodiscard]] bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to, bool routed);
+// Some control address can be reached from one of our active rails, and the transports and versions fit.
 [[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport);
 
 } // namespace ucx_mp::connect

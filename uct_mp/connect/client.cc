@@ -88,31 +88,37 @@ std::optional<Target> ControlPlane::Impl::route(const Connection& c, unsigned at
         std::uint16_t lid;
         std::uint8_t lmc;
         std::uint32_t qp_number;
+        verbs::Gid gid;
     };
     std::vector<Pair> pairs;
     const bool know_rails = !c.remote_rails.empty();
     const std::size_t remotes = know_rails ? c.remote_rails.size() : c.peer.count;
-    for (std::size_t shift = 0; shift < remotes; ++shift)
-        for (unsigned i = 0; i < own_rails.size(); ++i) {
-            if (!datagrams.works(i) || !own_rails[i].lid) continue;
-            const std::size_t j = (i + shift) % remotes;
-            if (know_rails) {
-                const path::RemoteRail& r = c.remote_rails[j];
-                if (r.lid && r.subnet_prefix == own_rails[i].subnet_prefix)
-                    pairs.push_back({i, r.lid, r.lmc, r.control_qpn});
-            } else {
-                const ControlAddress& r = c.peer.control[j];
-                if (r.lid && r.subnet_tag == subnet_tag(own_rails[i].subnet_prefix))
-                    pairs.push_back({i, r.lid, r.lmc, r.qp_number});
+    const auto look = [&](bool routed) {
+        for (std::size_t shift = 0; shift < remotes; ++shift)
+            for (unsigned i = 0; i < own_rails.size(); ++i) {
+                const path::RemoteRail& own = own_rails[i];
+                if (!datagrams.works(i) || !own.usable()) continue;
+                const std::size_t j = (i + shift) % remotes;
+                if (know_rails) {
+                    const path::RemoteRail& r = c.remote_rails[j];
+                    if (path::reach(own, r, routed)) pairs.push_back({i, r.lid, r.lmc, r.control_qpn, r.gid});
+                } else {
+                    const ControlAddress& r = c.peer.control[j];
+                    if (reach(own.subnet_prefix, own.gid, r, routed))
+                        pairs.push_back({i, r.lid, r.lmc, r.qp_number, r.gid});
+                }
             }
-        }
+    };
+    look(false);
+    if (pairs.empty()) look(true);
     if (pairs.empty()) return std::nullopt;
     const std::uint64_t first = mix(address.uid ^ c.peer.uid) % pairs.size();
     const Pair& p = pairs[(first + attempt) % pairs.size()];
     const auto bits = unsigned(attempt / pairs.size());
     return Target{.rail = p.rail,
-                  .source_bits = std::uint8_t(bits & ((1u << own_rails[p.rail].lmc) - 1)),
-                  .dlid = std::uint16_t(p.lid + (bits & ((1u << p.lmc) - 1))),
+                  .to = {.dlid = std::uint16_t(p.lid + (bits & ((1u << p.lmc) - 1))),
+                         .source_path_bits = std::uint8_t(bits & ((1u << own_rails[p.rail].lmc) - 1)),
+                         .gid = p.gid},
                   .qp_number = p.qp_number,
                   .q_key = c.peer.q_key};
 }
@@ -132,6 +138,7 @@ void ControlPlane::Impl::wait_for_answer(Connection& c) {
 void ControlPlane::Impl::send_request(Connection& c) {
     Message m = message_to(wire::Kind::request, c);
     m.num_paths = std::uint8_t(config.paths.num_paths);
+    m.split_reads = config.paths.split_reads;
     m.dc_key = config.dc_key;
     m.rails = own_rails;
     if (const auto to = route(c, c.attempts))
@@ -159,6 +166,7 @@ void ControlPlane::Impl::repeat(Connection& c) {
     }
     ++c.attempts;
     ++counters.repeated;
+    mend();
     if (c.state == State::requesting) {
         send_request(c);
     } else if (const auto to = route(c, c.attempts)) {

@@ -55,6 +55,10 @@ const char* name(State state) {
     return "?";
 }
 
+std::size_t gids(std::span<const path::RemoteRail> rails) {
+    return std::size_t(std::ranges::count_if(rails, [](const auto& r) { return verbs::is_set(r.gid); }));
+}
+
 // ---- Opening
 
 Status ControlPlane::Impl::open(std::string& error) {
@@ -66,7 +70,7 @@ Status ControlPlane::Impl::open(std::string& error) {
                 std::to_string(verbs::kMaxRails);
         return Status::invalid_param;
     }
-    const std::size_t request = wire::request_size(rails.size());
+    const std::size_t request = smallest_mtu();
     for (const verbs::Rail& rail : rails)
         if (rail.active && mtu_bytes(rail.mtu) < request) {
             error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
@@ -111,29 +115,39 @@ void ControlPlane::Impl::make_identity() {
 }
 
 // Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does not
-// change when they come up.
+// grow when they come up.
 void ControlPlane::Impl::make_address() {
     address.count = 0;
     std::vector<bool> used(own_rails.size());
+    const auto entry_of = [&](std::size_t i) -> ControlAddress {
+        const path::RemoteRail& r = own_rails[i];
+        const bool roce = verbs::is_set(r.gid);
+        return {r.lid, r.control_qpn, r.lmc, std::uint8_t(i), roce ? std::uint16_t{0} : subnet_tag(r.subnet_prefix), r.gid};
+    };
     const auto chosen_of = [&](std::uint64_t prefix) {
         unsigned n = 0;
         for (std::size_t i = 0; i < used.size(); ++i) n += used[i] && own_rails[i].subnet_prefix == prefix;
         return n;
     };
     while (address.count < kMaxControlAddresses) {
+        const std::size_t room = address_room - packed_size(address);
         std::size_t best = own_rails.size();
         for (std::size_t i = 0; i < own_rails.size(); ++i)
-            if (!used[i] &&
-                (best == own_rails.size() || (own_rails[i].lid && !own_rails[best].lid) ||
-                 (!own_rails[i].lid == !own_rails[best].lid &&
+            if (!used[i] && packed_size(entry_of(i)) <= room &&
+                (best == own_rails.size() || (own_rails[i].usable() && !own_rails[best].usable()) ||
+                 (own_rails[i].usable() == own_rails[best].usable() &&
                   chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix))))
                 best = i;
         if (best == own_rails.size()) break;
         used[best] = true;
-        const path::RemoteRail& r = own_rails[best];
-        address.control[address.count++] = {r.lid, r.control_qpn, r.lmc, std::uint8_t(best),
-                                            subnet_tag(r.subnet_prefix)};
+        address.control[address.count++] = entry_of(best);
     }
+    address_room = packed_size(address);
+}
+
+std::size_t ControlPlane::Impl::smallest_mtu() const {
+    const auto roce = std::size_t(std::ranges::count(devices.rails(), true, &verbs::Rail::ethernet));
+    return wire::request_size(devices.rails().size(), roce);
 }
 
 ControlPlane::Impl::~Impl() {
@@ -203,8 +217,23 @@ void ControlPlane::Impl::refuse(const Target& way_back, const Message& m, wire::
 
 // ---- Arrival
 
+// An Ethernet port that is down breaks its queue pair with the first datagram that it should send, and it has to work again
+// when the port does (which may be up without that anybody has been told).
+void ControlPlane::Impl::mend() {
+    constexpr Nanos kPause = 50'000'000;
+    bool broken = false;
+    for (unsigned rail = 0; rail < own_rails.size(); ++rail) broken |= !datagrams.works(rail);
+    if (!broken || polling) return;
+    const Nanos now = services.now();
+    if (now < next_mend) return;
+    next_mend = now + kPause;
+    for (unsigned rail = 0; rail < own_rails.size(); ++rail)
+        if (!datagrams.works(rail)) datagrams.restart(rail);
+}
+
 unsigned ControlPlane::Impl::poll() {
     if (polling) return 0; // an owner's function has called it
+    mend();
     polling = true;
     const unsigned n = datagrams.poll(
         [this](const Target& way_back, std::span<const std::uint8_t> datagram) { arrived(way_back, datagram); });
@@ -342,9 +371,16 @@ std::string ControlPlane::Impl::describe(const Connection& c) const {
     std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
     std::string line = text;
     std::uint16_t lid = 0;
-    for (unsigned i = 0; i < c.peer.count && !lid; ++i) lid = c.peer.control[i].lid;
-    for (std::size_t i = 0; i < c.remote_rails.size() && !lid; ++i) lid = c.remote_rails[i].lid;
+    verbs::Gid gid{};
+    const auto look = [&](const auto& rail) {
+        if (lid || verbs::is_set(gid)) return;
+        lid = rail.lid;
+        gid = rail.gid;
+    };
+    std::ranges::for_each(std::span(c.peer.control, c.peer.count), look);
+    std::ranges::for_each(c.remote_rails, look);
     if (lid) line += " (LID " + std::to_string(lid) + ")";
+    if (verbs::is_set(gid)) line += " (" + verbs::to_string(gid) + ")";
     return line;
 }
 
@@ -383,6 +419,12 @@ std::vector<int> ControlPlane::event_fds() const { return impl_->datagrams.event
 Status ControlPlane::arm() {
     const std::lock_guard lock(impl_->services);
     return impl_->datagrams.arm();
+}
+void ControlPlane::port_active(unsigned rail) {
+    const std::lock_guard lock(impl_->services);
+    if (!impl_->devices.rails()[rail].ethernet) return;
+    impl_->datagrams.drop_handles(rail);
+    impl_->next_mend = 0;
 }
 const ControlCounters& ControlPlane::counters() const { return impl_->counters; }
 

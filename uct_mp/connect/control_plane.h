@@ -97,8 +97,8 @@ struct Connection {
     std::uint32_t incarnation = 0; // counts connections with this peer, agreed: the larger of both plus one
     std::vector<path::RemoteRail> remote_rails;
     std::vector<path::PathSpec> paths; // agreed
-    // So many of them, the last ones, lead over ports that were down: they have no ends yet and are made later, if ever
-    // (recover/join.cc).
+    // So many of them, the last ones (of each half, if reads have paths of their own), lead over ports that were down: they
+    // have no ends yet and are made later, if ever (recover/join.cc).
     std::uint8_t absent = 0;
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
@@ -131,7 +131,10 @@ struct Connection {
         return std::uint16_t(remote_rail(path).lid + (server ? paths[path].client_bits : paths[path].server_bits));
     }
 
-    [[nodiscard]] bool is_absent(std::size_t path) const { return path >= paths.size() - absent; }
+    [[nodiscard]] bool is_absent(std::size_t path) const {
+        const std::size_t part = path::is_split(paths) ? paths.size() / 2 : paths.size();
+        return path % part >= part - absent;
+    }
 
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
@@ -259,6 +262,8 @@ public:
     // Or over another route of the same connection.
     bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
+    // The port of a rail is active again.
+    void port_active(unsigned rail);
 
     // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
     unsigned poll();

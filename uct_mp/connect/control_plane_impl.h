@@ -15,6 +15,7 @@ namespace ucx_mp::connect {
 [[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
 
 [[nodiscard]] const char* name(State state);
+[[nodiscard]] std::size_t gids(std::span<const path::RemoteRail> rails); // how many are RoCE
 
 struct ControlPlane::Impl {
     Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
@@ -25,7 +26,9 @@ struct ControlPlane::Impl {
     // --- control_plane.cc
     void make_identity();
     void make_address();
+    [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
     unsigned poll();
+    void mend(); // control queue pairs that have failed, now and then
     void arrived(const Target& way_back, std::span<const std::uint8_t> datagram);
     // A message of one of our connections: by the name that it carries, from the peer that it belongs to.
     [[nodiscard]] Connection* connection_of(const Message& m);
@@ -105,6 +108,7 @@ struct ControlPlane::Impl {
     Services& services;
     Owner& owner;
     InterfaceAddress address;
+    std::size_t address_room = kMaxInterfaceAddress; // once it has been given away: the bytes it had
     std::vector<path::RemoteRail> own_rails; // as the others see them
     std::uint32_t own_number = 0;            // of this list; 0: as it was at first, wraps to 1
     std::uint64_t random_state = 0;
@@ -114,6 +118,7 @@ struct ControlPlane::Impl {
     std::unordered_set<Connection*> asking;    // those with a question
     std::unordered_set<Connection*> telling;   // those that are being told our rails
     bool polling = false;
+    Nanos next_mend = 0;
     ControlCounters counters;
     Datagrams datagrams;
 };

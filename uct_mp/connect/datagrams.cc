@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "uct_mp/connect/wire.h"
 #include "uct_mp/verbs/queue_pair.h"
@@ -15,7 +16,7 @@ namespace ucx_mp::connect {
 
 namespace {
 
-constexpr std::size_t kGrh = 40; // room that UD receives keep for a global route header, used or not
+constexpr std::size_t kGrh = verbs::kGlobalHeader; // room that UD receives keep for it, used or not
 constexpr std::size_t kPage = 4096;
 constexpr int kBatch = 16;
 
@@ -25,6 +26,14 @@ constexpr std::uint32_t buffer_of(std::uint64_t id) { return std::uint32_t(id); 
 
 std::uint32_t depth(std::uint32_t wish, unsigned limit) {
     return std::max(1u, limit ? std::min<std::uint32_t>(wish, limit) : wish);
+}
+
+// The way back; nothing: it can't be told.
+std::optional<verbs::Destination> sender(const verbs::Rail& rail, const ibv_wc& c, const std::uint8_t* buffer) {
+    if (c.byte_len < kGrh) return std::nullopt;
+    if (!rail.ethernet) return verbs::Destination{c.slid, c.dlid_path_bits, {}};
+    const auto gid = verbs::sender_of(std::span<const std::uint8_t, kGrh>(buffer, kGrh), verbs::is_ipv4(rail.gid));
+    return gid ? std::optional(verbs::Destination{0, 0, *gid}) : std::nullopt;
 }
 
 std::string reason() { return std::string(": ") + std::strerror(errno); }
@@ -42,7 +51,9 @@ Status Datagrams::Buffers::make(const verbs::Device& device, std::size_t count, 
 
 Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, std::string& error) {
     devices_ = &devices;
+    rails_.assign(devices.rails().begin(), devices.rails().end());
     service_level_ = config.service_level;
+    q_key_ = config.q_key;
     for (const verbs::Device& device : devices.devices())
         if (const Status s = open_device(device, config, error); failed(s)) return s;
     for (const verbs::Rail& rail : devices.rails())
@@ -87,10 +98,41 @@ Status Datagrams::open_rail(const verbs::Rail& rail, const Config& config, std::
     Queues& q = queues_[rail.device];
     port.qp = verbs::create_ud(device, rail, q.sent.get(), q.arrived.get(), sends, receives, config.q_key);
     if (!port.qp) return fail("UD queue pair");
-    for (std::uint32_t i = 0; i < receives; ++i) post(rail.index, i);
+    port.receive_count = receives;
+    port.send_count = sends;
+    fill(rail.index);
     if (port.broken) return fail("receive buffers");
-    for (std::uint32_t i = sends; i-- > 0;) port.free.push_back(i);
     return Status::ok;
+}
+
+void Datagrams::fill(unsigned rail) {
+    Port& port = ports_[rail];
+    for (std::uint32_t i = 0; i < port.receive_count; ++i) post(rail, i);
+    port.free.clear();
+    for (std::uint32_t i = port.send_count; i-- > 0;) port.free.push_back(i);
+}
+
+// Completions of the rail's queue pair are dropped, those of others kept.
+void Datagrams::take_back(Queues& queues, unsigned rail) {
+    reap(queues);
+    ibv_wc wc[kBatch];
+    for (int n; (n = ibv_poll_cq(queues.arrived.get(), kBatch, wc)) > 0;)
+        queues.early.insert(queues.early.end(), wc, wc + n);
+    std::erase_if(queues.early, [&](const ibv_wc& c) { return rail_of(c.wr_id) == rail; });
+}
+
+void Datagrams::restart(unsigned rail) {
+    const verbs::Rail& own = rails_[rail];
+    Port& port = ports_[rail];
+    Queues& queues = queues_[own.device];
+    // Some adapters leave completions of a queue pair that is reset in the queue, others remove them.
+    (void)verbs::to_error(port.qp.get());
+    take_back(queues, rail);
+    if (verbs::restart_ud(port.qp.get(), own, q_key_) != 0) return;
+    take_back(queues, rail);
+    port.broken = false;
+    handles_.drop(rail);
+    fill(rail);
 }
 
 void Datagrams::post(unsigned rail, std::uint64_t buffer) {
@@ -104,23 +146,13 @@ void Datagrams::post(unsigned rail, std::uint64_t buffer) {
     if (ibv_post_recv(port.qp.get(), &wr, &bad) != 0) port.broken = true;
 }
 
-ibv_ah* Datagrams::handle(const Target& to) {
-    const std::uint64_t key = std::uint64_t{to.rail} << 32 | std::uint64_t{to.source_bits} << 16 | to.dlid;
-    verbs::AddressHandle& ah = handles_[key];
-    if (!ah) {
-        const verbs::Rail& rail = devices_->rails()[to.rail];
-        ah = verbs::create_ah(devices_->device_of(rail), rail, to.dlid, to.source_bits, service_level_);
-    }
-    return ah.get();
-}
-
 Status Datagrams::send(const Target& to, std::span<const std::uint8_t> payload) {
     assert(payload.size() <= wire::kMaxMessage);
     Port& port = ports_[to.rail];
     if (port.broken) return Status::io_error;
-    if (port.free.empty()) reap(queues_[devices_->rails()[to.rail].device]);
+    if (port.free.empty()) reap(queues_[rails_[to.rail].device]);
     if (port.free.empty()) return Status::no_resource;
-    ibv_ah* ah = handle(to);
+    ibv_ah* ah = handles_.get(*devices_, rails_[to.rail], to.to, service_level_);
     if (!ah) return Status::io_error;
     const std::uint32_t buffer = port.free.back();
     std::memcpy(port.sends.at(buffer), payload.data(), payload.size());
@@ -160,9 +192,9 @@ unsigned Datagrams::deliver(std::span<const ibv_wc> completions, const Handler& 
             port.broken = true;
             continue;
         }
-        if (c.byte_len >= kGrh) {
-            handler({.rail = rail, .source_bits = c.dlid_path_bits, .dlid = c.slid, .qp_number = c.src_qp, .q_key = 0},
-                    {port.receives.at(buffer_of(c.wr_id)) + kGrh, c.byte_len - kGrh});
+        const std::uint8_t* const buffer = port.receives.at(buffer_of(c.wr_id));
+        if (const auto from = sender(rails_[rail], c, buffer)) {
+            handler({.rail = rail, .to = *from, .qp_number = c.src_qp, .q_key = 0}, {buffer + kGrh, c.byte_len - kGrh});
             ++delivered;
         }
         post(rail, buffer_of(c.wr_id));

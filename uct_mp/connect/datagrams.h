@@ -8,10 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "uct_mp/verbs/device.h"
+#include "uct_mp/verbs/address_handles.h"
 
 namespace ucx_mp::connect {
 
@@ -20,8 +19,7 @@ namespace ucx_mp::connect {
 // Where a datagram goes: from our rail, over one route, to a queue pair.
 struct Target {
     unsigned rail = 0; // ours
-    std::uint8_t source_bits = 0;
-    std::uint16_t dlid = 0;
+    verbs::Destination to;
     std::uint32_t qp_number = 0;
     std::uint32_t q_key = 0;
 };
@@ -46,8 +44,17 @@ public:
     unsigned poll(const Handler& handler);
 
     [[nodiscard]] std::uint32_t qp_number(unsigned rail) const { return ports_[rail].qp->qp_num; }
-    // False: the queue pair has failed (a dead adapter). A port that is down is not that.
+    // False: the queue pair has failed: a dead adapter, or an Ethernet port that is down. (InfiniBand adapters drop what
+    // can't be sent.)
     [[nodiscard]] bool works(unsigned rail) const { return !ports_[rail].broken; }
+    // Makes a failed queue pair work again, under its old number; what was on it is lost. Not from within the handler.
+    void restart(unsigned rail);
+    // The rail's own address may have another place in the adapter's table now: handles are made anew.
+    void renew(const verbs::Rail& rail) { // it is not as it was when this was opened
+        rails_[rail.index] = rail;
+        handles_.drop(rail.index);
+    }
+    void drop_handles(unsigned rail) { handles_.drop(rail); }
 
     [[nodiscard]] std::vector<int> event_fds() const;
     [[nodiscard]] Status arm(); // busy: something is there
@@ -71,22 +78,25 @@ private:
     struct Port { // per rail
         Buffers receives, sends;
         std::vector<std::uint32_t> free; // send buffers
+        std::uint32_t receive_count = 0, send_count = 0;
         verbs::QueuePair qp;
         bool broken = false;
     };
 
     [[nodiscard]] Status open_device(const verbs::Device& device, const Config& config, std::string& error);
     [[nodiscard]] Status open_rail(const verbs::Rail& rail, const Config& config, std::string& error);
+    void fill(unsigned rail); // all receives posted, all send buffers free
     void post(unsigned rail, std::uint64_t buffer);
+    void take_back(Queues& queues, unsigned rail);
     void reap(Queues& queues);
     unsigned deliver(std::span<const ibv_wc> completions, const Handler& handler);
-    [[nodiscard]] ibv_ah* handle(const Target& to);
-
     const verbs::DeviceSet* devices_ = nullptr;
+    std::vector<verbs::Rail> rails_; // of devices_, as they are now
     std::uint8_t service_level_ = 0;
+    std::uint32_t q_key_ = 0;
     std::vector<Queues> queues_; // before ports_: a queue pair goes before its completion queues
     std::vector<Port> ports_;
-    std::unordered_map<std::uint64_t, verbs::AddressHandle> handles_; // by rail, source bits, LID
+    verbs::AddressHandles handles_;
 };
 
 } // namespace ucx_mp::connect

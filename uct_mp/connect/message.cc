@@ -60,7 +60,9 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
             r.rate == 0)
             return false;
         if (r.device >= verbs::kMaxDevices || r.dct_number > k24Bits || !valid_qpn(r.control_qpn)) return false;
-        if (!all_zero(r.reserved)) return false;
+        if (!all_zero(r.reserved) || r.roce > (out.version >= kRoceVersion)) return false;
+        verbs::Gid gid{};
+        if (r.roce && (!in.take(gid) || r.lid || r.lmc || !verbs::is_unicast(gid))) return false;
         out.rails.push_back({.lid = r.lid,
                              .lmc = r.lmc,
                              .device = r.device,
@@ -68,7 +70,8 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
                              .subnet_prefix = r.subnet_prefix,
                              .rate = r.rate * kRateUnit,
                              .dct_number = r.dct_number,
-                             .control_qpn = r.control_qpn});
+                             .control_qpn = r.control_qpn,
+                             .gid = gid});
     }
     return true;
 }
@@ -84,28 +87,34 @@ bool read_end(const wire::End& end, Message& out, bool absent) {
 
 bool read_request(Reader& in, Message& out) {
     wire::Request b;
-    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || b.split_reads > 1 || b.reserved) return false;
     if (out.destination != 0 || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
+    out.split_reads = b.split_reads;
     out.dc_key = b.dc_key;
     return true;
 }
 
 bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message& out) {
     wire::Reply b;
-    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || b.absent >= b.paths || b.reserved) return false;
+    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
+    if (b.split_reads > 1 || (b.split_reads && b.paths % 2)) return false;
+    const unsigned part = b.split_reads ? b.paths / 2u : b.paths;
+    if (b.absent >= part) return false;
     if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
+    const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
         wire::Path p;
         if (!in.take(p) || p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
         const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
-        const bool absent = i >= unsigned(b.paths - b.absent);
+        const bool absent = i % part + b.absent >= part;
         if (absent ? (p.client_bits | p.server_bits) > 127 : p.client_bits >> client.lmc || p.server_bits >> server.lmc) return false;
-        if (!absent && (client.subnet_prefix != server.subnet_prefix || !client.lid || !server.lid)) return false;
+        if (!absent && !path::reach(client, server, routed)) return false;
         if (!read_end(p.end, out, absent)) return false;
         out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
     }
+    if (b.split_reads) path::mark_split(out.paths);
     out.incarnation = b.incarnation;
     out.void_through = b.void_through;
     out.absent = b.absent;
@@ -283,7 +292,8 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                          .reserved = 0});
     const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
     const auto put_rails = [&] {
-        for (const path::RemoteRail& r : m.rails)
+        for (const path::RemoteRail& r : m.rails) {
+            const bool roce = verbs::is_set(r.gid) && m.version >= kRoceVersion;
             out.put(wire::Rail{.subnet_prefix = r.subnet_prefix,
                                .rate = std::uint32_t(std::clamp(std::round(r.rate / kRateUnit), 1.0, 4294967295.0)),
                                .dct_number = r.dct_number,
@@ -292,16 +302,19 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .lmc = r.lmc,
                                .mtu = std::uint8_t(r.mtu),
                                .device = r.device,
+                               .roce = roce,
                                .reserved = {}});
+            if (roce) out.put(r.gid);
+        }
     };
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, {}, m.dc_key});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, 0, m.dc_key});
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];

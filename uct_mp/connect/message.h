@@ -26,6 +26,7 @@ struct Message {
     std::uint32_t incarnation = 0;
     std::uint32_t void_through = 0;
     std::uint8_t num_paths = 0;
+    bool split_reads = false; // request; a reply's paths say it
     std::uint64_t dc_key = 0;
     std::vector<path::RemoteRail> rails;
     std::vector<path::PathSpec> paths; // reply

@@ -57,6 +57,7 @@ Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const Pa
 }
 
 void ControlPlane::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
+    impl_->mend();
     if (const auto to = impl_->route(connection, attempt)) impl_->send(*to, impl_->news_to(connection, kind, news));
     else ++impl_->counters.unsent;
 }
@@ -65,13 +66,14 @@ bool ControlPlane::Impl::tell_over_route(const Connection& connection, const pat
     const bool server = connection.server;
     const unsigned rail = server ? route.server_rail : route.client_rail;
     const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
-    if (!datagrams.works(rail) || !own_rails[rail].lid || !remote.lid) {
+    mend();
+    if (!datagrams.works(rail) || !own_rails[rail].usable() || !remote.usable()) {
         ++counters.unsent;
         return true; // waiting would not help
     }
     return send({.rail = rail,
-                 .source_bits = server ? route.server_bits : route.client_bits,
-                 .dlid = std::uint16_t(remote.lid + (server ? route.client_bits : route.server_bits)),
+                 .to = {std::uint16_t(remote.lid + (server ? route.client_bits : route.server_bits)),
+                        server ? route.server_bits : route.client_bits, remote.gid},
                  .qp_number = remote.control_qpn,
                  .q_key = connection.peer.q_key},
                 news_to(connection, kind, news));

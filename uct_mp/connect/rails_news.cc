@@ -5,7 +5,7 @@
 
 namespace ucx_mp::connect {
 
-// A port that is not active keeps its place in the list: LID 0.
+// A port that is not active keeps its place in the list: LID 0, no GID.
 void ControlPlane::Impl::set_own(const verbs::Rail& rail) {
     path::RemoteRail& own = own_rails[rail.index];
     own = path::describe(rail);
@@ -17,11 +17,13 @@ void ControlPlane::Impl::set_own(const verbs::Rail& rail) {
 
 void ControlPlane::Impl::renew(const verbs::Rail& rail) {
     set_own(rail);
-    if (path::RemoteRail& own = own_rails[rail.index]; own.lid && mtu_bytes(own.mtu) < wire::request_size(own_rails.size())) {
+    if (path::RemoteRail& own = own_rails[rail.index]; own.usable() && mtu_bytes(own.mtu) < smallest_mtu()) {
         services.say(LogLevel::warn, "rail %s has come up with an MTU of %zu bytes, which is too small for %zu rails", rail.name.c_str(),
                      mtu_bytes(own.mtu), own_rails.size());
         own.lid = own.lmc = 0;
+        own.gid = {};
     }
+    datagrams.renew(rail);
     make_address();
     if (++own_number == 0) ++own_number;
 }

@@ -11,14 +11,12 @@ std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m, std::uint
     std::size_t mtu = wire::kMaxMessage;
     for (const auto* rails : {&own_rails, &m.rails})
         for (const path::RemoteRail& r : *rails)
-            if (r.lid) mtu = std::min(mtu, mtu_bytes(r.mtu));
-    const std::size_t fixed = wire::reply_size(own_rails.size(), 0);
+            if (r.usable()) mtu = std::min(mtu, mtu_bytes(r.mtu));
+    const std::size_t fixed = wire::reply_size(own_rails.size(), gids(own_rails), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
-    std::vector<path::PathSpec> paths = path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
-    const std::size_t present = paths.size();
-    if (present) path::add_absent_paths(paths, m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
-    absent = std::uint8_t(paths.size() - present);
+    std::vector<path::PathSpec> paths = path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room), m.split_reads);
+    if (!paths.empty()) absent = path::add_absent_paths(paths, m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
     return paths;
 }
 

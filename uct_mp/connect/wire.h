@@ -1,4 +1,4 @@
-// Messages of the handshake, version 1: UD datagrams, little endian, packed. control_plane.h tells the protocol.
+// Messages of the handshake, versions 1 and 2: UD datagrams, little endian, packed. control_plane.h tells the protocol.
 //
 // Every message is a Header, a body by its kind, and for some kinds lists. The Header and Refuse keep their layout in
 // all versions, so that any two versions can tell each other that they don't fit. A request is written in the highest
@@ -15,6 +15,8 @@
 //   void_through (reply) the server's own newest number: requests that it sent before it became the server (both had
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
+//
+// Version 2 knows rails that are RoCE. In messages of version 1 such rails look as if they were not active.
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
@@ -79,19 +81,21 @@ struct __attribute__((packed)) Header {
 };
 static_assert(sizeof(Header) == 52);
 
-// A port of the sender; path::RemoteRail.
+// A port of the sender; path::RemoteRail. Behind it, if it is RoCE: u8 gid[16].
 struct __attribute__((packed)) Rail {
-    std::uint64_t subnet_prefix;
+    std::uint64_t subnet_prefix; // RoCE: verbs::network_of()
     std::uint32_t rate;        // kB/s, not 0
     std::uint32_t dct_number;  // 24 bits; 0: none
     std::uint32_t control_qpn; // 24 bits, not 0 or 1
-    std::uint16_t lid;         // base, unicast, aligned to 2^lmc; 0: the port is not active
+    std::uint16_t lid;         // base, unicast, aligned to 2^lmc; 0: RoCE, or the port is not active
     std::uint8_t lmc;          // 0..7
     std::uint8_t mtu;          // ibv_mtu: 1..5
     std::uint8_t device;       // < verbs::kMaxDevices
-    std::uint8_t reserved[3];  // 0
+    std::uint8_t roce;         // version 2: 1: a GID follows, lid and lmc are 0; else 0
+    std::uint8_t reserved[2];  // 0
 };
 static_assert(sizeof(Rail) == 28);
+inline constexpr std::size_t kGid = 16;
 
 // One half of a path.
 struct __attribute__((packed)) End {
@@ -111,7 +115,8 @@ struct __attribute__((packed)) Request {
     std::uint32_t incarnation; // of the client's latest connection with this peer, 0: there was none
     std::uint8_t rails;        // 1..verbs::kMaxRails, of Rail behind this body
     std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
-    std::uint8_t reserved[2];  // 0
+    std::uint8_t split_reads;  // 1: reads shall have paths of their own, else 0
+    std::uint8_t reserved;     // 0
     std::uint64_t dc_key;      // mp_dc: access key of the client's targets
 };
 static_assert(sizeof(Request) == 16);
@@ -121,9 +126,9 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t absent;        // < paths. So many, the last ones, lead over a port that is down: they have no ends yet, and
-                                // their path bits are a guess (below 128)
-    std::uint8_t reserved;      // 0
+    std::uint8_t absent;        // < paths. So many, the last ones (with split_reads: of each half), lead over a port that is
+                                // down: they have no ends yet, and their path bits are a guess (below 128)
+    std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even); else 0
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
 };
 static_assert(sizeof(Reply) == 20);
@@ -189,18 +194,19 @@ struct __attribute__((packed)) Pong {
 };
 static_assert(sizeof(Pong) == 8);
 
-[[nodiscard]] constexpr std::size_t request_size(std::size_t rails) {
-    return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail);
+// `gids`: of the rails, how many are RoCE
+[[nodiscard]] constexpr std::size_t request_size(std::size_t rails, std::size_t gids) {
+    return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail) + gids * kGid;
 }
-[[nodiscard]] constexpr std::size_t reply_size(std::size_t rails, std::size_t paths) {
-    return sizeof(Header) + sizeof(Reply) + rails * sizeof(Rail) + paths * sizeof(Path);
+[[nodiscard]] constexpr std::size_t reply_size(std::size_t rails, std::size_t gids, std::size_t paths) {
+    return sizeof(Header) + sizeof(Reply) + rails * sizeof(Rail) + gids * kGid + paths * sizeof(Path);
 }
 [[nodiscard]] constexpr std::size_t confirm_size(std::size_t paths) {
     return sizeof(Header) + sizeof(Confirm) + paths * sizeof(End);
 }
 static_assert(sizeof(Rails) <= sizeof(Request), "fits wherever a request does");
-static_assert(request_size(verbs::kMaxRails) <= kMaxMessage);
-static_assert(reply_size(verbs::kMaxRails, path::kMaxPathsPerPeer) <= kMaxMessage);
+static_assert(request_size(verbs::kMaxRails, verbs::kMaxRails) <= kMaxMessage);
+static_assert(reply_size(verbs::kMaxRails, verbs::kMaxRails, path::kMaxPathsPerPeer) <= kMaxMessage);
 static_assert(confirm_size(path::kMaxPathsPerPeer) <= kMaxMessage);
 
 } // namespace ucx_mp::connect::wire

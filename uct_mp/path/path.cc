@@ -9,7 +9,7 @@ namespace {
 
 // The rails of both sides in one subnet: whoever is in here reaches everybody on the other side.
 struct Group {
-    std::uint64_t prefix;
+    const RemoteRail* any;
     std::vector<std::uint8_t> client, server; // rail indices
 };
 
@@ -19,15 +19,16 @@ struct RailPair {
 };
 
 std::vector<Group> group_by_subnet(std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+    const bool routed = must_route(client, server);
     std::vector<Group> groups;
-    const auto of = [&](std::uint64_t prefix) -> Group& {
-        const auto found = std::ranges::find(groups, prefix, &Group::prefix);
-        return found != groups.end() ? *found : groups.emplace_back(Group{prefix, {}, {}});
+    const auto of = [&](const RemoteRail& rail) -> Group& {
+        const auto found = std::ranges::find_if(groups, [&](const Group& g) { return reach(*g.any, rail, routed); });
+        return found != groups.end() ? *found : groups.emplace_back(Group{&rail, {}, {}});
     };
     for (std::size_t i = 0; i < client.size(); ++i)
-        if (client[i].lid) of(client[i].subnet_prefix).client.push_back(std::uint8_t(i));
+        if (client[i].usable()) of(client[i]).client.push_back(std::uint8_t(i));
     for (std::size_t i = 0; i < server.size(); ++i)
-        if (server[i].lid) of(server[i].subnet_prefix).server.push_back(std::uint8_t(i));
+        if (server[i].usable()) of(server[i]).server.push_back(std::uint8_t(i));
     std::erase_if(groups, [](const Group& g) { return g.client.empty() || g.server.empty(); });
     return groups;
 }
@@ -68,11 +69,11 @@ std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size
 // Whom a rail that is down may belong to, on the other side: a rail of each subnet and one of those that are down.
 // `place`: in its own list.
 std::vector<std::uint8_t> partners(std::size_t place, std::span<const RemoteRail> others, bool cross_rails) {
-    std::vector<std::vector<std::uint8_t>> kinds; // indices by subnet; LID 0: those that are down
+    std::vector<std::vector<std::uint8_t>> kinds; // indices by subnet, or of those that are down
     for (std::size_t i = 0; i < others.size(); ++i) {
         const auto alike = [&](const std::vector<std::uint8_t>& kind) {
             const RemoteRail& first = others[kind[0]];
-            return others[i].lid ? first.lid && first.subnet_prefix == others[i].subnet_prefix : !first.lid;
+            return others[i].usable() ? reach(first, others[i], false) : !first.usable();
         };
         const auto kind = std::ranges::find_if(kinds, alike);
         (kind != kinds.end() ? *kind : kinds.emplace_back()).push_back(std::uint8_t(i));
@@ -86,7 +87,62 @@ std::vector<std::uint8_t> partners(std::size_t place, std::span<const RemoteRail
     return chosen;
 }
 
+// Every route once more, for reads.
+void double_for_reads(std::vector<PathSpec>& paths) {
+    paths.reserve(2 * paths.size());
+    for (std::size_t i = 0, n = paths.size(); i < n; ++i) paths.push_back(paths[i]);
+    mark_split(paths);
+}
+
+// Behind what plan_paths has returned, without regard to split_reads.
+void add_places(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                const PathConfig& config, unsigned client_wants, unsigned max_paths) {
+    std::vector<std::pair<std::uint8_t, std::uint8_t>> pairs;
+    const auto add = [&](std::size_t c, std::size_t s) {
+        const std::pair<std::uint8_t, std::uint8_t> pair(c, s);
+        if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
+    };
+    for (std::size_t c = 0; c < client.size(); ++c)
+        if (!client[c].usable())
+            for (const std::uint8_t s : partners(c, server, config.cross_rails)) add(c, s);
+    for (std::size_t s = 0; s < server.size(); ++s)
+        if (!server[s].usable())
+            for (const std::uint8_t c : partners(s, client, config.cross_rails)) add(c, s);
+    if (pairs.empty() || paths.size() >= max_paths) return;
+    // Partners of the same place first: they are taken first when several could be.
+    std::ranges::stable_partition(pairs, [](const auto& pair) { return pair.first == pair.second; });
+
+    // As far as is known, their LMC will be that of the others.
+    const auto guessed = [](std::span<const RemoteRail> rails) {
+        RemoteRail guess;
+        for (const RemoteRail& rail : rails)
+            if (rail.usable()) guess.lmc = std::max(guess.lmc, rail.lmc);
+        return guess;
+    };
+    const RemoteRail from = guessed(client), to = guessed(server);
+    const unsigned room = max_paths - unsigned(paths.size());
+    if (pairs.size() > room) pairs.resize(room);
+    const unsigned routes = std::min(routes_of(from, to, config, wish_of(config, client_wants)), room / unsigned(pairs.size()));
+    for (unsigned route = 0; route < routes; ++route)
+        for (const auto& [c, s] : pairs)
+            paths.push_back({c, s, bits_of(client[c].usable() ? client[c] : from, config, route),
+                             bits_of(server[s].usable() ? server[s] : to, config, route)});
+}
+
 } // namespace
+
+bool reach(const RemoteRail& a, const RemoteRail& b, bool routed) {
+    if (!a.usable() || !b.usable()) return false;
+    const bool ethernet = verbs::is_set(a.gid);
+    if (ethernet != verbs::is_set(b.gid) || verbs::is_ipv4(a.gid) != verbs::is_ipv4(b.gid)) return false;
+    return a.subnet_prefix == b.subnet_prefix || (ethernet && routed);
+}
+
+bool must_route(std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+    for (const RemoteRail& c : client)
+        if (std::ranges::any_of(server, [&](const RemoteRail& s) { return reach(c, s, false); })) return false;
+    return true;
+}
 
 std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) {
     if (config.num_paths > kMaxPathsPerPeer)
@@ -104,8 +160,11 @@ std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) 
 }
 
 std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                                 const PathConfig& server_config, unsigned client_wants, unsigned max_paths) {
+                                 const PathConfig& server_config, unsigned client_wants, unsigned max_paths,
+                                 bool client_splits) {
     max_paths = std::min(max_paths, kMaxPathsPerPeer);
+    const bool split = (server_config.split_reads || client_splits) && max_paths >= 2;
+    if (split) max_paths /= 2;
     const unsigned wish = wish_of(server_config, client_wants);
 
     // Whole rounds only, so that the limit leaves rails balanced; but one pair at least.
@@ -139,42 +198,32 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
                 paths.push_back({p.client, p.server, bits_of(client[p.client], server_config, route),
                                  bits_of(server[p.server], server_config, route)});
     assert(paths.size() <= max_paths);
+    if (split) double_for_reads(paths);
     return paths;
 }
 
-void add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                      const PathConfig& config, unsigned client_wants, unsigned max_paths) {
-    max_paths = std::min(max_paths, kMaxPathsPerPeer);
-    std::vector<std::pair<std::uint8_t, std::uint8_t>> pairs;
-    const auto add = [&](std::size_t c, std::size_t s) {
-        const std::pair<std::uint8_t, std::uint8_t> pair(c, s);
-        if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
-    };
-    for (std::size_t c = 0; c < client.size(); ++c)
-        if (!client[c].lid)
-            for (const std::uint8_t s : partners(c, server, config.cross_rails)) add(c, s);
-    for (std::size_t s = 0; s < server.size(); ++s)
-        if (!server[s].lid)
-            for (const std::uint8_t c : partners(s, client, config.cross_rails)) add(c, s);
-    if (pairs.empty() || paths.size() >= max_paths) return;
-    // Partners of the same place first: they are taken first when several could be.
-    std::ranges::stable_partition(pairs, [](const auto& pair) { return pair.first == pair.second; });
+bool is_split(std::span<const PathSpec> paths) { return !paths.empty() && !paths[0].reads; }
 
-    // As far as is known, their LMC will be that of the others.
-    const auto guessed = [](std::span<const RemoteRail> rails) {
-        RemoteRail guess;
-        for (const RemoteRail& rail : rails)
-            if (rail.lid) guess.lmc = std::max(guess.lmc, rail.lmc);
-        return guess;
-    };
-    const RemoteRail from = guessed(client), to = guessed(server);
-    const unsigned room = max_paths - unsigned(paths.size());
-    if (pairs.size() > room) pairs.resize(room);
-    const unsigned routes = std::min(routes_of(from, to, config, wish_of(config, client_wants)), room / unsigned(pairs.size()));
-    for (unsigned route = 0; route < routes; ++route)
-        for (const auto& [c, s] : pairs)
-            paths.push_back({c, s, bits_of(client[c].lid ? client[c] : from, config, route),
-                             bits_of(server[s].lid ? server[s] : to, config, route)});
+void mark_split(std::span<PathSpec> paths) {
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        paths[i].reads = i >= paths.size() / 2;
+        paths[i].writes = !paths[i].reads;
+    }
+}
+
+std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                              const PathConfig& config, unsigned client_wants, unsigned max_paths) {
+    max_paths = std::min(max_paths, kMaxPathsPerPeer);
+    const bool split = is_split(paths);
+    if (split) {
+        max_paths /= 2;
+        paths.resize(paths.size() / 2);
+    }
+    const std::size_t present = paths.size();
+    add_places(paths, client, server, config, client_wants, max_paths);
+    const std::size_t absent = paths.size() - present;
+    if (split) double_for_reads(paths);
+    return std::uint8_t(absent);
 }
 
 std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
@@ -213,7 +262,8 @@ RemoteRail describe(const verbs::Rail& rail) {
             .subnet_prefix = rail.subnet_prefix,
             .rate = rail.rate,
             .dct_number = 0,
-            .control_qpn = 0};
+            .control_qpn = 0,
+            .gid = rail.active ? rail.gid : verbs::Gid{}};
 }
 
 } // namespace ucx_mp::path

@@ -20,19 +20,29 @@ inline constexpr unsigned kMaxPathsPerPeer = 32;
 
 // A port of the other side, as its handshake tells.
 struct RemoteRail {
-    std::uint16_t lid = 0; // base; 0: not active, no path leads there
+    std::uint16_t lid = 0; // base; 0: RoCE, or not active: no path leads there
     std::uint8_t lmc = 0;
     std::uint8_t device = 0; // index in the peer's DeviceSet: which of its keys this rail needs
     ibv_mtu mtu = IBV_MTU_1024;
-    std::uint64_t subnet_prefix = 0;
+    std::uint64_t subnet_prefix = 0; // RoCE: verbs::network_of()
     double rate = 1;               // bytes/ns
     std::uint32_t dct_number = 0;  // mp_dc: its target on this rail; 0: none
     std::uint32_t control_qpn = 0; // its control queue pair on this rail
+    verbs::Gid gid{};              // RoCE: its address, `lid` is 0; unset: InfiniBand, or not active
+
+    [[nodiscard]] bool usable() const { return lid != 0 || verbs::is_set(gid); }
 };
+
+// Both are active, of the same kind (InfiniBand, RoCE over IPv4, over IPv6) and in the same subnet. RoCE may be routed
+// between networks: `routed` asks for no more than the kind. Rails of two hosts are taken to be routed to each other if
+// these have no network in common.
+[[nodiscard]] bool reach(const RemoteRail& a, const RemoteRail& b, bool routed);
+[[nodiscard]] bool must_route(std::span<const RemoteRail> client, std::span<const RemoteRail> server);
 
 struct PathSpec {
     std::uint8_t client_rail = 0, server_rail = 0; // indices in each side's rail list
     std::uint8_t client_bits = 0, server_bits = 0; // path bits added to each side's base LID
+    bool writes = true, reads = true;              // what it carries while there is a choice; messages are writes
 };
 
 struct PathConfig {
@@ -42,6 +52,7 @@ struct PathConfig {
     // Path bits to use, in this order; empty: 0, 1, 2, ... Values beyond a rail's LMC are refused at open.
     std::vector<std::uint8_t> path_bits;
     bool cross_rails = false; // every pair of rails of one subnet, not only one partner per rail
+    bool split_reads = false; // two paths on every route, one for writes and one for reads
 };
 
 // One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
@@ -53,17 +64,22 @@ struct PathConfig {
 // rails. At most `max_paths` (and kMaxPathsPerPeer), cut so that all pairs of rails lose alike; empty: unreachable.
 // `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one. Explicit path
 // bits are the server's; without a wish as many routes per pair as it has named, cut to the client's LMC.
+// `split_reads`, if either side wants it: the second half of the list are the first half's routes again, for reads.
 [[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
                                                const PathConfig& server_config, unsigned client_wants,
-                                               unsigned max_paths = kMaxPathsPerPeer);
+                                               unsigned max_paths = kMaxPathsPerPeer, bool client_splits = false);
+// Whether it says so: its halves are for writes and for reads.
+[[nodiscard]] bool is_split(std::span<const PathSpec> paths);
+void mark_split(std::span<PathSpec> paths);
 
 // Ports that are down on either side may come up: their places behind what plan_paths has returned for the same arguments.
 // LID, LMC and subnet of such a port are not known yet. So it gets a partner in each subnet of the other side, and one
 // among those that are down there (its own place in the list if possible; all with cross_rails), with as many routes as
 // the largest LMC of its side allows. Which of them can be used, and with which path bits, shows when the port is up:
 // recover/join.cc.
-void add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                      const PathConfig& server_config, unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
+// With split_reads each half of the list has its own. Returns their number (then: of each half).
+std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                              const PathConfig& server_config, unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
 
 // The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with ports
 // of as large an MTU. As disjoint as can be told from here: another port on both sides, on one, other path bits. Both

@@ -165,6 +165,7 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
     }
     SendQueue& queue = *sub.own[0];
     queue.begin_packets(ours.psn, remote.mtu);
+    channel.subs[path].unconnected = false;
     if (!channel.self) load_first_alternate(connection, path, channel.subs[path]);
     const std::lock_guard lock(services); // the control plane may be reading them
     connection.ends[path] = ours;
@@ -208,7 +209,11 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
 void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     const bool client = config.transport == connect::Transport::rc && !channel.connection.server;
-    if (is_absent(channel, path) && !client && may_join(channel, path)) join(channel, path);
+    // Whether a network is routed to another the client has decided.
+    if (is_absent(channel, path) && !client && may_join(channel, path, true)) {
+        if (!has_places(channel)) return; // it will ask again
+        join(channel, path);
+    }
     if (config.transport == connect::Transport::dc) {
         tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.recovery || channel.recovery->paths[path].phase != Phase::reopening) return;
@@ -305,7 +310,7 @@ void Interface::Impl::resume(Channel& channel) {
 }
 
 void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews& news) {
-    if (!recoverable(channel) || news.path >= channel.path_count) return;
+    if (!recoverable(channel) || news.path >= channel.places) return;
     switch (kind) {
     case PathKind::down: return on_path_down(channel, news);
     case PathKind::open:

@@ -14,7 +14,7 @@ using recover::Recovery;
 Recovery& Interface::Impl::recovery_of(Channel& channel) {
     if (!channel.recovery) {
         channel.recovery = std::make_unique<Recovery>();
-        channel.recovery->paths.resize(channel.path_count);
+        channel.recovery->paths.resize(channel.places);
     }
     return *channel.recovery;
 }
@@ -223,7 +223,10 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
     } else {
         SendQueue& queue = *channel.subs[path].own[0];
         verbs::QueuePairTruth truth;
-        if (config.recovery.packet_numbers && !(untested >> channel.subs[path].device & 1) && verbs::query(queue.qp.get(), truth) == 0)
+        const bool believed = config.recovery.packet_numbers && !(untested >> channel.subs[path].device & 1);
+        if (channel.subs[path].unconnected) // it has executed nothing
+            r.mine.psn = channel.connection.remote_ends[path].psn & recover::kPsnMask;
+        else if (believed && verbs::query(queue.qp.get(), truth) == 0)
             r.mine.psn = truth.rq_psn & recover::kPsnMask;
         if (channel.self && r.mine.psn != connect::kUnknownPsn) {
             r.theirs = r.mine;
@@ -274,6 +277,7 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
 }
 
 void Interface::Impl::rail_active(unsigned rail) {
+    control->port_active(rail);
     for (std::uint32_t c = 0; c < channels.size(); ++c) {
         Channel* const channel = channels[c];
         if (!channel->recovery || (channel->gates & gate::failed)) continue;

@@ -14,6 +14,7 @@ namespace ucx_mp::channel {
 
 using recover::PathRecovery;
 using recover::Phase;
+using recover::Recovery;
 
 // What has happened since the devices were opened, perhaps long ago.
 void Interface::Impl::read_rails() {
@@ -32,13 +33,14 @@ void Interface::Impl::renew_rail(unsigned index) {
     more_downs[index] = seen_events[index].downs - seen_events[index].ups;
     if (const std::uint32_t bit = 1u << now.device; untested & bit && verbs::tells_packet_numbers(devices.device_of(now), now))
         untested &= ~bit;
-    const auto facts = [](const verbs::Rail& r) { return std::tuple(r.lid, r.lmc, r.subnet_prefix, r.mtu, r.rate, r.active); };
+    const auto facts = [](const verbs::Rail& r) { return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.mtu, r.rate, r.active); };
     if (facts(now) == facts(rails[index])) return;
-    services.say(LogLevel::info, "rail %s is %s: LID %u, LMC %u", now.name.c_str(), rails[index].active ? "another one" : "up",
-                 now.lid, now.lmc);
+    services.say(LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), rails[index].active ? "another one" : "up",
+                 now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
     {
         const std::lock_guard lock(services);
         rails[index] = now;
+        polled_count = std::max(polled_count, now.device + 1);
         control->renew(now);
         for (std::uint32_t slot = 0; slot < channels.size(); ++slot)
             if (!channels[slot]->self) control->tell_rails(channels[slot]->connection);
@@ -47,19 +49,67 @@ void Interface::Impl::renew_rail(unsigned index) {
 }
 
 void Interface::Impl::join_paths(Channel& channel) {
-    if (!recoverable(channel) || !channel.connection.absent || !may_open(channel)) return;
-    for (PathIndex path = 0; path < channel.path_count; ++path)
-        if (is_absent(channel, path) && may_join(channel, path) && wanted(channel, path)) {
+    if (!recoverable(channel) || !channel.connection.absent) return;
+    std::vector<path::RemoteRail> ours;
+    for (const verbs::Rail& rail : rails) ours.push_back(path::describe(rail));
+    const bool routed = path::must_route(ours, channel.connection.remote_rails);
+    for (PathIndex path = 0; path < channel.places; ++path)
+        if (is_absent(channel, path) && may_join(channel, path, routed) && wanted(channel, path)) {
+            if (!has_places(channel)) return; // widen() comes back here
+            if (!may_open(channel)) return;   // the other side will
             join(channel, path);
             time_to_open(channel, path);
         }
 }
 
 // Both of its ports are known, and belong together.
-bool Interface::Impl::may_join(const Channel& channel, PathIndex path) const {
-    const verbs::Rail& ours = rails[channel.subs[path].rail];
-    const path::RemoteRail& theirs = channel.connection.remote_rail(path);
-    return ours.active && theirs.lid && ours.subnet_prefix == theirs.subnet_prefix;
+bool Interface::Impl::may_join(const Channel& channel, PathIndex path, bool routed) const {
+    return path::reach(path::describe(rails[channel.subs[path].rail]), channel.connection.remote_rail(path), routed);
+}
+
+// While a single path of mp_rc is there it is used as if there were no places (Channel::only: no accounts, no markers, the
+// adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let through
+// until then. False: not yet.
+bool Interface::Impl::has_places(Channel& channel) {
+    if (channel.path_count == channel.places) return true;
+    Recovery& recovery = *channel.recovery;
+    if (!std::exchange(recovery.widening, true)) {
+        recovery.widening_told = false;
+        channel.gates |= gate::recovering;
+        list_recovering(channel);
+    }
+    return false;
+}
+
+// In each progress while has_places() waits. Acknowledgments that are posted meanwhile may be anywhere.
+void Interface::Impl::widen(Channel& channel) {
+    Recovery& recovery = *channel.recovery;
+    SendQueue& queue = *channel.subs[0].own[0];
+    const Phase phase = recovery.paths[0].phase;
+    const bool whole = !recovery.damaged && !recovery.puts_open && !recovery.resend && channel.pulled_count == 0;
+    // Lost: all of it is settled, and will go again over whatever is there then, in the same order (resend()).
+    if (phase != Phase::reopening && (phase != Phase::up || !whole)) {
+        recovery.widening_told = false;
+        return;
+    }
+    if (phase == Phase::up) {
+        if (!recovery.widening_told) {
+            if (!push_out(channel) || (channel.gates & gate::failed)) return;
+            recovery.widening_told = true;
+            recovery.widen_behind = queue.head;
+        }
+        if (static_cast<std::int32_t>(queue.tail - recovery.widen_behind) < 0) return;
+    }
+    recovery.widening = false;
+    queue.close();
+    queue.set_sole(false);
+    queue.set_signal_interval(config.signal_interval);
+    channel.only = nullptr;
+    channel.by_lane = true;
+    channel.path_count = channel.places;
+    channel.put_paths |= 1; // perhaps
+    ++recovery_steps;
+    join_paths(channel);
 }
 
 // Places have been kept for more pairs of rails than are of use (path::add_absent_paths): taken is one of a rail that has
@@ -73,14 +123,14 @@ bool Interface::Impl::wanted(const Channel& channel, PathIndex path) const {
     const unsigned local_bits = connection.local_bits(path) & (lids(rails[ours].lmc) - 1);
     const unsigned remote_bits = (connection.server ? spec.client_bits : spec.server_bits) & (lids(connection.remote_rail(path).lmc) - 1);
     const bool cut = local_bits != connection.local_bits(path) || remote_bits != (connection.server ? spec.client_bits : spec.server_bits);
-    for (PathIndex i = 0; i < channel.path_count; ++i) {
+    for (PathIndex i = 0; i < channel.places; ++i) {
         if (is_absent(channel, i)) continue;
         const bool our = connection.local_rail(i) == ours, their = connection.remote_rail_index(i) == theirs;
         our_rail |= our;
         their_rail |= their;
         same_pair |= our && their;
         const path::PathSpec& other = connection.paths[i];
-        if (our && their && cut && connection.local_bits(i) == local_bits &&
+        if (our && their && cut && other.reads == spec.reads && connection.local_bits(i) == local_bits &&
             (connection.server ? other.client_bits : other.server_bits) == remote_bits)
             return false;
     }
@@ -117,7 +167,7 @@ bool Interface::Impl::address_target(Channel& channel, PathIndex path) {
     const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], {});
     sub.dc.dct_number = connection.remote_rail(path).dct_number;
     sub.dc.key = connection.dc_key;
-    sub.dc.ah = address_handle(sub.rail, end.dlid, end.source_path_bits);
+    sub.dc.ah = address_handles.get(devices, rails[sub.rail], end.destination(), config.reliability.service_level);
     return sub.dc.ah != nullptr;
 }
 

@@ -127,6 +127,9 @@ struct Recovery {
     // overtake them): the markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
     bool resend = false;             // some retained message has no path
+    // The channel's only path is about to get company (join.cc); told: everything before this record asks for a completion.
+    bool widening = false, widening_told = false;
+    std::uint32_t widen_behind = 0;
     bool listed = false;             // in Interface::Impl::recovering
     Services::Timer partition = 0;   // runs while no path is usable
     Nanos partition_since = 0;

@@ -76,6 +76,7 @@ void Interface::Impl::path_answers(Channel& channel, PathIndex path) {
     r.probed_since = 0;
     if (r.phase != Phase::up || channel.scheduler->paths()[path].state != schedule::PathState::suspect) return;
     channel.scheduler->set_state(path, schedule::PathState::up);
+    ++recovery_steps; // a fence may have waited for it
     note(channel, recover::Transition::What::cleared, path);
 }
 

@@ -73,15 +73,19 @@ void WeightRound::path_changed(PathTable& paths, PathIndex path) {
 
 Outcome Adaptive::split(PathTable& paths, const Message& message, Plan& plan) {
     Shares shares;
-    for (PathIndex i : each(paths.usable())) shares.add(i, paths[i].weight);
+    for (PathIndex i : each(paths.usable(direction(message.kind)))) shares.add(i, paths[i].weight);
     cut_with_carry(paths, shares, message.size, *config_, plan);
     round_.open(plan);
     return Outcome::stripes;
 }
 
 void Bss::start(PathTable& paths) {
-    n_paths_ = config_->n_paths ? std::min<unsigned>(config_->n_paths, paths.size()) : paths.size();
-    for (unsigned k = 0; k < n_paths_; ++k) order_[k] = static_cast<PathIndex>(k);
+    for (Direction d : {Direction::write, Direction::read}) {
+        unsigned left = config_->n_paths ? config_->n_paths : kMaxPaths;
+        for (PathIndex i : each(paths.meant(d)))
+            if (left && left--) tried_ |= PathMask{1} << i;
+    }
+    for (PathIndex i : each(tried_)) order_[n_paths_++] = i;
     sort(paths);
     until_explore_ = config_->explore;
 }
@@ -103,23 +107,24 @@ void Bss::path_changed(PathTable& paths, PathIndex path) {
 
 Outcome Bss::split(PathTable& paths, const Message& message, Plan& plan) {
     if (n_paths_ == 0) start(paths);
+    const Direction d = direction(message.kind);
     Shares shares;
     for (unsigned k = 0; k < n_paths_ && shares.count < config_->n_batch; ++k) {
-        if (paths.is_usable(order_[k])) shares.add(order_[k], paths[order_[k]].weight);
+        if (paths.is_usable(order_[k], d)) shares.add(order_[k], paths[order_[k]].weight);
     }
     if (shares.count == 0) { // the first n_paths are all down: better any path than none
-        const PathIndex any = next_usable(paths.usable(), kMaxPaths - 1);
+        const PathIndex any = next_usable(paths.usable(d), kMaxPaths - 1);
         shares.add(any, paths[any].weight);
     }
     if (config_->explore != 0 && --until_explore_ == 0) {
         until_explore_ = config_->explore;
-        PathIndex path = static_cast<PathIndex>(explored_);
+        PathIndex path = explored_[static_cast<unsigned>(d)];
         for (unsigned tries = 0; tries < n_paths_; ++tries) {
-            path = static_cast<PathIndex>((path + 1) % n_paths_);
+            path = next_usable(tried_, path);
             const bool in_batch =
                 std::find(shares.path, shares.path + shares.count, path) != shares.path + shares.count;
-            if (!paths.is_usable(path) || in_batch) continue;
-            explored_ = path;
+            if (!paths.is_usable(path, d) || in_batch) continue;
+            explored_[static_cast<unsigned>(d)] = path;
             if (shares.count > 1) --shares.count;
             // At least one stripe of measurable size, whatever its weight: the round needs it.
             double batch = 0;

@@ -38,7 +38,7 @@ private:
 class Adaptive {
 public:
     Adaptive(const PolicyConfig& config, unsigned) : config_(&config) {}
-    Lane next_lane(PathTable& paths, Direction) { return next_weighted_turn(paths, config_->window); }
+    Lane next_lane(PathTable& paths, Direction d) { return next_weighted_turn(paths, config_->window, d); }
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane&) {
         round_.observe(paths, delivery, sample, config_->alpha);
@@ -56,7 +56,7 @@ private:
 class Bss {
 public:
     Bss(const PolicyConfig& config, unsigned) : config_(&config) {}
-    Lane next_lane(PathTable& paths, Direction) { return next_weighted_turn(paths, config_->window); }
+    Lane next_lane(PathTable& paths, Direction d) { return next_weighted_turn(paths, config_->window, d); }
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane&) {
         if (round_.observe(paths, delivery, sample, config_->alpha)) sort(paths);
@@ -74,8 +74,9 @@ private:
     WeightRound round_;
     std::array<PathIndex, kMaxPaths> order_{};
     unsigned n_paths_ = 0; // 0: not started
+    PathMask tried_ = 0;   // the first n_paths for either direction
     std::uint32_t until_explore_ = 0;
-    unsigned explored_ = 0; // rank in index order of the path tried last
+    PathIndex explored_[2] = {}; // by Direction: the path tried last
 };
 
 } // namespace ucx_mp::schedule

@@ -39,11 +39,11 @@ bool both_ways(const PathTable& paths, Direction d) {
 // Every path does what its rail's link can, shared by the rail's paths: nobody else is on the way, as far as we know.
 bool undisturbed(const PathTable& paths, Direction d) {
     double rates[kMaxPaths];
-    paths.rates(paths.usable(), d, rates);
+    paths.rates(paths.usable(d), d, rates);
     unsigned on_rail[kMaxRails] = {};
-    for (PathIndex i : each(paths.usable())) ++on_rail[paths[i].rail];
+    for (PathIndex i : each(paths.usable(d))) ++on_rail[paths[i].rail];
     unsigned k = 0;
-    for (PathIndex i : each(paths.usable())) {
+    for (PathIndex i : each(paths.usable(d))) {
         if (paths[i].nominal_rate <= 0) return false;
         const double share = rates[k++] * on_rail[paths[i].rail] / paths[i].nominal_rate;
         if (share < kLeastShare || share > 1 / kLeastShare) return false;
@@ -55,12 +55,12 @@ bool undisturbed(const PathTable& paths, Direction d) {
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     PathIndex& current = lane_path_[static_cast<unsigned>(d)];
-    PathIndex start = paths.is_usable(current) ? current : static_cast<PathIndex>(seed_ % paths.size());
-    if (!paths.is_usable(start)) start = next_usable(paths.usable(), start);
+    PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
+    if (!paths.is_usable(start, d)) start = next_usable(paths.usable(d), start);
     PathIndex best = start;
     const double stay = lane_cost(paths, start, d);
     double best_cost = stay;
-    for (PathIndex i : each(paths.usable() & ~(PathMask{1} << start))) {
+    for (PathIndex i : each(paths.usable(d) & ~(PathMask{1} << start))) {
         const double cost = lane_cost(paths, i, d);
         if (cost < best_cost) best = i, best_cost = cost;
     }
@@ -71,12 +71,12 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
-    const bool both = both_ways(paths, d);
+    const bool both = !paths.apart() && both_ways(paths, d);
     const bool large = message.size >= config_->pull_threshold;
     if (large && !both && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     Level level;
-    fill(paths, paths.usable(), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
+    fill(paths, paths.usable(d), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {
@@ -85,9 +85,9 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         double whole = idle;
         PathIndex soonest = level.path[0];
         double rates_of[kMaxPaths];
-        paths.rates(paths.usable(), d, rates_of);
+        paths.rates(paths.usable(d), d, rates_of);
         unsigned k = 0;
-        for (PathIndex i : each(paths.usable())) {
+        for (PathIndex i : each(paths.usable(d))) {
             const double rate = rates_of[k++];
             const double ready = paths.ready(i, d, rate);
             rates += rate;

@@ -62,7 +62,7 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
 }
 
 PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, double interval) {
-    for (PathIndex i : each(paths.usable() & ~chosen)) {
+    for (PathIndex i : each(paths.usable(d) & ~chosen)) {
         const Account& account = paths[i].of(d);
         if (account.in_flight == 0 && static_cast<double>(paths.now() - account.sampled_at) > interval) return i;
     }
@@ -77,7 +77,7 @@ void shares_of(const Level& level, const PathTable& paths, const Message& messag
         chosen |= PathMask{1} << level.path[k];
     }
     piece = std::max(piece, PathTable::kRateBytes) + config.alignment; // rounded down it must still teach a rate
-    if (chosen == paths.usable() || message.size < 2 * piece) return;
+    if (chosen == paths.usable(direction(message.kind)) || message.size < 2 * piece) return;
     const PathIndex stale = stale_path(paths, chosen, direction(message.kind), config.probe_interval);
     if (stale == kNoPath) return;
     double* const largest = std::max_element(shares.share, shares.share + shares.count);
@@ -90,7 +90,7 @@ void shares_of(const Level& level, const PathTable& paths, const Message& messag
 Outcome LoadBalanced::split(PathTable& paths, const Message& message, Plan& plan) {
     const auto bytes = static_cast<double>(message.size);
     Level level;
-    fill(paths, paths.usable(), direction(message.kind), bytes,
+    fill(paths, paths.usable(direction(message.kind)), direction(message.kind), bytes,
          {std::min(static_cast<double>(config_->min_stripe), bytes), 0, config_->accounts == 1}, level);
     Shares shares;
     shares_of(level, paths, message, *config_, config_->min_stripe, shares);
@@ -102,8 +102,8 @@ Direction next_direction(const PathTable& paths, bool writes_queued, bool reads_
     if (!reads_queued) return Direction::write;
     if (!writes_queued) return Direction::read;
     double load[2] = {0, 0}, rate[2] = {0, 0};
-    for (PathIndex i : each(paths.usable())) {
-        for (Direction d : {Direction::write, Direction::read}) {
+    for (Direction d : {Direction::write, Direction::read}) {
+        for (PathIndex i : each(paths.usable(d))) {
             load[static_cast<unsigned>(d)] += static_cast<double>(paths[i].of(d).in_flight);
             rate[static_cast<unsigned>(d)] += paths.rate(i, d);
         }
@@ -116,7 +116,7 @@ Outcome Epc::split(PathTable& paths, const Message& message, Plan& plan) {
     if (message.hint != TrafficHint::non_blocking) return even_.split(paths, message, plan);
     plan.count = 0;
     plan.batch_weight = 0;
-    plan.stripes[plan.count++] = {0, message.size, 0, turns_.next(paths, 1).path};
+    plan.stripes[plan.count++] = {0, message.size, 0, turns_.next(paths, 1, direction(message.kind)).path};
     return Outcome::stripes;
 }
 

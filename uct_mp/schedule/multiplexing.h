@@ -16,15 +16,16 @@ namespace ucx_mp::schedule {
 // `seed` lets peers start at different paths.
 class Turns {
 public:
-    explicit Turns(unsigned seed) : last_(static_cast<PathIndex>((seed + kMaxPaths - 1) % kMaxPaths)) {}
-    Lane next(PathTable& paths, std::int64_t window);
+    explicit Turns(unsigned seed) : last_{before(seed), before(seed)} {}
+    Lane next(PathTable& paths, std::int64_t window, Direction d);
 
 private:
-    PathIndex last_;
+    static PathIndex before(unsigned seed) { return static_cast<PathIndex>((seed + kMaxPaths - 1) % kMaxPaths); }
+    PathIndex last_[2]; // by Direction if they have paths of their own, else the first
 };
 
 // Turns in proportion to weight x ramp, spread evenly ("smooth" weighted round robin: whom most is owed).
-Lane next_weighted_turn(PathTable& paths, std::int64_t window);
+Lane next_weighted_turn(PathTable& paths, std::int64_t window, Direction d);
 
 class MultiplexingBase {
 public:
@@ -37,9 +38,9 @@ public:
 class Binding : public MultiplexingBase {
 public:
     Binding(const PolicyConfig&, unsigned seed) : seed_(seed) {}
-    Lane next_lane(PathTable& paths, Direction) {
-        const auto home = static_cast<PathIndex>(seed_ % paths.size());
-        return {paths.is_usable(home) ? home : next_usable(paths.usable(), home), kForever};
+    Lane next_lane(PathTable& paths, Direction d) {
+        const PathIndex home = paths.home(seed_, d);
+        return {paths.is_usable(home, d) ? home : next_usable(paths.usable(d), home), kForever};
     }
 
 private:
@@ -51,7 +52,7 @@ class RoundRobin : public MultiplexingBase {
 public:
     RoundRobin(const PolicyConfig& config, unsigned seed)
         : turns_(seed), window_(config.kind == PolicyKind::window_rr ? config.window : 1) {}
-    Lane next_lane(PathTable& paths, Direction) { return turns_.next(paths, window_); }
+    Lane next_lane(PathTable& paths, Direction d) { return turns_.next(paths, window_, d); }
 
 private:
     Turns turns_;
@@ -61,7 +62,7 @@ private:
 class WeightedRoundRobin : public MultiplexingBase {
 public:
     WeightedRoundRobin(const PolicyConfig&, unsigned) {}
-    Lane next_lane(PathTable& paths, Direction) { return next_weighted_turn(paths, 1); }
+    Lane next_lane(PathTable& paths, Direction d) { return next_weighted_turn(paths, 1, d); }
 };
 
 } // namespace ucx_mp::schedule

@@ -78,6 +78,8 @@ struct PathSetup {
     // quarter each, and what was measured mixes both: planning scales the sum of a rail's paths down to rail_rate.
     std::uint8_t rail = 0; // < kMaxRails
     double rail_rate = 0;  // bytes/ns, the largest named for a rail counts; 0: unknown, nothing is scaled
+    // What it is for. While no path for a direction is usable, that direction takes any.
+    bool writes = true, reads = true;
 };
 
 // One completion. t_done is the adapter's time stamp where there is one; it may be equal to or before another one
@@ -112,9 +114,17 @@ public:
     explicit PathTable(std::span<const PathSetup> setup);
 
     [[nodiscard]] unsigned size() const { return size_; }
-    [[nodiscard]] PathMask usable() const { return usable_; }
+    [[nodiscard]] PathMask usable() const { return usable_; } // for anything
     [[nodiscard]] bool is_usable(PathIndex i) const { return i < size_ && (usable_ >> i & 1); }
     [[nodiscard]] unsigned usable_count() const { return static_cast<unsigned>(std::popcount(usable_)); }
+    // For this direction; see PathSetup::writes.
+    [[nodiscard]] PathMask usable(Direction d) const { return usable_for_[static_cast<unsigned>(d)]; }
+    [[nodiscard]] bool is_usable(PathIndex i, Direction d) const { return i < size_ && (usable(d) >> i & 1); }
+    [[nodiscard]] unsigned usable_count(Direction d) const { return static_cast<unsigned>(std::popcount(usable(d))); }
+    [[nodiscard]] bool apart() const { return meant_[0] != meant_[1]; } // reads and writes have paths of their own
+    [[nodiscard]] PathMask meant(Direction d) const { return meant_[static_cast<unsigned>(d)]; } // usable or not
+    // The seed-th of those meant for it, usable or not: so that peers begin at different ones.
+    [[nodiscard]] PathIndex home(unsigned seed, Direction d) const;
     [[nodiscard]] Path& operator[](PathIndex i) { return paths_[i]; }
     [[nodiscard]] const Path& operator[](PathIndex i) const { return paths_[i]; }
     [[nodiscard]] double total_weight() const { return total_weight_; } // at set-up; learning policies keep it
@@ -147,9 +157,11 @@ public:
 private:
     double default_rate() const;
     void find_shared_rails();
+    void sort_usable();
 
     std::unique_ptr<Path[]> paths_;
     PathMask usable_ = 0;
+    PathMask usable_for_[2] = {}, meant_[2] = {}; // by Direction
     unsigned size_ = 0;
     Nanos now_ = 0;
     double total_weight_ = 0;

@@ -29,8 +29,13 @@ PathTable::PathTable(std::span<const PathSetup> setup)
         path.latency = path.base_latency = clean(setup[i].latency);
         path.state = setup[i].state;
         if (schedule::usable(path.state)) usable_ |= PathMask{1} << i;
+        if (setup[i].writes) meant_[0] |= PathMask{1} << i;
+        if (setup[i].reads) meant_[1] |= PathMask{1} << i;
         total_weight_ += path.weight;
     }
+    for (PathMask& meant : meant_)
+        if (meant == 0) meant = meant_[0] | meant_[1];
+    sort_usable();
     unsigned paths_of[kMaxRails] = {};
     for (unsigned i = 0; i < size_; ++i) {
         const unsigned rail = setup[i].rail % kMaxRails;
@@ -39,6 +44,16 @@ PathTable::PathTable(std::span<const PathSetup> setup)
         shared_rails_ |= ++paths_of[rail] > 1 && rail_rate_[rail] > 0;
     }
     default_rate_ = default_rate();
+}
+
+void PathTable::sort_usable() {
+    for (unsigned d = 0; d < 2; ++d) usable_for_[d] = usable_ & meant_[d] ? usable_ & meant_[d] : usable_;
+}
+
+PathIndex PathTable::home(unsigned seed, Direction d) const {
+    PathMask left = meant(d);
+    for (unsigned skip = seed % static_cast<unsigned>(std::popcount(left)); skip; --skip) left &= left - 1;
+    return *each(left).begin();
 }
 
 void PathTable::rates(PathMask mask, Direction d, double* out) const {
@@ -141,6 +156,7 @@ bool PathTable::set_state(PathIndex i, PathState state) {
     path.state = state;
     const PathMask bit = PathMask{1} << i;
     usable_ = schedule::usable(state) ? usable_ | bit : usable_ & ~bit;
+    sort_usable();
     path.carry = 0;
     if (state == PathState::down || (schedule::usable(state) && before != PathState::suspect)) {
         path.account[0] = path.account[1] = {};

@@ -87,10 +87,10 @@ Scheduler::Scheduler(const PolicyConfig& config, std::span<const PathSetup> setu
 
 bool Scheduler::refill(Current& current, Direction d) {
     current.lane = {};
-    if (paths_.usable() == 0) return false;
+    if (paths_.usable(d) == 0) return false;
     // No choice, no policy: until a path comes or goes, which ends all lanes.
-    if (paths_.usable_count() == 1)
-        current.lane = {*each(paths_.usable()).begin(), kForever};
+    if (paths_.usable_count(d) == 1)
+        current.lane = {*each(paths_.usable(d)).begin(), kForever};
     else
         current.lane = with_policy([&](auto& policy) { return policy.next_lane(paths_, d); });
     Path& path = paths_[current.lane.path];

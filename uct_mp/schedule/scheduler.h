@@ -53,7 +53,7 @@ public:
 
     // Where the message goes. With Outcome::stripes the stripes are in the accounts already.
     Outcome plan(const Message& message, Plan& plan) {
-        if (message.size < threshold(message) || !divisible(message.kind) || paths_.usable_count() < 2) {
+        if (message.size < threshold(message) || !divisible(message.kind) || paths_.usable_count(direction(message.kind)) < 2) {
             const PathIndex path = place(direction(message.kind), message.size);
             if (path == kNoPath) return plan.count = 0, Outcome::no_path;
             plan.count = 1;

@@ -58,8 +58,8 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
     View view;
     bool any_full = false;
     PathMask room = 0; // by position in the view
-    paths.rates(paths.usable(), d, view.rate);
-    for (PathIndex i : each(paths.usable())) {
+    paths.rates(paths.usable(d), d, view.rate);
+    for (PathIndex i : each(paths.usable(d))) {
         const double rate = view.rate[view.count];
         const bool full = static_cast<double>(paths[i].of(d).in_flight) >= window(paths[i], d, rate);
         any_full |= full;
@@ -81,7 +81,7 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
     const PathIndex path = view.path[best];
     Account& account = paths[path].of(d);
 
-    if (transfer.offset == 0 && remaining >= 4 * config_->min_chunk && candidates == paths.usable()) {
+    if (transfer.offset == 0 && remaining >= 4 * config_->min_chunk && candidates == paths.usable(d)) {
         const PathIndex stale = stale_path(paths, PathMask{1} << path, d, config_->probe_interval);
         if (stale != kNoPath) {
             out = {0, config_->min_chunk, 0, stale};

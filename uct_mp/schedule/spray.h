@@ -28,11 +28,11 @@ public:
     // that the window of a usable path is full, so there is a completion to wait for (whatever fills a window, at least
     // 2 x min_chunk, must be signaled some time).
     bool next(PathTable& paths, Transfer& transfer, Stripe& chunk) const {
-        return take(paths, paths.usable(), transfer, chunk);
+        return take(paths, paths.usable(transfer.direction), transfer, chunk);
     }
     // The same for one path: "this path has room, is there work for it?"
     bool next_on(PathTable& paths, PathIndex path, Transfer& transfer, Stripe& chunk) const {
-        return paths.is_usable(path) && take(paths, PathMask{1} << path, transfer, chunk);
+        return paths.is_usable(path, transfer.direction) && take(paths, PathMask{1} << path, transfer, chunk);
     }
     // Bytes that may be in flight on a path, and the size of its chunks in the middle of a transfer.
     // (rate: PathTable::rate).
@@ -49,7 +49,7 @@ private:
 class Spray {
 public:
     Spray(const PolicyConfig& config, unsigned seed) : config_(&config), turns_(seed) {}
-    Lane next_lane(PathTable& paths, Direction) { return turns_.next(paths, config_->window); }
+    Lane next_lane(PathTable& paths, Direction d) { return turns_.next(paths, config_->window, d); }
     Outcome split(PathTable&, const Message&, Plan&) { return Outcome::pull; }
     void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
     void path_changed(PathTable&, PathIndex) {}

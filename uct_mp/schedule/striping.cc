@@ -77,7 +77,7 @@ void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, 
 
 Outcome Even::split(PathTable& paths, const Message& message, Plan& plan) {
     Shares shares;
-    for (PathIndex i : each(paths.usable())) shares.add(i, paths[i].ramp);
+    for (PathIndex i : each(paths.usable(direction(message.kind)))) shares.add(i, paths[i].ramp);
     cut_with_carry(paths, shares, message.size, *config_, plan);
     return Outcome::stripes;
 }
@@ -85,8 +85,9 @@ Outcome Even::split(PathTable& paths, const Message& message, Plan& plan) {
 Outcome Weighted::split(PathTable& paths, const Message& message, Plan& plan) {
     Shares shares;
     bool any = false;
-    for (PathIndex i : each(paths.usable())) any |= paths[i].weight > 0;
-    for (PathIndex i : each(paths.usable())) {
+    const PathMask usable = paths.usable(direction(message.kind));
+    for (PathIndex i : each(usable)) any |= paths[i].weight > 0;
+    for (PathIndex i : each(usable)) {
         if (!any || paths[i].weight > 0) shares.add(i, paths[i].weight * paths[i].ramp);
     }
     cut_with_carry(paths, shares, message.size, *config_, plan);

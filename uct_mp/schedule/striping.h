@@ -28,7 +28,7 @@ void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, 
 class Even {
 public:
     Even(const PolicyConfig& config, unsigned seed) : config_(&config), turns_(seed) {}
-    Lane next_lane(PathTable& paths, Direction) { return turns_.next(paths, config_->window); }
+    Lane next_lane(PathTable& paths, Direction d) { return turns_.next(paths, config_->window, d); }
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
     void path_changed(PathTable&, PathIndex) {}
@@ -42,7 +42,7 @@ private:
 class Weighted {
 public:
     Weighted(const PolicyConfig& config, unsigned) : config_(&config) {}
-    Lane next_lane(PathTable& paths, Direction) { return next_weighted_turn(paths, config_->window); }
+    Lane next_lane(PathTable& paths, Direction d) { return next_weighted_turn(paths, config_->window, d); }
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
     void path_changed(PathTable&, PathIndex) {}

@@ -96,6 +96,7 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
         out.paths.path_bits.push_back(static_cast<std::uint8_t>(bits));
     }
     out.paths.cross_rails = options.cross_rails;
+    out.paths.split_reads = options.split_reads;
     out.recovery.enabled = options.recovery;
     out.recovery.packet_numbers = options.packet_numbers != UCS_NO; // Md::open() asks the adapters
     out.apm = options.apm != UCS_NO && options.recovery;

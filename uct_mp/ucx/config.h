@@ -30,6 +30,7 @@ struct MdOptions {
         unsigned count;
     } path_bits;
     int cross_rails;
+    int split_reads;
     char* policy;
     unsigned atomics; // channel::AtomicsMode
     int recovery;

@@ -27,7 +27,7 @@ ucs_config_field_t kMdTable[] = {
 
     {"RAILS", "all",
      "Ports that carry traffic: comma-separated list of <device> or <device>:<port>, or \"all\" for every\n"
-     "active InfiniBand port. A named port that is down is kept: it is used as soon as it is up.\n"
+     "active InfiniBand or RoCE port. A named port that is down is kept: it is used as soon as it is up.\n"
      "Change it to leave ports to others, or to compare one rail with several.",
      offsetof(MdOptions, rails), UCS_CONFIG_TYPE_STRING_ARRAY},
 
@@ -46,6 +46,13 @@ ucs_config_field_t kMdTable[] = {
      "Make paths between every local and every remote port of a subnet, instead of one partner per port.\n"
      "Change it if the rails are planes of one fabric and the sides' rails are unequally loaded.",
      offsetof(MdOptions, cross_rails), UCS_CONFIG_TYPE_BOOL},
+
+    {"SPLIT_READS", "n",
+     "Queue pairs of their own for reads (get operations) on every path: a queue pair works in order, so a read waits\n"
+     "until the writes before it have been sent, and a write's completion waits for the data of the reads before it.\n"
+     "Worth twice the queue pairs if processes write to and read from each other at the same time, in both directions.\n"
+     "One side is enough.",
+     offsetof(MdOptions, split_reads), UCS_CONFIG_TYPE_BOOL},
 
     {"ATOMICS", "target",
      "Who executes remote atomic operations.\n"

@@ -54,10 +54,10 @@ void describe(Iface& iface, std::string& out) {
                    r.messages_again, r.puts_again, r.gets_again, r.bytes_again, r.puts_found_done);
         for (const auto& p : c.paths)
             append(out,
-                   "path rail %s lid %u to %u qp 0x%x state %s failures %u returns %u migrations %u weight %.3f write_rate %.3f read_rate %.3f latency %.0f written %lu "
-                   "read %lu in_flight %lu requests %lu\n",
-                   p.local_rail.c_str(), unsigned{p.local_lid}, unsigned{p.remote_lid}, p.qp_number, channel::state_name(p.state), p.failures, p.returns, p.migrations, p.weight, p.write_rate,
-                   p.read_rate, p.latency, p.written, p.read, p.in_flight, p.requests);
+                   "path rail %s from %s to %s qp 0x%x state %s failures %u returns %u migrations %u weight %.3f write_rate %.3f read_rate %.3f latency %.0f written %lu "
+                   "read %lu in_flight %lu requests %lu carries %s\n",
+                   p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number, channel::state_name(p.state), p.failures, p.returns, p.migrations, p.weight, p.write_rate,
+                   p.read_rate, p.latency, p.written, p.read, p.in_flight, p.requests, p.carries);
     }
 }
 

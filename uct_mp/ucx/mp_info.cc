@@ -26,10 +26,11 @@ int show_rails(const std::vector<std::string>& names) {
         std::fprintf(stderr, "mp_info: %s\n", error.c_str());
         return 1;
     }
-    std::printf("%-20s %6s %4s %18s %6s %12s %4s %11s %7s\n", "rail", "LID", "LMC", "subnet", "MTU", "MB/s", "DC", "timestamps", "device");
+    std::printf("%-20s %15s %4s %18s %6s %12s %4s %11s %7s\n", "rail", "LID or address", "LMC", "subnet", "MTU", "MB/s", "DC", "timestamps", "device");
     for (const verbs::Rail& rail : devices.rails()) {
         const verbs::Device& device = devices.device_of(rail);
-        std::printf("%-20s %6u %4u 0x%016llx %6u %12.0f %4s %11s %7u%s\n", rail.name.c_str(), unsigned{rail.lid}, unsigned{rail.lmc},
+        std::printf("%-20s %15s %4u 0x%016llx %6u %12.0f %4s %11s %7u%s\n", rail.name.c_str(),
+                    rail.ethernet ? verbs::to_string(rail.gid).c_str() : std::to_string(rail.lid).c_str(), unsigned{rail.lmc},
                     static_cast<unsigned long long>(rail.subnet_prefix), 128u << rail.mtu, rail.rate * 1e3,
                     device.has_dc ? "yes" : "no", device.has_timestamps ? "yes" : "no", device.index,
                     rail.active ? "" : "  (port down)");
@@ -107,12 +108,13 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
         } else if (kind == "path") {
             std::map<std::string, std::string> value;
             for (std::string key, word; words >> key >> word;) value[key] = word;
-            const std::string name = std::to_string(pid) + peer + value["rail"] + value["lid"] + "-" + value["to"] + value["qp"];
+            const std::string name = std::to_string(pid) + peer + value["rail"] + value["from"] + "-" + value["to"] + value["qp"];
             const double bytes = std::atof(value["written"].c_str()) + std::atof(value["read"].c_str());
-            std::printf("    %-14s lid %5s -> %-5s %-10s weight %8s  GB/s write %7s read %7s  latency %6s ns  written %14s read %14s  in flight %9s",
-                        value["rail"].c_str(), value["lid"].c_str(), value["to"].c_str(), value["state"].c_str(), value["weight"].c_str(),
+            std::printf("    %-14s %5s -> %-5s %-10s weight %8s  GB/s write %7s read %7s  latency %6s ns  written %14s read %14s  in flight %9s",
+                        value["rail"].c_str(), value["from"].c_str(), value["to"].c_str(), value["state"].c_str(), value["weight"].c_str(),
                         value["write_rate"].c_str(), value["read_rate"].c_str(), value["latency"].c_str(), value["written"].c_str(),
                         value["read"].c_str(), value["in_flight"].c_str());
+            if (value["carries"] != "all") std::printf("  for %s", value["carries"].c_str());
             if (value["failures"] != "0")
                 std::printf("  failed %s times, came back %s", value["failures"].c_str(), value["returns"].c_str());
             if (value["migrations"] != "0") std::printf("  migrated %s times", value["migrations"].c_str());

@@ -17,9 +17,9 @@ void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
         from.delivered, from.early, from.duplicates, from.acks_sent, from.markers_sent);
     for (const channel::PathStatistics& path : from.paths)
         ucs_string_buffer_appendf(text,
-                                  "  path %s lid %u -> %u qp 0x%x %s: weight %.3f rates %.3f %.3f B/ns latency %.0f ns "
+                                  "  path %s %s -> %s qp 0x%x %s: weight %.3f rates %.3f %.3f B/ns latency %.0f ns "
                                   "written %lu read %lu in flight %lu B requests %lu failures %u returns %u\n",
-                                  path.local_rail.c_str(), path.local_lid, path.remote_lid, path.qp_number,
+                                  path.local_rail.c_str(), path.from.c_str(), path.to.c_str(), path.qp_number,
                                   channel::state_name(path.state), path.weight, path.write_rate, path.read_rate,
                                   path.latency, path.written, path.read, path.in_flight, path.requests,
                                   path.failures, path.returns);

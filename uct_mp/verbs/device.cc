@@ -94,7 +94,7 @@ std::string allowed(const std::vector<Adapter>& adapters) {
     for (const Adapter& adapter : adapters)
         for (const Port& port : adapter.ports)
             if (port.is_rail()) ports += (ports.empty() ? "" : ", ") + port.rail.name;
-    if (ports.empty()) return "nothing: this host has no InfiniBand port";
+    if (ports.empty()) return "nothing: this host has no InfiniBand or RoCE port";
     return ports + ", or an adapter's name without a port; each rail once, at most " + std::to_string(kMaxRails);
 }
 
@@ -147,7 +147,7 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
     }
     if (number.data() == nullptr) { // the adapter: the ports that work, and those that may come up
         std::vector<Choice> out = ports_of(adapters, index, false);
-        if (out.empty()) reason = "has no InfiniBand port";
+        if (out.empty()) reason = "has no InfiniBand or RoCE port";
         return out;
     }
     unsigned port = 0;
@@ -162,7 +162,7 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
     }
     const Port& chosen = adapter->ports[port - 1];
     if (chosen.is_rail()) return {{index, port - 1}};
-    reason = chosen.use == PortUse::foreign ? "is not an InfiniBand port (Ethernet)" : "can't be queried";
+    reason = chosen.use == PortUse::foreign ? "is an Ethernet port without RoCE" : "can't be queried";
     return {};
 }
 
@@ -197,7 +197,7 @@ Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out
         std::ranges::sort(out, {}, [](const Choice& choice) { return std::pair(choice.adapter, choice.port); });
         return Status::ok;
     }
-    error = "no active InfiniBand port on this host (";
+    error = "no active InfiniBand or RoCE port on this host (";
     for (const Adapter& adapter : adapters) {
         if (&adapter != adapters.data()) error += ", ";
         if (!adapter.context)
@@ -205,7 +205,7 @@ Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out
         else if (!ports_of(adapters, static_cast<std::size_t>(&adapter - adapters.data()), false).empty())
             error += adapter.name + ": down";
         else
-            error += adapter.name + ": not InfiniBand";
+            error += adapter.name + ": neither InfiniBand nor RoCE";
     }
     error += ")";
     return Status::unreachable;
@@ -229,6 +229,8 @@ Status make_device(Adapter& adapter, const Rail& rail, Device& out, std::string&
         error = adapter.name + ": " + with_errno("its event descriptor", errno);
         return Status::io_error;
     }
+    // Loading a route takes LIDs; some drivers (rxe) claim to have it on Ethernet.
+    if (rail.ethernet) out.has_apm = false;
     out.has_dc = try_dc(out, rail);
     return Status::ok;
 }
@@ -304,6 +306,10 @@ bool refresh(const Device& device, Rail& rail) {
     rail.lmc = now.lmc;
     rail.subnet_prefix = now.subnet_prefix;
     rail.port_guid = now.port_guid;
+    rail.ethernet = now.ethernet;
+    rail.gid = now.gid;
+    rail.gid_index = now.gid_index;
+    rail.roce_2 = now.roce_2;
     rail.mtu = now.mtu;
     rail.rate = now.rate;
     rail.active = now.active;

@@ -13,6 +13,7 @@
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
 #include "uct_mp/verbs/device_events.h"
+#include "uct_mp/verbs/gid.h"
 #include "uct_mp/verbs/handle.h"
 
 namespace ucx_mp::verbs {
@@ -39,15 +40,19 @@ struct Device {
     std::unique_ptr<DeviceEvents> events; // shared by all who use the device
 };
 
-// A local (device, port) that carries InfiniBand traffic.
+// A local (device, port) that carries InfiniBand traffic, over its own kind of link or over Ethernet (RoCE).
 struct Rail {
     unsigned index = 0;  // in DeviceSet
     unsigned device = 0; // DeviceSet::devices
     std::uint8_t port = 1;
     std::uint16_t lid = 0; // base LID
     std::uint8_t lmc = 0;  // the port answers on 2^lmc LIDs
-    std::uint64_t subnet_prefix = 0;
-    std::uint64_t port_guid = 0; // of GID 0
+    std::uint64_t subnet_prefix = 0; // RoCE: network_of()
+    std::uint64_t port_guid = 0;     // of GID 0
+    bool ethernet = false;           // RoCE: no LIDs, but
+    Gid gid{};                       // the address that we use, and
+    std::uint8_t gid_index = 0;      // its place in the adapter's table when it was looked up: gid_index_now()
+    bool roce_2 = false;             // version 2, else 1
     ibv_mtu mtu = IBV_MTU_1024;  // active
     double rate = 1;             // bytes/ns of payload that the link can carry (after encoding)
     std::string name;            // "softhca_0:1"
@@ -55,8 +60,8 @@ struct Rail {
 };
 
 struct DeviceConfig {
-    // Rails to use, in this order: "device:port", or "device" for its InfiniBand ports. A rail may be named once. Empty:
-    // every InfiniBand port, the first kMaxRails of them, active ones before others; one at least must be active.
+    // Rails to use, in this order: "device:port", or "device" for its InfiniBand and RoCE ports. A rail may be named once.
+    // Empty: every such port, the first kMaxRails of them, active ones before others; one at least must be active.
     std::vector<std::string> rails;
 };
 
@@ -80,7 +85,11 @@ private:
     std::vector<Rail> rails_;
 };
 
-// Asks the port again and updates what may have changed (LID, LMC, prefix, MTU, rate, active). For a copy of a rail,
+// RoCE: where in the table our address is now; when an interface has been down it may be somewhere else. Asks the adapter.
+// Not there (any more): where it was.
+[[nodiscard]] std::uint8_t gid_index_now(ibv_context* context, const Rail& rail);
+
+// Asks the port again and updates what may have changed (LID, LMC, prefix, GID, MTU, rate, active). For a copy of a rail,
 // held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
 [[nodiscard]] bool refresh(const Device& device, Rail& rail);
 

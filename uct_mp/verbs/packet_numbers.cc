@@ -12,7 +12,7 @@ constexpr std::uint32_t kPsnMask = 0xffffff, kWrites = 3, kPsn[2] = {0x123456, 0
 
 bool connect_pair(QueuePair (&qp)[2], const Rail& rail) {
     for (unsigned i = 0; i < 2; ++i) {
-        const RemoteEnd other{rail.lid, 0, rail.mtu, qp[1 - i]->qp_num, kPsn[1 - i]};
+        const RemoteEnd other{rail.lid, 0, rail.mtu, qp[1 - i]->qp_num, kPsn[1 - i], rail.gid};
         if (connect_rc(qp[i].get(), rail, other, {}, kPsn[i]) != 0) return false;
     }
     return true;
@@ -43,7 +43,7 @@ bool expects(ibv_qp* qp, std::uint32_t psn) {
 } // namespace
 
 bool tells_packet_numbers(const Device& device, const Rail& rail) {
-    if (!rail.active || !rail.lid) return false;
+    if (!rail.active) return false;
     CompletionQueue cq(ibv_create_cq(device.context.get(), 64, nullptr, nullptr, 0));
     ibv_srq_init_attr attr{};
     attr.attr = {.max_wr = 16, .max_sge = 1, .srq_limit = 0};

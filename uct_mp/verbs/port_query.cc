@@ -1,11 +1,16 @@
 #include "uct_mp/verbs/port_query.h"
 
 #include <endian.h>
+#include <ifaddrs.h>
 #include <infiniband/mlx5dv.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstring>
+#include <memory>
+#include <vector>
 
 #include "uct_mp/verbs/queue_pair.h"
 
@@ -39,6 +44,48 @@ void query_timestamps(Device& device, const ibv_device_attr_ex& a) {
     device.has_timestamps = true;
     device.timestamp_bits = bits;
     device.ns_per_tick = ns_per_tick;
+}
+
+// How long the prefix of an IPv4 address of this host is; 0: no interface has it.
+unsigned prefix_length_of(std::uint32_t address) {
+    ifaddrs* first = nullptr;
+    if (getifaddrs(&first) != 0) return 0;
+    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
+    for (const ifaddrs* i = first; i; i = i->ifa_next) {
+        if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != AF_INET) continue;
+        sockaddr_in own, mask;
+        std::memcpy(&own, i->ifa_addr, sizeof own);
+        std::memcpy(&mask, i->ifa_netmask, sizeof mask);
+        if (be32toh(own.sin_addr.s_addr) == address) return static_cast<unsigned>(std::popcount(mask.sin_addr.s_addr));
+    }
+    return 0;
+}
+
+constexpr unsigned kMostGids = 256; // an index has eight bits
+constexpr unsigned kManyFree = 16;  // entries lie in front; tables are long, and every look is a command
+
+// One entry; false: it is free, or not RoCE.
+bool read_gid(ibv_context* context, std::uint8_t port, unsigned index, GidEntry& out) {
+    ibv_gid_entry raw{};
+    if (ibv_query_gid_ex(context, port, index, &raw, 0) != 0) return false;
+    if (raw.gid_type != IBV_GID_TYPE_ROCE_V1 && raw.gid_type != IBV_GID_TYPE_ROCE_V2) return false;
+    std::memcpy(out.gid.data(), raw.gid.raw, out.gid.size());
+    out.index = static_cast<std::uint8_t>(index);
+    out.version_2 = raw.gid_type == IBV_GID_TYPE_ROCE_V2;
+    return is_set(out.gid);
+}
+
+std::vector<GidEntry> roce_gids(ibv_context* context, std::uint8_t port) {
+    std::vector<GidEntry> out;
+    GidEntry entry;
+    for (unsigned i = 0, free = 0; i < kMostGids && free < kManyFree; ++i) {
+        const bool there = read_gid(context, port, i, entry);
+        free = there ? 0 : free + 1;
+        if (!there) continue;
+        entry.prefix_length = is_ipv4(entry.gid) ? prefix_length_of(ipv4_of(entry.gid)) : 0;
+        out.push_back(entry);
+    }
+    return out;
 }
 
 } // namespace
@@ -99,21 +146,40 @@ double link_rate(unsigned active_speed, unsigned active_width) {
 PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out) {
     ibv_port_attr a{};
     if (ibv_query_port(context, port, &a) != 0) return PortUse::unknown;
-    // Unspecified is what kernels before RoCE said of InfiniBand.
-    if (a.link_layer != IBV_LINK_LAYER_INFINIBAND && a.link_layer != IBV_LINK_LAYER_UNSPECIFIED)
-        return PortUse::foreign;
     ibv_gid gid{};
     if (ibv_query_gid(context, port, 0, &gid) != 0) return PortUse::unknown;
     out.port = port;
-    out.lid = a.lid;
-    out.lmc = a.lmc;
-    out.subnet_prefix = be64toh(gid.global.subnet_prefix);
+    out.ethernet = a.link_layer == IBV_LINK_LAYER_ETHERNET;
+    if (out.ethernet) {
+        const std::vector<GidEntry> gids = roce_gids(context, port);
+        const GidEntry* const chosen = choose(gids);
+        if (!chosen) return PortUse::foreign;
+        out.gid = chosen->gid;
+        out.gid_index = chosen->index;
+        out.roce_2 = chosen->version_2;
+        out.subnet_prefix = network_of(chosen->gid, chosen->prefix_length);
+    } else { // unspecified is what kernels before RoCE said of InfiniBand
+        out.lid = a.lid;
+        out.lmc = a.lmc;
+        out.subnet_prefix = be64toh(gid.global.subnet_prefix);
+    }
     out.port_guid = be64toh(gid.global.interface_id);
     out.mtu = a.active_mtu >= IBV_MTU_256 && a.active_mtu <= IBV_MTU_4096 ? a.active_mtu : IBV_MTU_1024;
     const double rate = link_rate(a.active_speed, a.active_width);
     out.rate = rate > 0 ? rate : 1;
-    out.active = a.state == IBV_PORT_ACTIVE && a.lid != 0;
+    out.active = a.state == IBV_PORT_ACTIVE && (out.ethernet || a.lid != 0);
     return out.active ? PortUse::active : PortUse::inactive;
+}
+
+std::uint8_t gid_index_now(ibv_context* context, const Rail& rail) {
+    const auto is_it = [&](unsigned index) {
+        GidEntry entry;
+        return read_gid(context, rail.port, index, entry) && entry.gid == rail.gid && entry.version_2 == rail.roce_2;
+    };
+    if (is_it(rail.gid_index)) return rail.gid_index;
+    for (unsigned i = 0; i < 2 * kManyFree; ++i)
+        if (is_it(i)) return static_cast<std::uint8_t>(i);
+    return rail.gid_index;
 }
 
 int query_limits(Device& device) {

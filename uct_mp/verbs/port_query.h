@@ -8,9 +8,9 @@
 namespace ucx_mp::verbs {
 
 enum class PortUse : std::uint8_t {
-    active,   // InfiniBand, traffic can flow
-    inactive, // InfiniBand, but no link or no LID yet
-    foreign,  // not InfiniBand: RoCE, iWARP
+    active,   // InfiniBand or RoCE, traffic can flow
+    inactive, // the same, but no link or no LID yet
+    foreign,  // neither: iWARP, Ethernet without RoCE
     unknown,  // the adapter did not answer: errno
 };
 
@@ -18,7 +18,7 @@ enum class PortUse : std::uint8_t {
 // 14.2.5.6). 0: a code that we don't know.
 [[nodiscard]] double link_rate(unsigned active_speed, unsigned active_width);
 
-// How the port looks now; fills what belongs to the port (LID, LMC, prefix, GUID, MTU, rate, active), not indices and
+// How the port looks now; fills what belongs to the port (LID, LMC, prefix, GUID, GID, MTU, rate, active), not indices and
 // name.
 [[nodiscard]] PortUse query_port(ibv_context* context, std::uint8_t port, Rail& out);
 

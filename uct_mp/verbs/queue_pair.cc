@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 namespace ucx_mp::verbs {
 namespace {
@@ -73,12 +74,28 @@ int to_reset(ibv_qp* qp) {
     return modify(qp, a, IBV_QP_STATE);
 }
 
-// The address comes with every request; the primary path only says port and service level.
-ibv_ah_attr dc_address(const Rail& rail, const Reliability& reliability) {
+// Over RoCE every packet has a global header: where it comes from is an entry of our port's table. Routers count hops;
+// the traffic class is the one that UCX's own transports use there (DSCP 26, congestion may be marked).
+constexpr std::uint8_t kHops = 255, kTrafficClass = 106;
+
+ibv_ah_attr address_of(ibv_context* context, const Rail& rail, const Destination& to, std::uint8_t service_level) {
     ibv_ah_attr a{};
     a.port_num = rail.port;
-    a.sl = reliability.service_level;
+    a.sl = service_level;
+    a.dlid = to.dlid;
+    a.src_path_bits = to.source_path_bits;
+    if (!rail.ethernet) return a;
+    a.is_global = 1;
+    std::memcpy(a.grh.dgid.raw, to.gid.data(), to.gid.size());
+    a.grh.sgid_index = gid_index_now(context, rail);
+    a.grh.hop_limit = kHops;
+    a.grh.traffic_class = kTrafficClass;
     return a;
+}
+
+// The address comes with every request; the primary path only says port, service level and where from.
+ibv_ah_attr dc_address(ibv_qp* qp, const Rail& rail, const Reliability& reliability) {
+    return address_of(qp->context, rail, {}, reliability.service_level);
 }
 
 // RESET -> RTS. DC's own rules for masks (mlx5): INIT without access flags, RTR with the MTU alone.
@@ -91,7 +108,7 @@ int dci_to_rts(ibv_qp* qp, const Device& device, const Rail& rail, const Reliabi
     a = {};
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = rail.mtu;
-    a.ah_attr = dc_address(rail, reliability);
+    a.ah_attr = dc_address(qp, rail, reliability);
     if (const int error = modify(qp, a, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV)) return error;
 
     a = {};
@@ -117,7 +134,7 @@ int dct_to_rtr(ibv_qp* qp, const Rail& rail, const Reliability& reliability) {
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = rail.mtu;
     a.min_rnr_timer = reliability.min_rnr_timer;
-    a.ah_attr = dc_address(rail, reliability);
+    a.ah_attr = dc_address(qp, rail, reliability);
     return modify(qp, a, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU);
 }
 
@@ -163,10 +180,7 @@ int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reli
     a.rq_psn = remote.rq_psn & kPsnMask;
     a.max_dest_rd_atomic = reliability.max_rd_atomic;
     a.min_rnr_timer = reliability.min_rnr_timer;
-    a.ah_attr.dlid = remote.dlid;
-    a.ah_attr.src_path_bits = remote.source_path_bits;
-    a.ah_attr.sl = reliability.service_level;
-    a.ah_attr.port_num = rail.port;
+    a.ah_attr = address_of(qp->context, rail, remote.destination(), reliability.service_level);
     if (const int error = modify(qp, a,
                                  IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
@@ -186,10 +200,7 @@ int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reli
 
 int load_alternate(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability) {
     ibv_qp_attr a{};
-    a.alt_ah_attr.dlid = remote.dlid;
-    a.alt_ah_attr.src_path_bits = remote.source_path_bits;
-    a.alt_ah_attr.sl = reliability.service_level;
-    a.alt_ah_attr.port_num = rail.port;
+    a.alt_ah_attr = address_of(qp->context, rail, remote.destination(), reliability.service_level);
     a.alt_port_num = rail.port;
     a.alt_timeout = reliability.timeout;
     a.path_mig_state = IBV_MIG_REARM;
@@ -257,13 +268,13 @@ QueuePair create_ud(const Device& device, const Rail& rail, ibv_cq* send_cq, ibv
     return if_good(std::move(qp), error);
 }
 
-AddressHandle create_ah(const Device& device, const Rail& rail, std::uint16_t dlid, std::uint8_t source_path_bits,
-                        std::uint8_t service_level) {
-    ibv_ah_attr a{};
-    a.dlid = dlid;
-    a.src_path_bits = source_path_bits;
-    a.sl = service_level;
-    a.port_num = rail.port;
+int restart_ud(ibv_qp* qp, const Rail& rail, std::uint32_t q_key) {
+    if (const int error = to_reset(qp)) return error;
+    return ud_to_rts(qp, rail, q_key);
+}
+
+AddressHandle create_ah(const Device& device, const Rail& rail, const Destination& to, std::uint8_t service_level) {
+    ibv_ah_attr a = address_of(device.context.get(), rail, to, service_level);
     return AddressHandle(ibv_create_ah(device.pd.get(), &a));
 }
 

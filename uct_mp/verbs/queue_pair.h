@@ -25,6 +25,14 @@ struct Reliability {
     std::uint8_t service_level = 0;
 };
 
+// A port of the other side: by its LID with path bits, over RoCE by its GID.
+struct Destination {
+    std::uint16_t dlid = 0;
+    std::uint8_t source_path_bits = 0; // ours
+    Gid gid{};
+    auto operator<=>(const Destination&) const = default;
+};
+
 // The other end of one path.
 struct RemoteEnd {
     std::uint16_t dlid = 0; // with path bits
@@ -32,6 +40,8 @@ struct RemoteEnd {
     ibv_mtu mtu = IBV_MTU_1024; // the smaller of both ends
     std::uint32_t qp_number = 0;
     std::uint32_t rq_psn = 0; // first packet number that it will send
+    Gid gid{};                // over RoCE
+    [[nodiscard]] Destination destination() const { return {dlid, source_path_bits, gid}; }
 };
 
 // RC, in INIT on the rail's port, remote read, write and atomics allowed. Completions of both directions go to `cq`,
@@ -49,13 +59,14 @@ struct RemoteEnd {
 [[nodiscard]] QueuePair create_dct(const Device& device, const Rail& rail, ibv_cq* cq, ibv_srq* srq,
                                    std::uint64_t access_key, const Reliability& reliability);
 
-// UD in RTS, for the control plane.
+// UD in RTS, for the control plane. restart_ud: from any state, after an error; its receives are gone.
 [[nodiscard]] QueuePair create_ud(const Device& device, const Rail& rail, ibv_cq* send_cq, ibv_cq* recv_cq,
                                   std::uint32_t send_wr, std::uint32_t recv_wr, std::uint32_t q_key);
+[[nodiscard]] int restart_ud(ibv_qp* qp, const Rail& rail, std::uint32_t q_key);
 
-// Local route only (same subnet): destination LID and our own path bits. nullptr: errno.
-[[nodiscard]] AddressHandle create_ah(const Device& device, const Rail& rail, std::uint16_t dlid,
-                                      std::uint8_t source_path_bits, std::uint8_t service_level);
+// InfiniBand: within the subnet. nullptr: errno. Many: address_handles.h.
+[[nodiscard]] AddressHandle create_ah(const Device& device, const Rail& rail, const Destination& to,
+                                      std::uint8_t service_level);
 
 // Automatic path migration (17.2.8), RTS: the other route (`remote`: LIDs only), armed as soon as both sides have loaded one
 // and have exchanged packets. 0 or errno.

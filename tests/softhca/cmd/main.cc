@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "cmd/commands.h"
+#include "session/adopt.h"
 
 #ifndef SOFTHCA_VERSION
 #define SOFTHCA_VERSION "0.1.0"
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
     softhca::add_routes_command(app);
     softhca::add_trace_command(app);
     try {
+        for (const auto& what : softhca::adopt_lost_sessions()) std::fprintf(stderr, "softhca: %s\n", what.c_str());
         app.parse(argc, argv);
     } catch (const CLI::ParseError& e) { return app.exit(e); } catch (const std::exception& e) {
         std::fprintf(stderr, "softhca: %s\n", e.what());

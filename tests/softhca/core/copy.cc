@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstring>
 
+#include "core/guarded_copy.h"
 #include "core/liveness.h"
 #include "core/process.h"
 #include "core/process_impl.h"
@@ -44,28 +44,20 @@ private:
     size_t i_ = 0, at_ = 0;
 };
 
-void store_last(char* to, const char* from, size_t length) {
-    std::atomic_thread_fence(std::memory_order_release);
-    if (length == kLastWord && reinterpret_cast<uintptr_t>(to) % kLastWord == 0) {
-        uint64_t value;
-        std::memcpy(&value, from, sizeof value);
-        std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(value, std::memory_order_release);
-    } else if (length == 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
-        uint32_t value;
-        std::memcpy(&value, from, sizeof value);
-        std::atomic_ref(*reinterpret_cast<uint32_t*>(to)).store(value, std::memory_order_release);
-    } else {
-        std::memcpy(to, from, length);
-    }
+// Of a fault at `address` (1: unknown) in a copy of which one side is [remote, remote + length).
+CopyResult whose(uintptr_t address, uintptr_t remote, size_t length) {
+    return address != 1 && (address < remote || address >= remote + length) ? CopyResult::local_fault : CopyResult::fault;
 }
 
-void write_here(char* to, std::span<const iovec> local, size_t length) {
+CopyResult write_here(char* to, std::span<const iovec> local, size_t length) {
+    const auto failed = [&](uintptr_t at) { return whose(at, reinterpret_cast<uintptr_t>(to), length); };
     const size_t body = length > kLastWord ? length - kLastWord : 0;
     Cursor cursor(local);
     for (size_t done = 0; done < body;) {
         const iovec piece = cursor.next(body - done);
-        if (piece.iov_len == 0) return;
-        std::memmove(to + done, piece.iov_base, piece.iov_len);
+        if (piece.iov_len == 0) return CopyResult::ok;
+        if (const uintptr_t at = softhca_guarded_copy(to + done, piece.iov_base, piece.iov_len)) [[unlikely]]
+            return failed(at);
         done += piece.iov_len;
     }
     // The last word may be spread over several pieces.
@@ -73,21 +65,37 @@ void write_here(char* to, std::span<const iovec> local, size_t length) {
     size_t have = 0;
     while (have < length - body) {
         const iovec piece = cursor.next(length - body - have);
-        if (piece.iov_len == 0) return;
-        std::memcpy(last + have, piece.iov_base, piece.iov_len);
+        if (piece.iov_len == 0) return CopyResult::ok;
+        if (const uintptr_t at = softhca_guarded_copy(last + have, piece.iov_base, piece.iov_len)) [[unlikely]]
+            return failed(at);
         have += piece.iov_len;
     }
-    if (have) store_last(to + body, last, have);
+    std::atomic_thread_fence(std::memory_order_release);
+    if (const uintptr_t at = softhca_guarded_copy(to + body, last, have)) [[unlikely]] return failed(at);
+    return CopyResult::ok;
 }
 
-void read_here(const char* from, std::span<const iovec> local, size_t length) {
+CopyResult read_here(const char* from, std::span<const iovec> local, size_t length) {
     Cursor cursor(local);
     for (size_t done = 0; done < length;) {
         const iovec piece = cursor.next(length - done);
-        if (piece.iov_len == 0) return;
-        std::memmove(piece.iov_base, from + done, piece.iov_len);
+        if (piece.iov_len == 0) return CopyResult::ok;
+        if (const uintptr_t at = softhca_guarded_copy(piece.iov_base, from + done, piece.iov_len)) [[unlikely]]
+            return whose(at, reinterpret_cast<uintptr_t>(from), length);
         done += piece.iov_len;
     }
+    return CopyResult::ok;
+}
+
+// Whether all of the pieces can be read, or written.
+bool usable(const iovec* pieces, size_t count, bool store) {
+    constexpr size_t kPage = 4096;
+    for (const iovec* piece = pieces; piece != pieces + count; ++piece) {
+        const auto base = reinterpret_cast<uintptr_t>(piece->iov_base), end = base + piece->iov_len;
+        for (uintptr_t at = base; at < end; at = (at | (kPage - 1)) + 1)
+            if (softhca_guarded_touch(reinterpret_cast<char*>(at), store)) return false;
+    }
+    return true;
 }
 
 CopyResult why_failed(Segment& seg, uint32_t slot) {
@@ -135,7 +143,11 @@ CopyResult copy_remote(Segment& seg, uint32_t slot, uint64_t remote, std::span<c
             const ssize_t n = D == Direction::write ? process_vm_writev(pid, at, count, &there, 1, 0)
                                                     : process_vm_readv(pid, at, count, &there, 1, 0);
             if (n < 0 && errno == EINTR) continue;
-            if (n < 0) return why_failed(seg, slot);
+            if (n < 0) {
+                const bool address = errno == EFAULT; // here or there? The kernel does not say
+                const CopyResult why = why_failed(seg, slot);
+                return address && !usable(at, count, D == Direction::read) ? CopyResult::local_fault : why;
+            }
             if (n == 0) return CopyResult::fault;
             bytes -= static_cast<size_t>(n);
             remote += static_cast<uint64_t>(n);
@@ -161,37 +173,30 @@ static_assert(kAtomicLocks == 1u << 10);
 
 CopyResult Process::write_to(uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
     if (slot != slot_) return copy_remote<Direction::write>(*segment_, slot, remote, local, length);
-    write_here(reinterpret_cast<char*>(remote), local, length);
-    return CopyResult::ok;
+    return write_here(reinterpret_cast<char*>(remote), local, length);
 }
 
 CopyResult Process::read_from(uint32_t slot, uint64_t remote, std::span<const iovec> local, size_t length) {
     if (slot != slot_) return copy_remote<Direction::read>(*segment_, slot, remote, local, length);
-    read_here(reinterpret_cast<const char*>(remote), local, length);
-    return CopyResult::ok;
+    return read_here(reinterpret_cast<const char*>(remote), local, length);
 }
 
 CopyResult Process::atomic_at(uint32_t slot, uint64_t remote, bool swap, uint64_t compare_add, uint64_t swap_value,
                               uint64_t* old) {
     if (remote % sizeof(uint64_t) != 0) return CopyResult::fault;
-    if (slot == slot_ && virtual_now_) { // single-threaded by definition
-        auto& word = *reinterpret_cast<uint64_t*>(remote);
-        *old = word;
-        word = swap ? (word == compare_add ? swap_value : word) : word + compare_add;
-        return CopyResult::ok;
-    }
+    const auto here = [&] {
+        auto* word = reinterpret_cast<uint64_t*>(remote);
+        const uintptr_t fault = swap ? softhca_guarded_swap(word, compare_add, swap_value, old)
+                                     : softhca_guarded_add(word, compare_add, old);
+        return fault ? CopyResult::fault : CopyResult::ok;
+    };
+    if (slot == slot_ && virtual_now_) return here(); // single-threaded by definition
     // Everybody takes the lock, the process that owns the memory too: a remote atomic is a read and a write.
     SharedLock& lock = atomic_lock(*segment_, slot, remote);
     (void)lock.acquire(); // from_dead: the other's atomic has happened (one write) or not; nothing to repair
     CopyResult result = CopyResult::ok;
     if (slot == slot_) {
-        std::atomic_ref word(*reinterpret_cast<uint64_t*>(remote));
-        if (swap) {
-            *old = compare_add;
-            (void)word.compare_exchange_strong(*old, swap_value);
-        } else {
-            *old = word.fetch_add(compare_add);
-        }
+        result = here();
     } else {
         uint64_t value = 0;
         const iovec local{&value, sizeof value};

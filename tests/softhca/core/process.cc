@@ -1,6 +1,7 @@
 // Joining, leaving, the node. Allocation: index_pool, heap. Copies: copy.cc. Cleaning up: reap.cc.
 #include "core/process.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/guarded_copy.h"
 #include "core/join.h"
 #include "core/liveness.h"
 #include "core/notify.h"
@@ -40,6 +42,7 @@ void after_fork_child() {
 }
 
 void prepare_process() {
+    guard_against_faults();
     static std::once_flag once;
     std::call_once(once, [] { pthread_atfork(before_fork, after_fork_parent, after_fork_child); });
 #ifdef PR_SET_PTRACER
@@ -60,6 +63,7 @@ void ProcessImpl::leave_parent() {
     Process::current_ = nullptr;
     set_self(nullptr, 0);
     if (parent->impl_->keeper >= 0) close(parent->impl_->keeper);
+    if (parent->impl_->memory >= 0) close(parent->impl_->memory);
     abandon_channels();
     void* at = parent->segment_;
     if (mmap(at, kSegmentBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -162,6 +166,7 @@ Process* Process::attach() {
     }
     void* memory = map_segment_file(file, false);
     const int saved = errno;
+    const int kept = fcntl(file, F_DUPFD_CLOEXEC, 64); // out of the way of numbers that programs expect
     close(file);
     if (!memory || static_cast<Segment*>(memory)->magic != kSegmentMagic) {
         complain(memory ? "the session's memory is not ready"
@@ -169,11 +174,13 @@ Process* Process::attach() {
                  memory ? "" : std::strerror(saved));
         if (memory) unmap_segment(memory);
         close(keeper); // the keeper frees the slot
+        if (kept >= 0) close(kept);
         errno = memory ? EPROTO : saved;
         return nullptr;
     }
     Process* p = ProcessImpl::enter(static_cast<Segment*>(memory), slot);
     p->impl_->keeper = keeper;
+    p->impl_->memory = kept;
     p->impl_->mapped = true;
     return p;
 }
@@ -191,6 +198,7 @@ void Process::detach() {
     set_self(nullptr, 0);
     forget_channels();
     if (impl_->keeper >= 0) close(impl_->keeper);
+    if (impl_->memory >= 0) close(impl_->memory);
     if (impl_->mapped) unmap_segment(segment_);
     if (current_ == this) current_ = nullptr;
     delete impl_;

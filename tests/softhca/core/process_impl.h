@@ -16,6 +16,7 @@ struct ProcessImpl {
     Heap heap;
     int32_t pid = 0;
     int keeper = -1;     // connection, process kind
+    int memory = -1;     // the session's file, for who looks for sessions without a keeper (session/adopt.h)
     bool mapped = false; // the segment was mapped by attach()
 
     // Makes `slot` (already claimed) this process's own.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/guarded_copy.h"
 #include "engine/engine.h"
 #include "engine/placement.h"
 
@@ -94,8 +95,8 @@ unsigned cores() {
     return n;
 }
 
-// `length` bytes to offset `at` of what the receive gave as memory.
-void scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
+// `length` bytes to offset `at` of what the receive gave as memory. False: it is gone.
+bool scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
     for (uint32_t i = 0; i < w.sges && length; ++i) {
         const RecvSge& s = w.sge()[i];
         if (at >= s.length) {
@@ -103,11 +104,12 @@ void scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
             continue;
         }
         const uint64_t take = std::min<uint64_t>(length, s.length - at);
-        std::memcpy(reinterpret_cast<void*>(s.addr + at), from, take);
+        if (softhca_guarded_copy(reinterpret_cast<void*>(s.addr + at), from, take)) [[unlikely]] return false;
         from += take;
         length -= take;
         at = 0;
     }
+    return true;
 }
 
 // The global route header in front of a datagram that came with one (8.3): who sent it and to whom, from the LIDs. Traffic
@@ -131,14 +133,24 @@ void write_grh(Segment& seg, const Cqe& e, RecvWqe& w) {
     grh.hop_limit = 64;
     grh.sgid = gid(from);
     grh.dgid = gid(to);
-    scatter(w, 0, reinterpret_cast<const char*>(&grh), sizeof grh);
+    (void)scatter(w, 0, reinterpret_cast<const char*>(&grh), sizeof grh);
+}
+
+// The memory of a receive is gone, which is found only now: its sender has been told that all is well.
+void receive_failed(Segment& seg, Cqe& e) {
+    e.status = IBV_WC_LOC_PROT_ERR;
+    QpRec& t = seg.qp(e.qpn & (kMaxQps - 1));
+    (void)t.lock.acquire();
+    if (t.qpn.load() == e.qpn) fail_target(seg, t, IBV_EVENT_QP_FATAL);
+    t.lock.release();
 }
 
 // Copies data that travelled in the entry to where the receive wants it.
 void finish_receive(Segment& seg, Cqe& e) {
     RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
     RecvWqe* w = q.wqe(static_cast<uint32_t>(e.wr));
-    if (e.in_payload) scatter(*w, e.wc_flags & kCqeDatagram ? 40 : 0, e.payload, e.in_payload);
+    if (e.in_payload && !scatter(*w, e.wc_flags & kCqeDatagram ? 40 : 0, e.payload, e.in_payload)) [[unlikely]]
+        receive_failed(seg, e);
     e.in_payload = 0;
     e.wc_flags &= static_cast<uint8_t>(~kCqeDatagram);
     if ((e.wc_flags & IBV_WC_GRH) && e.status == IBV_WC_SUCCESS) [[unlikely]] write_grh(seg, e, *w);

@@ -41,6 +41,7 @@ Engine::~Engine() {
     scheduler_.clear();
     for (Requester* r : graveyard_) delete r;
     for (Qp* qp : qps) {
+        if (!qp) continue;
         delete qp->requester;
         qp->requester = nullptr;
     }
@@ -51,7 +52,7 @@ Engine::~Engine() {
 void Engine::run_due(Nanos now_) {
     if (!virtual_time_)
         while (scheduler_.next_due() <= now_) scheduler_.fire_next();
-    if (!graveyard_.empty()) sweep();
+    if (graveyard_.size() >= sweep_from_) sweep();
 }
 
 void Engine::sweep() {
@@ -60,6 +61,15 @@ void Engine::sweep() {
         delete r;
         return true;
     });
+    sweep_from_ = 2 * graveyard_.size() + 1;
+}
+
+void Engine::forget_qp(const Qp& qp) {
+    qps[qp.requester->position] = nullptr;
+    if (2 * ++destroyed_ <= qps.size()) return;
+    std::erase(qps, nullptr);
+    for (size_t i = 0; i < qps.size(); ++i) qps[i]->requester->position = i;
+    destroyed_ = 0;
 }
 
 void Engine::note_fabric_change() {
@@ -67,7 +77,7 @@ void Engine::note_fabric_change() {
     const Nanos t = now();
     network_->note_change(t);
     for (size_t i = 0; i < qps.size(); ++i)
-        if (qps[i]->requester) qps[i]->requester->note_fabric_change(t);
+        if (qps[i] && qps[i]->requester) qps[i]->requester->note_fabric_change(t);
 }
 
 void Engine::poll_slow() {
@@ -95,6 +105,7 @@ void Engine::kick() {
         thread_started_ = true;
         sigset_t all, old;
         sigfillset(&all);
+        for (const int fault : {SIGSEGV, SIGBUS}) sigdelset(&all, fault); // core/guarded_copy.h
         pthread_sigmask(SIG_SETMASK, &all, &old); // signals are the application's
         thread_ = std::thread([this] { helper(); });
         pthread_sigmask(SIG_SETMASK, &old, nullptr);
@@ -151,7 +162,7 @@ bool Engine::step(Nanos& clock) {
     if (scheduler_.empty()) return false;
     clock = std::max(clock, scheduler_.next_due());
     scheduler_.fire_next();
-    if (!graveyard_.empty()) sweep();
+    if (graveyard_.size() >= sweep_from_) sweep();
     return true;
 }
 

@@ -72,7 +72,7 @@ class Engine {
     uint32_t chunk_packets() const { return chunk_packets_; }
     bool modelled() const { return modelled_; }
     void bury(Requester* r) { graveyard_.push_back(r); } // deleted when nothing refers to it any more
-    std::vector<Qp*> qps;                        // all of this process; mutex
+    std::vector<Qp*> qps;                        // all of this process, in order of creation; null: destroyed; mutex
     std::unique_ptr<FlightPool, FlightPoolDelete> flights; // chunks between injection and arrival; mutex
     std::vector<struct Placement*> placements;   // delayed data, oldest first (placement.cc); mutex
 
@@ -87,6 +87,10 @@ class Engine {
     void run_due(Nanos now);
     void helper();
     void sweep();
+    void forget_qp(const Qp& qp);
+    // With many thousands of queue pairs, neither list is gone through at each that is destroyed.
+    size_t destroyed_ = 0;  // nulls in qps
+    size_t sweep_from_ = 1; // buried ones
     int post_slow(Qp& qp, const SendDesc& desc, uint64_t total);
     bool post_fast(Qp& qp, Requester& rq, const SendDesc& desc, uint64_t total);
     uint8_t check_local(const Qp& qp, const SendDesc& desc) const;

@@ -1,7 +1,6 @@
 // Posting. Ideal, healthy and nothing outstanding: the request is executed at once, in the caller, without queueing.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "engine/engine.h"
 #include "engine/placement.h"
@@ -84,23 +83,17 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
         r.slid = static_cast<uint16_t>(seg().port(rec.port).lid.load(std::memory_order_relaxed) + d.ah->attr.src_path_bits);
         r.sl = d.ah->attr.sl;
         r.path_bits = static_cast<uint8_t>(d.ah->attr.dlid & ((1u << seg().img().port(rec.port).lmc) - 1));
-        deliver_datagram(*this, peer, r);
+        if (!deliver_datagram(*this, peer, r)) [[unlikely]] return false;
         rq.next_psn = psn_add(rq.next_psn, 1);
     } else {
         if (is_read) r.packets = 1; // one request; its responses take the sequence numbers
         const Reply reply = respond(*this, peer, peer.responder, r);
         switch (reply.kind) {
         case ReplyKind::ack: break;
-        case ReplyKind::atomic: {
-            iovec v[kMaxSge];
-            const unsigned n = r.data.pieces(0, 8, v);
-            const char* from = reinterpret_cast<const char*>(&reply.value);
-            for (unsigned i = 0; i < n; ++i) {
-                std::memcpy(v[i].iov_base, from, v[i].iov_len);
-                from += v[i].iov_len;
-            }
+        case ReplyKind::atomic:
+            // Not stored: asked again, which gets the saved result.
+            if (!r.data.scatter(reinterpret_cast<const char*>(&reply.value), sizeof reply.value)) return false;
             break;
-        }
         case ReplyKind::read: {
             if (total == 0) break;
             std::atomic<uint32_t>* cell;
@@ -118,7 +111,8 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
         case ReplyKind::none:
             if (qp.kind == QpKind::uc) break; // nobody says anything
             return false;
-        case ReplyKind::rnr: return false;
+        case ReplyKind::rnr:
+        case ReplyKind::local_fault: return false;
         default: rq.refused = reply; return false;
         }
         rq.next_psn = psn_add(rq.next_psn, is_read ? packets_of(total, rq.mtu) : r.packets);

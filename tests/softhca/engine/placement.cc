@@ -88,6 +88,7 @@ void defer(Engine& engine, Placement* p, Nanos at) {
     engine.kick();
 }
 
+// nullptr: the data can't be read.
 Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData& data, uint64_t from, uint64_t length) {
     (void)engine;
     Placement* p = new Placement{};
@@ -97,7 +98,10 @@ Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData&
     p->length = length;
     if (length) {
         p->data = std::make_unique<char[]>(length);
-        data.gather(from, length, p->data.get());
+        if (!data.gather(from, length, p->data.get())) {
+            delete p;
+            return nullptr;
+        }
     }
     return p;
 }
@@ -110,6 +114,7 @@ CopyResult place_write(Engine& engine, QpRec& t, const MrRec& region, uint64_t t
     if (length == 0) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::write, data, from, length);
+        if (!p) return CopyResult::local_fault;
         p->rkey = region.key.load();
         p->to = to;
         defer(engine, p, when + delay);
@@ -125,6 +130,7 @@ CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry,
     if (length == 0) return CopyResult::ok;
     if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
         Placement* p = make(engine, t, Placement::Kind::receive, data, from, length);
+        if (!p) return CopyResult::local_fault;
         p->is_srq = q.is_srq;
         p->queue_srq = t.recv_queue;
         p->entry = entry;

@@ -39,6 +39,7 @@ void release_held_receive(Segment& seg, Qp& qp) {
 void Engine::init_qp(Qp& qp) {
     std::lock_guard guard(mutex);
     qp.requester = new Requester(*this, qp);
+    qp.requester->position = qps.size();
     qps.push_back(&qp);
     seg().device(qp.rec->device).qps.fetch_add(1);
 }
@@ -245,8 +246,10 @@ void Engine::destroy_qp(Qp& qp) {
     release_held_receive(seg(), qp);
     rec.responder = {};
     rec.lock.release();
-    std::erase(qps, &qp);
-    if (qp.requester) qp.requester->retire();
+    if (qp.requester) {
+        forget_qp(qp);
+        qp.requester->retire();
+    }
     qp.requester = nullptr;
     if (qp.send_cq) clean_cq(*qp.send_cq, qpn);
     if (qp.recv_cq && qp.recv_cq != qp.send_cq) clean_cq(*qp.recv_cq, qpn);
@@ -259,7 +262,7 @@ void Engine::destroy_qps_of(const ibv_context* context) {
     std::lock_guard guard(mutex);
     const std::vector<Qp*> all = qps;
     for (Qp* qp : all)
-        if (qp->qp.context == context) destroy_qp(*qp);
+        if (qp && qp->qp.context == context) destroy_qp(*qp);
 }
 
 } // namespace softhca

@@ -260,7 +260,7 @@ void Requester::orphan_flights() {
     for (Flight* f = flights_; f; f = f->next) {
         if (f->copy || f->bytes == 0 || f->era != era_ || f->pos < head_ || f->pos >= tail_) continue;
         f->copy = std::make_unique<char[]>(f->bytes);
-        data_of(wqe(f->pos)).gather(f->offset, f->bytes, f->copy.get());
+        (void)data_of(wqe(f->pos)).gather(f->offset, f->bytes, f->copy.get()); // memory that is gone: zeroes
     }
 }
 
@@ -284,6 +284,7 @@ void Requester::chunk_arrived(Chunk& c) {
     QpRec* target = !dead_ && c.dst_port != kNone && (c.lost & all) != all ? find_peer(f->wqe, c.dst_port) : nullptr;
     // The target has a new context for this initiator: packets of the life before are none of its.
     if (rec_.kind == QpKind::dci && f->era != dc_era_) target = nullptr;
+    bool sent = true; // false: its own memory is gone
     if (target) {
         const SendWqe& w = f->wqe;
         Request r;
@@ -321,19 +322,20 @@ void Requester::chunk_arrived(Chunk& c) {
             r.with_grh = w.is_global;
             r.sl = w.sl;
             r.path_bits = static_cast<uint8_t>(w.dlid & ((1u << engine_.seg().img().port(c.dst_port).lmc) - 1));
-            deliver_datagram(engine_, *target, r);
+            sent = deliver_datagram(engine_, *target, r);
         } else {
             Responder& ctx = rec_.kind == QpKind::dci ? rec_.responder : target->responder;
             const bool has_data = f->copy || in_queue || f->bytes == 0;
             // A late duplicate whose data is gone can only be a duplicate: never let it write garbage.
             if (has_data || psn_diff(psn_add(f->psn, f->packets), ctx.expected_psn) <= 0) {
                 Reply reply = respond(engine_, *target, ctx, r);
-                if (rec_.kind == QpKind::rc && current) apm_exchange(*target);
+                sent = reply.kind != ReplyKind::local_fault;
+                if (rec_.kind == QpKind::rc && current && sent) apm_exchange(*target);
                 if (current && reply.kind == ReplyKind::none && refused.kind != ReplyKind::none) {
                     reply = refused; // what the fast path was told
                     refused = {};
                 }
-                if (current && r.reliable && reply.kind != ReplyKind::none) {
+                if (current && sent && r.reliable && reply.kind != ReplyKind::none) {
                     if (reply.kind == ReplyKind::read) {
                         if (!reads_) reads_ = std::make_unique<ReadStream>(*this);
                         reads_->start(f->pos, f->psn, f->offset, c.dst_port, target, c.arrived);
@@ -344,7 +346,9 @@ void Requester::chunk_arrived(Chunk& c) {
             }
         }
     }
-    if (in_queue && rec_.kind != QpKind::rc && rec_.kind != QpKind::dci && f->last) {
+    if (!sent && in_queue) {
+        stop_at(f->pos, c.arrived);
+    } else if (in_queue && rec_.kind != QpKind::rc && rec_.kind != QpKind::dci && f->last) {
         wqe(f->pos).done = 1;
         complete_done(c.arrived);
     }

@@ -22,6 +22,7 @@ class Requester final : public Source {
     uint32_t generation = 0;
     QpRec* peer = nullptr;          // the record that `peer_qpn` at `peer_dlid` names; valid if fast_ok
     uint32_t peer_qpn = 0;
+    size_t position = 0;            // in Engine::qps; mutex
     uint16_t peer_dlid = 0;
     uint32_t next_psn = 0;          // of the next new packet
     uint32_t mtu = 256;             // bytes
@@ -103,6 +104,8 @@ class Requester final : public Source {
     void progressed(Nanos when);
     void read_arrived(uint64_t pos, const Chunk& c, QpRec* target, uint32_t target_qpn);
     void settle();
+    // The memory of the request at `pos` is gone: it fails when all before it is complete.
+    void stop_at(uint64_t pos, Nanos when);
     void cancel_reads();
     void apm_exchange(QpRec& target);
     QpRec* find_peer(const SendWqe& w, uint32_t dst_port);
@@ -130,7 +133,7 @@ class Requester final : public Source {
     uint64_t tail_ = 0;
     uint64_t next_offset_ = 0;      // payload bytes of `next_` handed out
     uint32_t una_psn_ = 0;          // oldest not acknowledged
-    uint32_t reads_out_ = 0;
+    uint32_t reads_out_ = 0;        // reads and atomics asked for and not complete: answers count in the order of the requests
     uint32_t chunks_since_ack_ = 0;
     Flight* flights_ = nullptr;     // doubly linked
     Nanos timer_base_ = 0;          // last progress

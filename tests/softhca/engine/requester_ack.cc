@@ -18,15 +18,8 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
         SendWqe& w = wqe(pos);
         if (!w.assigned || w.done || w.first_psn != reply.psn) return;
         uint64_t value = reply.value;
-        iovec v[kMaxSge];
-        const unsigned n = data_of(w).pieces(0, 8, v);
-        const char* from = reinterpret_cast<const char*>(&value);
-        for (unsigned i = 0; i < n; ++i) {
-            std::memcpy(v[i].iov_base, from, v[i].iov_len);
-            from += v[i].iov_len;
-        }
+        if (!data_of(w).scatter(reinterpret_cast<const char*>(&value), sizeof value)) return stop_at(pos, when);
         w.done = 1;
-        if (reads_out_) --reads_out_;
         progressed(when);
         if (psn_diff(reply.psn, una_psn_) >= 0) acknowledge(reply.psn, when);
         else complete_done(when); // a repeated request before it was acknowledged with everything executed so far
@@ -83,6 +76,7 @@ void Requester::complete_done(Nanos when) {
         if (!w.assigned) break;
         if (reads(w.opcode) || !acked_by_psn) {
             if (!w.done) break;
+            if (reads_out_) --reads_out_;
         } else if (psn_diff(psn_add(w.first_psn, w.packets - 1), una_psn_) >= 0) {
             break;
         }
@@ -109,7 +103,9 @@ void Requester::complete_head(ibv_wc_status status, Nanos when) {
 // Go-back-N: transmission continues at `psn`.
 void Requester::rewind(uint32_t psn) {
     cancel_reads();
-    reads_out_ = 0;
+    reads_out_ = 0; // but for what has its answer and waits for the one of a request before it
+    for (uint64_t pos = head_; pos < tail_ && wqe(pos).assigned; ++pos)
+        reads_out_ += reads(wqe(pos).opcode) && wqe(pos).done;
     next_offset_ = 0;
     for (next_ = head_; next_ < tail_; ++next_) {
         SendWqe& w = wqe(next_);
@@ -161,6 +157,14 @@ void Requester::on_timer(Nanos when) {
         if (!sending() || head_ == tail_) return;
     }
     arm_timer(when);
+}
+
+void Requester::stop_at(uint64_t pos, Nanos when) {
+    SendWqe& w = wqe(pos);
+    w.bad = IBV_WC_LOC_PROT_ERR;
+    rewind(w.first_psn);
+    if (head_ == pos) return fail(IBV_WC_LOC_PROT_ERR, when);
+    wake(when);
 }
 
 // IB 9.9.2: the oldest request fails with `status`, the QP goes to ERR, everything else is flushed.
@@ -270,7 +274,13 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         const CopyResult result = p.read_from(mr->owner, mr->addr + (w.remote_addr + c.offset - mr->iova), {v, n}, good);
         Process::clear_mr(cell);
         if (result == CopyResult::dead) return; // no answer: the timer decides
-        if (result == CopyResult::fault) return fail(IBV_WC_REM_OP_ERR, c.arrived);
+        if (result == CopyResult::local_fault) return stop_at(pos, c.arrived);
+        if (result == CopyResult::fault) {
+            (void)t.lock.acquire();
+            if (t.qpn.load() == target_qpn) fail_target(engine_.seg(), t, IBV_EVENT_QP_FATAL);
+            t.lock.release();
+            return fail(IBV_WC_REM_OP_ERR, c.arrived);
+        }
     }
     w.received = std::max(w.received, c.offset + good);
     progressed(c.arrived);
@@ -279,7 +289,6 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         return;
     }
     w.done = 1;
-    if (reads_out_) --reads_out_;
     const uint32_t last = psn_add(w.first_psn, w.packets - 1);
     if (psn_diff(last, una_psn_) >= 0) acknowledge(last, c.arrived);
     else complete_done(c.arrived);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/guarded_copy.h"
 #include "engine/engine.h"
 #include "engine/placement.h"
 
@@ -27,13 +28,24 @@ unsigned LocalData::pieces(uint64_t offset, uint64_t length, iovec* out) const {
     return n;
 }
 
-void LocalData::gather(uint64_t offset, uint64_t length, char* to) const {
+bool LocalData::gather(uint64_t offset, uint64_t length, char* to) const {
     iovec v[kMaxSge];
     const unsigned n = pieces(offset, length, v);
     for (unsigned i = 0; i < n; ++i) {
-        std::memcpy(to, v[i].iov_base, v[i].iov_len);
+        if (softhca_guarded_copy(to, v[i].iov_base, v[i].iov_len)) [[unlikely]] return false;
         to += v[i].iov_len;
     }
+    return true;
+}
+
+bool LocalData::scatter(const char* from, uint64_t length) const {
+    iovec v[kMaxSge];
+    const unsigned n = pieces(0, length, v);
+    for (unsigned i = 0; i < n; ++i) {
+        if (softhca_guarded_copy(v[i].iov_base, from, v[i].iov_len)) [[unlikely]] return false;
+        from += v[i].iov_len;
+    }
+    return true;
 }
 
 Nanos rnr_delay(uint32_t code) {
@@ -223,8 +235,10 @@ class Execution {
             drop_message();
             ctx_.expected_psn = psn;
         }
-        execute(i, n);
-        return {};
+        const Reply reply = execute(i, n);
+        if (reply.kind != ReplyKind::local_fault) return {};
+        drop_message();
+        return reply;
     }
     void drop_message() {
         ctx_.in_message = 0; // its receive, if it holds one, serves the next message: nothing was reported
@@ -276,19 +290,26 @@ class Execution {
         return true;
     }
 
-    // A receive completion for the message in progress.
-    void complete_receive(uint8_t status, uint64_t length, const LocalData* payload) {
+    // A receive completion for the message in progress. False: the payload can't be read; nothing has happened.
+    bool complete_receive(uint8_t status, uint64_t length, const LocalData* payload) {
         Cqe e;
         fill_receive(e, t_, recv_queue_of(seg_, t_), ctx_.recv_entry, r_);
         e.status = status;
         e.byte_len = static_cast<uint32_t>(length);
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
-        if (payload) payload->gather(0, length, e.payload);
+        if (payload && !payload->gather(0, length, e.payload)) [[unlikely]] return false;
         place_completion(engine_, t_, e, ctx_.in_recv, r_.when);
+        return true;
+    }
+
+    // The packet stays unsent. `first`: the message has not begun then.
+    Reply not_sent(bool first) {
+        if (first) ctx_.in_message = 0;
+        return {ReplyKind::local_fault, ctx_.expected_psn, 0, 0};
     }
 
     Reply receive_error(uint8_t wc_status, ReplyKind nak) {
-        complete_receive(wc_status, 0, nullptr);
+        (void)complete_receive(wc_status, 0, nullptr);
         ctx_.in_message = 0;
         if (!r_.reliable) return {};
         const Reply reply{nak, ctx_.expected_psn, 0, 0};
@@ -314,7 +335,7 @@ class Execution {
             if (w->bad_key && end) return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
         }
         if (first && last && bytes <= kCqePayload) { // small messages travel in the completion entry
-            complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr);
+            if (!complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr)) return not_sent(first);
             return advance(n, true);
         }
         switch (carries_payload(seg_, r_.total)
@@ -325,9 +346,10 @@ class Execution {
             if (first) ctx_.in_message = 0; // it has not begun: the repeated packet is a first one again
             return {};
         case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
+        case CopyResult::local_fault: return not_sent(first);
         }
         ctx_.progress = static_cast<uint32_t>(end);
-        if (last) complete_receive(IBV_WC_SUCCESS, end, nullptr);
+        if (last) (void)complete_receive(IBV_WC_SUCCESS, end, nullptr);
         return advance(n, last);
     }
 
@@ -363,8 +385,10 @@ class Execution {
             Process::clear_mr(cell);
             if (result == CopyResult::dead) return {};
             if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
+            if (result == CopyResult::local_fault) return not_sent(first);
         }
-        if (last && r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) complete_receive(IBV_WC_SUCCESS, r_.total, nullptr);
+        if (last && r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+            (void)complete_receive(IBV_WC_SUCCESS, r_.total, nullptr);
         return advance(n, last);
     }
 
@@ -434,7 +458,7 @@ Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
     return reply;
 }
 
-void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
+bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     Segment& seg = engine.seg();
     (void)target.lock.acquire();
     RecvQueue& q = recv_queue_of(seg, target);
@@ -449,6 +473,7 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         fill_receive(e, target, q, entry, r);
         e.byte_len = static_cast<uint32_t>(r.total) + kGrh;
         const RecvWqe* w = recv_entry(seg, q, entry);
+        bool sent = true;
         if (w->total < e.byte_len) {
             e.status = IBV_WC_LOC_LEN_ERR; // UD: the QP goes to ERR (11.6.2)
         } else if (w->bad_key) {
@@ -456,14 +481,21 @@ void deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         } else if (r.total && r.total <= kCqePayload) {
             e.in_payload = static_cast<uint8_t>(r.total);
             e.wc_flags |= kCqeDatagram;
-            r.data.gather(0, r.total, e.payload);
-        } else if (place_receive(engine, target, q, entry, kGrh, r.data, 0, r.total, r.when) == CopyResult::fault) {
-            e.status = IBV_WC_LOC_PROT_ERR;
+            sent = r.data.gather(0, r.total, e.payload);
+        } else {
+            const CopyResult result = place_receive(engine, target, q, entry, kGrh, r.data, 0, r.total, r.when);
+            if (result == CopyResult::fault) e.status = IBV_WC_LOC_PROT_ERR;
+            sent = result != CopyResult::local_fault;
+        }
+        if (!sent) [[unlikely]] {
+            target.lock.release();
+            return false;
         }
         place_completion(engine, target, e, ctx.in_recv, r.when);
         if (e.status != IBV_WC_SUCCESS) fail_target(seg, target, IBV_EVENT_QP_FATAL);
     }
     target.lock.release();
+    return true;
 }
 
 } // namespace softhca

@@ -15,7 +15,10 @@ struct LocalData {
     const char* flat = nullptr;
     // Fills `out` with the pieces of [offset, offset + length); returns how many (at most sges).
     unsigned pieces(uint64_t offset, uint64_t length, iovec* out) const;
-    void gather(uint64_t offset, uint64_t length, char* to) const;
+    // Copies [offset, offset + length); false: some of the memory is gone.
+    [[nodiscard]] bool gather(uint64_t offset, uint64_t length, char* to) const;
+    // The other way round: `length` bytes to the start of the message's memory.
+    [[nodiscard]] bool scatter(const char* from, uint64_t length) const;
 };
 inline constexpr unsigned kMaxSge = 32; // what an adapter offers, plus room for a split last word
 
@@ -41,7 +44,10 @@ struct Request {
     LocalData data;
 };
 
-enum class ReplyKind : uint8_t { none, ack, rnr, nak_sequence, nak_invalid, nak_access, nak_operation, atomic, read };
+// local_fault: no answer of the target, which has not seen the packet; the initiator's own memory is gone.
+enum class ReplyKind : uint8_t {
+    none, ack, rnr, nak_sequence, nak_invalid, nak_access, nak_operation, atomic, read, local_fault
+};
 
 struct Reply {
     ReplyKind kind = ReplyKind::none;
@@ -55,8 +61,8 @@ struct Reply {
 // moves the data (Reply::read). `target` is what find_target() has found for r.dst_qpn; if it has become another queue pair
 // since, nothing happens.
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r);
-// Unreliable datagram to one QP.
-void deliver_datagram(Engine& engine, QpRec& target, const Request& r);
+// Unreliable datagram to one QP. False: the sender's own memory is gone, nothing has happened.
+bool deliver_datagram(Engine& engine, QpRec& target, const Request& r);
 
 // The record of `qpn` if it exists on the device of `dst_port`; nullptr otherwise.
 QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn);

@@ -67,8 +67,8 @@ public:
     ~Rc() { ibv_destroy_qp(qp); }
     Rc(const Rc&) = delete;
 
-    // `path`: path bits of the destination (LMC). `timeout`, `retry`: as in ibv_qp_attr.
-    void connect(const Rc& to, uint8_t path = 0, uint8_t timeout = 14, uint8_t retry = 7) {
+    // `path`: path bits of both ends (LMC). `timeout`, `retry`: as in ibv_qp_attr. `reads`: max_rd_atomic.
+    void connect(const Rc& to, uint8_t path = 0, uint8_t timeout = 14, uint8_t retry = 7, uint8_t reads = 4) {
         ibv_qp_attr a{};
         a.qp_state = IBV_QPS_INIT;
         a.port_num = 1;
@@ -78,7 +78,7 @@ public:
         a.path_mtu = std::min(hca.port.active_mtu, to.hca.port.active_mtu);
         a.dest_qp_num = to.qp->qp_num;
         a.rq_psn = 0;
-        a.max_dest_rd_atomic = 4;
+        a.max_dest_rd_atomic = 16;
         a.min_rnr_timer = 12;
         a.ah_attr.dlid = static_cast<uint16_t>(to.hca.port.lid + path);
         a.ah_attr.src_path_bits = path;
@@ -91,7 +91,7 @@ public:
         a.timeout = timeout;
         a.retry_cnt = retry;
         a.rnr_retry = 7;
-        a.max_rd_atomic = 4;
+        a.max_rd_atomic = reads;
         must(!ibv_modify_qp(qp, &a,
                             IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                                 IBV_QP_MAX_QP_RD_ATOMIC),

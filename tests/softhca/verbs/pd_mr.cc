@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/guarded_copy.h"
 #include "verbs/face.h"
 
 namespace softhca::face {
@@ -143,6 +144,7 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
         iova = 0;
     else if ((iova ^ start) & 4095)
         return fail_null(EINVAL);
+    guard_against_faults(); // a handler may have been set since
     if (!mapped(start, length)) return fail_null(EFAULT);
     if ((access & IBV_ACCESS_LOCAL_WRITE) && !process.virtual_time() && !writable(start, length)) return fail_null(EFAULT);
 

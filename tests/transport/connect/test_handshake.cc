@@ -374,6 +374,7 @@ BOOST_AUTO_TEST_CASE(closing_while_handshakes_are_under_way) {
 
 BOOST_AUTO_TEST_CASE(versions) {
     ControlConfig old, both, fresh;
+    old.max_version = 1;
     both.max_version = 2;
     fresh.min_version = fresh.max_version = 2;
     Cluster c({"a", "a", "a"}, {old, both, fresh});

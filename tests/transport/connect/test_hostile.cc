@@ -31,7 +31,7 @@ public:
     // One at a time: waits until it has left.
     void send(const Node& to, std::span<const std::uint8_t> bytes, std::uint32_t q_key) {
         const connect::ControlAddress& a = to.plane->address().control[0];
-        const verbs::AddressHandle ah = verbs::create_ah(devices_.devices()[0], devices_.rails()[0], a.lid, 0, 0);
+        const verbs::AddressHandle ah = verbs::create_ah(devices_.devices()[0], devices_.rails()[0], {a.lid, 0}, 0);
         std::copy(bytes.begin(), bytes.end(), memory_.begin());
         ibv_sge sge{reinterpret_cast<std::uintptr_t>(memory_.data()), std::uint32_t(bytes.size()), mr_->lkey};
         ibv_send_wr wr{}, *bad;

@@ -27,5 +27,6 @@ int main(int argc, char** argv) {
     for (const auto& m : sample_messages()) write(dir / "message" / std::to_string(n++), packed(m));
     for (unsigned i = 1; i <= ucx_mp::connect::kMaxControlAddresses; ++i)
         write(dir / "address" / std::to_string(i), packed(sample_address(i)));
+    for (const bool ipv6 : {false, true}) write(dir / "address" / (ipv6 ? "ipv6" : "ipv4"), packed(mixed_address(ipv6)));
     return 0;
 }

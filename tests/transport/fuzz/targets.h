@@ -31,7 +31,19 @@ inline std::vector<path::RemoteRail> sample_rails(unsigned n) {
                          .subnet_prefix = 0xfe80000000000000u,
                          .rate = 1.25,
                          .dct_number = 0,
-                         .control_qpn = 70 + i});
+                         .control_qpn = 70 + i,
+                         .gid = {}});
+    return rails;
+}
+
+// The same with every second rail RoCE.
+inline std::vector<path::RemoteRail> mixed_rails(unsigned n) {
+    std::vector<path::RemoteRail> rails = sample_rails(n);
+    for (unsigned i = 1; i < n; i += 2) {
+        rails[i].lid = rails[i].lmc = 0;
+        rails[i].gid = verbs::gid_of_ipv4(0x0a000001 + i);
+        rails[i].subnet_prefix = verbs::network_of(rails[i].gid, 24);
+    }
     return rails;
 }
 
@@ -61,7 +73,7 @@ inline std::vector<connect::Message> sample_messages() {
                     m.rails = sample_rails(rails);
                     m.dc_key = 0x3333333344444444;
                 }
-                if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails);
+                if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails), m.split_reads = rails > 1;
                 if (kind == wire::Kind::reply) m.void_through = 7;
                 for (unsigned i = 0; i < 4 * rails; ++i) {
                     const auto rail = std::uint8_t(i % rails), bits = std::uint8_t(i / rails);
@@ -71,18 +83,23 @@ inline std::vector<connect::Message> sample_messages() {
                 }
                 if (kind == wire::Kind::reply && rails == 8) { // the last ones lead over a port that is down
                     m.rails[7].lid = m.rails[7].lmc = 0;
+                    m.rails[7].gid = {};
                     std::erase_if(m.paths, [](const path::PathSpec& p) { return p.server_rail == 7; });
                     m.paths.insert(m.paths.end(), 4, {0, 7, 1, 1});
                     m.absent = 4;
                     for (unsigned i = 28; i < 32; ++i) m.ends[i] = {};
                 }
                 if (kind == wire::Kind::confirm && rails == 8) m.ends[31] = {};
+                if (kind == wire::Kind::reply && rails > 1 && rails < 8) path::mark_split(m.paths);
                 if (kind == wire::Kind::refuse) {
                     m.reason = rails == 1 ? wire::Reason::version : wire::Reason::limits;
                     m.refused = wire::Kind::request;
                 }
                 all.push_back(m);
             }
+    Message roce = all[0];
+    roce.rails = mixed_rails(8);
+    all.push_back(roce);
     return all;
 }
 
@@ -99,7 +116,15 @@ inline connect::InterfaceAddress sample_address(unsigned count) {
     a.q_key = 0x7654321;
     a.count = std::uint8_t(count);
     for (unsigned i = 0; i < count; ++i)
-        a.control[i] = {std::uint16_t(16 + 4 * i), 70 + i, 2, std::uint8_t(i), std::uint16_t(1000 + i)};
+        a.control[i] = {std::uint16_t(16 + 4 * i), 70 + i, 2, std::uint8_t(i), std::uint16_t(1000 + i), {}};
+    return a;
+}
+
+// InfiniBand, IPv4 and, if there is room, IPv6.
+inline connect::InterfaceAddress mixed_address(bool ipv6) {
+    connect::InterfaceAddress a = sample_address(ipv6 ? 2 : 3);
+    a.control[1] = {0, 71, 0, 1, 0, verbs::gid_of_ipv4(0x0a000005)};
+    if (ipv6) a.control[1].gid = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1};
     return a;
 }
 
@@ -121,6 +146,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     must(m.kind == wire::Kind::reply ? m.paths.size() == m.ends.size() && !m.paths.empty() : m.paths.empty());
     must(m.transaction != 0 && m.sender_uid != 0);
     for (const path::RemoteRail& r : m.rails) {
+        must(!verbs::is_set(r.gid) || (r.lid == 0 && m.version >= kRoceVersion && verbs::is_unicast(r.gid)));
         must(r.lmc <= 7 && r.lid + (1u << r.lmc) <= 0xc000 && r.device < verbs::kMaxDevices && r.rate > 0);
         must(r.mtu >= IBV_MTU_256 && r.mtu <= IBV_MTU_4096 && r.dct_number < 1u << 24 && r.control_qpn < 1u << 24);
     }
@@ -151,6 +177,7 @@ inline bool try_address(std::span<const std::uint8_t> bytes) {
         must(a.control[i].lmc <= 7 && a.control[i].rail < verbs::kMaxRails && a.control[i].qp_number < 1u << 24);
         usable = usable || a.control[i].lid;
         must(a.control[i].lid + (1u << a.control[i].lmc) <= 0xc000);
+        must(!verbs::is_set(a.control[i].gid) || (a.control[i].lid == 0 && verbs::is_unicast(a.control[i].gid)));
     }
     must(usable);
     const Bytes again = packed(a);

@@ -123,6 +123,8 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::request, [](Message& m) { m.transaction = 0; }));
     BOOST_TEST(!good(K::request, [](Message& m) { m.sender_uid = 0; }));
     BOOST_TEST(!good(K::request, [](Message& m) { m.min_version = 2, m.max_version = 1; }));
+    BOOST_TEST(good(K::reply, [](Message& m) { path::mark_split(m.paths); }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths.pop_back(), m.ends.pop_back(), path::mark_split(m.paths); })); // halves
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_rail = 2; })); // the receiver has two
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].server_rail = 1; })); // the sender has one
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_bits = 4; }));
@@ -143,15 +145,45 @@ BOOST_AUTO_TEST_CASE(versions_are_told_apart) {
     using namespace connect;
     const std::vector<path::RemoteRail> own = sample_rails(2);
     Message m = sample_messages()[0], out;
-    m.version = m.min_version = m.max_version = 2;
+    m.version = m.min_version = m.max_version = 3;
     BOOST_TEST((parse(packed(m), own, out) == Parse::version));
     BOOST_TEST(out.sender_uid == m.sender_uid);
     BOOST_TEST(out.rails.empty()); // nothing behind the header has been looked at
-    BOOST_TEST((parse(packed(m), own, out, 1, 2) == Parse::ok));
+    BOOST_TEST((parse(packed(m), own, out, 1, 3) == Parse::ok));
     // A refusal is understood in any version.
     Message refusal = sample_messages()[4];
     refusal.version = refusal.min_version = refusal.max_version = 9;
     BOOST_TEST((parse(packed(refusal), own, out) == Parse::ok));
+}
+
+// Who speaks version 1 sees rails that are not active.
+BOOST_AUTO_TEST_CASE(roce_rails_by_version) {
+    using namespace connect;
+    const std::vector<path::RemoteRail> own = mixed_rails(2);
+    Message m = sample_messages()[0], out;
+    m.rails = mixed_rails(4);
+    const Bytes whole = packed(m);
+    BOOST_TEST(whole.size() == wire::request_size(4, 2));
+    BOOST_TEST((parse(whole, own, out) == Parse::ok));
+    BOOST_TEST((out.rails[1].gid == m.rails[1].gid));
+    BOOST_TEST(out.rails[1].usable());
+    m.version = 1;
+    BOOST_TEST(packed(m).size() == wire::request_size(4, 0));
+    BOOST_TEST((parse(packed(m), own, out) == Parse::ok));
+    BOOST_TEST(!out.rails[1].usable());
+    BOOST_TEST(out.rails[0].usable());
+    Bytes forged = whole; // version 1 has no GIDs
+    forged[4] = 1;
+    BOOST_TEST((parse(forged, own, out) == Parse::malformed));
+    m.version = 2;
+    const auto good = [&](const verbs::Gid& gid) {
+        m.rails[1].gid = gid;
+        return parse(packed(m), own, out) == Parse::ok;
+    };
+    BOOST_TEST(good(verbs::gid_of_ipv4(0xc0a80001)));
+    BOOST_TEST(!good(verbs::gid_of_ipv4(0xe0000001))); // multicast
+    m.rails[1].lid = 16;
+    BOOST_TEST(!good(verbs::gid_of_ipv4(0xc0a80001))); // both at once
 }
 
 BOOST_AUTO_TEST_CASE(mutated_messages) {
@@ -173,6 +205,26 @@ BOOST_AUTO_TEST_CASE(addresses) {
         BOOST_TEST(try_address(b));
         samples.push_back(b);
     }
+    for (const bool ipv6 : {false, true}) {
+        const InterfaceAddress a = mixed_address(ipv6);
+        const Bytes b = packed(a);
+        BOOST_TEST(b.size() == (ipv6 ? 24u + 8 + 24 : 24u + 3 * 8));
+        BOOST_TEST(try_address(b));
+        Bytes padded = b;
+        padded.resize(kMaxInterfaceAddress);
+        InterfaceAddress out;
+        BOOST_REQUIRE(unpack(padded.data(), out));
+        BOOST_TEST((out.control[1].gid == a.control[1].gid));
+        BOOST_TEST(out.control[1].qp_number == 71u);
+        BOOST_TEST(out.control[1].rail == 1);
+        if (!ipv6) BOOST_TEST(out.control[2].lid == a.control[2].lid);
+        samples.push_back(b);
+    }
+    InterfaceAddress full = mixed_address(true); // two long ones don't fit in an address
+    full.control[0] = full.control[1];
+    Bytes long_one = packed(full);
+    BOOST_TEST(long_one.size() > kMaxInterfaceAddress);
+    BOOST_TEST(!try_address(long_one));
     const Counts n = campaign(samples, 300'000, [](const Bytes& b) { return try_address(b); });
     BOOST_TEST(n.accepted > 1000u);
     BOOST_TEST(n.refused > 100'000u);
@@ -192,4 +244,19 @@ BOOST_AUTO_TEST_CASE(who_reaches_whom) {
     a.min_version = kMinVersion;
     BOOST_TEST(reachable(a, rails, Transport::rc));
     BOOST_TEST(subnet_tag(0xfe80000000000000) != subnet_tag(0xfe80000000000001));
+    // RoCE: the network of our rail, or any if it has to be routed; never from one kind to another.
+    verbs::Rail roce;
+    roce.ethernet = true;
+    roce.gid = verbs::gid_of_ipv4(0x0a000101);
+    roce.subnet_prefix = verbs::network_of(roce.gid, 24);
+    const ControlAddress near{0, 71, 0, 0, 0, verbs::gid_of_ipv4(0x0a000105)}, far{0, 71, 0, 0, 0, verbs::gid_of_ipv4(0x0a000205)};
+    BOOST_TEST(reach(roce.subnet_prefix, roce.gid, near, false));
+    BOOST_TEST(!reach(roce.subnet_prefix, roce.gid, far, false));
+    BOOST_TEST(reach(roce.subnet_prefix, roce.gid, far, true));
+    BOOST_TEST(!reach(roce.subnet_prefix, roce.gid, mixed_address(true).control[1], true)); // IPv6
+    BOOST_TEST(!reach(roce.subnet_prefix, roce.gid, a.control[0], true));                   // InfiniBand
+    BOOST_TEST(!reach(2, {}, near, true));
+    a.control[0] = far;
+    BOOST_TEST(reachable(a, std::span(&roce, 1), Transport::rc));
+    BOOST_TEST(!reachable(a, rails, Transport::rc));
 }

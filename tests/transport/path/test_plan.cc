@@ -49,6 +49,25 @@ PathConfig with(unsigned num_paths, std::vector<std::uint8_t> bits = {}, bool cr
 
 } // namespace
 
+BOOST_AUTO_TEST_CASE(reads_get_the_same_routes_again) {
+    PathConfig split;
+    split.split_reads = true;
+    for (const bool client : {false, true}) { // either side's wish is enough
+        const std::vector<PathSpec> paths = plan_paths(rails("aa", 1), rails("aa", 1), client ? PathConfig{} : split, 0, 32, client);
+        BOOST_TEST(text(paths) == "0-0 1-1 0-0:1/1 1-1:1/1 0-0 1-1 0-0:1/1 1-1:1/1");
+        BOOST_TEST(is_split(paths));
+        for (std::size_t i = 0; i < paths.size(); ++i) BOOST_TEST((paths[i].writes == (i < 4) && paths[i].reads == (i >= 4)));
+    }
+    BOOST_TEST(!is_split(plan_paths(rails("aa"), rails("aa"), {}, 0)));
+    // What fits is for both halves.
+    BOOST_TEST(plan_paths(rails("aa", 5), rails("aa", 5), with(32), 0, 32, true).size() == 32u);
+    BOOST_TEST(plan_paths(rails("aaa"), rails("aaa"), {}, 0, 5, true).size() == 4u);
+    // Room for a single path: it is for both.
+    const std::vector<PathSpec> one = plan_paths(rails("aa"), rails("aa"), split, 0, 1);
+    BOOST_TEST(one.size() == 1u);
+    BOOST_TEST((one[0].writes && one[0].reads));
+}
+
 BOOST_AUTO_TEST_CASE(rails_find_partners) {
     BOOST_TEST(plan(rails("a"), rails("a")) == "0-0");
     BOOST_TEST(plan(rails("aa"), rails("aa")) == "0-0 1-1");
@@ -244,6 +263,22 @@ BOOST_AUTO_TEST_CASE(rails_that_may_come_up_have_places) {
     BOOST_TEST(places(some("a-", 1), some("a", 1), {}, 2) == "0-0 0-0:1/1 | ");
 }
 
+// With reads on paths of their own each half of the list has its places.
+BOOST_AUTO_TEST_CASE(places_of_reads) {
+    std::vector<RemoteRail> client = rails("aa"), server = rails("aa");
+    client[1].lid = 0;
+    PathConfig config;
+    config.split_reads = true;
+    std::vector<PathSpec> paths = plan_paths(client, server, config, 0);
+    BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0)} == 1u);
+    BOOST_TEST(text(paths) == "0-0 0-1 1-1 0-0 0-1 1-1");
+    for (std::size_t i = 0; i < paths.size(); ++i) BOOST_TEST((paths[i].reads == (i >= 3) && paths[i].writes == (i < 3)));
+    // Cut so that the halves are equal.
+    paths = plan_paths(client, server, config, 0, 5);
+    BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0, 5)} == 0u);
+    BOOST_TEST(text(paths) == "0-0 0-1 0-0 0-1");
+}
+
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
     std::vector<verbs::Rail> mine(2);
     mine[0].name = "hca_0:1", mine[0].lmc = 2;
@@ -269,4 +304,42 @@ BOOST_AUTO_TEST_CASE(a_rail_as_the_others_see_it) {
     BOOST_TEST(d.rate == 2.5);
     r.active = false;
     BOOST_TEST(describe(r).lid == 0u);
+}
+
+// RoCE rails by the third byte of their address: networks are /24.
+std::vector<RemoteRail> roce_rails(const std::vector<unsigned>& networks, unsigned host) {
+    std::vector<RemoteRail> out;
+    for (const unsigned n : networks) {
+        RemoteRail r;
+        r.gid = ucx_mp::verbs::gid_of_ipv4(0x0a000000 | n << 8 | host);
+        r.subnet_prefix = ucx_mp::verbs::network_of(r.gid, 24);
+        out.push_back(r);
+    }
+    return out;
+}
+
+BOOST_AUTO_TEST_CASE(roce_goes_by_networks) {
+    const auto plan = [](const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server) {
+        return text(plan_paths(client, server, {}, 0));
+    };
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({0, 1}, 2)) == "0-0 1-1");
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 0}, 2)) == "0-1 1-0");
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 2}, 2)) == "1-0"); // one in common: nothing is routed
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({2, 3}, 2)) == "0-0 1-1"); // none: all are
+    auto down = roce_rails({0, 1}, 1);
+    down[0].gid = {};
+    BOOST_TEST(plan(down, roce_rails({0, 1}, 2)) == "1-1");
+    // Not from one kind of port to another.
+    auto mixed = rails("a");
+    const auto more = roce_rails({0}, 1);
+    mixed.insert(mixed.end(), more.begin(), more.end());
+    BOOST_TEST(plan(mixed, roce_rails({5}, 2)) == "1-0");
+    BOOST_TEST(plan(rails("a"), roce_rails({0}, 2)).empty());
+    // No path bits, no automatic path migration.
+    BOOST_TEST((!alternate_of({0, 0, 0, 0}, roce_rails({0, 0}, 1), roce_rails({0, 0}, 2))));
+    verbs::Rail rail;
+    rail.ethernet = true, rail.gid = roce_rails({0}, 1)[0].gid;
+    BOOST_TEST(describe(rail).usable());
+    rail.active = false;
+    BOOST_TEST(!describe(rail).usable());
 }

@@ -62,7 +62,8 @@ struct Peer {
 };
 
 // Empty if the stripes are contiguous, in order, cover [0, size) and use each usable path at most once.
-inline std::string wrong_with(const Plan& plan, std::uint64_t size, const PathTable& paths) {
+inline std::string wrong_with(const Plan& plan, std::uint64_t size, const PathTable& paths,
+                              Direction d = Direction::write) {
     std::uint64_t at = 0;
     PathMask used = 0;
     if (plan.count == 0 || plan.count > kMaxStripes) return "count " + std::to_string(plan.count);
@@ -70,7 +71,7 @@ inline std::string wrong_with(const Plan& plan, std::uint64_t size, const PathTa
         const Stripe& s = plan.stripes[k];
         if (s.offset != at) return "stripe " + std::to_string(k) + " starts at " + std::to_string(s.offset);
         if (s.length == 0 && size != 0) return "empty stripe " + std::to_string(k);
-        if (!paths.is_usable(s.path)) return "path " + std::to_string(s.path) + " is not usable";
+        if (!paths.is_usable(s.path, d)) return "path " + std::to_string(s.path) + " is not usable";
         if (used >> s.path & 1) return "path " + std::to_string(s.path) + " twice";
         used |= PathMask{1} << s.path;
         if (__builtin_add_overflow(at, s.length, &at)) return "overflow";

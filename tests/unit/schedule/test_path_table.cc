@@ -24,6 +24,32 @@ struct Two {
 
 } // namespace
 
+BOOST_AUTO_TEST_CASE(reads_and_writes_with_paths_of_their_own) {
+    PathSetup setup[4];
+    for (unsigned i = 0; i < 4; ++i) setup[i].writes = i < 2, setup[i].reads = i >= 2;
+    PathTable paths(setup);
+    BOOST_TEST(paths.apart());
+    BOOST_TEST(paths.usable() == 0xfu);
+    BOOST_TEST(paths.usable(kWrite) == 0x3u);
+    BOOST_TEST(paths.usable(kRead) == 0xcu);
+    for (unsigned seed = 0; seed < 4; ++seed) {
+        BOOST_TEST(unsigned{paths.home(seed, kWrite)} == seed % 2);
+        BOOST_TEST(unsigned{paths.home(seed, kRead)} == 2 + seed % 2);
+    }
+    paths.set_state(2, PathState::down);
+    BOOST_TEST(paths.usable(kRead) == 0x8u);
+    BOOST_TEST(!paths.is_usable(1, kRead));
+    paths.set_state(3, PathState::suspect); // none left: reads go where they can
+    BOOST_TEST(paths.usable(kRead) == 0x3u);
+    BOOST_TEST(paths.usable(kWrite) == 0x3u);
+    paths.set_state(2, PathState::up);
+    BOOST_TEST(paths.usable(kRead) == 0x4u);
+    paths.set_state(0, PathState::down);
+    paths.set_state(1, PathState::down);
+    BOOST_TEST(paths.usable(kWrite) == 0x4u);
+    BOOST_TEST(!PathTable(std::span(setup).first(1)).apart()); // one path carries all
+}
+
 BOOST_FIXTURE_TEST_CASE(delivery_time_does_not_count_our_own_queue, Two) {
     // Three stripes posted together: the second waits for the first, and so on.
     BOOST_TEST(settle(65536, 1000, 66536).ns == 65536.0);

@@ -81,6 +81,8 @@ public:
         for (PathSetup& s : setup_) {
             s = {rnd_.weight(), rnd_.one_in(3) ? rnd_.weight() : 1.0, double(rnd_.below(10000)), PathState::up};
         }
+        if (rnd_.one_in(3))
+            for (PathSetup& s : setup_) s.writes = rnd_.one_in(2), s.reads = !s.writes || rnd_.one_in(4);
         scheduler_ = std::make_unique<Scheduler>(config_, setup_, unsigned(rnd_()));
         learns_ = config_.kind == PolicyKind::adaptive || config_.kind == PolicyKind::bss;
     }
@@ -129,7 +131,7 @@ private:
         if ((outcome == Outcome::no_path) != (paths().usable() == 0)) return fail("no_path is not what it says");
         if (outcome == Outcome::pull) transfers_.push_back({message.size, d});
         if (outcome != Outcome::stripes) return;
-        fail_if(wrong_with(plan_, message.size, paths()));
+        fail_if(wrong_with(plan_, message.size, paths(), d));
         if (!divisible(message.kind) && plan_.count != 1) return fail("cut what must not be cut");
         std::uint32_t weights = 0;
         for (unsigned k = 0; k < plan_.count; ++k) {
@@ -153,7 +155,7 @@ private:
             for (int i = 0; i < 10 && t.remaining() > 0; ++i) {
                 const std::uint64_t at = t.offset;
                 bool full = false; // a window is two chunks at least
-                for (PathIndex p : each(paths().usable())) {
+                for (PathIndex p : each(paths().usable(t.direction))) {
                     full |= paths()[p].of(t.direction).in_flight >= 2 * config_.min_chunk;
                 }
                 if (!scheduler_->next(t, now_, chunk)) {
@@ -161,7 +163,7 @@ private:
                     break;
                 }
                 if (chunk.offset != at || chunk.length == 0 || t.offset != at + chunk.length || t.offset > t.size ||
-                    !paths().is_usable(chunk.path)) {
+                    !paths().is_usable(chunk.path, t.direction)) {
                     fail("bad chunk");
                 }
                 fly(chunk.path, t.direction, chunk.length);

@@ -1,48 +1,13 @@
 // Verbs programs on many nodes in virtual time.
 #define BOOST_TEST_MODULE sim_world
-#include <boost/test/unit_test.hpp>
-
-#include <infiniband/mlx5dv.h>
-
 #include <memory>
 
-#include "sim/sim_verbs.h"
-#include "small_fabric.h"
+#include "sim_fixture.h"
 
 using namespace softhca;
-using namespace softhca::sim;
-using softhca::test::kGB;
-using softhca::test::SmallFabric;
+using namespace softhca::test;
 
 namespace {
-
-constexpr uint32_t kMiB = 1 << 20;
-
-// `n` nodes on one switch, 1 GB/s.
-std::vector<uint64_t> star(uint32_t n, uint8_t lmc = 0) {
-    SmallFabric f(lmc);
-    const uint32_t s = f.sw();
-    for (uint32_t i = 0; i < n; ++i) f.port_to_switch(f.node(), s);
-    return f.build();
-}
-
-const FabricImage& image(const std::vector<uint64_t>& words) {
-    return *reinterpret_cast<const FabricImage*>(words.data());
-}
-
-struct Pair {
-    explicit Pair(World& world, size_t bytes = kMiB, uint8_t timeout = 14, uint8_t retry = 7)
-        : a(world, 0, 64), b(world, 1, 64), from(bytes), to(bytes), qa(a), qb(b), ma(a.reg(from.data(), bytes)),
-          mb(b.reg(to.data(), bytes)) {
-        qa.connect(qb, 0, timeout, retry);
-        qb.connect(qa, 0, timeout, retry);
-        for (size_t i = 0; i < bytes; ++i) from[i] = static_cast<char>(i * 7 + i / 256);
-    }
-    Hca a, b;
-    std::vector<char> from, to;
-    Rc qa, qb;
-    ibv_mr *ma, *mb;
-};
 
 // A datagram queue pair, ready to send and to receive.
 struct Ud {
@@ -74,135 +39,7 @@ struct Ud {
     ibv_qp* qp;
 };
 
-// A DC target, and initiators of writes to it.
-constexpr uint64_t kDcKey = 77;
-struct Dct {
-    explicit Dct(Hca& hca) {
-        ibv_srq_init_attr s{};
-        s.attr = {4, 1, 0};
-        srq = ibv_create_srq(hca.pd, &s);
-        ibv_qp_init_attr_ex a{};
-        a.qp_type = IBV_QPT_DRIVER;
-        a.send_cq = a.recv_cq = hca.cq;
-        a.srq = srq;
-        a.pd = hca.pd;
-        a.comp_mask = IBV_QP_INIT_ATTR_PD;
-        mlx5dv_qp_init_attr dv{};
-        dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-        dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
-        dv.dc_init_attr.dct_access_key = kDcKey;
-        qp = mlx5dv_create_qp(hca.context, &a, &dv);
-        must(qp, "DCT");
-        ibv_qp_attr q{};
-        q.qp_state = IBV_QPS_INIT;
-        q.port_num = 1;
-        q.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-        must(!ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-        q.qp_state = IBV_QPS_RTR;
-        q.path_mtu = IBV_MTU_1024;
-        q.ah_attr.port_num = 1;
-        must(!ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU), "RTR");
-    }
-    ~Dct() {
-        ibv_destroy_qp(qp);
-        ibv_destroy_srq(srq);
-    }
-    Dct(const Dct&) = delete;
-    ibv_srq* srq;
-    ibv_qp* qp;
-};
-struct Dci {
-    Dci(Hca& hca, const Hca& to) : hca(hca) {
-        ibv_qp_init_attr_ex a{};
-        a.qp_type = IBV_QPT_DRIVER;
-        a.send_cq = a.recv_cq = hca.cq;
-        a.pd = hca.pd;
-        a.cap.max_send_wr = 4;
-        a.cap.max_send_sge = 1;
-        a.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        a.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
-        mlx5dv_qp_init_attr dv{};
-        dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
-        dv.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCI;
-        qp = mlx5dv_create_qp(hca.context, &a, &dv);
-        must(qp, "DCI");
-        ibv_qp_attr q{};
-        q.qp_state = IBV_QPS_INIT;
-        q.port_num = 1;
-        must(!ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT), "INIT");
-        q.qp_state = IBV_QPS_RTR;
-        q.path_mtu = IBV_MTU_1024;
-        q.ah_attr.port_num = 1;
-        must(!ibv_modify_qp(qp, &q, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV), "RTR");
-        q.qp_state = IBV_QPS_RTS;
-        q.timeout = 14;
-        q.max_rd_atomic = 1;
-        must(!ibv_modify_qp(qp, &q,
-                            IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                IBV_QP_MAX_QP_RD_ATOMIC),
-             "RTS");
-        ibv_ah_attr av{};
-        av.dlid = to.port.lid;
-        av.port_num = 1;
-        ah = ibv_create_ah(hca.pd, &av);
-        must(ah, "ibv_create_ah");
-    }
-    ~Dci() {
-        ibv_destroy_ah(ah);
-        ibv_destroy_qp(qp);
-    }
-    Dci(const Dci&) = delete;
-    void write(const Dct& target, const ibv_mr* from, const ibv_mr* to, uint64_t id) {
-        ibv_qp_ex* ex = ibv_qp_to_qp_ex(qp);
-        ibv_wr_start(ex);
-        ex->wr_id = id;
-        ex->wr_flags = IBV_SEND_SIGNALED;
-        ibv_wr_rdma_write(ex, to->rkey, reinterpret_cast<uint64_t>(to->addr));
-        mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), ah, target.qp->qp_num, kDcKey);
-        ibv_wr_set_sge(ex, from->lkey, reinterpret_cast<uint64_t>(from->addr), 1000);
-        must(!ibv_wr_complete(ex), "ibv_wr_complete");
-    }
-    Hca& hca;
-    ibv_qp* qp;
-    ibv_ah* ah;
-};
-
 } // namespace
-
-// One context, three initiators: the others are refused and come back, and nobody is left out, although nobody takes
-// another target or goes away.
-BOOST_AUTO_TEST_CASE(initiators_take_turns_at_a_busy_dc_target) {
-    constexpr Nanos kConnect = 10'000, kBackOff = 50'000;
-    SmallFabric f(0);
-    const uint32_t s = f.sw();
-    for (uint32_t i = 0; i < 2; ++i)
-        f.port_to_switch(f.node({.dct_contexts = 1, .dc_connect_ns = kConnect, .dc_busy_backoff_ns = kBackOff}), s);
-    World world(image(f.build()));
-    Hca a(world, 0, 64), b(world, 1, 64);
-    std::vector<char> from(1000, 'a'), to(1000);
-    const ibv_mr *ma = a.reg(from.data(), 1000), *mb = b.reg(to.data(), 1000);
-    Dct target(b);
-    Dci one(a, b), two(a, b), three(a, b);
-    uint64_t id = 0;
-    for (Dci* i : {&one, &two, &three}) i->write(target, ma, mb, ++id);
-    const Nanos start = world.now();
-    std::vector<Nanos> done;
-    ibv_wc wc;
-    BOOST_TEST(world.run_until(
-        [&] {
-            while (ibv_poll_cq(a.cq, 1, &wc) == 1) {
-                BOOST_TEST(wc.status == IBV_WC_SUCCESS);
-                done.push_back(world.now() - start);
-            }
-            return done.size() == 3;
-        },
-        start + 100 * kBackOff));
-    BOOST_REQUIRE(done.size() == 3u);
-    BOOST_TEST(done[0] >= kConnect); // connecting costs what the fabric says
-    BOOST_TEST(done[0] < kConnect + kBackOff);
-    BOOST_TEST(done[1] >= kConnect + kBackOff); // refused at least once
-    BOOST_TEST(done[2] >= done[1] + kBackOff / 2);
-}
 
 BOOST_AUTO_TEST_CASE(a_write_takes_the_time_of_its_links) {
     World world(image(star(2)));
@@ -491,7 +328,9 @@ BOOST_AUTO_TEST_CASE(commands_tell_what_they_cost) {
     qb.connect(qa);
     BOOST_TEST(spent == 300'000u); // INIT, RTR, RTS, of one of the two
     ibv_qp_state before = IBV_QPS_RESET;
-    world.on_command([&](Nanos) { before = static_cast<ibv_qp_state>(world.segment().qp(qa.qp->qp_num & (kMaxQps - 1)).state.load()); });
+    world.on_command([&](Nanos) {
+        before = static_cast<ibv_qp_state>(world.segment().qp(qa.qp->qp_num & (kMaxQps - 1)).state.load());
+    });
     ibv_qp_attr error{};
     error.qp_state = IBV_QPS_ERR;
     BOOST_TEST(ibv_modify_qp(qa.qp, &error, IBV_QP_STATE) == 0);

@@ -27,7 +27,7 @@ struct Costs {
     uint32_t qp_cache_entries = 0, qp_cache_miss_ns = 0, message_ns = 0, qp_message_ns = 0, engines_per_port = 0;
     uint64_t engine_rate = 0, bus_rate = 0;
     uint32_t wire_header = 0;
-    uint32_t dct_contexts = 0, dc_connect_ns = 0, dc_busy_backoff_ns = 0;
+    uint32_t dct_contexts = 0, dc_connect_ns = 0, dc_disconnect_ns = 0, dc_busy_backoff_ns = 0;
     operator AdapterLimits() const {
         AdapterLimits l{};
         l.qp_cache_entries = qp_cache_entries;
@@ -41,6 +41,7 @@ struct Costs {
         l.has_dc = 1;
         l.dct_contexts = dct_contexts;
         l.dc_connect_ns = dc_connect_ns;
+        l.dc_disconnect_ns = dc_disconnect_ns;
         l.dc_busy_backoff_ns = dc_busy_backoff_ns;
         return l;
     }

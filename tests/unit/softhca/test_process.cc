@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/guarded_copy.h"
 #include "core/notify.h"
 #include "session_fixture.h"
 
@@ -105,12 +106,42 @@ BOOST_AUTO_TEST_CASE(copies_between_processes) {
     BOOST_TEST((p.write_to(slot, 4096, {&one, 1}, 64) == CopyResult::fault));
     BOOST_TEST((p.read_from(slot, 4096, {&one, 1}, 64) == CopyResult::fault));
     const iovec bad = piece(reinterpret_cast<void*>(4096), 64);
-    BOOST_TEST((p.write_to(slot, board.address, {&bad, 1}, 64) == CopyResult::fault));
+    BOOST_TEST((p.write_to(slot, board.address, {&bad, 1}, 64) == CopyResult::local_fault));
+    BOOST_TEST((p.read_from(slot, board.address, {&bad, 1}, 64) == CopyResult::local_fault));
     BOOST_TEST((p.write_to(slot, board.address, {&one, 1}, 65) == CopyResult::fault)); // pieces shorter than length
     board.go = 2;
     BOOST_TEST(LocalSession::wait_child(pid) == 0);
     BOOST_TEST((p.write_to(slot, board.address, {&one, 1}, 64) == CopyResult::dead));
     BOOST_TEST((p.write_to(kMaxProcs - 1, board.address, {&one, 1}, 64) == CopyResult::dead));
+}
+
+// Every length, also where source and target overlap, and nothing beside it.
+BOOST_AUTO_TEST_CASE(guarded_copies_are_exact) {
+    LocalSession s; // puts the handler in place
+    constexpr size_t kMost = 1200;
+    std::vector<unsigned char> memory(3 * kMost), expected;
+    for (size_t n = 0; n <= kMost; n += n < 300 ? 1 : 37)
+        for (const ptrdiff_t shift : {-1000, -33, -16, -1, 1, 7, 16, 33, 1000}) {
+            for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<unsigned char>(i * 31 + i / 256);
+            expected = memory;
+            std::memmove(expected.data() + kMost + shift, expected.data() + kMost, n);
+            BOOST_REQUIRE(softhca_guarded_copy(memory.data() + kMost + shift, memory.data() + kMost, n) == 0u);
+            BOOST_REQUIRE_MESSAGE(memory == expected, n << " bytes by " << shift);
+        }
+    // Up to the last byte before a hole; one more is told with its address.
+    auto* pages = static_cast<char*>(mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    BOOST_REQUIRE(pages != MAP_FAILED);
+    munmap(pages + 4096, 4096);
+    const auto hole = reinterpret_cast<uintptr_t>(pages + 4096);
+    for (const size_t n : {1u, 3u, 4u, 6u, 8u, 12u, 30u, 200u, 1100u}) {
+        BOOST_TEST(softhca_guarded_copy(pages + 4096 - n, memory.data(), n) == 0u);
+        BOOST_TEST(softhca_guarded_copy(memory.data(), pages + 4096 - n, n) == 0u);
+        const uintptr_t to = softhca_guarded_copy(pages + 4097 - n, memory.data(), n);
+        const uintptr_t from = softhca_guarded_copy(memory.data(), pages + 4097 - n, n);
+        BOOST_TEST((to >= hole && to < hole + n));
+        BOOST_TEST((from >= hole && from < hole + n));
+    }
+    munmap(pages, 4096);
 }
 
 BOOST_AUTO_TEST_CASE(copies_to_oneself) {

@@ -124,6 +124,18 @@ pid_t keeper_of(const std::string& session) {
     } catch (const std::exception&) { return 0; }
 }
 
+// Processes that have the session's memory open.
+int holders_of(const std::string& session) {
+    int found = 0;
+    std::error_code gone;
+    for (const auto& process : fs::directory_iterator("/proc", gone)) {
+        if (!isdigit(process.path().filename().string()[0])) continue;
+        for (const auto& file : fs::directory_iterator(process.path() / "fd", gone))
+            found += fs::read_symlink(file.path(), gone).string().starts_with("/memfd:softhca-" + session + " ");
+    }
+    return found;
+}
+
 // Never kill(0, ...): that is this test.
 void kill_hard(pid_t pid) {
     BOOST_REQUIRE(pid > 1);
@@ -316,6 +328,47 @@ BOOST_AUTO_TEST_CASE(everything_killed_leaves_nothing) {
     for (pid_t pid : {a.pid(), b.pid(), keeper, pa, pb}) kill_hard(pid);
     a.wait(), b.wait();
     BOOST_TEST(wait_until([&] { return !runs(name); }));
+    Command ls({"ls"});
+    for (std::string line; !(line = ls.line()).empty();) BOOST_TEST(line.find(name) == std::string::npos);
+    BOOST_TEST(wait_until([&] { return holders_of(name) == 0; }));
+    for (const auto& e : fs::directory_iterator("/dev/shm"))
+        BOOST_TEST(e.path().filename().string().find("softhca") == std::string::npos);
+}
+
+// Keeper and launchers killed at once: the programs go on, and whoever uses the command next sets things right.
+BOOST_AUTO_TEST_CASE(a_session_without_keeper_and_launchers_is_taken_over) {
+    const std::string name = new_session();
+    {
+        Command a = player(name), b = player(name), c = player(name);
+        a.ask("slot"), c.ask("slot");
+        const std::string slot = b.ask("slot");
+        b.ask("claim");
+        const pid_t keeper = keeper_of(name), pa = pid_of(a), pb = pid_of(b), pc = pid_of(c);
+        for (const pid_t pid : {a.pid(), b.pid(), c.pid()}) kill(pid, SIGSTOP); // or one would replace the keeper first
+        for (const pid_t pid : {keeper, a.pid(), b.pid(), c.pid(), pb}) kill_hard(pid);
+        a.wait(), b.wait(), c.wait();
+        BOOST_TEST(wait_until([&] { return !runs(name); }));
+        BOOST_TEST(a.ask("owned " + slot) == "3"); // nobody has cleaned up
+        const std::string words = "softhca: session '" + name + "' had lost its keeper: a new one cleans up after 1 dead process, 2 live";
+        const auto said = [&] { // by a command that is about something else
+            Command trace({"trace", "--fabric", "two-rail", "0:softhca_0:1", "1:softhca_0:1"});
+            bool found = false;
+            for (std::string line; !(line = trace.line()).empty();) found |= line == words;
+            return found;
+        };
+        BOOST_TEST(said());
+        BOOST_TEST(wait_until([&] { return a.ask("owned " + slot) == "0"; }));
+        BOOST_TEST(a.ask("live") == "2");
+        BOOST_TEST(!said()); // once
+        Command d = player(name);
+        BOOST_TEST(d.ask("live") == "3");
+        d.say("exit 0");
+        BOOST_TEST(d.wait() == 0);
+        BOOST_TEST(runs(name));
+        kill_hard(pa), kill_hard(pc);
+        BOOST_TEST(wait_until([&] { return !runs(name); }));
+    }
+    BOOST_TEST(wait_until([&] { return holders_of(name) == 0; }));
 }
 
 BOOST_AUTO_TEST_CASE(a_program_that_can_not_join_says_why) {

@@ -278,7 +278,7 @@ BOOST_FIXTURE_TEST_CASE(ports_that_are_down, Balance) {
     for (const char* port : {"0:softhca_0:1", "0:softhca_0:2", "0:softhca_1:1", "0:softhca_1:2"})
         world.fault(std::string("port down ") + port);
     const std::string error = refusal({}, Status::unreachable);
-    BOOST_TEST(has(error, "no active InfiniBand port"));
+    BOOST_TEST(has(error, "no active InfiniBand or RoCE port"));
     BOOST_TEST(has(error, "softhca_0: down, softhca_1: down"));
     BOOST_TEST(DeviceSet::active_ports().empty());
     BOOST_TEST(open_devices(world, 0, {"softhca_1"}).rails().size() == 2u); // it may come up
@@ -314,7 +314,7 @@ BOOST_FIXTURE_TEST_CASE(ethernet_ports_are_no_rails, Balance) {
     BOOST_TEST(names(open_devices(world, 0, {"softhca_0"})) == (Names{"softhca_0:2"}),
                boost::test_tools::per_element());
     const std::string error = refusal({"softhca_0:1"});
-    BOOST_TEST(has(error, "\"softhca_0:1\" is not an InfiniBand port (Ethernet)"));
+    BOOST_TEST(has(error, "\"softhca_0:1\" is an Ethernet port without RoCE"));
     BOOST_TEST(has(error, "allowed: softhca_0:2, softhca_1:2,"));
 }
 
@@ -322,8 +322,8 @@ BOOST_FIXTURE_TEST_CASE(nothing_but_ethernet, Balance) {
     World world(fabric("two-rail"));
     meddle.ethernet_port = 1;
     world.select(0);
-    BOOST_TEST(has(refusal({}, Status::unreachable), "softhca_0: not InfiniBand"));
-    BOOST_TEST(has(refusal({"softhca_0"}), "has no InfiniBand port; allowed: nothing"));
+    BOOST_TEST(has(refusal({}, Status::unreachable), "softhca_0: neither InfiniBand nor RoCE"));
+    BOOST_TEST(has(refusal({"softhca_0"}), "has no InfiniBand or RoCE port; allowed: nothing"));
 }
 
 BOOST_FIXTURE_TEST_CASE(an_adapter_that_cannot_be_opened, Balance) {

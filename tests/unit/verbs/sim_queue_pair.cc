@@ -310,7 +310,7 @@ BOOST_AUTO_TEST_CASE(dc_send_write_and_restart) {
     fill(a.memory, 1);
     for (unsigned i = 0; i < 2; ++i) {
         Node& node = i ? c : b;
-        const AddressHandle ah = create_ah(device, a.rail(), static_cast<uint16_t>(node.rail().lid + 2), 2, 0);
+        const AddressHandle ah = create_ah(device, a.rail(), {static_cast<uint16_t>(node.rail().lid + 2), 2}, 0);
         BOOST_REQUIRE(ah);
         post_dc(dci.get(), true, a, node, ah.get(), targets[i]->qp_num, kKey, 40000);
         BOOST_CHECK_EQUAL(a.wait().status, IBV_WC_SUCCESS);
@@ -323,7 +323,7 @@ BOOST_AUTO_TEST_CASE(dc_send_write_and_restart) {
         BOOST_CHECK(std::memcmp(a.memory.data(), node.memory.data() + 100000, 30000) == 0);
     }
     // A wrong key breaks the initiator; it can be had again.
-    const AddressHandle ah = create_ah(device, a.rail(), b.rail().lid, 0, 0);
+    const AddressHandle ah = create_ah(device, a.rail(), {b.rail().lid, 0}, 0);
     post_dc(dci.get(), true, a, b, ah.get(), targets[0]->qp_num, kKey + 1, 64);
     BOOST_CHECK_EQUAL(a.wait().status, IBV_WC_REM_ACCESS_ERR);
     QueuePairTruth truth{};
@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(ud_on_the_second_rail) {
     };
     const auto send = [&](uint32_t q_key, uint8_t bits) {
         const AddressHandle ah =
-            create_ah(a.device(1), a.rail(1), static_cast<uint16_t>(b.rail(1).lid + bits), bits, 0);
+            create_ah(a.device(1), a.rail(1), {static_cast<uint16_t>(b.rail(1).lid + bits), bits}, 0);
         BOOST_REQUIRE(ah);
         ibv_sge sge = a.piece(0, 500, 1);
         ibv_send_wr wr{}, *bad;
