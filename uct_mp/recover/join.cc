@@ -157,6 +157,9 @@ void Interface::Impl::join(Channel& channel, PathIndex path) {
         channel.scheduler->set_weight(path, rate);
     r.since = services.now();
     r.attempts = 0;
+    // If the server gives the first life up before we have entered it, it asks for this: nothing has come over it.
+    r.mine = {.path = path, .life = r.life, .marker = channel.subs[path].last_marker, .delivered = channel.expected, .end = {}};
+    r.mine_known = true;
     set_phase(r, Phase::reopening);
 }
 
