@@ -90,7 +90,11 @@ inline std::vector<connect::Message> sample_messages() {
                     for (unsigned i = 28; i < 32; ++i) m.ends[i] = {};
                 }
                 if (kind == wire::Kind::confirm && rails == 8) m.ends[31] = {};
-                if (kind == wire::Kind::reply && rails > 1 && rails < 8) path::mark_split(m.paths);
+                if (kind == wire::Kind::reply && rails == 8 && transport == Transport::dc) { // each half has its own
+                    std::rotate(m.paths.begin() + 14, m.paths.begin() + 28, m.paths.begin() + 30);
+                    m.absent = 2;
+                    path::mark_split(m.paths);
+                }
                 if (kind == wire::Kind::refuse) {
                     m.reason = rails == 1 ? wire::Reason::version : wire::Reason::limits;
                     m.refused = wire::Kind::request;
@@ -150,11 +154,12 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
         must(r.lmc <= 7 && r.lid + (1u << r.lmc) <= 0xc000 && r.device < verbs::kMaxDevices && r.rate > 0);
         must(r.mtu >= IBV_MTU_256 && r.mtu <= IBV_MTU_4096 && r.dct_number < 1u << 24 && r.control_qpn < 1u << 24);
     }
-    must(m.paths.empty() || m.absent < m.paths.size());
+    const std::size_t part = path::is_split(m.paths) ? m.paths.size() / 2 : m.paths.size(); // each has its absent ones
+    must(m.paths.empty() || m.absent < part);
     for (std::size_t i = 0; i < m.paths.size(); ++i) {
         const path::PathSpec& p = m.paths[i];
         must(p.client_rail < own.size() && p.server_rail < m.rails.size());
-        const bool absent = i >= m.paths.size() - m.absent;
+        const bool absent = i % part >= part - m.absent;
         must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) && p.server_bits < 1u << (absent ? 7 : m.rails[p.server_rail].lmc));
     }
     for (const LocalEnd& e : m.ends) must(e.qp_number < 1u << 24 && e.psn < 1u << 24);
@@ -175,7 +180,7 @@ inline bool try_address(std::span<const std::uint8_t> bytes) {
     bool usable = false;
     for (unsigned i = 0; i < a.count; ++i) {
         must(a.control[i].lmc <= 7 && a.control[i].rail < verbs::kMaxRails && a.control[i].qp_number < 1u << 24);
-        usable = usable || a.control[i].lid;
+        usable = usable || a.control[i].lid || verbs::is_set(a.control[i].gid);
         must(a.control[i].lid + (1u << a.control[i].lmc) <= 0xc000);
         must(!verbs::is_set(a.control[i].gid) || (a.control[i].lid == 0 && verbs::is_unicast(a.control[i].gid)));
     }
