@@ -31,11 +31,30 @@ channel::Config config_of(const CampaignOptions& options) {
 }
 } // namespace
 
+std::vector<std::string> Campaign::ports_down(const CampaignOptions& options) {
+    std::vector<std::string> faults;
+    if (!options.late_ports) return faults;
+    std::mt19937_64 random(options.seed * 104'729 + 7);
+    const softhca::sim::World world(options.fabric, {});
+    const softhca::FabricImage& image = world.image();
+    for (std::uint32_t node = 0; node < options.nodes; ++node) {
+        std::vector<std::string> ports;
+        for (std::uint32_t d = image.node(node).first_device; d < image.node(node).first_device + image.node(node).devices; ++d)
+            for (std::uint32_t p = 0; p < image.device(d).ports; ++p)
+                ports.push_back(std::to_string(node) + ":softhca_" + std::to_string(d - image.node(node).first_device) + ":" + std::to_string(p + 1));
+        const std::size_t up = random() % ports.size();
+        for (std::size_t p = 0; p < ports.size(); ++p)
+            if (p != up && random() % 3 != 0) faults.push_back("port down " + ports[p]);
+    }
+    return faults;
+}
+
 Campaign::Campaign(CampaignOptions options)
-    : options_(std::move(options)), random_(options_.seed * 7919 + 13),
+    : options_(std::move(options)), random_(options_.seed * 7919 + 13), late_(ports_down(options_)),
       cluster_(std::make_unique<Cluster>(options_.fabric, options_.nodes, config_of(options_),
                                          softhca::sim::Options{.seed = options_.seed},
-                                         options_.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{})) {
+                                         options_.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{},
+                                         late_)) {
     for (unsigned node = 0; node < options_.nodes; ++node) {
         const auto& rails = cluster_->node(node).devices().rails();
         for (const verbs::Rail& rail : rails) {
@@ -125,6 +144,10 @@ CampaignResult Campaign::run() {
     Stress stress(*cluster_, {.seed = options_.seed, .operations = options_.operations, .slot = 1 << 18, .constant = 1 << 18});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
+    for (const std::string& fault : late_)
+        cluster_->world.at(cluster_->world.now() + about(4 * options_.mean_gap), [this, fault] {
+            cluster_->world.fault("port up" + fault.substr(std::string("port down").size()));
+        });
     CampaignResult result;
     result.finished = stress.run(2'000'000'000);
     over_ = true;

@@ -31,6 +31,7 @@ struct CampaignOptions {
     std::string cables;          // not empty: only cables between switches fail, those with this in `A B`
     bool nasty = false;          // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
     bool late_placement = false; // the last rail of each node places data late; faults spare it
+    bool late_ports = false;     // some ports are down at the start (never all of a node) and come up at any time
     bool apm = false;            // queue pairs have an alternate route
     bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)
 };
@@ -57,11 +58,13 @@ private:
     Fault choose();
     void add_switch_links();
     void raise_tripped();
+    [[nodiscard]] static std::vector<std::string> ports_down(const CampaignOptions& options);
     void next();
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
 
     const CampaignOptions options_;
     std::mt19937_64 random_;
+    const std::vector<std::string> late_; // "port down NODE:DEVICE:PORT"; before the cluster, as it has a world of its own
     std::unique_ptr<Cluster> cluster_;
     std::vector<std::string> ports_, adapters_; // NODE:DEVICE:PORT, NODE:DEVICE
     std::vector<std::string> cables_;           // between switches: "A B"

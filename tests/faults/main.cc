@@ -38,6 +38,7 @@ int main(int argc, char** argv) {
     app.add_option("--cables", options.cables, "nothing fails but cables between switches with this in their names `A B`");
     app.add_flag("--nasty", options.nasty, "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");
     app.add_flag("--late-placement", options.late_placement, "the last rail places data after acknowledging it; faults spare it");
+    app.add_flag("--late-ports", options.late_ports, "some ports are down at the start and come up at any time");
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
     app.add_flag("--loud", options.loud, "tell what happens");

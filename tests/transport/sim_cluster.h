@@ -155,14 +155,16 @@ class Cluster {
 public:
     // `fabric`: a file or a name of config/fabrics; the first `nodes` nodes of it.
     Cluster(const std::string& fabric, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {},
-            const verbs::DeviceConfig& rails = {})
+            const verbs::DeviceConfig& rails = {}, const std::vector<std::string>& faults = {})
         : world(fabric, options) {
+        for (const std::string& fault : faults) world.fault(fault); // before anybody looks
         open(nodes, config, options, rails);
     }
     // The same for who makes many of them: the fabric is read once.
     Cluster(const softhca::FabricImage& image, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {},
-            const verbs::DeviceConfig& rails = {})
+            const verbs::DeviceConfig& rails = {}, const std::vector<std::string>& faults = {})
         : world(image, options) {
+        for (const std::string& fault : faults) world.fault(fault);
         open(nodes, config, options, rails);
     }
     // The node whose callbacks are running.

@@ -136,6 +136,47 @@ BOOST_DATA_TEST_CASE(queue_pairs_migrate, boost::unit_test::data::make({"port do
     BOOST_TEST(totals(cluster.node(0)).migrations > left.migrations);
 }
 
+namespace {
+std::uint64_t datagrams(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    return statistics.control.sent;
+}
+} // namespace
+
+// After a silent loss it goes back by itself, not before the route works again, and not at once if that keeps failing.
+BOOST_AUTO_TEST_CASE(it_goes_home_after_a_silent_loss) {
+    channel::Config config = config_of(connect::Transport::rc);
+    config.apm = true;
+    config.paths.num_paths = 1;
+    config.recovery.hold_down = 10'000'000;
+    Cluster cluster("dual-port", 2, config, {}, {{"softhca_0:1", "softhca_0:2"}});
+    for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    const auto send_for = [&](Nanos time) {
+        for (const Nanos end = cluster.world.now() + time; cluster.world.now() < end; cluster.run_for(200'000))
+            if (!send(cluster, 0, 1) || !send(cluster, 1, 0)) return false;
+        return true;
+    };
+    const unsigned before = totals(cluster.node(0)).migrations;
+    for (unsigned round = 0; round < 2; ++round) {
+        cluster.world.fault("drop 100% 1:softhca_0:1");
+        BOOST_REQUIRE(cluster.until([&] { return send(cluster, 0, 1) && totals(cluster.node(0)).migrations % 2 != before % 2; }));
+        const unsigned gone = totals(cluster.node(0)).migrations;
+        BOOST_REQUIRE(send_for(30'000'000));
+        BOOST_TEST(totals(cluster.node(0)).migrations == gone); // its route swallows everything
+        const std::uint64_t before_that = datagrams(cluster.node(0));
+        BOOST_REQUIRE(send_for(500'000'000));
+        BOOST_TEST(datagrams(cluster.node(0)) - before_that < 20u); // probes are rare by now
+        cluster.world.fault("drop 0% 1:softhca_0:1");
+        const Nanos works = cluster.world.now();
+        while (totals(cluster.node(0)).migrations == gone && cluster.world.now() < works + 1'000'000'000) BOOST_REQUIRE(send_for(1'000'000));
+        BOOST_TEST(totals(cluster.node(0)).migrations == gone + 1);
+        BOOST_REQUIRE(send_for(5'000'000));
+        BOOST_TEST(totals(cluster.node(1)).migrations == gone + 1); // the other side has followed
+    }
+    BOOST_TEST(totals(cluster.node(0)).failures + totals(cluster.node(1)).failures == 0u);
+}
+
 // Both of its ports are lost: then it has failed as any other path does, and comes back.
 BOOST_AUTO_TEST_CASE(nowhere_to_migrate_to) {
     channel::Config config = config_of(connect::Transport::rc);

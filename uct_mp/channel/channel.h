@@ -59,6 +59,11 @@ struct Subchannel {
     bool load_due = false;        // has migrated: another route is loaded when this record (SendQueue::tail) is reaped
     std::uint32_t load_behind = 0;
     std::uint32_t migrations = 0;
+    Nanos went_home = 0;      // last return to its own route
+    unsigned strays = 0;      // times in a row that it has left it soon after
+    unsigned home_probes = 0; // of its own route, since it has left it or an answer has come
+    unsigned home_answers = 0; // in a row
+    bool home_silent = false;  // the latest has not been answered yet
 };
 
 // Reasons why an operation can't go straight away.
@@ -81,7 +86,7 @@ public:
     std::uint32_t acked = 0;         // all before have been delivered
     std::uint32_t window_mask = 0;
     std::uint32_t window = 0; // while no copies can be retained: 0
-    std::uint8_t path_count = 0;
+    std::uint8_t path_count = 0; // those in use, and down; see `places`
     std::uint8_t epoch = 0; // that new operations belong to
     std::uint8_t oldest_epoch = 0;
     bool by_lane = false; // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
@@ -161,6 +166,7 @@ public:
     // -- Who
     connect::Connection connection; // under the lock, while it is not established
     std::uint64_t uid = 0;          // of the peer
+    std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
     std::uint32_t watched = 0;      // `acked` when the watchdog looked last; watching: something was not acknowledged
     bool watching = false;
     unsigned references = 0;

@@ -38,8 +38,10 @@ enum class AtomicsMode : std::uint8_t { target, adapter };
 
 // How paths are given up and taken back (uct_mp/recover). Times in ns.
 struct RecoveryConfig {
-    bool enabled = true;         // false: a failed path takes its channel with it, as in UCX's own transports
+    bool enabled = true;         // false: a failed path takes its channel with it, as in UCX's own transports; ports that
+                                 // come up late are not used
     bool packet_numbers = true;  // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)
+    std::uint32_t untested = 0;  // bit i: not that of device i, as far as is known: it had no active port to test it with
     Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;     // first repetition, doubled up to the ceiling
     Nanos open_interval = 1'000'000, max_open_interval = 250'000'000; // likewise, of trying a path that is down
     Nanos max_needed_interval = 20'000'000;                           // the ceiling of both while no path is left
@@ -114,7 +116,8 @@ public:
 
     [[nodiscard]] const connect::InterfaceAddress& address() const;
     [[nodiscard]] const Limits& limits() const;
-    [[nodiscard]] double bandwidth() const; // bytes/ns: sum of the rails
+    [[nodiscard]] double bandwidth() const; // bytes/ns: sum of the rails that were active when they were looked at last
+    [[nodiscard]] bool reachable(const connect::InterfaceAddress& peer) const; // at this moment
     [[nodiscard]] double latency() const;   // ns, estimate of one small message
 
     // The channel to a peer, new or not; several endpoints to one peer share it. Nothing is connected before the first

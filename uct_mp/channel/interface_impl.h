@@ -28,6 +28,7 @@ struct Interface::Impl final : connect::Owner {
     // -- Set-up: setup.cc
     Status open(std::string& error);
     Status open_dc(std::string& error);
+    void read_rails();
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
@@ -42,6 +43,7 @@ struct Interface::Impl final : connect::Owner {
     connect::Connection* find(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
     Status make_ends(connect::Connection& connection) override;
+    void rails_told(connect::Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) override;
     Status connect_ends(connect::Connection& connection) override;
     void drop_ends(connect::Connection& connection) override;
     void established(connect::Connection& connection) override;
@@ -53,12 +55,14 @@ struct Interface::Impl final : connect::Owner {
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
     struct Mail {
-        enum class What : std::uint8_t { established, abandoned, failed, answered, path } what;
+        enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails } what;
         Channel* channel;
         Status status; // failed
         connect::Answer answer = connect::Answer::alive; // answered
         connect::PathKind kind = connect::PathKind::down; // path
         connect::PathNews news{};
+        std::uint32_t number = 0; // rails
+        std::vector<path::RemoteRail> rails{};
     };
     void tell(Mail mail);
     unsigned read_mail();             // progress only
@@ -244,6 +248,18 @@ struct Interface::Impl final : connect::Owner {
     void path_is_up(Channel& channel, PathIndex path);
     void greet(Channel& channel, PathIndex path);
     void resume(Channel& channel);
+    // join.cc
+    void renew_rail(unsigned rail);
+    [[nodiscard]] bool is_absent(const Channel& channel, PathIndex path) const {
+        return channel.recovery && channel.recovery->paths[path].phase == recover::Phase::absent;
+    }
+    void join_paths(Channel& channel);
+    [[nodiscard]] bool may_join(const Channel& channel, PathIndex path, bool routed) const;
+    [[nodiscard]] bool has_places(Channel& channel);
+    void widen(Channel& channel);
+    [[nodiscard]] bool wanted(const Channel& channel, PathIndex path) const;
+    void join(Channel& channel, PathIndex path);
+    bool address_target(Channel& channel, PathIndex path);
     // migrate.cc
     void load_first_alternate(connect::Connection& connection, PathIndex path, Subchannel& sub);
     void load_alternate(const connect::Connection& connection, PathIndex path, Subchannel& sub);
@@ -256,6 +272,8 @@ struct Interface::Impl final : connect::Owner {
     void turn_route(Channel& channel, PathIndex path);
     void forget_migration(Channel& channel, PathIndex path);
     void go_back(Channel& channel, PathIndex path, unsigned rail);
+    void probe_home(Channel& channel, PathIndex path);
+    void home_answers(Channel& channel, PathIndex path);
     // watch.cc
     void watch_paths(Nanos now);
     void watch_path(Channel& channel, PathIndex path, Nanos now);
@@ -314,6 +332,7 @@ struct Interface::Impl final : connect::Owner {
     // What every progress looks at, together: few cache lines.
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
+    unsigned polled_count = 0; // the others, the last ones, have had no active port yet: nothing can have come there
     unsigned latest_adapter = 0; // the last one that had something
     std::uint32_t rounds = 0;    // of progress, wraps
     std::uint32_t quiet_mask;
@@ -340,6 +359,7 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> waiting;
 
     const verbs::DeviceSet& devices;
+    std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock
     const Config config;
     Services& services;
     Events& events;
@@ -364,6 +384,11 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> recovering; // have something to do in every progress
     int paths_away = 0;               // that are not up: the control plane is asked all the time
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
+    std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
+    std::uint32_t more_downs[verbs::kMaxRails] = {}; // events of it, than ups, while the port is up; wraps
+    [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
+        return seen_events[rail].downs - seen_events[rail].ups != more_downs[rail];
+    }
     std::uint32_t seen_migrations[verbs::kMaxDevices] = {};
     std::vector<Mail> mail;
     // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.

@@ -39,10 +39,10 @@ Status Interface::Impl::make_ends(Connection& connection) {
     for (std::size_t i = 0; i < count; ++i) {
         Subchannel& sub = channel.prepared.subs[i];
         sub.rail = static_cast<std::uint8_t>(connection.local_rail(i));
-        if (sub.rail >= devices.rails().size()) return Status::invalid_param;
-        const verbs::Rail& rail = devices.rails()[sub.rail];
+        if (sub.rail >= rails.size()) return Status::invalid_param;
+        const verbs::Rail& rail = rails[sub.rail];
         sub.device = static_cast<std::uint8_t>(rail.device);
-        if (config.transport == connect::Transport::dc) continue;
+        if (config.transport == connect::Transport::dc || connection.is_absent(i)) continue;
         verbs::QueuePair qp = make_half(rail, LogLevel::error);
         if (!qp) return Status::no_memory;
         connection.ends[i].qp_number = qp->qp_num;
@@ -68,8 +68,9 @@ Status Interface::Impl::connect_ends(Connection& connection) {
         if (connection.remote_rail_index(i) >= connection.remote_rails.size()) return Status::invalid_param;
         const path::RemoteRail& remote = connection.remote_rail(i);
         Subchannel& sub = channel.prepared.subs[i];
-        const verbs::Rail& rail = devices.rails()[sub.rail];
+        const verbs::Rail& rail = rails[sub.rail];
         sub.remote_device = remote.device;
+        if (connection.is_absent(i)) continue;
         const verbs::RemoteEnd end = remote_end(connection, connection.paths[i], connection.remote_ends[i]);
         if (config.transport == connect::Transport::dc) {
             sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
@@ -95,7 +96,7 @@ Status Interface::Impl::connect_ends(Connection& connection) {
 verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, const path::PathSpec& route,
                                              const connect::LocalEnd& end) const {
     const bool server = connection.server;
-    const verbs::Rail& rail = devices.rails()[server ? route.server_rail : route.client_rail];
+    const verbs::Rail& rail = rails[server ? route.server_rail : route.client_rail];
     const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
     return {static_cast<std::uint16_t>(remote.lid + (server ? route.client_bits : route.server_bits)),
             server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn, remote.gid};
@@ -114,7 +115,7 @@ void Interface::Impl::drop_ends(Connection& connection) {
 // -- What progress has to know
 
 void Interface::Impl::tell(Mail news) {
-    mail.push_back(news);
+    mail.push_back(std::move(news));
     attention.store(true, std::memory_order_relaxed);
 }
 
@@ -132,10 +133,18 @@ unsigned Interface::Impl::read_mail() {
         case Mail::What::established:
             establish(channel);
             connect_later(channel);
+            join_paths(channel); // ports that came up meanwhile
             break;
         case Mail::What::failed: fail_channel(channel, m.status); break;
         case Mail::What::answered: hear_answer(channel, m.answer); break;
         case Mail::What::path: take_news(channel, m.kind, m.news); break;
+        case Mail::What::rails:
+            {
+                const std::lock_guard lock(services);
+                control->take_rails(channel.connection, m.number, m.rails);
+            }
+            join_paths(channel);
+            break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
             channel.asked = false;
@@ -156,6 +165,10 @@ void Interface::Impl::failed(Connection& connection, Status status, const char* 
     // A silent peer is as good as one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
     tell({Mail::What::failed, &channel_of(connection), told});
+}
+
+void Interface::Impl::rails_told(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) {
+    tell({.what = Mail::What::rails, .channel = &channel_of(connection), .status = Status::ok, .number = number, .rails = list});
 }
 
 void Interface::Impl::abandoned(Connection& connection) {
@@ -183,16 +196,24 @@ void Interface::Impl::establish(Channel& channel) {
     if (!(channel.gates & gate::not_ready) || (channel.gates & gate::failed) || !channel.prepared.subs) return;
     if (connection.state != connect::State::established && connection.state != connect::State::confirming) return;
     channel.subs = std::move(channel.prepared.subs);
-    channel.path_count = channel.prepared.count;
+    channel.places = channel.prepared.count;
+    // A single path is the only one until another joins it: Impl::has_places().
+    const bool rc = config.transport == connect::Transport::rc;
+    channel.path_count = rc && channel.places == connection.absent + 1 ? 1 : channel.places;
     channel.prepared.taken = true;
-    std::vector<schedule::PathSetup> setup(channel.path_count);
-    for (unsigned i = 0; i < channel.path_count; ++i) {
-        const double rate = std::min(devices.rails()[channel.subs[i].rail].rate, connection.remote_rail(i).rate);
-        setup[i].nominal_rate = rate;
+    std::vector<schedule::PathSetup> setup(channel.places);
+    for (unsigned i = 0; i < channel.places; ++i) {
+        const double rate = std::min(rails[channel.subs[i].rail].rate, connection.remote_rail(i).rate);
         setup[i].rail = channel.subs[i].rail;
-        setup[i].rail_rate = rate;
         setup[i].writes = connection.paths[i].writes;
         setup[i].reads = connection.paths[i].reads;
+        if (connection.is_absent(i)) {
+            setup[i].state = schedule::PathState::down;
+            recovery_of(channel).paths[i].phase = recover::Phase::absent;
+            continue;
+        }
+        setup[i].nominal_rate = rate;
+        setup[i].rail_rate = rate;
         // Weights that learn start equal (8.2.1); those that don't are the rates.
         if (config.policy.kind == schedule::PolicyKind::weighted ||
             config.policy.kind == schedule::PolicyKind::weighted_rr)
@@ -204,18 +225,18 @@ void Interface::Impl::establish(Channel& channel) {
     channel.window_mask = config.window - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
-    if (channel.path_count == 1 && config.transport == connect::Transport::rc) {
+    if (channel.path_count == 1 && rc) {
         channel.only = channel.subs[0].queue[0];
         channel.only->set_sole(true);
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.only->set_signal_interval(std::max(config.signal_interval, std::min(64u, config.send_depth / 4)));
     }
-    channel.by_lane = channel.path_count > 1 && config.transport == connect::Transport::rc;
+    channel.by_lane = channel.path_count > 1 && rc;
     channel.gates &= ~gate::not_ready;
     for (PathIndex i = 0; i < channel.path_count; ++i)
         if (channel.subs[i].loaded) exchange_migration(channel, i);
-    services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %s", channel.local_id & kSlotMask,
-                 static_cast<unsigned long long>(connection.peer.uid), channel.path_count,
+    services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
+                 static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.places}, unsigned{connection.absent},
                  channel.self ? "self" : connection.server ? "server" : "client");
 }
 
@@ -231,9 +252,10 @@ void Interface::Impl::connect_self(Channel& channel) {
     connection.remote_id = channel.local_id;
     connection.paths.clear();
     connection.remote_rails.clear();
+    connection.absent = 0;
     // A rail that was down when it was opened may have no LID; it has no paths to others, either.
-    const bool any_active = std::ranges::any_of(devices.rails(), &verbs::Rail::active);
-    for (const verbs::Rail& rail : devices.rails()) {
+    const bool any_active = std::ranges::any_of(rails, &verbs::Rail::active);
+    for (const verbs::Rail& rail : rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);
         if (rail.active || !any_active) connection.paths.push_back({i, i, 0, 0});
         path::RemoteRail remote = path::describe(rail);

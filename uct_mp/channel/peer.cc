@@ -82,6 +82,7 @@ bool Interface::Impl::write_nothing(Channel& channel, PathIndex path, SendQueue&
 
 void Interface::Impl::check(Channel& channel) {
     for (PathIndex path = 0; path < channel.path_count && !(channel.gates & gate::failed); ++path) {
+        if (is_absent(channel, path)) continue;
         SendQueue* const queue = queue_for(channel, path, Direction::write);
         // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
         // executed long ago.)
@@ -180,7 +181,7 @@ void Interface::Impl::restart_later(SendQueue& queue) {
 
 void Interface::Impl::restart(SendQueue& queue) {
     if (!queue.draining || !queue.idle()) return; // the last of its requests will add a job again
-    for (const verbs::Rail& rail : devices.rails())
+    for (const verbs::Rail& rail : rails)
         for (const auto& initiator : dc_rails[rail.index].initiators) {
             if (initiator.get() != &queue) continue;
             const int error = verbs::restart_dci(queue.qp.get(), devices.device_of(rail), rail, config.reliability);

@@ -16,11 +16,11 @@ unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
     const bool look = m.alert; // recovery wants to know what has come
-    if (m.adapter_count == 1) {
+    if (m.polled_count == 1) {
         n = m.poll(m.adapters[0]);
     } else {
         const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
-        for (unsigned i = 0; i < m.adapter_count; ++i) {
+        for (unsigned i = 0; i < m.polled_count; ++i) {
             Adapter& adapter = m.adapters[i];
             if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
             const unsigned found = m.poll(adapter);
@@ -117,7 +117,7 @@ void Interface::statistics(Statistics& out) const {
             if (!channel->scheduler) continue;
             PathStatistics& path = to.paths.emplace_back();
             const connect::Connection& connection = channel->connection;
-            const verbs::Rail& rail = m.devices.rails()[sub.rail];
+            const verbs::Rail& rail = m.rails[sub.rail];
             path.local_rail = rail.name;
             path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
             path.remote_lid = connection.remote_lid(i);

@@ -174,7 +174,7 @@ void Interface::Impl::drain_early(Channel& channel) {
 // -- Fences
 
 void Interface::Impl::take_marker(Channel& channel, std::uint32_t number, PathIndex path) {
-    if (path >= channel.path_count) return;
+    if (path >= channel.places) return;
     std::uint32_t& last = channel.subs[path].last_marker;
     if (static_cast<std::int32_t>(number - last) > 0) last = number;
     Channel::Markers& markers = channel.markers[number % Channel::kFences];

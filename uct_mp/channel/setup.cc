@@ -30,26 +30,29 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
       large(from, kHeader + with.segment + kExtra, with.max_send_buffers) {}
 
 Status Interface::Impl::open(std::string& error) {
+    read_rails();
     limits.max_iov = pieces_per_request(devices);
     layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + 256 + sizeof(FenceTrailer));
     ack_threshold = std::max(1u, config.window / 4);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
-    // serve (a peer with more rails still has several paths to us: then the time of finding a completion must do).
-    bool timed = devices.rails().size() > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
-    for (const verbs::Rail& rail : devices.rails()) timed |= config.paths.num_paths == 0 && rail.lmc > 0;
+    // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
+    // completion must do).
+    bool timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
+    for (const verbs::Rail& rail : rails) timed |= rail.active && config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
+    for (const verbs::Rail& rail : rails)
+        if (rail.active) polled_count = std::max(polled_count, rail.device + 1);
     inline_bytes = config.inline_bytes;
     for (unsigned i = 0; i < adapter_count; ++i) {
         const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, timed, error);
         if (ucx_mp::failed(status)) return status;
     }
     calibrate();
-    for (const verbs::Rail& rail : devices.rails()) seen_events[rail.index] = devices.device_of(rail).events->seen(rail.port);
     for (const verbs::Device& device : devices.devices()) seen_migrations[device.index] = device.events->migrations();
     // What a queue pair grants is known only from one that has been made.
-    for (const verbs::Rail& rail : devices.rails()) {
+    for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
         verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
@@ -80,6 +83,7 @@ Status Interface::Impl::open(std::string& error) {
     with.service_level = config.reliability.service_level;
     with.dc_key = dc_key;
     with.seed = config.seed;
+    with.rails = rails;
     for (const DcRail& rail : dc_rails) with.dct_numbers.push_back(rail.target->qp_num);
     return connect::ControlPlane::open(devices, with, services, *this, control, error);
 }
@@ -87,7 +91,7 @@ Status Interface::Impl::open(std::string& error) {
 Status Interface::Impl::open_dc(std::string& error) {
     if (config.seed) dc_key = config.seed * 0x9e3779b97f4a7c15ull;
     else if (getrandom(&dc_key, sizeof dc_key, 0) != sizeof dc_key) dc_key = services.now();
-    for (const verbs::Rail& rail : devices.rails()) {
+    for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         DcRail& dc = dc_rails.emplace_back();
         dc.target = verbs::create_dct(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(), dc_key,
@@ -176,7 +180,7 @@ Channel* Interface::Impl::attach(const connect::InterfaceAddress& peer, std::str
         // Known only from its request: the full address has come out of band now.
         if (channel->connection.peer.count == 0) channel->connection.peer = peer;
     } else {
-        if (!connect::reachable(peer, devices.rails(), config.transport)) {
+        if (!connect::reachable(peer, rails, config.transport)) {
             error = "no rail in the peer's subnet, or another transport or protocol version";
             return nullptr;
         }
@@ -218,8 +222,13 @@ const Limits& Interface::limits() const { return impl_->limits; }
 
 double Interface::bandwidth() const {
     double sum = 0;
-    for (const verbs::Rail& rail : impl_->devices.rails()) sum += rail.rate;
+    for (const verbs::Rail& rail : impl_->rails)
+        if (rail.active) sum += rail.rate;
     return sum;
+}
+bool Interface::reachable(const connect::InterfaceAddress& peer) const {
+    const std::lock_guard lock(impl_->services);
+    return connect::reachable(peer, impl_->rails, impl_->config.transport);
 }
 double Interface::latency() const { return 700; }
 

@@ -109,6 +109,7 @@ bool unpack(const void* in, InterfaceAddress& out) {
                              .q_key = head.q_key,
                              .count = head.count,
                              .control = {}};
+    bool usable = false;
     std::size_t left = kMaxInterfaceAddress - sizeof head;
     for (unsigned i = 0; i < head.count; ++i) {
         WireControl wire;
@@ -125,21 +126,24 @@ bool unpack(const void* in, InterfaceAddress& out) {
         c.subnet_tag = wire.subnet_tag;
         if (c.rail >= verbs::kMaxRails || c.qp_number < 2) return false;
         if (c.lmc < kIpv4) {
-            if (!valid_port(c.lid, c.lmc)) return false;
+            if (c.lid ? !valid_port(c.lid, c.lmc) : c.lmc != 0) return false;
+            usable = usable || c.lid;
             continue;
         }
         if (!unpack_roce(wire, at, left, c)) return false;
+        usable = true;
         const std::size_t behind = packed_size(c) - sizeof wire;
         at += behind;
         left -= behind;
     }
+    if (!usable) return false;
     out = address;
     return true;
 }
 
 bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to, bool routed) {
     if (verbs::is_set(gid) != verbs::is_set(to.gid)) return false;
-    if (!verbs::is_set(gid)) return to.subnet_tag == subnet_tag(prefix);
+    if (!verbs::is_set(gid)) return to.lid && to.subnet_tag == subnet_tag(prefix);
     return verbs::is_ipv4(gid) == verbs::is_ipv4(to.gid) && (routed || verbs::in_network(to.gid, prefix));
 }
 
@@ -147,7 +151,7 @@ bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rai
     if (address.transport != transport) return false;
     if (address.min_version > kMaxVersion || address.max_version < kMinVersion) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
-        return std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
+        return rail.active && std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
             return reach(rail.subnet_prefix, rail.gid, c, true);
         });
     });

@@ -48,6 +48,7 @@ void ControlPlane::Impl::start(Connection& c) {
     c.transaction = next_transaction();
     c.started = services.now();
     c.attempts = c.sent = 0;
+    c.telling.known = own_number; // of repetitions the first that arrives counts
     set_state(c, State::requesting, "wanted");
     if (hopeless(c, nullptr) == Status::ok)
         send_request(c);
@@ -196,6 +197,8 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
     c->incarnation = m.incarnation;
     c->remote_rails = m.rails;
     c->paths = m.paths;
+    c->absent = m.absent;
+    c->rails_number = 0;
     c->remote_ends = m.ends;
     c->dc_key = m.dc_key;
     Status status = make_ends(*c);
@@ -223,6 +226,7 @@ void ControlPlane::Impl::on_ready(const Message& m) {
     }
     set_state(*c, State::established, "ready");
     owner.established(*c);
+    tell_rails(*c); // what has changed since the request
 }
 
 void ControlPlane::Impl::refused(Connection& c, const Message& m) {

@@ -62,19 +62,19 @@ std::size_t gids(std::span<const path::RemoteRail> rails) {
 // ---- Opening
 
 Status ControlPlane::Impl::open(std::string& error) {
-    error = path::check(config.paths, devices.rails());
+    const std::span<const verbs::Rail> rails = config.rails.empty() ? devices.rails() : std::span<const verbs::Rail>(config.rails);
+    error = path::check(config.paths, rails);
     if (!error.empty()) return Status::invalid_param;
-    if (devices.rails().empty() || devices.rails().size() > verbs::kMaxRails) {
-        error = "control plane: " + std::to_string(devices.rails().size()) + " rails; allowed: 1 to " +
+    if (rails.empty() || rails.size() > verbs::kMaxRails) {
+        error = "control plane: " + std::to_string(rails.size()) + " rails; allowed: 1 to " +
                 std::to_string(verbs::kMaxRails);
         return Status::invalid_param;
     }
-    const auto roce = std::size_t(std::ranges::count(devices.rails(), true, &verbs::Rail::ethernet));
-    const std::size_t request = wire::request_size(devices.rails().size(), roce);
-    for (const verbs::Rail& rail : devices.rails())
+    const std::size_t request = smallest_mtu();
+    for (const verbs::Rail& rail : rails)
         if (rail.active && mtu_bytes(rail.mtu) < request) {
             error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
-                    " bytes; " + std::to_string(devices.rails().size()) + " rails need at least " +
+                    " bytes; " + std::to_string(rails.size()) + " rails need at least " +
                     std::to_string(request);
             return Status::invalid_param;
         }
@@ -84,19 +84,15 @@ Status ControlPlane::Impl::open(std::string& error) {
                                    .q_key = address.q_key,
                                    .service_level = config.service_level};
     if (const Status s = datagrams.open(devices, queues, error); failed(s)) return s;
-    for (const verbs::Rail& rail : devices.rails()) {
-        path::RemoteRail& own = own_rails.emplace_back(path::describe(rail));
-        own.control_qpn = datagrams.qp_number(rail.index);
-        if (rail.index < config.dct_numbers.size()) own.dct_number = config.dct_numbers[rail.index];
-        // A port that is not active (the user has named it) keeps its place in the list: LID 0.
-        if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;
-        own.mtu = std::clamp(own.mtu, IBV_MTU_256, IBV_MTU_4096);
+    for (const verbs::Rail& rail : rails) {
+        own_rails.emplace_back();
+        set_own(rail);
     }
-    make_address();
-    if (address.count == 0) {
+    if (std::ranges::none_of(own_rails, &path::RemoteRail::lid)) {
         error = "UCX_MP_RAILS: none of the " + std::to_string(own_rails.size()) + " ports is active; one must be";
         return Status::unreachable;
     }
+    make_address();
     return Status::ok;
 }
 
@@ -118,8 +114,10 @@ void ControlPlane::Impl::make_identity() {
     address.transport = config.transport;
 }
 
-// Few addresses for many rails: every subnet gets its turn.
+// Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does not
+// grow when they come up.
 void ControlPlane::Impl::make_address() {
+    address.count = 0;
     std::vector<bool> used(own_rails.size());
     const auto entry_of = [&](std::size_t i) -> ControlAddress {
         const path::RemoteRail& r = own_rails[i];
@@ -132,23 +130,31 @@ void ControlPlane::Impl::make_address() {
         return n;
     };
     while (address.count < kMaxControlAddresses) {
-        const std::size_t room = kMaxInterfaceAddress - packed_size(address);
+        const std::size_t room = address_room - packed_size(address);
         std::size_t best = own_rails.size();
         for (std::size_t i = 0; i < own_rails.size(); ++i)
-            if (!used[i] && own_rails[i].usable() && packed_size(entry_of(i)) <= room &&
-                (best == own_rails.size() ||
-                 chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix)))
+            if (!used[i] && packed_size(entry_of(i)) <= room &&
+                (best == own_rails.size() || (own_rails[i].usable() && !own_rails[best].usable()) ||
+                 (own_rails[i].usable() == own_rails[best].usable() &&
+                  chosen_of(own_rails[i].subnet_prefix) < chosen_of(own_rails[best].subnet_prefix))))
                 best = i;
         if (best == own_rails.size()) break;
         used[best] = true;
         address.control[address.count++] = entry_of(best);
     }
+    address_room = packed_size(address);
+}
+
+std::size_t ControlPlane::Impl::smallest_mtu() const {
+    const auto roce = std::size_t(std::ranges::count(devices.rails(), true, &verbs::Rail::ethernet));
+    return wire::request_size(devices.rails().size(), roce);
 }
 
 ControlPlane::Impl::~Impl() {
     const std::lock_guard lock(services);
     for (Connection* c : under_way) cancel_timer(*c);
     while (!asking.empty()) stop_asking(**asking.begin());
+    while (!telling.empty()) stop_telling(**telling.begin());
 }
 
 std::uint64_t ControlPlane::Impl::random() {
@@ -279,7 +285,13 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::path_opened:
     case wire::Kind::path_probe:
     case wire::Kind::path_probed:
-        on_path_news(m);
+        on_path_news(way_back, m);
+        break;
+    case wire::Kind::rails:
+        on_rails(m);
+        break;
+    case wire::Kind::rails_known:
+        on_rails_known(m);
         break;
     }
 }
@@ -326,6 +338,7 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
                      connect::name(c.state), connect::name(to), why);
     cancel_timer(c);
     if (c.question.number) stop_asking(c);
+    stop_telling(c);
     c.state = to;
     if (connect::under_way(to))
         under_way.insert(&c);
@@ -343,7 +356,7 @@ void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& w
 Status ControlPlane::Impl::make_ends(Connection& c) {
     c.ends.assign(c.paths.size(), {});
     if (config.transport == Transport::rc)
-        for (LocalEnd& end : c.ends) end.psn = std::uint32_t(random() >> 40); // 24 bits
+        for (std::size_t i = 0; i < c.ends.size() && !c.is_absent(i); ++i) c.ends[i].psn = std::uint32_t(random() >> 40); // 24 bits
     Status status = owner.make_ends(c);
     if (!failed(status) && c.ends.size() != c.paths.size()) status = Status::invalid_param;
     if (failed(status)) {
@@ -357,12 +370,15 @@ std::string ControlPlane::Impl::describe(const Connection& c) const {
     char text[96];
     std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
     std::string line = text;
-    const std::uint16_t lid = c.peer.count             ? c.peer.control[0].lid
-                              : c.remote_rails.empty() ? std::uint16_t{0}
-                                                       : c.remote_rails[0].lid;
-    const verbs::Gid gid = c.peer.count             ? c.peer.control[0].gid
-                           : c.remote_rails.empty() ? verbs::Gid{}
-                                                    : c.remote_rails[0].gid;
+    std::uint16_t lid = 0;
+    verbs::Gid gid{};
+    const auto look = [&](const auto& rail) {
+        if (lid || verbs::is_set(gid)) return;
+        lid = rail.lid;
+        gid = rail.gid;
+    };
+    std::ranges::for_each(std::span(c.peer.control, c.peer.count), look);
+    std::ranges::for_each(c.remote_rails, look);
     if (lid) line += " (LID " + std::to_string(lid) + ")";
     if (verbs::is_set(gid)) line += " (" + verbs::to_string(gid) + ")";
     return line;

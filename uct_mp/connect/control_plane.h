@@ -66,6 +66,14 @@ enum class Answer : std::uint8_t {
     silent, // none: dead, stopped, or no path leads there
 };
 
+// Our list of rails on its way to a peer; the control plane's own.
+struct Telling {
+    std::uint32_t known = 0; // number of the newest list that the peer has
+    unsigned sent = 0;       // how often the present one has been
+    unsigned answers = 0;    // of ours to the peer's lists
+    Services::Timer timer = 0;
+};
+
 struct Question { // the control plane's own
     std::uint32_t number = 0; // 0: none
     unsigned sent = 0;
@@ -89,6 +97,9 @@ struct Connection {
     std::uint32_t incarnation = 0; // counts connections with this peer, agreed: the larger of both plus one
     std::vector<path::RemoteRail> remote_rails;
     std::vector<path::PathSpec> paths; // agreed
+    // So many of them, the last ones (of each half, if reads have paths of their own), lead over ports that were down: they
+    // have no ends yet and are made later, if ever (recover/join.cc).
+    std::uint8_t absent = 0;
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
     std::uint64_t dc_key = 0;          // mp_dc: access key of the peer's targets
@@ -100,6 +111,8 @@ struct Connection {
     Nanos answered = 0;              // server: latest answer
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     Question question;
+    Telling telling;
+    std::uint32_t rails_number = 0; // of the peer's newest list that we have; 0: the handshake's
 
     // Of a path: our rail and its path bits, the peer's.
     [[nodiscard]] unsigned local_rail(std::size_t path) const {
@@ -118,6 +131,11 @@ struct Connection {
         return std::uint16_t(remote_rail(path).lid + (server ? paths[path].client_bits : paths[path].server_bits));
     }
 
+    [[nodiscard]] bool is_absent(std::size_t path) const {
+        const std::size_t part = path::is_split(paths) ? paths.size() / 2 : paths.size();
+        return path % part >= part - absent;
+    }
+
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
         peer = old.peer;
@@ -133,6 +151,7 @@ struct PathNews {
     std::uint8_t path = 0;
     bool answer = false;
     bool gone = false;
+    bool home = false;
     std::uint32_t life = 0;
     std::uint32_t psn = kUnknownPsn;
     std::uint32_t marker = 0;
@@ -152,8 +171,8 @@ public:
     // By our own local_id as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
     // Our half of every path of connection.paths. connection.ends has one entry per path, with the packet number
-    // already chosen; mp_rc: makes queue pairs in INIT and sets their numbers. no_resource or busy: not now, the client
-    // will repeat its message; other failures end the handshake. After a failure drop_ends() is called all the same.
+    // already chosen; mp_rc: makes queue pairs in INIT and sets their numbers (paths that are absent get none).
+    // no_resource or busy: not now, the client will repeat its message; other failures end the handshake. After a failure drop_ends() is called all the same.
     virtual Status make_ends(Connection& connection) = 0;
     // remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: address handles).
     virtual Status connect_ends(Connection& connection) = 0;
@@ -175,6 +194,9 @@ public:
     // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control plane
     // has answered itself, whatever the application does.
     virtual void path_news(Connection&, PathKind, const PathNews&) {}
+    // The peer's ports are not what they were: list `number`, as long as the one before. Again and again until
+    // take_rails(), from wherever the owner likes.
+    virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
 };
 
 struct ControlConfig {
@@ -187,6 +209,7 @@ struct ControlConfig {
     std::uint32_t send_depth = 64;
     std::uint64_t dc_key = 0;               // mp_dc: of our targets
     std::vector<std::uint32_t> dct_numbers; // mp_dc: ours, per rail
+    std::vector<verbs::Rail> rails;         // as they are now; empty: as they were when the devices were opened
     std::uint8_t service_level = 0;
     // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
     // are repeatable; every interface needs another one.
@@ -214,6 +237,13 @@ public:
 
     [[nodiscard]] const InterfaceAddress& address() const;
 
+    // A rail of `devices` is not as it was when this was opened (verbs::refresh): handshakes and address() tell it from now
+    // on; established peers by tell_rails(), which repeats until they know. With the lock held, all three.
+    void renew(const verbs::Rail& rail);
+    void tell_rails(Connection& connection); // if the peer does not know the present list
+    // Of Owner::rails_told: the connection has this list from now on, and the peer hears that.
+    void take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
+
     // Client side; state must be closed, peer and local_id set. The result comes through Owner, never from within.
     void start(Connection& connection);
     // Forget it: cancels its timer, sends nothing, state is closed. Its ends are the owner's to drop. Its memory may go
@@ -229,6 +259,8 @@ public:
     // and no other; false: there is no room now.
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
     bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    // Or over another route of the same connection.
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
     // The port of a rail is active again.
     void port_active(unsigned rail);

@@ -1,5 +1,5 @@
 // Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
-// states), client.cc, server.cc, question.cc.
+// states), client.cc, server.cc, question.cc, path_news.cc, rails_news.cc.
 #pragma once
 
 #include <optional>
@@ -26,6 +26,7 @@ struct ControlPlane::Impl {
     // --- control_plane.cc
     void make_identity();
     void make_address();
+    [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
     unsigned poll();
     void mend(); // control queue pairs that have failed, now and then
     void arrived(const Target& way_back, std::span<const std::uint8_t> datagram);
@@ -78,17 +79,28 @@ struct ControlPlane::Impl {
     // --- server.cc
     void on_request(const Target& way_back, const Message& m);
     void on_confirm(const Target& way_back, const Message& m);
-    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths);
+    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths, std::uint8_t absent);
     void send_reply(Connection& c, const Target& way_back);
     void send_ready(Connection& c, const Target& way_back);
     void abandon(Connection& c, const char* why);
     void silence(Connection& c); // timer
-    [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m) const;
+    [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
     [[nodiscard]] bool just_answered(const Connection& c) const;
 
+    // --- rails_news.cc
+    void renew(const verbs::Rail& rail);
+    void set_own(const verbs::Rail& rail);
+    void tell_rails(Connection& c);
+    void send_rails(Connection& c); // and timer
+    void stop_telling(Connection& c);
+    void on_rails(const Message& m);
+    void on_rails_known(const Message& m);
+    void take_rails(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
+    void answer_rails(Connection& c);
+
     // --- path_news.cc
-    void on_path_news(const Message& m);
-    bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    void on_path_news(const Target& way_back, const Message& m);
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
     [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
 
     const verbs::DeviceSet& devices;
@@ -96,12 +108,15 @@ struct ControlPlane::Impl {
     Services& services;
     Owner& owner;
     InterfaceAddress address;
+    std::size_t address_room = kMaxInterfaceAddress; // once it has been given away: the bytes it had
     std::vector<path::RemoteRail> own_rails; // as the others see them
+    std::uint32_t own_number = 0;            // of this list; 0: as it was at first, wraps to 1
     std::uint64_t random_state = 0;
     std::uint32_t newest_transaction = 0;      // of ours; 0: none yet
     std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
     std::uint32_t newest_question = 0;         // 0: none yet
     std::unordered_set<Connection*> asking;    // those with a question
+    std::unordered_set<Connection*> telling;   // those that are being told our rails
     bool polling = false;
     Nanos next_mend = 0;
     ControlCounters counters;

@@ -52,6 +52,7 @@ Status Datagrams::Buffers::make(const verbs::Device& device, std::size_t count, 
 
 Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, std::string& error) {
     devices_ = &devices;
+    rails_.assign(devices.rails().begin(), devices.rails().end());
     service_level_ = config.service_level;
     q_key_ = config.q_key;
     for (const verbs::Device& device : devices.devices())
@@ -122,7 +123,7 @@ void Datagrams::take_back(Queues& queues, unsigned rail) {
 }
 
 void Datagrams::restart(unsigned rail) {
-    const verbs::Rail& own = devices_->rails()[rail];
+    const verbs::Rail& own = rails_[rail];
     Port& port = ports_[rail];
     Queues& queues = queues_[own.device];
     // Some adapters leave completions of a queue pair that is reset in the queue, others remove them.
@@ -150,9 +151,9 @@ Status Datagrams::send(const Target& to, std::span<const std::uint8_t> payload) 
     assert(payload.size() <= wire::kMaxMessage);
     Port& port = ports_[to.rail];
     if (port.broken) return Status::io_error;
-    if (port.free.empty()) reap(queues_[devices_->rails()[to.rail].device]);
+    if (port.free.empty()) reap(queues_[rails_[to.rail].device]);
     if (port.free.empty()) return Status::no_resource;
-    ibv_ah* ah = handles_.get(*devices_, devices_->rails()[to.rail], to.to, service_level_);
+    ibv_ah* ah = handles_.get(*devices_, rails_[to.rail], to.to, service_level_);
     if (!ah) return Status::io_error;
     const std::uint32_t buffer = port.free.back();
     std::memcpy(port.sends.at(buffer), payload.data(), payload.size());
@@ -193,7 +194,7 @@ unsigned Datagrams::deliver(std::span<const ibv_wc> completions, const Handler& 
             continue;
         }
         const std::uint8_t* const buffer = port.receives.at(buffer_of(c.wr_id));
-        if (const auto from = sender(devices_->rails()[rail], c, buffer)) {
+        if (const auto from = sender(rails_[rail], c, buffer)) {
             handler({.rail = rail, .to = *from, .qp_number = c.src_qp, .q_key = 0}, {buffer + kGrh, c.byte_len - kGrh});
             ++delivered;
         }

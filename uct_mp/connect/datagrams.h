@@ -50,6 +50,10 @@ public:
     // Makes a failed queue pair work again, under its old number; what was on it is lost. Not from within the handler.
     void restart(unsigned rail);
     // The rail's own address may have another place in the adapter's table now: handles are made anew.
+    void renew(const verbs::Rail& rail) { // it is not as it was when this was opened
+        rails_[rail.index] = rail;
+        handles_.drop(rail.index);
+    }
     void drop_handles(unsigned rail) { handles_.drop(rail); }
 
     [[nodiscard]] std::vector<int> event_fds() const;
@@ -87,6 +91,7 @@ private:
     void reap(Queues& queues);
     unsigned deliver(std::span<const ibv_wc> completions, const Handler& handler);
     const verbs::DeviceSet* devices_ = nullptr;
+    std::vector<verbs::Rail> rails_; // of devices_, as they are now
     std::uint8_t service_level_ = 0;
     std::uint32_t q_key_ = 0;
     std::vector<Queues> queues_; // before ports_: a queue pair goes before its completion queues

@@ -76,9 +76,10 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
     return true;
 }
 
-bool read_end(const wire::End& end, Message& out) {
-    const bool rc = out.transport == Transport::rc;
+bool read_end(const wire::End& end, Message& out, bool absent) {
+    const bool rc = out.transport == Transport::rc && !absent;
     if (rc ? !valid_qpn(end.qp_number) : end.qp_number != 0) return false;
+    if (absent && end.psn != 0) return false;
     if (end.psn > k24Bits) return false;
     out.ends.push_back({end.qp_number, end.psn});
     return true;
@@ -98,22 +99,27 @@ bool read_request(Reader& in, Message& out) {
 
 bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message& out) {
     wire::Reply b;
-    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || b.reserved) return false;
-    if (b.split_reads > (out.version >= kSplitReadsVersion) || (b.split_reads && b.paths % 2)) return false;
+    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
+    const bool second = out.version >= kSplitReadsVersion;
+    if (b.split_reads > second || (b.split_reads && b.paths % 2)) return false;
+    const unsigned part = b.split_reads ? b.paths / 2u : b.paths;
+    if (b.absent >= part || (b.absent && !second)) return false;
     if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
         wire::Path p;
         if (!in.take(p) || p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
         const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
-        if (p.client_bits >> client.lmc || p.server_bits >> server.lmc) return false;
-        if (!path::reach(client, server, routed)) return false;
-        if (!read_end(p.end, out)) return false;
+        const bool absent = i % part + b.absent >= part;
+        if (absent ? (p.client_bits | p.server_bits) > 127 : p.client_bits >> client.lmc || p.server_bits >> server.lmc) return false;
+        if (!absent && !path::reach(client, server, routed)) return false;
+        if (!read_end(p.end, out, absent)) return false;
         out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
     }
     if (b.split_reads) path::mark_split(out.paths);
     out.incarnation = b.incarnation;
     out.void_through = b.void_through;
+    out.absent = b.absent;
     out.dc_key = b.dc_key;
     return true;
 }
@@ -123,7 +129,8 @@ bool read_confirm(Reader& in, Message& out) {
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
     if (in.left() != b.paths * sizeof(wire::End)) return false;
     for (unsigned i = 0; i < b.paths; ++i)
-        if (wire::End end; !in.take(end) || !read_end(end, out)) return false;
+        // Which paths are absent is known to who has planned them.
+        if (wire::End end; !in.take(end) || !read_end(end, out, !end.qp_number)) return false;
     out.incarnation = b.incarnation;
     return true;
 }
@@ -148,7 +155,8 @@ bool read_refuse(Reader& in, Message& out) {
 
 bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
-    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.reserved) return false;
+    if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.home > 1) return false;
+    if (b.home && out.kind != Kind::path_probe && out.kind != Kind::path_probed) return false;
     if (b.gone && (out.kind != Kind::path_down || out.transport != Transport::dc)) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
     const bool end = (out.kind == Kind::path_open || out.kind == Kind::path_opened) && out.transport == Transport::rc;
@@ -157,11 +165,28 @@ bool read_news(Reader& in, Message& out) {
     out.news = {.path = b.path,
                 .answer = b.answer == 1,
                 .gone = b.gone == 1,
+                .home = b.home == 1,
                 .life = b.life,
                 .psn = b.psn,
                 .marker = b.marker,
                 .delivered = b.delivered,
                 .end = {b.end.qp_number, b.end.psn}};
+    return true;
+}
+
+bool read_rails_list(Reader& in, Message& out) {
+    wire::Rails b;
+    if (!in.take(b) || !all_zero(b.reserved) || !read_rails(in, b.rails, out)) return false;
+    out.incarnation = b.incarnation;
+    out.rails_number = b.number;
+    return true;
+}
+
+bool read_rails_known(Reader& in, Message& out) {
+    wire::RailsKnown b;
+    if (!in.take(b)) return false;
+    out.incarnation = b.incarnation;
+    out.rails_number = b.number;
     return true;
 }
 
@@ -234,6 +259,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     case Kind::path_probed:
         good = read_news(in, out);
         break;
+    case Kind::rails:
+        good = read_rails_list(in, out);
+        break;
+    case Kind::rails_known:
+        good = read_rails_known(in, out);
+        break;
     case Kind::ping:
         good = read_ping(in, out);
         break;
@@ -285,8 +316,8 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        assert(m.version >= kSplitReadsVersion || !path::is_split(m.paths));
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, path::is_split(m.paths), 0, m.dc_key});
+        assert(m.version >= kSplitReadsVersion || (!path::is_split(m.paths) && !m.absent));
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];
@@ -313,12 +344,19 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .path = m.news.path,
                                .answer = m.news.answer,
                                .gone = m.news.gone,
-                               .reserved = 0,
+                               .home = m.news.home,
                                .life = m.news.life,
                                .psn = m.news.psn,
                                .marker = m.news.marker,
                                .delivered = m.news.delivered,
                                .end = {m.news.end.qp_number, m.news.end.psn}});
+        break;
+    case Kind::rails:
+        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {}});
+        put_rails();
+        break;
+    case Kind::rails_known:
+        out.put(wire::RailsKnown{m.incarnation, m.rails_number});
         break;
     case Kind::ping:
         out.put(wire::Ping{m.incarnation});
@@ -354,6 +392,10 @@ const char* name(wire::Kind kind) {
         return "path_probe";
     case Kind::path_probed:
         return "path_probed";
+    case Kind::rails:
+        return "rails";
+    case Kind::rails_known:
+        return "rails_known";
     case Kind::ping:
         return "ping";
     case Kind::pong:

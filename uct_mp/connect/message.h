@@ -35,6 +35,8 @@ struct Message {
     wire::Kind refused = wire::Kind::request;
     PathNews news; // path_down, path_open, path_opened
     bool holds = false; // pong
+    std::uint8_t absent = 0;        // reply
+    std::uint32_t rails_number = 0; // rails, rails_known
 };
 
 enum class Parse : std::uint8_t {

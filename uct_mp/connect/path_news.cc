@@ -37,13 +37,16 @@ PathKind kind_of(wire::Kind kind) {
 }
 } // namespace
 
-void ControlPlane::Impl::on_path_news(const Message& m) {
+void ControlPlane::Impl::on_path_news(const Target& way_back, const Message& m) {
     Connection* c = connection_of(m);
     if (!c || c->state != State::established || c->incarnation != m.incarnation || m.news.path >= c->paths.size()) {
         ++counters.late;
         return;
     }
-    if (m.kind == wire::Kind::path_probe) tell_over_path(*c, m.news.path, PathKind::probed, {.path = m.news.path, .end = {}});
+    if (m.kind == wire::Kind::path_probe && m.news.home)
+        send(way_back, news_to(*c, PathKind::probed, {.path = m.news.path, .home = true, .end = {}}));
+    else if (m.kind == wire::Kind::path_probe)
+        tell_over_route(*c, c->paths[m.news.path], PathKind::probed, {.path = m.news.path, .end = {}});
     owner.path_news(*c, kind_of(m.kind), m.news);
 }
 
@@ -59,22 +62,29 @@ void ControlPlane::tell(const Connection& connection, PathKind kind, const PathN
     else ++impl_->counters.unsent;
 }
 
-bool ControlPlane::Impl::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
-    const unsigned rail = connection.local_rail(path);
+bool ControlPlane::Impl::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news) {
+    const bool server = connection.server;
+    const unsigned rail = server ? route.server_rail : route.client_rail;
+    const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
     mend();
-    if (!datagrams.works(rail)) {
+    if (!datagrams.works(rail) || !own_rails[rail].usable() || !remote.usable()) {
         ++counters.unsent;
         return true; // waiting would not help
     }
     return send({.rail = rail,
-                 .to = {connection.remote_lid(path), connection.local_bits(path), connection.remote_rail(path).gid},
-                 .qp_number = connection.remote_rail(path).control_qpn,
+                 .to = {std::uint16_t(remote.lid + (server ? route.client_bits : route.server_bits)),
+                        server ? route.server_bits : route.client_bits, remote.gid},
+                 .qp_number = remote.control_qpn,
                  .q_key = connection.peer.q_key},
                 news_to(connection, kind, news));
 }
 
 bool ControlPlane::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
-    return impl_->tell_over_path(connection, path, kind, news);
+    return impl_->tell_over_route(connection, connection.paths[path], kind, news);
+}
+
+bool ControlPlane::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news) {
+    return impl_->tell_over_route(connection, route, kind, news);
 }
 
 std::uint32_t ControlPlane::random_psn() { return std::uint32_t(impl_->random() >> 40); }

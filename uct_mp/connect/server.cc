@@ -7,7 +7,7 @@
 namespace ucx_mp::connect {
 
 // As many paths as the answer can carry over the rails of both sides.
-std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m) const {
+std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m, std::uint8_t& absent) const {
     std::size_t mtu = wire::kMaxMessage;
     for (const auto* rails : {&own_rails, &m.rails})
         for (const path::RemoteRail& r : *rails)
@@ -15,9 +15,12 @@ std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m) const {
     const std::size_t fixed = wire::reply_size(own_rails.size(), gids(own_rails), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
+    const bool second = m.max_version >= kSplitReadsVersion && address.max_version >= kSplitReadsVersion;
     path::PathConfig ours = config.paths;
-    ours.split_reads &= m.max_version >= kSplitReadsVersion && address.max_version >= kSplitReadsVersion;
-    return path::plan_paths(m.rails, own_rails, ours, m.num_paths, unsigned(room), m.split_reads);
+    ours.split_reads &= second;
+    std::vector<path::PathSpec> paths = path::plan_paths(m.rails, own_rails, ours, m.num_paths, unsigned(room), m.split_reads);
+    if (!paths.empty() && second) absent = path::add_absent_paths(paths, m.rails, own_rails, ours, m.num_paths, unsigned(room));
+    return paths;
 }
 
 // Copies of a message that waited in the queue together (we computed, the client repeated) get one answer.
@@ -47,7 +50,8 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
             return;
         }
     }
-    std::vector<path::PathSpec> paths = plan(m);
+    std::uint8_t absent = 0;
+    std::vector<path::PathSpec> paths = plan(m, absent);
     if (paths.empty()) {
         refuse(way_back, m, wire::Reason::unreachable);
         return;
@@ -64,11 +68,11 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
         }
         c = fresh;
     }
-    accept(*c, way_back, m, std::move(paths));
+    accept(*c, way_back, m, std::move(paths), absent);
 }
 
 void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Message& m,
-                                std::vector<path::PathSpec> paths) {
+                                std::vector<path::PathSpec> paths, std::uint8_t absent) {
     if (c.state != State::closed && c.state != State::requesting) { // an older handshake of the same peer
         owner.drop_ends(c);
         c.ends.clear();
@@ -85,6 +89,9 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
     c.remote_rails = m.rails;
     c.dc_key = m.dc_key;
     c.paths = std::move(paths);
+    c.absent = absent;
+    c.rails_number = 0;
+    c.telling.known = own_number;
     c.server = true;
     if (const Status s = make_ends(c); ucx_mp::failed(s)) {
         c.incarnation = before;
@@ -111,6 +118,7 @@ void ControlPlane::Impl::send_reply(Connection& c, const Target& way_back) {
     m.dc_key = config.dc_key;
     m.rails = own_rails;
     m.paths = c.paths;
+    m.absent = c.absent;
     m.ends = c.ends;
     c.answered = services.now();
     send(way_back, m);
@@ -130,7 +138,10 @@ void ControlPlane::Impl::on_confirm(const Target& way_back, const Message& m) {
             send_ready(*c, way_back);
         return;
     }
-    if (m.ends.size() != c->paths.size()) {
+    bool fits = m.ends.size() == c->paths.size();
+    for (std::size_t i = 0; fits && config.transport == Transport::rc && i < m.ends.size(); ++i)
+        fits = (m.ends[i].qp_number == 0) == c->is_absent(i);
+    if (!fits) {
         ++counters.dropped;
         return;
     }
@@ -143,6 +154,7 @@ void ControlPlane::Impl::on_confirm(const Target& way_back, const Message& m) {
     set_state(*c, State::established, "confirm");
     send_ready(*c, way_back); // leaves before the owner's data
     owner.established(*c);
+    tell_rails(*c); // what has changed since the reply
 }
 
 void ControlPlane::Impl::send_ready(Connection& c, const Target& way_back) {

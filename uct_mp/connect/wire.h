@@ -48,6 +48,8 @@ enum class Kind : std::uint8_t {
     path_opened = 20, // PathNews: the answer
     path_probe = 21,  // PathNews: travels over that very path, which carries nothing any more: does anything come through?
     path_probed = 22, // PathNews: the answer, over the same path, at once
+    rails = 23,       // Rails, rails x Rail: what has become of the sender's ports since the handshake
+    rails_known = 24, // RailsKnown: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -98,7 +100,7 @@ inline constexpr std::size_t kGid = 16;
 
 // One half of a path.
 struct __attribute__((packed)) End {
-    std::uint32_t qp_number; // 24 bits; mp_dc: 0
+    std::uint32_t qp_number; // 24 bits; mp_dc, or a path that is absent: 0
     std::uint32_t psn;       // 24 bits: first packet that the sender of this message will send
 };
 static_assert(sizeof(End) == 8);
@@ -125,8 +127,9 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t split_reads;   // version 2: 1: the second half of them carries reads, the first the rest (their number is even); else 0
-    std::uint8_t reserved;      // 0
+    std::uint8_t absent;        // version 2: < paths. So many, the last ones (with split_reads: of each half), lead over a port
+                                // that is down: they have no ends yet, and their path bits are a guess (below 128)
+    std::uint8_t split_reads;   // version 2: 1: the second half of them carries reads, the first the rest (their number is even)
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
 };
 static_assert(sizeof(Reply) == 20);
@@ -155,7 +158,7 @@ struct __attribute__((packed)) PathNews {
     std::uint8_t path;         // index in the agreed list
     std::uint8_t answer;       // path_down: 1: not to be answered
     std::uint8_t gone;         // path_down, mp_dc: 1: the sender's port is down; not to be answered either
-    std::uint8_t reserved;     // 0
+    std::uint8_t home;         // path_probe, path_probed: 1: by the route that the path has left (APM); answered the way it has come
     std::uint32_t life;        // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
     std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
     std::uint32_t marker;      // path_down: newest fence whose marker has come over this path, 0: none
@@ -163,6 +166,23 @@ struct __attribute__((packed)) PathNews {
     End end;                   // path_open, path_opened with mp_rc; else 0
 };
 static_assert(sizeof(PathNews) == 32);
+
+// Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the handshake's
+// list: LID, LMC, subnet, MTU, rate.
+struct __attribute__((packed)) Rails {
+    std::uint32_t incarnation; // of the connection
+    std::uint32_t number;      // of the list, counted by the sender; wraps. Older ones than the newest are void
+    std::uint8_t rails;        // as in the handshake
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Rails) == 12);
+
+struct __attribute__((packed)) RailsKnown {
+    std::uint32_t incarnation;
+    std::uint32_t number; // all lists up to this one need not be told
+};
+static_assert(sizeof(RailsKnown) == 8);
+
 struct __attribute__((packed)) Ping {
     std::uint32_t incarnation;
 };
@@ -185,6 +205,7 @@ static_assert(sizeof(Pong) == 8);
 [[nodiscard]] constexpr std::size_t confirm_size(std::size_t paths) {
     return sizeof(Header) + sizeof(Confirm) + paths * sizeof(End);
 }
+static_assert(sizeof(Rails) <= sizeof(Request), "fits wherever a request does");
 static_assert(request_size(verbs::kMaxRails, verbs::kMaxRails) <= kMaxMessage);
 static_assert(reply_size(verbs::kMaxRails, verbs::kMaxRails, path::kMaxPathsPerPeer) <= kMaxMessage);
 static_assert(confirm_size(path::kMaxPathsPerPeer) <= kMaxMessage);

@@ -41,6 +41,17 @@ unsigned routes_of(const RemoteRail& client, const RemoteRail& server, const Pat
     return std::min({lids(client), lids(server), 4u});
 }
 
+unsigned wish_of(const PathConfig& server, unsigned client_wants) {
+    const unsigned ours = server.num_paths;
+    return ours && client_wants ? std::min(ours, client_wants) : std::max(ours, client_wants);
+}
+
+std::uint8_t bits_of(const RemoteRail& rail, const PathConfig& config, unsigned route) {
+    const std::vector<std::uint8_t>& named = config.path_bits;
+    const unsigned value = named.empty() ? route : named[route % named.size()];
+    return std::uint8_t(value & (lids(rail) - 1)); // the client's LMC may be smaller than ours
+}
+
 // Each round of pairs uses every rail of the longer side of each subnet once, and those of the shorter side as evenly
 // as the counts allow. The first round is all there is without cross_rails.
 std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size_t round) {
@@ -53,6 +64,69 @@ std::vector<RailPair> round_of_pairs(const std::vector<Group>& groups, std::size
                                    : RailPair{g.client[(i + round) % c], g.server[i], 0});
     }
     return pairs;
+}
+
+// Whom a rail that is down may belong to, on the other side: a rail of each subnet and one of those that are down.
+// `place`: in its own list.
+std::vector<std::uint8_t> partners(std::size_t place, std::span<const RemoteRail> others, bool cross_rails) {
+    std::vector<std::vector<std::uint8_t>> kinds; // indices by subnet, or of those that are down
+    for (std::size_t i = 0; i < others.size(); ++i) {
+        const auto alike = [&](const std::vector<std::uint8_t>& kind) {
+            const RemoteRail& first = others[kind[0]];
+            return others[i].usable() ? reach(first, others[i], false) : !first.usable();
+        };
+        const auto kind = std::ranges::find_if(kinds, alike);
+        (kind != kinds.end() ? *kind : kinds.emplace_back()).push_back(std::uint8_t(i));
+    }
+    std::vector<std::uint8_t> chosen;
+    for (const auto& kind : kinds) {
+        if (cross_rails) chosen.insert(chosen.end(), kind.begin(), kind.end());
+        else if (std::ranges::find(kind, place) != kind.end()) chosen.push_back(std::uint8_t(place));
+        else chosen.push_back(kind[place % kind.size()]);
+    }
+    return chosen;
+}
+
+// Every route once more, for reads.
+void double_for_reads(std::vector<PathSpec>& paths) {
+    paths.reserve(2 * paths.size());
+    for (std::size_t i = 0, n = paths.size(); i < n; ++i) paths.push_back(paths[i]);
+    mark_split(paths);
+}
+
+// Behind what plan_paths has returned, without regard to split_reads.
+void add_places(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                const PathConfig& config, unsigned client_wants, unsigned max_paths) {
+    std::vector<std::pair<std::uint8_t, std::uint8_t>> pairs;
+    const auto add = [&](std::size_t c, std::size_t s) {
+        const std::pair<std::uint8_t, std::uint8_t> pair(c, s);
+        if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
+    };
+    for (std::size_t c = 0; c < client.size(); ++c)
+        if (!client[c].usable())
+            for (const std::uint8_t s : partners(c, server, config.cross_rails)) add(c, s);
+    for (std::size_t s = 0; s < server.size(); ++s)
+        if (!server[s].usable())
+            for (const std::uint8_t c : partners(s, client, config.cross_rails)) add(c, s);
+    if (pairs.empty() || paths.size() >= max_paths) return;
+    // Partners of the same place first: they are taken first when several could be.
+    std::ranges::stable_partition(pairs, [](const auto& pair) { return pair.first == pair.second; });
+
+    // As far as is known, their LMC will be that of the others.
+    const auto guessed = [](std::span<const RemoteRail> rails) {
+        RemoteRail guess;
+        for (const RemoteRail& rail : rails)
+            if (rail.usable()) guess.lmc = std::max(guess.lmc, rail.lmc);
+        return guess;
+    };
+    const RemoteRail from = guessed(client), to = guessed(server);
+    const unsigned room = max_paths - unsigned(paths.size());
+    if (pairs.size() > room) pairs.resize(room);
+    const unsigned routes = std::min(routes_of(from, to, config, wish_of(config, client_wants)), room / unsigned(pairs.size()));
+    for (unsigned route = 0; route < routes; ++route)
+        for (const auto& [c, s] : pairs)
+            paths.push_back({c, s, bits_of(client[c].usable() ? client[c] : from, config, route),
+                             bits_of(server[s].usable() ? server[s] : to, config, route)});
 }
 
 } // namespace
@@ -79,7 +153,7 @@ std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) 
                std::to_string(kMaxPathsPerPeer);
     for (const std::uint8_t bits : config.path_bits)
         for (const verbs::Rail& rail : rails)
-            if (bits >= 1u << rail.lmc)
+            if (rail.active && bits >= 1u << rail.lmc)
                 return "UCX_MP_PATH_BITS: " + std::to_string(bits) + " is beyond the LMC " + std::to_string(rail.lmc) +
                        " of rail " + rail.name + "; allowed: 0 to " + std::to_string((1u << rail.lmc) - 1);
     return {};
@@ -91,8 +165,7 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
     max_paths = std::min(max_paths, kMaxPathsPerPeer);
     const bool split = (server_config.split_reads || client_splits) && max_paths >= 2;
     if (split) max_paths /= 2;
-    const unsigned ours = server_config.num_paths;
-    const unsigned wish = ours && client_wants ? std::min(ours, client_wants) : std::max(ours, client_wants);
+    const unsigned wish = wish_of(server_config, client_wants);
 
     // Whole rounds only, so that the limit leaves rails balanced; but one pair at least.
     const std::vector<Group> groups = group_by_subnet(client, server);
@@ -118,22 +191,14 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
     };
     while (total() > max_paths) --most; // the same cut for all pairs
 
-    const auto bits = [&](const RemoteRail& rail, unsigned route) {
-        const std::vector<std::uint8_t>& named = server_config.path_bits;
-        const unsigned value = named.empty() ? route : named[route % named.size()];
-        return std::uint8_t(value & (lids(rail) - 1)); // the client's LMC may be smaller than ours
-    };
     std::vector<PathSpec> paths;
     for (unsigned route = 0; route < most; ++route)
         for (const RailPair& p : pairs)
             if (route < p.routes)
-                paths.push_back({p.client, p.server, bits(client[p.client], route), bits(server[p.server], route)});
+                paths.push_back({p.client, p.server, bits_of(client[p.client], server_config, route),
+                                 bits_of(server[p.server], server_config, route)});
     assert(paths.size() <= max_paths);
-    if (split) {
-        paths.reserve(2 * paths.size());
-        for (std::size_t i = 0, n = paths.size(); i < n; ++i) paths.push_back(paths[i]);
-        mark_split(paths);
-    }
+    if (split) double_for_reads(paths);
     return paths;
 }
 
@@ -144,6 +209,21 @@ void mark_split(std::span<PathSpec> paths) {
         paths[i].reads = i >= paths.size() / 2;
         paths[i].writes = !paths[i].reads;
     }
+}
+
+std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
+                              const PathConfig& config, unsigned client_wants, unsigned max_paths) {
+    max_paths = std::min(max_paths, kMaxPathsPerPeer);
+    const bool split = is_split(paths);
+    if (split) {
+        max_paths /= 2;
+        paths.resize(paths.size() / 2);
+    }
+    const std::size_t present = paths.size();
+    add_places(paths, client, server, config, client_wants, max_paths);
+    const std::size_t absent = paths.size() - present;
+    if (split) double_for_reads(paths);
+    return std::uint8_t(absent);
 }
 
 std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client, std::span<const RemoteRail> server) {

@@ -60,6 +60,7 @@ void Interface::Impl::tell_gone(Channel& channel, PathIndex path) {
 
 void Interface::Impl::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
+    if (is_absent(channel, path)) return;
     if (config.transport == connect::Transport::dc) {
         if (news.gone) {
             const Phase phase = recovery_of(channel).paths[path].phase;
@@ -148,14 +149,21 @@ Nanos Interface::Impl::pause_between_tries(const Channel& channel, const PathRec
 bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                                    const connect::LocalEnd& theirs) {
     Connection& connection = channel.connection;
-    const verbs::Rail& rail = devices.rails()[channel.subs[path].rail];
+    const verbs::Rail& rail = rails[channel.subs[path].rail];
     const verbs::RemoteEnd remote = remote_end(connection, connection.paths[path], theirs);
     if (const int error = verbs::connect_rc(qp.get(), rail, remote, config.reliability, ours.psn)) {
         services.say(LogLevel::debug, "cannot connect a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
         return false;
     }
-    SendQueue& queue = *channel.subs[path].own[0];
-    queue.replace(std::move(qp));
+    Subchannel& sub = channel.subs[path];
+    if (sub.own[0]) {
+        sub.own[0]->replace(std::move(qp));
+    } else { // its first life
+        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false);
+        sub.queue[0] = sub.queue[1] = sub.own[0].get();
+        sub.own[0]->fail(); // until path_is_up()
+    }
+    SendQueue& queue = *sub.own[0];
     queue.begin_packets(ours.psn, remote.mtu);
     channel.subs[path].unconnected = false;
     if (!channel.self) load_first_alternate(connection, path, channel.subs[path]);
@@ -176,11 +184,11 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     if (r.phase != Phase::reopening) return;
     const bool dc = config.transport == connect::Transport::dc;
     if (!dc && !r.next) {
-        r.next = make_half(devices.rails()[channel.subs[path].rail], LogLevel::debug);
+        r.next = make_half(rails[channel.subs[path].rail], LogLevel::debug);
         if (r.next) r.next_end = {r.next->qp_num, random_psn()};
     }
     if (channel.self) { // nobody to ask: what does not work fails again
-        if (dc || (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
+        if ((dc && address_target(channel, path)) || (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
             ++r.life;
             return path_is_up(channel, path);
         }
@@ -200,6 +208,12 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
 // The route works in this direction; the answer takes the same one back.
 void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
+    const bool client = config.transport == connect::Transport::rc && !channel.connection.server;
+    // Whether a network is routed to another the client has decided.
+    if (is_absent(channel, path) && !client && may_join(channel, path, true)) {
+        if (!has_places(channel)) return; // it will ask again
+        join(channel, path);
+    }
     if (config.transport == connect::Transport::dc) {
         tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.recovery || channel.recovery->paths[path].phase != Phase::reopening) return;
@@ -216,7 +230,7 @@ void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
         if (r.phase == Phase::half && news.life == r.life)
             return path_failed(channel, path, "the client offers another queue pair", false);
         if (r.phase != Phase::reopening || news.life != r.life + 1) return;
-        verbs::QueuePair qp = make_half(devices.rails()[channel.subs[path].rail], LogLevel::debug);
+        verbs::QueuePair qp = make_half(rails[channel.subs[path].rail], LogLevel::debug);
         if (!qp) return;
         const connect::LocalEnd ours{qp->qp_num, random_psn()};
         if (!connect_half(channel, path, qp, ours, news.end)) return;
@@ -236,7 +250,7 @@ void Interface::Impl::on_path_opened(Channel& channel, const PathNews& news) {
     PathRecovery& r = channel.recovery->paths[path];
     if (r.phase != Phase::reopening) return;
     if (config.transport == connect::Transport::dc) {
-        if (news.life == r.life) path_is_up(channel, path);
+        if (news.life == r.life && address_target(channel, path)) path_is_up(channel, path);
         return;
     }
     if (channel.connection.server || !r.next || news.life != r.life + 1) return;
@@ -280,8 +294,8 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     channel.scheduler->set_state(path, schedule::PathState::up);
     if (alone) note(channel, recover::Transition::What::reached, kNoPath, recovery.partition_since);
     note(channel, recover::Transition::What::up, path, r.since);
-    services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up again after %.3f ms", path,
-                 channel.uid, static_cast<double>(now - r.since) * 1e-6);
+    services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up%s after %.3f ms", path, channel.uid,
+                 r.failures ? " again" : ", its port has come up", static_cast<double>(now - r.since) * 1e-6);
     list_recovering(channel);
     if (r.greet) greet(channel, path);
     resume(channel);
@@ -296,7 +310,7 @@ void Interface::Impl::resume(Channel& channel) {
 }
 
 void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews& news) {
-    if (!recoverable(channel) || news.path >= channel.path_count) return;
+    if (!recoverable(channel) || news.path >= channel.places) return;
     switch (kind) {
     case PathKind::down: return on_path_down(channel, news);
     case PathKind::open:
@@ -307,10 +321,11 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
         return;
     }
     case PathKind::probed:
+        if (news.home) return home_answers(channel, news.path);
         if (channel.recovery) channel.recovery->answered_at = services.now();
         return path_answers(channel, news.path);
     case PathKind::probe: // it has come over the very path, which we are waiting for, perhaps
-        if (channel.recovery && channel.recovery->paths[news.path].phase == Phase::reopening) {
+        if (!news.home && channel.recovery && channel.recovery->paths[news.path].phase == Phase::reopening) {
             channel.recovery->paths[news.path].attempts = 0;
             schedule_open(channel, news.path);
         }

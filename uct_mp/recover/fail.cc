@@ -14,7 +14,7 @@ using recover::Recovery;
 Recovery& Interface::Impl::recovery_of(Channel& channel) {
     if (!channel.recovery) {
         channel.recovery = std::make_unique<Recovery>();
-        channel.recovery->paths.resize(channel.path_count);
+        channel.recovery->paths.resize(channel.places);
     }
     return *channel.recovery;
 }
@@ -25,7 +25,8 @@ bool Interface::Impl::recoverable(const Channel& channel) const {
 
 void Interface::Impl::set_phase(PathRecovery& r, Phase phase) {
     alert = true;
-    paths_away += (phase != Phase::up) - (r.phase != Phase::up);
+    const auto away = [](Phase p) { return p != Phase::up && p != Phase::absent; };
+    paths_away += away(phase) - away(r.phase);
     r.phase = phase;
     ++recovery_steps;
 }
@@ -57,7 +58,8 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
         // mp_dc: a path that carried on has lost more; the question has to be asked anew.
         if (!dc || !r.stays) return;
         break;
-    case Phase::reopening: return;
+    case Phase::reopening:
+    case Phase::absent: return;
     case Phase::up:
     case Phase::half: break;
     }
@@ -221,9 +223,10 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
     } else {
         SendQueue& queue = *channel.subs[path].own[0];
         verbs::QueuePairTruth truth;
+        const bool believed = config.recovery.packet_numbers && !(untested >> channel.subs[path].device & 1);
         if (channel.subs[path].unconnected) // it has executed nothing
             r.mine.psn = channel.connection.remote_ends[path].psn & recover::kPsnMask;
-        else if (config.recovery.packet_numbers && verbs::query(queue.qp.get(), truth) == 0)
+        else if (believed && verbs::query(queue.qp.get(), truth) == 0)
             r.mine.psn = truth.rq_psn & recover::kPsnMask;
         if (channel.self && r.mine.psn != connect::kUnknownPsn) {
             r.theirs = r.mine;
@@ -245,7 +248,7 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
         Channel* const channel = channels[c];
         if (!recoverable(*channel)) continue;
         for (PathIndex i = 0; i < channel->path_count; ++i) {
-            if (channel->subs[i].rail != rail) continue;
+            if (channel->subs[i].rail != rail || is_absent(*channel, i)) continue;
             if (!device_gone && may_migrate(*channel, i)) {
                 tell_to_migrate(*channel, i, cause);
                 continue;
@@ -270,7 +273,7 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
     // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
     for (std::uint32_t c = 0; device_gone && !dc && c < channels.size(); ++c)
         for (PathIndex i = 0; i < channels[c]->path_count; ++i)
-            if (channels[c]->subs[i].rail == rail) drop_posted(*channels[c]->subs[i].own[0]);
+            if (SendQueue* const own = channels[c]->subs[i].own[0].get(); own && channels[c]->subs[i].rail == rail) drop_posted(*own);
 }
 
 void Interface::Impl::rail_active(unsigned rail) {
@@ -292,13 +295,14 @@ void Interface::Impl::rail_active(unsigned rail) {
 }
 
 void Interface::Impl::read_events() {
-    for (const verbs::Rail& rail : devices.rails()) {
+    for (const verbs::Rail& rail : rails) {
         verbs::DeviceEvents& events = *devices.device_of(rail).events;
         events.read();
         const verbs::DeviceEvents::Seen now = events.seen(rail.port);
         const verbs::DeviceEvents::Seen before = std::exchange(seen_events[rail.index], now);
         if (now.fatal != before.fatal) rail_failed(rail.index, "the adapter has failed", true);
         else if (now.downs != before.downs) rail_failed(rail.index, "its port is down here", false);
+        if (now.ups != before.ups || now.renewals != before.renewals) renew_rail(rail.index);
         if (now.ups != before.ups) rail_active(rail.index);
     }
     if (config.apm) take_migrations();

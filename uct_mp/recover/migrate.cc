@@ -20,10 +20,10 @@ using recover::Job;
 using recover::Phase;
 
 namespace {
-std::vector<path::RemoteRail> described(const verbs::DeviceSet& devices) {
-    std::vector<path::RemoteRail> rails;
-    for (const verbs::Rail& rail : devices.rails()) rails.push_back(path::describe(rail));
-    return rails;
+std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
+    std::vector<path::RemoteRail> list;
+    for (const verbs::Rail& rail : rails) list.push_back(path::describe(rail));
+    return list;
 }
 } // namespace
 
@@ -31,7 +31,7 @@ std::vector<path::RemoteRail> described(const verbs::DeviceSet& devices) {
 void Interface::Impl::load_first_alternate(Connection& connection, PathIndex path, Subchannel& sub) {
     sub.loaded = sub.migrated = false;
     if (!config.apm || !devices.devices()[sub.device].has_apm) return;
-    const std::vector<path::RemoteRail> ours = described(devices);
+    const std::vector<path::RemoteRail> ours = described(rails);
     const auto other = connection.server ? path::alternate_of(connection.paths[path], connection.remote_rails, ours)
                                          : path::alternate_of(connection.paths[path], ours, connection.remote_rails);
     if (!other) return;
@@ -41,7 +41,7 @@ void Interface::Impl::load_first_alternate(Connection& connection, PathIndex pat
 
 void Interface::Impl::load_alternate(const Connection& connection, PathIndex path, Subchannel& sub) {
     const unsigned rail = connection.server ? sub.other.server_rail : sub.other.client_rail;
-    const int error = verbs::load_alternate(sub.own[0]->qp.get(), devices.rails()[rail],
+    const int error = verbs::load_alternate(sub.own[0]->qp.get(), rails[rail],
                                             remote_end(connection, sub.other, {}), config.reliability);
     sub.loaded = error == 0;
     if (error) services.say(LogLevel::debug, "path %u: no alternate route can be loaded: %s", path, std::strerror(error));
@@ -52,7 +52,7 @@ bool Interface::Impl::may_migrate(const Channel& channel, PathIndex path) const 
     const Subchannel& sub = channel.subs[path];
     if (!sub.loaded || sub.told_to_migrate || sub.own[0]->failed()) return false;
     const unsigned other = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
-    return seen_events[other].downs == seen_events[other].ups; // as far as this is known
+    return !port_is_down(other);
 }
 
 void Interface::Impl::tell_to_migrate(Channel& channel, PathIndex path, const char* cause) {
@@ -101,8 +101,18 @@ void Interface::Impl::has_migrated(Channel& channel, PathIndex path) {
     sub.loaded = false;
     sub.migrated = !sub.migrated;
     ++sub.migrations;
+    const Nanos now = services.now();
+    sub.home_probes = sub.home_answers = 0;
+    sub.home_silent = false;
+    if (!sub.migrated) {
+        sub.went_home = now;
+    } else if (!channel.connection.server) { // one side is enough, the other one follows
+        const Nanos hold = config.recovery.hold_down;
+        sub.strays = sub.went_home && now - sub.went_home < hold ? sub.strays + 1 : 0;
+        set_path_timer(channel, path, now + std::min(config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)), &Impl::probe_home);
+    }
     turn_route(channel, path);
-    const verbs::Rail& rail = devices.rails()[sub.rail];
+    const verbs::Rail& rail = rails[sub.rail];
     note(channel, recover::Transition::What::migrated, path);
     services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid, rail.name.c_str(),
                  rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
@@ -131,6 +141,35 @@ void Interface::Impl::go_back(Channel& channel, PathIndex path, unsigned rail) {
     const Subchannel& sub = channel.subs[path];
     const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
     if (sub.migrated && sub.loaded && own == rail && may_migrate(channel, path)) tell_to_migrate(channel, path, "its own port is back");
+}
+
+// After a silent loss nobody tells that its own route works again: it is asked, now and then, and three answers in a row
+// are believed. It would carry half of what it could otherwise, sharing the other one's.
+void Interface::Impl::probe_home(Channel& channel, PathIndex path) {
+    constexpr unsigned kBelieved = 3;
+    Subchannel& sub = channel.subs[path];
+    if (!recoverable(channel) || !sub.migrated || channel.recovery->paths[path].phase != Phase::up) return;
+    const auto& times = config.recovery;
+    if (std::exchange(sub.home_silent, false)) sub.home_answers = 0, ++sub.home_probes;
+    const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    if (sub.home_answers >= kBelieved && may_migrate(channel, path)) {
+        sub.home_answers = 0;
+        tell_to_migrate(channel, path, "its own route works again");
+    } else if (sub.home_answers < kBelieved && !port_is_down(own)) {
+        sub.home_silent = true;
+        const std::lock_guard lock(services);
+        (void)control->tell_over_route(channel.connection, sub.other, connect::PathKind::probe, {.path = path, .home = true, .end = {}});
+    }
+    // Also if it has been told: it may have to wait, or fail to do it.
+    const Nanos pause = std::min(times.max_open_interval, times.open_interval << std::min(sub.home_probes, 16u));
+    set_path_timer(channel, path, services.now() + pause, &Impl::probe_home);
+}
+
+void Interface::Impl::home_answers(Channel& channel, PathIndex path) {
+    Subchannel& sub = channel.subs[path];
+    if (!sub.migrated || !std::exchange(sub.home_silent, false)) return;
+    ++sub.home_answers;
+    sub.home_probes = 0;
 }
 
 // It fails: made anew, it has its own route again. The other side does the same, whatever it has seen.

@@ -32,6 +32,7 @@ enum class Phase : std::uint8_t {
     asking,    // what had arrived at the other side?
     reopening, // all settled; the client (mp_dc: we) tries the route again and again
     half,      // mp_rc, server: made anew, but nothing has come over it yet
+    absent,    // a port at either end has not been up yet, or the path is of no use (join.cc); reopening follows
 };
 
 [[nodiscard]] constexpr const char* name(Phase phase) {
@@ -41,6 +42,7 @@ enum class Phase : std::uint8_t {
     case Phase::asking: return "asking";
     case Phase::reopening: return "reopening";
     case Phase::half: return "half";
+    case Phase::absent: return "absent";
     }
     return "?";
 }
@@ -125,6 +127,9 @@ struct Recovery {
     // overtake them): the markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
     bool resend = false;             // some retained message has no path
+    // The channel's only path is about to get company (join.cc); told: everything before this record asks for a completion.
+    bool widening = false, widening_told = false;
+    std::uint32_t widen_behind = 0;
     bool listed = false;             // in Interface::Impl::recovering
     Services::Timer partition = 0;   // runs while no path is usable
     Nanos partition_since = 0;

@@ -171,7 +171,7 @@ bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
 void Interface::Impl::resend(Channel& channel) {
     Recovery& recovery = *channel.recovery;
     // A single queue pair keeps the order by itself, so the writes have to go first.
-    if (channel.path_count == 1 && (recovery.damaged || recovery.puts_open || channel.pulled_count)) return;
+    if ((channel.gates & gate::recovering) && (recovery.damaged || recovery.puts_open || channel.pulled_count)) return;
     bool left = false;
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.retained[i & channel.window_mask];
@@ -291,6 +291,7 @@ bool Interface::Impl::recover(Channel& channel) {
         if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
         if (channel.gates & gate::failed) return false;
     }
+    if (recovery.widening) widen(channel);
     if (!recovery.holds.empty()) release_holds(channel);
     if (!recovery.holds.empty() && !recovery.nudge)
         recovery.nudge = services.at(services.now() + config.recovery.ask_interval, [this, &channel] {
@@ -305,7 +306,7 @@ bool Interface::Impl::recover(Channel& channel) {
     bool waiting = false; // for completions that don't call us
     for (PathIndex path = 0; path < channel.path_count; ++path)
         waiting |= recovery.paths[path].phase == Phase::draining || recovery.paths[path].greet || channel.subs[path].load_due;
-    const bool busy = waiting || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
+    const bool busy = waiting || recovery.widening || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
     if (busy) return true;
     if (channel.only && channel.pulled_count) return true;
     if ((channel.gates & gate::recovering) && !recovery.damaged && channel.scheduler->paths().usable()) {

@@ -147,6 +147,7 @@ public:
 
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
     void set_rail(PathIndex i, std::uint8_t rail); // < kMaxRails
+    void set_rail_rate(std::uint8_t rail, double rate); // at least this, as PathSetup::rail_rate
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);
     bool set_nominal_rate(PathIndex i, double rate);
@@ -155,6 +156,7 @@ public:
 
 private:
     double default_rate() const;
+    void find_shared_rails();
     void sort_usable();
 
     std::unique_ptr<Path[]> paths_;

@@ -133,6 +133,16 @@ Sample PathTable::settle(const Delivery& delivery) {
 
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {
     paths_[path].rail = rail % kMaxRails;
+    find_shared_rails();
+}
+
+void PathTable::set_rail_rate(std::uint8_t rail, double rate) {
+    double& known = rail_rate_[rail % kMaxRails];
+    known = std::max(known, clean_rate(rate));
+    find_shared_rails();
+}
+
+void PathTable::find_shared_rails() {
     unsigned paths_of[kMaxRails] = {};
     shared_rails_ = false;
     for (unsigned i = 0; i < size_; ++i) shared_rails_ |= ++paths_of[paths_[i].rail] > 1 && rail_rate_[paths_[i].rail] > 0;

@@ -91,6 +91,7 @@ public:
     // All false: no such path.
     bool set_state(PathIndex path, PathState state);
     void set_rail(PathIndex path, std::uint8_t rail) { paths_.set_rail(path, rail); } // it has migrated (APM)
+    void set_rail_rate(std::uint8_t rail, double rate) { paths_.set_rail_rate(rail, rate); } // it has come up
     bool set_weight(PathIndex path, double weight) { return paths_.set_weight(path, weight); }
     bool set_nominal_rate(PathIndex path, double rate) { return paths_.set_nominal_rate(path, rate); }
     bool set_latency(PathIndex path, double ns) { return paths_.set_latency(path, ns); }

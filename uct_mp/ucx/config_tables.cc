@@ -77,7 +77,7 @@ ucs_config_field_t kMdTable[] = {
      "Automatic path migration of mp_rc's queue pairs: another route is loaded into each (of another port of the same\n"
      "adapter, else with other path bits), to which the adapter goes when its repetitions are used up, or at once when a\n"
      "port goes down. Worth it where a peer has few paths, since it costs no replay; with many paths it puts two of them\n"
-     "on one route. \"try\": on adapters that can.",
+     "on one route, until the port is back or, after a silent loss, probes find that the route works again. \"try\": on adapters that can.",
      offsetof(MdOptions, apm), UCS_CONFIG_TYPE_TERNARY},
 
     {"WATCH_INTERVAL", "10ms",

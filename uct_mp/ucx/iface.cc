@@ -18,7 +18,8 @@ constexpr char kDevice[] = "mp0";
 
 unsigned smallest_mtu(const verbs::DeviceSet& devices) {
     ibv_mtu mtu = IBV_MTU_4096;
-    for (const verbs::Rail& rail : devices.rails()) mtu = std::min(mtu, rail.mtu);
+    for (const verbs::Rail& rail : devices.rails())
+        if (rail.active) mtu = std::min(mtu, rail.mtu);
     return 128u << mtu;
 }
 
@@ -240,7 +241,7 @@ int Iface::is_reachable(const uct_iface_h iface, const uct_device_addr_t*, const
     const Iface& self = of(iface);
     connect::InterfaceAddress peer;
     return connect::unpack(address, peer) &&
-           connect::reachable(peer, self.md_.devices().rails(), self.config_.transport);
+           self.core_->reachable(peer);
 }
 
 void Iface::release(uct_recv_desc_t* hook, void* descriptor) {

@@ -105,13 +105,17 @@ bool Md::test_packet_numbers(int wish) {
     bool& believed = config_.recovery.packet_numbers;
     if (!believed || !config_.recovery.enabled) return true;
     for (const verbs::Device& device : devices_.devices()) {
-        bool tells = false;
-        for (const verbs::Rail& rail : devices_.rails())
-            if (rail.device == device.index && !tells) tells = verbs::tells_packet_numbers(device, rail);
-        if (tells) continue;
+        bool tells = false, active = false;
+        for (const verbs::Rail& rail : devices_.rails()) {
+            if (rail.device != device.index) continue;
+            active |= rail.active;
+            if (!tells) tells = verbs::tells_packet_numbers(device, rail);
+        }
+        if (!active) config_.recovery.untested |= 1u << device.index; // when its port comes up
+        if (tells || !active) continue;
         believed = false;
         if (wish == UCS_YES) {
-            ucs_error("UCX_MP_PACKET_NUMBERS=yes: %s does not tell them (or none of its ports is active); allowed is \"try\" "
+            ucs_error("UCX_MP_PACKET_NUMBERS=yes: %s does not tell them; allowed is \"try\" "
                       "or \"no\"", device.name.c_str());
             return false;
         }

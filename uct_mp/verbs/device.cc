@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "uct_mp/verbs/port_query.h"
@@ -144,9 +145,8 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
         reason = "can't be used (" + adapter->trouble + ")";
         return {};
     }
-    if (number.data() == nullptr) { // the adapter: the ports that work, or else those that might
-        std::vector<Choice> out = ports_of(adapters, index, true);
-        if (out.empty()) out = ports_of(adapters, index, false);
+    if (number.data() == nullptr) { // the adapter: the ports that work, and those that may come up
+        std::vector<Choice> out = ports_of(adapters, index, false);
         if (out.empty()) reason = "has no InfiniBand or RoCE port";
         return out;
     }
@@ -184,11 +184,19 @@ Status choose_named(const std::vector<Adapter>& adapters, const std::vector<std:
     return Status::ok;
 }
 
-Status choose_active(const std::vector<Adapter>& adapters, std::vector<Choice>& out, std::string& error) {
-    for (std::size_t i = 0; i < adapters.size(); ++i)
-        for (const Choice& choice : ports_of(adapters, i, true))
-            if (out.size() < kMaxRails) out.push_back(choice);
-    if (!out.empty()) return Status::ok;
+// In the order of discovery, but if there are too many, those that are down are left out first.
+Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out, std::string& error) {
+    const auto take = [&](bool only_active) {
+        for (std::size_t i = 0; i < adapters.size(); ++i)
+            for (const Choice& choice : ports_of(adapters, i, only_active))
+                if (out.size() < kMaxRails && std::ranges::find(out, choice) == out.end()) out.push_back(choice);
+    };
+    take(true);
+    if (!out.empty()) {
+        take(false);
+        std::ranges::sort(out, {}, [](const Choice& choice) { return std::pair(choice.adapter, choice.port); });
+        return Status::ok;
+    }
     error = "no active InfiniBand or RoCE port on this host (";
     for (const Adapter& adapter : adapters) {
         if (&adapter != adapters.data()) error += ", ";
@@ -236,28 +244,41 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
         return Status::unreachable;
     }
     std::vector<Choice> chosen;
-    const Status choice = config.rails.empty() ? choose_active(adapters, chosen, error)
+    const Status choice = config.rails.empty() ? choose_all(adapters, chosen, error)
                                                : choose_named(adapters, config.rails, chosen, error);
     if (failed(choice)) return choice;
 
     DeviceSet made;
-    // Devices in the order of their GUIDs: the first is every process's choice where one per host must be agreed on.
+    // Devices in the order of their GUIDs: the first is every process's choice where one per host must be agreed on. It
+    // must be one that works, therefore those without an active port are last.
+    std::vector<bool> idle(adapters.size(), true);
+    for (const auto& [adapter, port] : chosen)
+        if (adapters[adapter].ports[port].use == PortUse::active) idle[adapter] = false;
     std::vector<Choice> by_guid = chosen;
     std::ranges::sort(by_guid, {}, [&](const Choice& choice) {
-        return std::pair(be64toh(ibv_get_device_guid(adapters[choice.adapter].context->device)), choice.adapter);
+        return std::tuple(bool{idle[choice.adapter]}, be64toh(ibv_get_device_guid(adapters[choice.adapter].context->device)),
+                          choice.adapter);
     });
     std::vector<std::size_t> device_of(adapters.size(), kMaxDevices); // DeviceSet's index by adapter
+    std::vector<bool> seen(adapters.size(), false);
     for (const auto& [adapter, port] : by_guid) {
-        if (device_of[adapter] != kMaxDevices) continue;
+        if (seen[adapter]) continue;
+        seen[adapter] = true;
         Device device;
-        if (const Status status = make_device(adapters[adapter], adapters[adapter].ports[port].rail, device, error);
-            failed(status))
+        const bool optional = idle[adapter] && config.rails.empty();
+        std::string trouble;
+        const Status status = make_device(adapters[adapter], adapters[adapter].ports[port].rail, device, trouble);
+        if (optional && (failed(status) || (made.all_have_dc() && !device.has_dc))) continue;
+        if (failed(status)) {
+            error = trouble;
             return status;
+        }
         device_of[adapter] = made.devices_.size();
         device.index = static_cast<unsigned>(made.devices_.size());
         made.devices_.push_back(std::move(device));
     }
     for (const auto& [adapter, port] : chosen) {
+        if (device_of[adapter] == kMaxDevices) continue;
         Rail rail = std::move(adapters[adapter].ports[port].rail);
         rail.index = static_cast<unsigned>(made.rails_.size());
         rail.device = static_cast<unsigned>(device_of[adapter]);

@@ -26,7 +26,7 @@ struct Device {
     ProtectionDomain pd;
     std::string name;
     std::uint64_t guid = 0;
-    unsigned index = 0;   // in DeviceSet, by ascending GUID; the other side names our keys by it
+    unsigned index = 0;   // in DeviceSet: those with an active port first, by ascending GUID; names our keys to peers
     unsigned max_sge = 1; // of a send
     unsigned max_qp_wr = 0;
     unsigned max_cqe = 0;
@@ -60,16 +60,17 @@ struct Rail {
 };
 
 struct DeviceConfig {
-    // Rails to use, in this order: "device:port", or "device" for its active ports (all its ports if none is
-    // active). A rail may be named once. Empty: every port that is active and InfiniBand or RoCE, the first kMaxRails of them.
+    // Rails to use, in this order: "device:port", or "device" for its InfiniBand and RoCE ports. A rail may be named once.
+    // Empty: every such port, the first kMaxRails of them, active ones before others; one at least must be active.
     std::vector<std::string> rails;
 };
 
 class DeviceSet {
 public:
     // Opens what the configuration names. On failure `error` is one line (variable, value, what is allowed).
-    // No device at all: Status::unreachable, error says why. A named rail that doesn't exist: invalid_param. A named
-    // rail that is not active is kept (it may come up), an unnamed one is left out.
+    // No device at all: Status::unreachable, error says why. A named rail that doesn't exist: invalid_param. A rail
+    // that is not active is kept, it may come up. (But an adapter that nobody has named, without an active port, is left
+    // out if it can't be opened or lacks the DC transport that others have.)
     [[nodiscard]] static Status open(const DeviceConfig& config, DeviceSet& out, std::string& error);
     // Names and cheap facts only (no protection domain): what a query of resources needs. Never fails; empty if none.
     [[nodiscard]] static std::vector<std::string> active_ports();

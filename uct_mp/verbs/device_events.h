@@ -20,6 +20,7 @@ public:
     // What a reader has seen so far; counters that wrap.
     struct Seen {
         std::uint32_t downs = 0, ups = 0, fatal = 0;
+        std::uint32_t renewals = 0; // its LID or GID may be another one
     };
 
     // The device's descriptor is set to not block: reading asks it, and waits for nothing. False: errno.
@@ -28,7 +29,7 @@ public:
     [[nodiscard]] Seen seen(unsigned port) const {
         if (port >= kMaxPorts) return {};
         return {downs_[port].load(std::memory_order_acquire), ups_[port].load(std::memory_order_acquire),
-                fatal_.load(std::memory_order_acquire)};
+                fatal_.load(std::memory_order_acquire), renewals_[port].load(std::memory_order_acquire)};
     }
 
     // Queue pairs that have migrated (APM), ever; the numbers of those since a count (which becomes that of now). If more
@@ -40,7 +41,7 @@ private:
     static constexpr std::uint32_t kKept = 4096;
     ibv_context* context_ = nullptr;
     std::mutex reading_;
-    std::atomic<std::uint32_t> downs_[kMaxPorts] = {}, ups_[kMaxPorts] = {}, fatal_ = 0;
+    std::atomic<std::uint32_t> downs_[kMaxPorts] = {}, ups_[kMaxPorts] = {}, fatal_ = 0, renewals_[kMaxPorts] = {};
     mutable std::mutex keeping_;
     std::deque<std::uint32_t> migrated_; // the latest
     std::atomic<std::uint32_t> migrations_ = 0;

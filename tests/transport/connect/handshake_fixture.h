@@ -144,7 +144,7 @@ public:
         }
         if (c.peer.transport == connect::Transport::dc) return Status::ok;
         Peer& p = peer(c);
-        for (std::size_t i = 0; i < c.paths.size(); ++i) {
+        for (std::size_t i = 0; i < c.paths.size() - c.absent; ++i) {
             const verbs::Rail& rail = devices.rails()[c.server ? c.paths[i].server_rail : c.paths[i].client_rail];
             Queues& q = queues_[rail.device];
             verbs::QueuePair qp = verbs::create_rc(devices.device_of(rail), rail, q.cq.get(), q.srq.get(),
@@ -159,7 +159,7 @@ public:
     Status connect_ends(Connection& c) override {
         if (c.peer.transport == connect::Transport::dc) return Status::ok;
         Peer& p = peer(c);
-        for (std::size_t i = 0; i < c.paths.size(); ++i) {
+        for (std::size_t i = 0; i < c.paths.size() - c.absent; ++i) {
             const path::PathSpec& s = c.paths[i];
             const verbs::Rail& rail = devices.rails()[c.server ? s.server_rail : s.client_rail];
             const path::RemoteRail& remote = c.remote_rails.at(c.server ? s.client_rail : s.server_rail);
@@ -170,7 +170,7 @@ public:
                                        .rq_psn = c.remote_ends[i].psn};
             if (verbs::connect_rc(p.queue_pairs[i].get(), rail, end, {}, c.ends[i].psn) != 0) return Status::io_error;
         }
-        p.greetings.assign(c.paths.size(), 0);
+        p.greetings.assign(c.paths.size() - c.absent, 0);
         return Status::ok;
     }
     void drop_ends(Connection& c) override { drop(peer(c)); }

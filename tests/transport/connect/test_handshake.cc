@@ -155,11 +155,14 @@ BOOST_AUTO_TEST_CASE(a_port_that_is_not_active) {
     for (const std::size_t client : {0, 1}) {
         Cluster c({"aa", "aa"}, both, "port down 0:softhca_0:1");
         BOOST_TEST(c[0].devices.rails().size() == 2u);
-        BOOST_TEST(c[0].plane->address().count == 1);
+        BOOST_TEST(c[0].plane->address().count == 2); // it keeps its place
         BOOST_TEST(c[0].plane->address().control[0].rail == 1);
+        BOOST_TEST(c[0].plane->address().control[1].lid == 0u);
         c[client].connect_to(c[!client]);
         BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
-        BOOST_TEST(c[0].peer_of(c[1])->connection.paths.size() == 2u); // both of node 1's rails to the one that is left
+        const Connection& connection = c[0].peer_of(c[1])->connection;
+        BOOST_TEST(connection.paths.size() - connection.absent == 2u); // both of node 1's rails to the one that is left
+        BOOST_TEST(connection.absent == 1);
         BOOST_TEST(c.greet());
     }
     BOOST_CHECK_THROW(Cluster({"a", "a"}, both, "port down 0:softhca_0:1"), std::runtime_error);

@@ -55,7 +55,7 @@ inline std::vector<connect::Message> sample_messages() {
         for (const unsigned rails : {1u, 8u})
             for (const wire::Kind kind :
                  {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
-                  wire::Kind::ping, wire::Kind::pong}) {
+                  wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -67,6 +67,8 @@ inline std::vector<connect::Message> sample_messages() {
                 m.source = 9;
                 m.transaction = 3;
                 if (kind != wire::Kind::refuse) m.incarnation = 2;
+                if (kind == wire::Kind::rails) m.rails = sample_rails(rails);
+                if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
                     m.rails = sample_rails(rails);
                     m.dc_key = 0x3333333344444444;
@@ -79,7 +81,20 @@ inline std::vector<connect::Message> sample_messages() {
                     if (kind == wire::Kind::reply || kind == wire::Kind::confirm)
                         m.ends.push_back(transport == Transport::rc ? LocalEnd{100 + i, 0xabcdef - i} : LocalEnd{});
                 }
-                if (kind == wire::Kind::reply && rails > 1) path::mark_split(m.paths);
+                if (kind == wire::Kind::reply && rails == 8) { // the last ones lead over a port that is down
+                    m.rails[7].lid = m.rails[7].lmc = 0;
+                    m.rails[7].gid = {};
+                    std::erase_if(m.paths, [](const path::PathSpec& p) { return p.server_rail == 7; });
+                    m.paths.insert(m.paths.end(), 4, {0, 7, 1, 1});
+                    m.absent = 4;
+                    for (unsigned i = 28; i < 32; ++i) m.ends[i] = {};
+                }
+                if (kind == wire::Kind::confirm && rails == 8) m.ends[31] = {};
+                if (kind == wire::Kind::reply && rails == 8 && transport == Transport::dc) { // each half has its own
+                    std::rotate(m.paths.begin() + 14, m.paths.begin() + 28, m.paths.begin() + 30);
+                    m.absent = 2;
+                    path::mark_split(m.paths);
+                }
                 if (kind == wire::Kind::refuse) {
                     m.reason = rails == 1 ? wire::Reason::version : wire::Reason::limits;
                     m.refused = wire::Kind::request;
@@ -129,7 +144,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     static const std::vector<path::RemoteRail> own = sample_rails(2);
     Message m;
     if (parse(bytes, own, m) != Parse::ok) return false;
-    const bool lists = m.kind == wire::Kind::request || m.kind == wire::Kind::reply;
+    const bool lists = m.kind == wire::Kind::request || m.kind == wire::Kind::reply || m.kind == wire::Kind::rails;
     must(lists ? m.rails.size() >= 1 && m.rails.size() <= verbs::kMaxRails : m.rails.empty());
     must(m.paths.size() <= path::kMaxPathsPerPeer && m.ends.size() <= path::kMaxPathsPerPeer);
     must(m.kind == wire::Kind::reply ? m.paths.size() == m.ends.size() && !m.paths.empty() : m.paths.empty());
@@ -139,9 +154,13 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
         must(r.lmc <= 7 && r.lid + (1u << r.lmc) <= 0xc000 && r.device < verbs::kMaxDevices && r.rate > 0);
         must(r.mtu >= IBV_MTU_256 && r.mtu <= IBV_MTU_4096 && r.dct_number < 1u << 24 && r.control_qpn < 1u << 24);
     }
-    for (const path::PathSpec& p : m.paths) {
+    const std::size_t part = path::is_split(m.paths) ? m.paths.size() / 2 : m.paths.size(); // each has its absent ones
+    must(m.paths.empty() || m.absent < part);
+    for (std::size_t i = 0; i < m.paths.size(); ++i) {
+        const path::PathSpec& p = m.paths[i];
         must(p.client_rail < own.size() && p.server_rail < m.rails.size());
-        must(p.client_bits < 1u << own[p.client_rail].lmc && p.server_bits < 1u << m.rails[p.server_rail].lmc);
+        const bool absent = i % part >= part - m.absent;
+        must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) && p.server_bits < 1u << (absent ? 7 : m.rails[p.server_rail].lmc));
     }
     for (const LocalEnd& e : m.ends) must(e.qp_number < 1u << 24 && e.psn < 1u << 24);
     const Bytes again = packed(m);
@@ -158,11 +177,14 @@ inline bool try_address(std::span<const std::uint8_t> bytes) {
     InterfaceAddress a;
     if (!unpack(exact.get(), a)) return false;
     must(a.count >= 1 && a.count <= kMaxControlAddresses && a.uid != 0);
+    bool usable = false;
     for (unsigned i = 0; i < a.count; ++i) {
         must(a.control[i].lmc <= 7 && a.control[i].rail < verbs::kMaxRails && a.control[i].qp_number < 1u << 24);
+        usable = usable || a.control[i].lid || verbs::is_set(a.control[i].gid);
         must(a.control[i].lid + (1u << a.control[i].lmc) <= 0xc000);
         must(!verbs::is_set(a.control[i].gid) || (a.control[i].lid == 0 && verbs::is_unicast(a.control[i].gid)));
     }
+    must(usable);
     const Bytes again = packed(a);
     must(std::memcmp(again.data(), exact.get(), again.size()) == 0);
     return true;

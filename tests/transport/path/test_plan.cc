@@ -232,6 +232,56 @@ BOOST_AUTO_TEST_CASE(where_a_path_may_migrate_to) {
     BOOST_TEST(other({0, 0, 0, 0}, down, on(rails("a"), {0})) == "none");
 }
 
+// '-': a rail that is down; of what subnet and LMC is not known.
+BOOST_AUTO_TEST_CASE(rails_that_may_come_up_have_places) {
+    const auto some = [](const std::string& subnets, unsigned lmc = 0) {
+        std::vector<RemoteRail> out = rails(subnets, lmc);
+        for (RemoteRail& r : out)
+            if (r.subnet_prefix == std::uint64_t('-')) r.lid = r.lmc = 0;
+        return out;
+    };
+    const auto places = [](const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server, const PathConfig& config = {},
+                           unsigned max_paths = kMaxPathsPerPeer) {
+        std::vector<PathSpec> paths = plan_paths(client, server, config, 0, max_paths);
+        const auto present = std::ptrdiff_t(paths.size());
+        add_absent_paths(paths, client, server, config, 0, max_paths);
+        return text({paths.begin(), paths.begin() + present}) + " | " + text({paths.begin() + present, paths.end()});
+    };
+    BOOST_TEST(places(some("aa"), some("aa")) == "0-0 1-1 | ");
+    BOOST_TEST(places(some("a-"), some("aa")) == "0-0 0-1 | 1-1");
+    BOOST_TEST(places(some("aa"), some("a-")) == "0-0 1-0 | 1-1");
+    BOOST_TEST(places(some("a-"), some("a-")) == "0-0 | 1-1 1-0 0-1");
+    BOOST_TEST(places(some("a-"), some("a")) == "0-0 | 1-0");
+    BOOST_TEST(places(some("-a"), some("a-")) == "1-0 | 0-0 1-1 0-1");
+    // It may belong to any subnet, whether we are in that or not.
+    BOOST_TEST(places(some("a-"), some("ab")) == "0-0 | 1-1 1-0");
+    BOOST_TEST(places(some("a-"), some("abcd")) == "0-0 | 1-1 1-0 1-2 1-3");
+    // Routes: as many as the others of its side have.
+    BOOST_TEST(places(some("a-", 1), some("a", 1)) == "0-0 0-0:1/1 | 1-0 1-0:1/1");
+    BOOST_TEST(places(some("a-"), some("a", 1)) == "0-0 | 1-0");
+    BOOST_TEST(places(some("a-", 2), some("a", 2), with(0, {3, 1})) == "0-0:3/3 0-0:1/1 | 1-0:3/3 1-0:1/1");
+    BOOST_TEST(places(some("a--"), some("aa"), with(0, {}, true)) == "0-0 0-1 | 1-1 1-0 2-0 2-1");
+    // What is there comes first.
+    BOOST_TEST(places(some("a-", 1), some("a", 1), {}, 3) == "0-0 0-0:1/1 | 1-0");
+    BOOST_TEST(places(some("a-", 1), some("a", 1), {}, 2) == "0-0 0-0:1/1 | ");
+}
+
+// With reads on paths of their own each half of the list has its places.
+BOOST_AUTO_TEST_CASE(places_of_reads) {
+    std::vector<RemoteRail> client = rails("aa"), server = rails("aa");
+    client[1].lid = 0;
+    PathConfig config;
+    config.split_reads = true;
+    std::vector<PathSpec> paths = plan_paths(client, server, config, 0);
+    BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0)} == 1u);
+    BOOST_TEST(text(paths) == "0-0 0-1 1-1 0-0 0-1 1-1");
+    for (std::size_t i = 0; i < paths.size(); ++i) BOOST_TEST((paths[i].reads == (i >= 3) && paths[i].writes == (i < 3)));
+    // Cut so that the halves are equal.
+    paths = plan_paths(client, server, config, 0, 5);
+    BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0, 5)} == 0u);
+    BOOST_TEST(text(paths) == "0-0 0-1 0-0 0-1");
+}
+
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
     std::vector<verbs::Rail> mine(2);
     mine[0].name = "hca_0:1", mine[0].lmc = 2;

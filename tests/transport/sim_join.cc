@@ -1,0 +1,243 @@
+// Ports that are down when a process starts, or when its peers do, and come up later: they carry traffic from then on.
+#define BOOST_TEST_MODULE transport_join
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "stress.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+namespace {
+
+const auto kBoth = boost::unit_test::data::make({connect::Transport::rc, connect::Transport::dc});
+
+channel::Config config_of(connect::Transport transport) {
+    channel::Config config;
+    config.transport = transport;
+    config.receive_depth = 256;
+    config.reliability.timeout = 5;
+    config.reliability.retry_count = 2;
+    return config;
+}
+
+struct PathFacts {
+    std::string rail;
+    unsigned remote_lid;
+    bool up;
+    std::uint64_t requests;
+};
+std::vector<PathFacts> paths(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    std::vector<PathFacts> out;
+    for (const auto& channel : statistics.channels)
+        for (const auto& path : channel.paths)
+            out.push_back({path.local_rail, path.remote_lid, path.state == schedule::PathState::up, path.requests});
+    return out;
+}
+unsigned paths_up(Node& node) {
+    const auto all = paths(node);
+    return static_cast<unsigned>(std::ranges::count_if(all, &PathFacts::up));
+}
+bool all_up(Cluster& cluster, unsigned count) {
+    return cluster.until([&] {
+        for (unsigned i = 0; i < cluster.size(); ++i)
+            if (paths_up(cluster.node(i)) != count) return false;
+        return true;
+    }, 50'000'000);
+}
+
+std::vector<std::string> down(const std::vector<std::string>& ports) {
+    std::vector<std::string> faults;
+    for (const std::string& port : ports) faults.push_back("port down " + port);
+    return faults;
+}
+
+// Traffic of all kinds, with memory registered before; empty: no mistake.
+std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operations = 60) {
+    Stress stress(cluster, {.seed = seed, .operations = operations, .slot = 1 << 16, .constant = 1 << 16, .with_self = false});
+    const bool finished = stress.run(2'000'000'000);
+    cluster.after_progress = {};
+    for (unsigned i = 0; i < cluster.size(); ++i) cluster.node(i).on_room = {};
+    return finished ? stress.verdict() : "not finished: " + stress.verdict();
+}
+
+} // namespace
+
+namespace ucx_mp::connect {
+std::ostream& operator<<(std::ostream& out, Transport transport) { return out << (transport == Transport::dc ? "dc" : "rc"); }
+} // namespace ucx_mp::connect
+
+// At whichever end, or at both. The second rail is an adapter of its own, which had no port at all then.
+BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
+    std::vector<std::string> ports;
+    for (unsigned node = 0; node < 2; ++node)
+        if (who >> node & 1) ports.push_back(std::to_string(node) + ":softhca_1:1");
+    Cluster cluster("two-rail", 2, config_of(transport), {}, {}, down(ports));
+    const std::size_t size = connect::packed_size(cluster.node(0).iface().address());
+    const double half = cluster.node(0).iface().bandwidth();
+    for (std::size_t i = 0; i < ports.size(); ++i)
+        cluster.world.at(cluster.world.now() + 1'000'000 * (i + 1), [&, i] {
+            // One port with both of the other side's, as long as it is alone.
+            for (unsigned node = 0; node < 2; ++node) BOOST_TEST(paths_up(cluster.node(node)) == (who == 3 && i == 0 ? 1u : 2u));
+            cluster.world.fault("port up " + ports[i]);
+        });
+    BOOST_TEST(traffic(cluster, 1, 500) == "");
+    BOOST_TEST(all_up(cluster, 3));
+    BOOST_TEST(traffic(cluster, 3) == "");
+    for (unsigned i = 0; i < 2; ++i)
+        for (const PathFacts& path : paths(cluster.node(i)))
+            if (path.up) BOOST_TEST(path.requests > 20u);
+    // What the address is copied into has no room for more.
+    BOOST_TEST(connect::packed_size(cluster.node(0).iface().address()) == size);
+    if (who & 1) BOOST_TEST(cluster.node(0).iface().bandwidth() == 2 * half);
+    // From now on it is a path like any other.
+    cluster.world.fault("port down 0:softhca_0:1");
+    BOOST_TEST(traffic(cluster, 2) == "");
+    cluster.world.fault("port up 0:softhca_0:1");
+    BOOST_TEST(all_up(cluster, 3));
+}
+
+// Reads have paths of their own, and so they have on the new rail.
+BOOST_DATA_TEST_CASE(a_port_comes_up_for_reads, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.paths.split_reads = true;
+    Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(all_up(cluster, 2));
+    cluster.world.fault("port up 0:softhca_1:1");
+    cluster.world.fault("port up 1:softhca_1:1");
+    BOOST_TEST(traffic(cluster, 2, 500) == "");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4; }, 50'000'000));
+    cluster.world.fault("port down 0:softhca_0:1");
+    BOOST_TEST(traffic(cluster, 3) == "");
+}
+
+// A single path is used as if there were no others to come; it becomes one of several under traffic, at any moment.
+BOOST_DATA_TEST_CASE(the_only_path_gets_company, kBoth* boost::unit_test::data::make({false, true}), transport, packet_numbers) {
+    for (unsigned moment = 0; moment < 12; ++moment) {
+        channel::Config config = config_of(transport);
+        config.recovery.packet_numbers = packet_numbers;
+        Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+        const auto later = [&](unsigned long after, const char* what) {
+            cluster.world.at(cluster.world.now() + after + moment * 7'000, [&cluster, what] { cluster.world.fault(what); });
+        };
+        later(50'000, "port up 0:softhca_1:1");
+        later(60'000, "port up 1:softhca_1:1");
+        // The first one goes before or after the second one has joined.
+        if (moment % 3) later(moment % 3 == 1 ? 60'100 : 2'000'000, "port down 0:softhca_0:1");
+        BOOST_TEST_CONTEXT("moment " << moment) {
+            BOOST_TEST(traffic(cluster, 1 + moment, 400) == "");
+            BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= (moment % 3 ? 1u : 2u); }, 50'000'000));
+        }
+    }
+}
+
+// The only path is lost for good before another port comes up: what waits takes that one.
+BOOST_DATA_TEST_CASE(the_only_path_is_replaced, kBoth* boost::unit_test::data::make({false, true}), transport, packet_numbers) {
+    channel::Config config = config_of(transport);
+    config.recovery.packet_numbers = packet_numbers;
+    Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+    cluster.world.at(cluster.world.now() + 60'000, [&] { cluster.world.fault("port down 0:softhca_0:1"); });
+    for (unsigned node = 0; node < 2; ++node)
+        cluster.world.at(cluster.world.now() + 5'000'000 + node, [&, node] { cluster.world.fault("port up " + std::to_string(node) + ":softhca_1:1"); });
+    BOOST_TEST(traffic(cluster, 1, 500) == "");
+    BOOST_TEST(cluster.world.now() > 5'000'000);
+}
+
+// Peers that are connected later find it in the address, also by no other port.
+BOOST_DATA_TEST_CASE(later_peers_know_it, kBoth, transport) {
+    Cluster cluster("two-rail", 3, config_of(transport), {}, {}, {"port down 1:softhca_1:1"});
+    cluster.world.fault("port up 1:softhca_1:1");
+    cluster.run_for(1'000'000);
+    cluster.world.fault("port down 1:softhca_0:1");
+    cluster.world.fault("port down 0:softhca_0:1");
+    BOOST_TEST(traffic(cluster, 1) == "");
+}
+
+// Each plane is a subnet of its own, with an LMC of its own, and nobody knew of which subnet the port would be.
+BOOST_DATA_TEST_CASE(a_plane_comes_up, kBoth, transport) {
+    Cluster cluster("dual-plane", 3, config_of(transport), {}, {}, {"port down 0:softhca_0:2", "port down 1:softhca_0:2"});
+    BOOST_TEST(traffic(cluster, 1) == "");
+    cluster.world.fault("port up 0:softhca_0:2");
+    cluster.world.fault("port up 1:softhca_0:2");
+    // Plane a has one route, plane b two (LMC 1); of the latter all but one were guessed too few. Each with two others.
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4 && paths_up(cluster.node(2)) >= 4; }, 50'000'000));
+    cluster.world.fault("port down 1:softhca_0:1");
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// All routes of a port, not more than there are.
+BOOST_DATA_TEST_CASE(all_its_routes, kBoth, transport) {
+    const char* const names[] = {"softhca_0:1", "softhca_0:2", "softhca_1:1", "softhca_1:2"};
+    std::vector<std::string> ports;
+    for (unsigned i = 1; i < 4; ++i)
+        for (unsigned node = 0; node < 2; ++node) ports.push_back(std::to_string(node) + ":" + names[i]);
+    Cluster cluster("dual-port", 2, config_of(transport), {}, {}, down(ports));
+    for (std::size_t i = 0; i < ports.size(); ++i)
+        cluster.world.at(cluster.world.now() + 100'000 * (i + 1), [&, i] { cluster.world.fault("port up " + ports[i]); });
+    BOOST_TEST(traffic(cluster, 5, 500) == "");
+    cluster.run_for(20'000'000);
+    for (unsigned node = 0; node < 2; ++node) {
+        std::set<std::string> rails;
+        for (const PathFacts& path : paths(cluster.node(node)))
+            if (path.up) rails.insert(path.rail);
+        BOOST_TEST(rails.size() == 4u);
+    }
+}
+
+// The subnet manager gives the port another LID while it is away.
+BOOST_DATA_TEST_CASE(a_port_gets_another_lid, kBoth, transport) {
+    Cluster cluster("two-rail", 2, config_of(transport));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(all_up(cluster, 2));
+    const unsigned before = paths(cluster.node(0)).at(1).remote_lid;
+    cluster.world.fault("port down 1:softhca_1:1");
+    cluster.run_for(3'000'000);
+    cluster.world.fault("lid-swap 1:softhca_1:1 9:softhca_1:1");
+    cluster.world.fault("port up 1:softhca_1:1");
+    BOOST_TEST(all_up(cluster, 2));
+    BOOST_TEST(paths(cluster.node(0)).at(1).remote_lid != before);
+    BOOST_TEST(traffic(cluster, 2) == "");
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(paths(cluster.node(i)).at(1).requests > 20u);
+}
+
+// It comes up while the handshake is under way, at every moment of it.
+BOOST_DATA_TEST_CASE(in_the_middle_of_a_handshake, kBoth, transport) {
+    for (unsigned moment = 0; moment < 40; ++moment) {
+        for (unsigned node = 0; node < 2; ++node) {
+            const std::string port = std::to_string(node) + ":softhca_1:1";
+            Cluster cluster("two-rail", 2, config_of(transport), {}, {}, {"port down " + port});
+            cluster.world.at(cluster.world.now() + 1 + moment * 700, [&] { cluster.world.fault("port up " + port); });
+            BOOST_TEST_CONTEXT("node " << node << ", moment " << moment) {
+                BOOST_TEST(traffic(cluster, 1) == "");
+                const auto rails_up = [&](unsigned i) {
+                    std::set<std::string> rails;
+                    for (const PathFacts& path : paths(cluster.node(i)))
+                        if (path.up) rails.insert(path.rail);
+                    return rails.size();
+                };
+                BOOST_TEST(cluster.until([&] { return rails_up(0) == 2 && rails_up(1) == 2; }, 50'000'000));
+            }
+        }
+    }
+}
+
+// Of many peers, and each of them has to be told although datagrams are lost.
+BOOST_DATA_TEST_CASE(many_peers_are_told, kBoth, transport) {
+    constexpr unsigned kPeers = 9;
+    Cluster cluster("two-rail", kPeers, config_of(transport), {}, {}, {"port down 0:softhca_1:1"});
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(paths_up(cluster.node(0)) == 2 * (kPeers - 1));
+    cluster.world.fault("drop 30% 0:softhca_0:1");
+    cluster.world.fault("port up 0:softhca_1:1");
+    cluster.run_for(100'000);
+    cluster.world.fault("drop 0% 0:softhca_0:1");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 3 * (kPeers - 1); }, 400'000'000));
+}
+
+BOOST_AUTO_TEST_CASE(some_port_must_be_up) {
+    BOOST_CHECK_THROW(Cluster("two-rail", 1, config_of(connect::Transport::rc), {}, {}, {"port down 0:softhca_0:1", "port down 0:softhca_1:1"}),
+                      std::runtime_error);
+}
