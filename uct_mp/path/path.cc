@@ -110,7 +110,7 @@ void add_places(std::vector<PathSpec>& paths, std::span<const RemoteRail> client
             for (const std::uint8_t c : partners(s, client, config.cross_rails)) add(c, s);
     if (pairs.empty() || paths.size() >= max_paths) return;
     // Partners of the same place first: they are taken first when several could be.
-    std::ranges::stable_partition(pairs, [](const auto& pair) { return pair.first == pair.second; });
+    std::stable_partition(pairs.begin(), pairs.end(), [](const auto& pair) { return pair.first == pair.second; });
 
     // As far as is known, their LMC will be that of the others.
     const auto guessed = [](std::span<const RemoteRail> rails) {
