@@ -88,7 +88,7 @@ Status ControlPlane::Impl::open(std::string& error) {
         own_rails.emplace_back();
         set_own(rail);
     }
-    if (std::ranges::none_of(own_rails, &path::RemoteRail::lid)) {
+    if (std::ranges::none_of(own_rails, &path::RemoteRail::usable)) {
         error = "UCX_MP_RAILS: none of the " + std::to_string(own_rails.size()) + " ports is active; one must be";
         return Status::unreachable;
     }
