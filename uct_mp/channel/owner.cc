@@ -83,7 +83,7 @@ Status Interface::Impl::connect_ends(Connection& connection) {
                                                 connection.ends[i].psn)) {
             // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
             sub.unconnected = config.recovery.enabled && rail.ethernet && !channel.self;
-            services.say(sub.unconnected ? LogLevel::info : LogLevel::error, "cannot connect a queue pair on %s: %s",
+            services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot connect a queue pair on %s: %s",
                          rail.name.c_str(), std::strerror(error));
             if (!sub.unconnected) return Status::io_error;
         }

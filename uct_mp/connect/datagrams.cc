@@ -124,6 +124,8 @@ void Datagrams::take_back(Queues& queues, unsigned rail) {
 
 void Datagrams::restart(unsigned rail) {
     const verbs::Rail& own = rails_[rail];
+    const verbs::Device& device = devices_->device_of(own);
+    if (device.events->seen(own.port).fatal) return; // dead for good
     Port& port = ports_[rail];
     Queues& queues = queues_[own.device];
     // Some adapters leave completions of a queue pair that is reset in the queue, others remove them.
@@ -132,8 +134,14 @@ void Datagrams::restart(unsigned rail) {
     if (verbs::restart_ud(port.qp.get(), own, q_key_) != 0) return;
     take_back(queues, rail);
     port.broken = false;
-    handles_.drop(rail);
     fill(rail);
+    drop_handles(rail);
+}
+
+void Datagrams::drop_handles(unsigned rail) {
+    Port& port = ports_[rail];
+    for (verbs::AddressHandle& handle : handles_.take(rail)) port.retired.push_back(std::move(handle));
+    reap(queues_[rails_[rail].device]);
 }
 
 void Datagrams::post(unsigned rail, std::uint64_t buffer) {
@@ -182,6 +190,8 @@ void Datagrams::reap(Queues& queues) {
             port.free.push_back(buffer_of(c.wr_id));
             if (c.status != IBV_WC_SUCCESS) port.broken = true;
         }
+    for (Port& port : ports_)
+        if (!port.retired.empty() && port.free.size() == port.send_count) port.retired.clear();
 }
 
 unsigned Datagrams::deliver(std::span<const ibv_wc> completions, const Handler& handler) {

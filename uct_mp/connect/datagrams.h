@@ -52,9 +52,9 @@ public:
     // The rail's own address may have another place in the adapter's table now: handles are made anew.
     void renew(const verbs::Rail& rail) { // it is not as it was when this was opened
         rails_[rail.index] = rail;
-        handles_.drop(rail.index);
+        drop_handles(rail.index);
     }
-    void drop_handles(unsigned rail) { handles_.drop(rail); }
+    void drop_handles(unsigned rail);
 
     [[nodiscard]] std::vector<int> event_fds() const;
     [[nodiscard]] Status arm(); // busy: something is there
@@ -79,6 +79,7 @@ private:
         Buffers receives, sends;
         std::vector<std::uint32_t> free; // send buffers
         std::uint32_t receive_count = 0, send_count = 0;
+        std::vector<verbs::AddressHandle> retired; // until all send buffers are free
         verbs::QueuePair qp;
         bool broken = false;
     };

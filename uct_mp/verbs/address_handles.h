@@ -5,6 +5,8 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "uct_mp/verbs/queue_pair.h"
 
@@ -18,9 +20,14 @@ public:
         if (!handle) handle = create_ah(devices.device_of(rail), rail, to, service_level);
         return handle.get();
     }
-    // Those of a rail: its own address has another place in the adapter's table than when they were made.
-    void drop(unsigned rail) {
+    // Takes those of a rail out: its own address has another place in the adapter's table than when they were made. They must
+    // be kept until what has been posted with them is back.
+    [[nodiscard]] std::vector<AddressHandle> take(unsigned rail) {
+        std::vector<AddressHandle> out;
+        for (auto& [key, handle] : handles_)
+            if (key.rail == rail && handle) out.push_back(std::move(handle));
         std::erase_if(handles_, [&](const auto& entry) { return entry.first.rail == rail; });
+        return out;
     }
 
 private:
