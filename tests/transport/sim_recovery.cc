@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "sim_cluster.h"
+#include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -257,4 +258,56 @@ BOOST_DATA_TEST_CASE(a_peer_hears_of_a_port_that_is_down, kBoth, transport) {
     cluster.run_for(20'000'000); // its attempts are rare by now
     cluster.world.fault("port up 0:softhca_0:1");
     BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2 && paths_up(cluster.node(1)) == 2; }, 10'000'000));
+}
+
+// A fence waits while a path that has carried writes is suspect. Nothing else happens then but that it is cleared.
+BOOST_AUTO_TEST_CASE(a_cleared_suspect_lets_a_fence_go) {
+    channel::Config config;
+    config.receive_depth = 256;
+    config.policy = *schedule::make_policy("round_robin").config;
+    config.reliability.timeout = 13; // 34 ms: the adapter repeats after the look that suspects and before the next one
+    Cluster cluster("two-rail", 2, config);
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    auto& iface = cluster.node(0).iface();
+    Channel& to = cluster.channel(0, 1);
+    auto ours = cluster.node(0).memory(4096), theirs = cluster.node(1).memory(4096);
+    const Iov iov = ours.iov(0, 4096);
+    cluster.world.fault("drop 100% 0:softhca_1:1");
+    Done puts[2];
+    for (Done& put : puts) // one on each path
+        BOOST_REQUIRE((iface.put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &put) == Status::in_progress));
+    const auto suspects = [&] {
+        channel::Interface::Statistics statistics;
+        cluster.node(0).iface().statistics(statistics);
+        unsigned count = 0;
+        for (const auto& channel : statistics.channels)
+            for (const auto& path : channel.paths) count += path.state == schedule::PathState::suspect;
+        return count;
+    };
+    // Programs that wait for something progress all the time.
+    const auto progress_until = [&](const auto& condition) {
+        for (const Nanos end = cluster.world.now() + 2'000'000'000; !condition() && cluster.world.now() < end;) {
+            cluster.world.at(cluster.world.now() + 5'000, [] {});
+            cluster.run_for(5'000);
+            (void)cluster.settle_all();
+        }
+        return condition();
+    };
+    BOOST_REQUIRE(progress_until([&] { return suspects() == 1; }));
+    bool sent = false;
+    const auto try_it = [&] {
+        if (!sent) sent = iface.am_short(to, 1, 0, nullptr, 0) == Status::ok;
+        return sent;
+    };
+    BOOST_REQUIRE((iface.fence(to) == Status::ok));
+    BOOST_REQUIRE(!try_it());
+    cluster.node(0).on_room = [&](Channel&) {
+        if (!try_it()) (void)iface.want_room(to);
+    };
+    BOOST_REQUIRE((iface.want_room(to) != Status::busy));
+    cluster.world.fault("drop 0% 0:softhca_1:1"); // before the path is given up: the adapter repeats
+    BOOST_TEST(progress_until([&] { return sent; }));
+    BOOST_TEST(puts[0].done);
+    BOOST_TEST(puts[1].done);
+    BOOST_TEST(totals(cluster.node(0)).failures == 0u);
 }

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "sim_cluster.h"
 
@@ -179,14 +180,20 @@ private:
         void pump() {
             if (pumping) return;
             pumping = true;
+            bool promised = false;
             auto& iface = stress.cluster_.node(from).iface();
             for (;;) {
                 if (check_due < 0 && started == stress.options_.operations) break;
                 if (open > 64) break; // a completion pumps again
                 if (!step(iface)) {
-                    if (iface.want_room(channel) == Status::busy && !waiting_for_slot()) continue;
-                    break;
+                    if (iface.want_room(channel) != Status::busy || waiting_for_slot()) break;
+                    if (std::exchange(promised, true)) { // UCP would try for ever
+                        mistake("there is no room where it was promised");
+                        break;
+                    }
+                    continue;
                 }
+                promised = false;
             }
             pumping = false;
         }
