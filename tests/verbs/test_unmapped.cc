@@ -24,11 +24,14 @@ namespace {
 
 constexpr size_t kRegion = 1 << 18;
 
-// A registered region; unmap() takes [from, to) of it away.
+// A registered region; unmap() takes [from, to) of it away. It lies between pages that stay: the stack of a thread that is
+// started later would else be mapped into the gap where no other one happens to be above it, and the gap be none.
 struct Region {
     explicit Region(Adapter& a) {
-        memory = static_cast<char*>(mmap(nullptr, kRegion, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-        BOOST_REQUIRE(memory != MAP_FAILED);
+        around = static_cast<char*>(mmap(nullptr, 3 * kRegion, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        BOOST_REQUIRE(around != MAP_FAILED);
+        memory = around + kRegion;
+        BOOST_REQUIRE_EQUAL(mprotect(memory, kRegion, PROT_READ | PROT_WRITE), 0);
         std::memset(memory, 'r', kRegion);
         mr = ibv_reg_mr(a.pd, memory, kRegion,
                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -37,14 +40,14 @@ struct Region {
     }
     ~Region() {
         BOOST_CHECK_EQUAL(ibv_dereg_mr(mr), 0);
-        munmap(memory, kRegion);
+        munmap(around, 3 * kRegion);
     }
     Region(const Region&) = delete;
     void unmap(size_t from = 0, size_t to = kRegion) { BOOST_REQUIRE_EQUAL(munmap(memory + from, to - from), 0); }
     ibv_sge sge(size_t offset, uint32_t length) const {
         return {reinterpret_cast<uint64_t>(memory) + offset, length, mr->lkey};
     }
-    char* memory;
+    char *around, *memory;
     ibv_mr* mr;
 };
 
