@@ -245,7 +245,7 @@ private:
                         static std::size_t pack(void* dest, void* arg) {
                             auto* self = static_cast<Pack*>(arg);
                             std::memcpy(dest, &self->head, sizeof(Numbered));
-                            std::memcpy(static_cast<std::byte*>(dest) + sizeof(Numbered), self->body.data(), self->body.size());
+                            std::ranges::copy(self->body, static_cast<std::byte*>(dest) + sizeof(Numbered));
                             return sizeof(Numbered) + self->body.size();
                         }
                     } pack{head, body};
@@ -255,7 +255,7 @@ private:
                 } else {
                     // Zcopy: from memory that nobody touches until its completion.
                     auto held = std::make_shared<Node::Memory>(stress.cluster_.node(from).memory(length + 1));
-                    std::memcpy(held->data, body.data(), length);
+                    std::ranges::copy(body, held->data);
                     Op* done = op([held] {});
                     const Iov iov = held->iov(0, length);
                     went = took(iface.am_zcopy(channel, kNumbered, &head, sizeof head, &iov, 1, done), done);

@@ -30,12 +30,12 @@ void Interface::Impl::add_path_job(Channel& channel, Job::What what, const conne
 }
 
 void Interface::Impl::run(const Job& job) {
+    if (job.what == Job::What::restart) return restart(*job.queue); // all channels' queue
     Channel& channel = *job.channel;
     if (job.what == Job::What::end) {
         if (job.queue->error_due) end(*job.queue, channel, job.news.path);
         return;
     }
-    if (job.what == Job::What::restart) return restart(*job.queue);
     const PathIndex path = job.news.path;
     recover::PathRecovery& r = channel.recovery->paths[path];
     r.jobs_due &= static_cast<std::uint8_t>(~(1u << static_cast<unsigned>(job.what)));
