@@ -4,7 +4,6 @@
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE unmapped
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 
 #include <boost/test/results_collector.hpp>
 
+#include "children.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -93,31 +93,26 @@ struct Side {
 
 // Runs `body` in a child of its own: that it crashes is what is looked for.
 pid_t start(const std::function<void()>& body) {
-    std::fflush(nullptr);
-    const pid_t pid = fork();
-    BOOST_REQUIRE_GE(pid, 0);
-    if (pid) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (const int s : {SIGSEGV, SIGBUS, SIGABRT})
-        signal(s, SIG_DFL); // the test framework's would go on with the next case
-    int status = 0;
-    try {
-        body();
-        auto& results =
-            boost::unit_test::results_collector.results(boost::unit_test::framework::current_test_case().p_id);
-        status = results.p_assertions_failed > 0;
-    } catch (...) { status = 2; }
-    std::fflush(nullptr);
-    std::_Exit(status);
+    return verbs_test::start(0, [&] {
+        for (const int s : {SIGSEGV, SIGBUS, SIGABRT})
+            signal(s, SIG_DFL); // the test framework's would go on with the next case
+        int status = 0;
+        try {
+            body();
+            auto& results =
+                boost::unit_test::results_collector.results(boost::unit_test::framework::current_test_case().p_id);
+            status = results.p_assertions_failed > 0;
+        } catch (...) { status = 2; }
+        std::fflush(nullptr);
+        return status;
+    });
 }
 
+constexpr int kPatience = 15'000; // ms
+
 void ends_well(pid_t pid, const std::string& what) {
-    int status = 0;
-    for (int i = 0; i < 15'000 && waitpid(pid, &status, WNOHANG) == 0; ++i) {
-        usleep(1000);
-        if (i == 14'999) ::kill(pid, SIGKILL), waitpid(pid, &status, 0);
-    }
-    BOOST_CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, what << " ended with " << status);
+    const int status = status_of(pid, kPatience);
+    BOOST_CHECK_MESSAGE(ended_well(status), what << " ended with " << status);
 }
 
 void clear_board() { std::memset(static_cast<void*>(board()), 0, sizeof(Board)); }
@@ -375,11 +370,7 @@ void mend(int, siginfo_t* info, void*) {
     mmap(g_hole, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 void dies_of_segv(pid_t pid) {
-    int status = 0;
-    for (int i = 0; i < 15'000 && waitpid(pid, &status, WNOHANG) == 0; ++i) {
-        usleep(1000);
-        if (i == 14'999) ::kill(pid, SIGKILL), waitpid(pid, &status, 0);
-    }
+    const int status = status_of(pid, kPatience);
     BOOST_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 } // namespace
