@@ -216,7 +216,7 @@ void partition(const CaseOptions& options) {
     const Nanos t1 = t0 + ns(options.seconds * 1e3);
     std::uint64_t buffers = 0, open = 0, most_resident = 0, pairs_most = 0;
     while (job.world.now() < t1) {
-        job.run_for(ns(100));
+        job.run_for(std::min(ns(100), t1 - job.world.now()));
         const Counters now = count(job);
         std::uint64_t under_way = 0;
         for (auto& rank : ranks) under_way += rank->open();

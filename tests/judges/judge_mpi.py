@@ -120,9 +120,15 @@ group.add(netpipe("-2", "-a", integrity=False), "netpipe_both_ways", seconds=60)
 group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
 
 
-def mpi4py(ranks, env=ON_ADAPTER):
+# Tests that send to themselves take it for granted that a short message has left when it is sent. rc_verbs looks for the
+# ends of its sends only if nothing has been received: with its queue of 256 full it keeps them waiting.
+MPI4PY = {**ON_ADAPTER, "UCX_RC_TX_POLL_ALWAYS": "y"}
+
+
+def mpi4py(ranks, env=MPI4PY):
     def run(session):
-        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=env), ranks, session.folder, 120)
+        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=env), ranks, session.folder, 120,
+                           ordered=not session.modelled)
     return run
 
 

@@ -46,6 +46,35 @@ std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operations = 
     return finished ? stress.verdict() : "not finished: " + stress.verdict();
 }
 
+// What node `from` puts to its peer, bytes/ns: messages of `size`, 16 under way.
+double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
+    struct Done : Completion {
+        Done(unsigned* n) : Completion{[](Completion* self) { ++*static_cast<Done*>(self)->finished; }, 1, Status::ok}, finished(n) {}
+        unsigned* finished;
+    };
+    constexpr unsigned kWindow = 16, kAll = 200, kBefore = 40; // so many to begin with: a path that has returned starts with little
+    Node& node = cluster.node(from);
+    Node::Memory ours = node.memory(size), theirs = cluster.node(1 - from).memory(size);
+    Channel& to = cluster.channel(from, 1 - from);
+    unsigned posted = 0, finished = 0;
+    std::vector<Done> all(kAll, Done(&finished));
+    Nanos began = 0;
+    const bool done = cluster.until([&] {
+        while (posted < kAll && posted < finished + kWindow) {
+            const Iov iov = ours.iov(0, size);
+            const Status status = node.iface().put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &all[posted]);
+            if (status == Status::no_resource) break;
+            BOOST_REQUIRE(!failed(status));
+            ++posted;
+            if (status == Status::ok) ++finished;
+        }
+        if (finished >= kBefore && !began) began = cluster.world.now();
+        return finished == kAll;
+    });
+    BOOST_REQUIRE(done);
+    return static_cast<double>((kAll - kBefore) * size) / static_cast<double>(cluster.world.now() - began);
+}
+
 } // namespace
 
 // At whichever end, or at both. The second rail is an adapter of its own, which had no port at all then.
@@ -76,6 +105,34 @@ BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 
     BOOST_TEST(traffic(cluster, 2) == "");
     cluster.world.fault("port up 0:softhca_0:1");
     BOOST_TEST(all_up(cluster, 3));
+}
+
+// It brings its whole rate along, to both directions: the path that it had taken the place of, from a port that has a path
+// of its own to one that has now, is no longer used while others are.
+BOOST_DATA_TEST_CASE(its_rate_is_added, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
+    const auto rates = [](Cluster& cluster) {
+        std::vector<double> all;
+        for (const std::size_t size : {16u << 10, 64u << 10, 1u << 20})
+            for (const unsigned from : {0u, 1u}) all.push_back(put_rate(cluster, from, size));
+        return all;
+    };
+    std::vector<double> expected; // of who has had both from the beginning; one world at a time
+    {
+        Cluster cluster("two-rail", 2, config_of(transport));
+        BOOST_TEST(traffic(cluster, 1) == "");
+        expected = rates(cluster);
+    }
+    std::vector<std::string> ports;
+    for (unsigned node = 0; node < 2; ++node)
+        if (who >> node & 1) ports.push_back(std::to_string(node) + ":softhca_1:1");
+    Cluster cluster("two-rail", 2, config_of(transport), {}, {}, down(ports));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    for (const std::string& port : ports) cluster.world.fault("port up " + port);
+    BOOST_TEST(traffic(cluster, 2) == "");
+    cluster.run_for(5'000'000);
+    const std::vector<double> got = rates(cluster);
+    for (std::size_t i = 0; i < got.size(); ++i)
+        BOOST_TEST(got[i] > 0.97 * expected[i], "measurement " << i << ": " << got[i] << " of " << expected[i] << " bytes/ns");
 }
 
 // Reads have paths of their own, and so they have on the new rail.

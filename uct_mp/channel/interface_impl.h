@@ -259,6 +259,7 @@ struct Interface::Impl final : connect::Owner {
     void widen(Channel& channel);
     [[nodiscard]] bool wanted(const Channel& channel, PathIndex path) const;
     void join(Channel& channel, PathIndex path);
+    void find_spares(Channel& channel);
     bool address_target(Channel& channel, PathIndex path);
     // migrate.cc
     void load_first_alternate(connect::Connection& connection, PathIndex path, Subchannel& sub);

@@ -226,6 +226,30 @@ std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const Remo
     return std::uint8_t(absent);
 }
 
+std::uint64_t spare_paths(std::span<const PathSpec> paths, std::uint64_t up) {
+    std::uint64_t spare = 0;
+    const auto left = [&](std::size_t i) { return (up & ~spare) >> i & 1; };
+    const auto has_others = [&](const PathSpec& path) { // both of its ports
+        bool client = false, server = false;
+        for (std::size_t i = 0; i < paths.size(); ++i) {
+            const PathSpec& p = paths[i];
+            if (!left(i) || p.reads != path.reads || p.writes != path.writes) continue;
+            client |= p.client_rail == path.client_rail && p.server_rail != path.server_rail;
+            server |= p.client_rail != path.client_rail && p.server_rail == path.server_rail;
+        }
+        return client && server;
+    };
+    for (const bool same_place : {false, true}) // ports of the same place stay together if there is a choice
+        for (std::size_t i = 0; i < paths.size(); ++i) {
+            const PathSpec& path = paths[i];
+            if (!left(i) || (path.client_rail == path.server_rail) != same_place || !has_others(path)) continue;
+            for (std::size_t k = i; k < paths.size(); ++k) // all its routes
+                if (paths[k].client_rail == path.client_rail && paths[k].server_rail == path.server_rail && paths[k].reads == path.reads)
+                    spare |= std::uint64_t{1} << k;
+        }
+    return spare & up;
+}
+
 std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
     const RemoteRail &from = client[path.client_rail], &to = server[path.server_rail];
     const ibv_mtu mtu = std::min(from.mtu, to.mtu);

@@ -292,6 +292,7 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     ++r.returns;
     if (config.transport == connect::Transport::rc) channel.subs[path].own[0]->revive();
     channel.scheduler->set_state(path, schedule::PathState::up);
+    find_spares(channel);
     if (alone) note(channel, recover::Transition::What::reached, kNoPath, recovery.partition_since);
     note(channel, recover::Transition::What::up, path, r.since);
     services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up%s after %.3f ms", path, channel.uid,

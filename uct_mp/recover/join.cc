@@ -163,6 +163,16 @@ void Interface::Impl::join(Channel& channel, PathIndex path) {
     set_phase(r, Phase::reopening);
 }
 
+// After a path of such a peer has come up. Nothing is taken back when one is lost: who shares a port with another path adds
+// no rate then either, and when no other is left a spare path is used.
+void Interface::Impl::find_spares(Channel& channel) {
+    if (!channel.connection.absent || config.paths.cross_rails) return;
+    PathMask up = 0;
+    for (PathIndex i = 0; i < channel.places; ++i)
+        if (channel.recovery->paths[i].phase == Phase::up) up |= PathMask{1} << i;
+    channel.scheduler->set_spare(path::spare_paths(channel.connection.paths, up));
+}
+
 // mp_dc: where the other side's target is, with the present LIDs.
 bool Interface::Impl::address_target(Channel& channel, PathIndex path) {
     const connect::Connection& connection = channel.connection;

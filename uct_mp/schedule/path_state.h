@@ -78,7 +78,7 @@ struct PathSetup {
     // quarter each, and what was measured mixes both: planning scales the sum of a rail's paths down to rail_rate.
     std::uint8_t rail = 0; // < kMaxRails
     double rail_rate = 0;  // bytes/ns, the largest named for a rail counts; 0: unknown, nothing is scaled
-    // What it is for. While no path for a direction is usable, that direction takes any.
+    // What it is for. While no path for a direction is usable, that direction takes any. See also PathTable::set_spare.
     bool writes = true, reads = true;
 };
 
@@ -148,6 +148,7 @@ public:
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
     void set_rail(PathIndex i, std::uint8_t rail); // < kMaxRails
     void set_rail_rate(std::uint8_t rail, double rate); // at least this, as PathSetup::rail_rate
+    void set_spare(PathMask paths); // these, and no others: usable(Direction) has none of them while it has others
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);
     bool set_nominal_rate(PathIndex i, double rate);
@@ -160,7 +161,7 @@ private:
     void sort_usable();
 
     std::unique_ptr<Path[]> paths_;
-    PathMask usable_ = 0;
+    PathMask usable_ = 0, spare_ = 0;
     PathMask usable_for_[2] = {}, meant_[2] = {}; // by Direction
     unsigned size_ = 0;
     Nanos now_ = 0;

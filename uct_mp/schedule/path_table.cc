@@ -47,7 +47,15 @@ PathTable::PathTable(std::span<const PathSetup> setup)
 }
 
 void PathTable::sort_usable() {
-    for (unsigned d = 0; d < 2; ++d) usable_for_[d] = usable_ & meant_[d] ? usable_ & meant_[d] : usable_;
+    for (unsigned d = 0; d < 2; ++d) {
+        const PathMask meant = usable_ & meant_[d] ? usable_ & meant_[d] : usable_;
+        usable_for_[d] = meant & ~spare_ ? meant & ~spare_ : meant;
+    }
+}
+
+void PathTable::set_spare(PathMask paths) {
+    spare_ = paths;
+    sort_usable();
 }
 
 PathIndex PathTable::home(unsigned seed, Direction d) const {

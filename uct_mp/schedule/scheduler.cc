@@ -115,6 +115,11 @@ void Scheduler::learn(const Delivery& delivery) {
     with_policy([&](auto& policy) { policy.observe(paths_, delivery, sample, lane); });
 }
 
+void Scheduler::set_spare(PathMask paths) {
+    paths_.set_spare(paths);
+    current_[0].lane = current_[1].lane = {}; // they look for another
+}
+
 bool Scheduler::set_state(PathIndex path, PathState state) {
     const PathMask before = paths_.usable();
     if (!paths_.set_state(path, state)) return false;

@@ -88,6 +88,7 @@ public:
         if (path < paths_.size()) paths_.cancel(path, d, bytes);
     }
 
+    void set_spare(PathMask paths); // see PathTable
     // All false: no such path.
     bool set_state(PathIndex path, PathState state);
     void set_rail(PathIndex path, std::uint8_t rail) { paths_.set_rail(path, rail); } // it has migrated (APM)

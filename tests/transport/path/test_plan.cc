@@ -309,6 +309,24 @@ BOOST_AUTO_TEST_CASE(a_rail_as_the_others_see_it) {
     BOOST_TEST(describe(r).lid == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(a_path_between_ports_that_have_others_is_spare) {
+    const auto spare = [](std::vector<PathSpec> paths, std::uint64_t up = ~0ull) { return spare_paths(paths, up); };
+    BOOST_TEST(spare({}) == 0u);
+    BOOST_TEST(spare({{0, 0}, {1, 1}}) == 0u);
+    BOOST_TEST(spare({{0, 0}, {0, 1}}) == 0u);          // one port has two partners
+    BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 1}}) == 2u);  // and then its second has another one
+    BOOST_TEST(spare({{0, 0}, {1, 0}, {1, 1}}) == 2u);
+    BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 1}}, 3) == 0u); // not yet
+    BOOST_TEST(spare({{0, 1}, {1, 1}, {1, 0}}) == 2u);  // both began with the other's second
+    BOOST_TEST(spare({{0, 0}, {0, 1}, {0, 2}, {1, 1}, {2, 2}}) == 6u);
+    BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 0}, {1, 1}}) == 6u); // all have others: not all are spare
+    // All routes, and reads by themselves.
+    BOOST_TEST(spare({{0, 0, 0, 0}, {0, 1, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 1}, {1, 1, 0, 0}}) == 10u);
+    const auto reads = [](std::uint8_t c, std::uint8_t s) { return PathSpec{c, s, 0, 0, false, true}; };
+    const auto writes = [](std::uint8_t c, std::uint8_t s) { return PathSpec{c, s, 0, 0, true, false}; };
+    BOOST_TEST(spare({writes(0, 0), writes(0, 1), reads(1, 1), reads(0, 0), reads(0, 1)}) == 16u);
+}
+
 // RoCE rails by the third byte of their address: networks are /24.
 std::vector<RemoteRail> roce_rails(const std::vector<unsigned>& networks, unsigned host) {
     std::vector<RemoteRail> out;
