@@ -1,17 +1,16 @@
 #include "failover_sim/job.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace ucx_mp::failover {
 
 // -- Process
 
 Process::Process(Job& job, unsigned host, const verbs::DeviceSet& devices, const channel::Config& config)
-    : job_(job), host_(host), devices_(devices) {
+    : SimTimers(job.world), job_(job), host_(host), devices_(devices) {
     for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
     std::string error;
-    if (failed(channel::Interface::open(devices, config, *this, *this, keys_, handlers_, iface_, error)))
+    if (failed(channel::Interface::open(devices, config, *this, *this, heap_.keys, handlers_, iface_, error)))
         throw std::runtime_error(error);
 }
 
@@ -22,39 +21,7 @@ Channel& Process::channel_to(Process& peer) {
     return *channel;
 }
 
-Process::Memory Process::memory(std::size_t size) {
-    Memory memory;
-    memory.data = static_cast<std::byte*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
-    memory.size = size;
-    owned_.emplace_back(memory.data, std::free);
-    const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    if (failed(verbs::register_memory(devices_, memory.data, size, access, *memory.registration)))
-        throw std::runtime_error("register_memory");
-    std::byte packed[64];
-    verbs::pack_keys(*memory.registration, packed);
-    if (!verbs::unpack_keys(packed, memory.keys)) throw std::runtime_error("unpack_keys");
-    keys_.insert(verbs::key_of(memory.registration->rkey.data(), memory.registration->count), memory.address(), size);
-    return memory;
-}
-
-Nanos Process::now() { return job_.world.now(); }
-
-Services::Timer Process::at(Nanos t, std::function<void()> fn) {
-    const Timer id = ++last_timer_;
-    timers_[id] = job_.world.at(std::max<Nanos>(t, now() + 1), [this, id, fn = std::move(fn)] {
-        timers_.erase(id);
-        due_.push_back(fn);
-        job_.make_ready(*this);
-    });
-    return id;
-}
-
-void Process::cancel(Timer timer) {
-    const auto found = timers_.find(timer);
-    if (found == timers_.end()) return;
-    job_.world.cancel(found->second);
-    timers_.erase(found);
-}
+void Process::became_due() { job_.make_ready(*this); }
 
 void Process::log(LogLevel level, const char* line) {
     if (level == LogLevel::error) ++errors;
@@ -62,12 +29,6 @@ void Process::log(LogLevel level, const char* line) {
 }
 
 void Process::peer_failed(Channel&, Status) { ++peers_failed; }
-
-bool Process::run_due() {
-    if (due_.empty()) return false;
-    for (auto& fn : std::exchange(due_, {})) fn();
-    return true;
-}
 
 bool Process::turn() {
     if (activity == Activity::stopped) return false;

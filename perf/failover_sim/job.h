@@ -16,9 +16,8 @@
 #include <vector>
 
 #include "failover_sim/fiber.h"
-#include "sim/world.h"
+#include "sim_process.h"
 #include "uct_mp/channel/channel.h"
-#include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/statistics.h"
 
 namespace ucx_mp::failover {
@@ -35,7 +34,7 @@ enum class Activity : std::uint8_t {
     stopped,   // nothing at all
 };
 
-class Process final : public channel::Events, public Services {
+class Process final : public channel::Events, public sim::SimTimers {
 public:
     Process(Job& job, unsigned host, const verbs::DeviceSet& devices, const channel::Config& config);
 
@@ -46,20 +45,8 @@ public:
     std::function<void()> on_turn; // the application, after every call of progress()
     Activity activity = Activity::running;
 
-    // Registered memory, which lives as long as the process; `keys` as peers see it.
-    struct Memory {
-        std::unique_ptr<verbs::Registration> registration = std::make_unique<verbs::Registration>();
-        verbs::RemoteKeys keys;
-        std::byte* data = nullptr;
-        std::size_t size = 0;
-        [[nodiscard]] Iov iov(std::size_t offset, std::size_t length) {
-            return {data + offset, length, registration.get(), 0, 1};
-        }
-        [[nodiscard]] std::uint64_t address(std::size_t offset = 0) const {
-            return reinterpret_cast<std::uint64_t>(data + offset);
-        }
-    };
-    [[nodiscard]] Memory memory(std::size_t size);
+    using Memory = sim::SimMemory; // lives as long as the process
+    [[nodiscard]] Memory memory(std::size_t size) { return heap_.allocate(devices_, size); }
 
     // The longest call of progress() since the last reset, in ns: how long the application got no turn.
     Nanos longest_stall = 0;
@@ -68,9 +55,6 @@ public:
     LogLevel threshold = LogLevel::error;
 
     // -- Services
-    Nanos now() override;
-    Timer at(Nanos t, std::function<void()> fn) override;
-    void cancel(Timer timer) override;
     [[nodiscard]] bool logs(LogLevel level) const override { return level <= threshold || level == LogLevel::error; }
     void log(LogLevel level, const char* line) override;
 
@@ -80,19 +64,15 @@ private:
     void room(Channel&) override {}
     void peer_failed(Channel& channel, Status status) override;
     bool turn(); // everything that can be done now; false: nothing was
-    bool run_due();
+    void became_due() override;
 
     Job& job_;
     const unsigned host_;
     const verbs::DeviceSet& devices_;
-    verbs::KeyTable keys_;
+    sim::SimHeap heap_;
     channel::AmHandler handlers_[channel::kAmIds];
-    std::vector<std::unique_ptr<std::byte, void (*)(void*)>> owned_;
     std::unique_ptr<channel::Interface> iface_;
 
-    Timer last_timer_ = 0;
-    std::map<Timer, softhca::sim::World::Timer> timers_;
-    std::vector<std::function<void()>> due_;
     bool listed_ = false; // in Job::ready_
     bool busy_ = false;   // in a command
     bool did_something_ = false;

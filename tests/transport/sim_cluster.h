@@ -10,15 +10,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "sim/world.h"
-#include "uct_mp/channel/interface.h"
+#include "sim_process.h"
 #include "uct_mp/channel/statistics.h"
 
 namespace ucx_mp::sim {
@@ -27,45 +25,20 @@ using channel::Channel;
 using channel::Completion;
 using channel::Iov;
 
-class SimServices final : public Services {
+class SimServices final : public SimTimers {
 public:
-    SimServices(softhca::sim::World& world, unsigned node) : world_(world), node_(node) {}
-    Nanos now() override { return world_.now(); }
-    Timer at(Nanos t, std::function<void()> fn) override {
-        const Timer id = ++last_;
-        timers_[id] = world_.at(std::max<Nanos>(t, world_.now() + 1), [this, id, fn = std::move(fn)] {
-            timers_.erase(id);
-            due_.push_back(fn);
-        });
-        return id;
-    }
-    void cancel(Timer timer) override {
-        const auto found = timers_.find(timer);
-        if (found == timers_.end()) return;
-        world_.cancel(found->second);
-        timers_.erase(found);
-    }
+    SimServices(softhca::sim::World& world, unsigned node) : SimTimers(world), node_(node) {}
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
         if (level == LogLevel::error) ++errors;
         std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
     }
-    bool run_due() {
-        if (due_.empty()) return false;
-        for (auto& fn : std::exchange(due_, {})) fn();
-        return true;
-    }
-    [[nodiscard]] bool has_due() const { return !due_.empty(); }
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
     unsigned errors = 0;
 
 private:
-    softhca::sim::World& world_;
     const unsigned node_;
-    Timer last_ = 0;
-    std::map<Timer, softhca::sim::World::Timer> timers_;
-    std::vector<std::function<void()>> due_;
 };
 
 class Node final : public channel::Events {
@@ -76,7 +49,7 @@ public:
         std::string error;
         if (failed(verbs::DeviceSet::open(rails, devices_, error))) throw std::runtime_error(error);
         for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
-        if (failed(channel::Interface::open(devices_, config, services_, *this, keys_, handlers_, iface_, error)))
+        if (failed(channel::Interface::open(devices_, config, services_, *this, heap_.keys, handlers_, iface_, error)))
             throw std::runtime_error(error);
     }
     [[nodiscard]] channel::Interface& iface() { return *iface_; }
@@ -92,33 +65,8 @@ public:
     std::function<void(Channel&)> on_room;
     std::function<void(Channel&, Status)> on_failure;
 
-    // Memory that peers may access; `keys` as they see it.
-    struct Memory {
-        std::unique_ptr<verbs::Registration> registration = std::make_unique<verbs::Registration>();
-        verbs::RemoteKeys keys;
-        std::byte* data;
-        std::size_t size;
-        [[nodiscard]] Iov iov(std::size_t offset, std::size_t length) {
-            return {data + offset, length, registration.get(), 0, 1};
-        }
-        [[nodiscard]] std::uint64_t address(std::size_t offset = 0) const {
-            return reinterpret_cast<std::uint64_t>(data + offset);
-        }
-    };
-    Memory memory(std::size_t size) {
-        Memory memory;
-        memory.data = static_cast<std::byte*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
-        memory.size = size;
-        owned_.emplace_back(memory.data, std::free);
-        const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-        if (failed(verbs::register_memory(devices_, memory.data, size, access, *memory.registration)))
-            throw std::runtime_error("register_memory");
-        std::byte packed[64];
-        verbs::pack_keys(*memory.registration, packed);
-        if (!verbs::unpack_keys(packed, memory.keys)) throw std::runtime_error("unpack_keys");
-        keys_.insert(verbs::key_of(memory.registration->rkey.data(), memory.registration->count), memory.address(), size);
-        return memory;
-    }
+    using Memory = SimMemory; // lives as long as the node
+    [[nodiscard]] Memory memory(std::size_t size) { return heap_.allocate(devices_, size); }
 
     // Everything that can be done now. False: nothing was.
     bool progress() {
@@ -145,9 +93,8 @@ private:
     const unsigned index_;
     SimServices services_;
     verbs::DeviceSet devices_;
-    verbs::KeyTable keys_;
+    SimHeap heap_;
     channel::AmHandler handlers_[channel::kAmIds];
-    std::vector<std::unique_ptr<std::byte, void (*)(void*)>> owned_;
     std::unique_ptr<channel::Interface> iface_;
 };
 

@@ -1,25 +1,12 @@
 // Ports that are down when a process starts, or when its peers do, and come up later: they carry traffic from then on.
 #define BOOST_TEST_MODULE transport_join
-#include <boost/test/data/test_case.hpp>
-#include <boost/test/unit_test.hpp>
-
+#include "both_transports.h"
 #include "stress.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
 
 namespace {
-
-const auto kBoth = boost::unit_test::data::make({connect::Transport::rc, connect::Transport::dc});
-
-channel::Config config_of(connect::Transport transport) {
-    channel::Config config;
-    config.transport = transport;
-    config.receive_depth = 256;
-    config.reliability.timeout = 5;
-    config.reliability.retry_count = 2;
-    return config;
-}
 
 struct PathFacts {
     std::string rail;
@@ -35,10 +22,6 @@ std::vector<PathFacts> paths(Node& node) {
         for (const auto& path : channel.paths)
             out.push_back({path.local_rail, path.remote_lid, path.state == schedule::PathState::up, path.requests});
     return out;
-}
-unsigned paths_up(Node& node) {
-    const auto all = paths(node);
-    return static_cast<unsigned>(std::ranges::count_if(all, &PathFacts::up));
 }
 bool all_up(Cluster& cluster, unsigned count) {
     return cluster.until([&] {
@@ -93,10 +76,6 @@ double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
 }
 
 } // namespace
-
-namespace ucx_mp::connect {
-std::ostream& operator<<(std::ostream& out, Transport transport) { return out << (transport == Transport::dc ? "dc" : "rc"); }
-} // namespace ucx_mp::connect
 
 // At whichever end, or at both. The second rail is an adapter of its own, which had no port at all then.
 BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {

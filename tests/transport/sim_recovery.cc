@@ -1,11 +1,8 @@
 // What recovery promises beside exactly-once (which tests/faults judges).
 #define BOOST_TEST_MODULE transport_recovery
-#include <boost/test/data/test_case.hpp>
-#include <boost/test/unit_test.hpp>
-
 #include <cstring>
 
-#include "sim_cluster.h"
+#include "both_transports.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -13,17 +10,6 @@ using namespace ucx_mp::sim;
 using channel::AtomicOp;
 
 namespace {
-
-const auto kBoth = boost::unit_test::data::make({connect::Transport::rc, connect::Transport::dc});
-
-channel::Config config_of(connect::Transport transport) {
-    channel::Config config;
-    config.transport = transport;
-    config.receive_depth = 256;
-    config.reliability.timeout = 5;
-    config.reliability.retry_count = 2;
-    return config;
-}
 
 struct Done : Completion {
     Done() : Completion{fired, 1, Status::ok} {}
@@ -41,20 +27,7 @@ bool send(Cluster& cluster, unsigned from, unsigned to) {
     return status == Status::ok || cluster.until([&] { return done.done && done.status == Status::ok; });
 }
 
-unsigned paths_up(Node& node) {
-    channel::Interface::Statistics statistics;
-    node.iface().statistics(statistics);
-    unsigned up = 0;
-    for (const auto& channel : statistics.channels)
-        for (const auto& path : channel.paths) up += path.state == schedule::PathState::up;
-    return up;
-}
-
 } // namespace
-
-namespace ucx_mp::connect {
-std::ostream& operator<<(std::ostream& out, Transport transport) { return out << (transport == Transport::dc ? "dc" : "rc"); }
-} // namespace ucx_mp::connect
 
 // Atomics name memory by a key of an adapter, which need not be the first one.
 BOOST_DATA_TEST_CASE(atomics_on_memory_registered_after_an_adapter_died, kBoth, transport) {

@@ -3,7 +3,6 @@
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE kill
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <memory>
 #include <random>
 
+#include "children.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -39,16 +39,6 @@ Board* board() {
 int env_number(const char* name, int fallback) {
     const char* v = std::getenv(name);
     return v ? std::atoi(v) : fallback;
-}
-
-pid_t start(int node, const std::function<int()>& run) {
-    std::fflush(nullptr);
-    const pid_t pid = fork();
-    BOOST_REQUIRE_GE(pid, 0);
-    if (pid) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setenv("SOFTHCA_NODE", std::to_string(node).c_str(), 1);
-    std::_Exit(run());
 }
 
 bool wait_ready(End& e, double limit) {

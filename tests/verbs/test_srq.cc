@@ -3,16 +3,13 @@
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE srq
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
-#include <cstdio>
 #include <memory>
 
+#include "children.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -190,16 +187,6 @@ int receiver() {
     return result;
 }
 
-pid_t start(int node, const std::function<int()>& run) {
-    std::fflush(nullptr);
-    const pid_t pid = fork();
-    BOOST_REQUIRE_GE(pid, 0);
-    if (pid) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setenv("SOFTHCA_NODE", std::to_string(node).c_str(), 1);
-    std::_Exit(run());
-}
-
 } // namespace
 
 BOOST_AUTO_TEST_CASE(grows_while_others_send_into_it) {
@@ -208,13 +195,9 @@ BOOST_AUTO_TEST_CASE(grows_while_others_send_into_it) {
         std::vector<pid_t> all{start(0, receiver)};
         for (uint32_t s = 0; s < kSenders; ++s) all.push_back(start(1, [s] { return sender(s); }));
         for (const pid_t pid : all) {
-            int status = 0;
-            for (int i = 0; i < 90'000 && waitpid(pid, &status, WNOHANG) == 0; ++i) {
-                usleep(1000);
-                if (i == 89'999) ::kill(pid, SIGKILL), waitpid(pid, &status, 0);
-            }
-            BOOST_CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, (pid == all[0] ? "receiver" : "sender")
-                                                                                   << " ended with " << status);
+            const int status = status_of(pid, 90'000);
+            BOOST_CHECK_MESSAGE(ended_well(status), (pid == all[0] ? "receiver" : "sender")
+                                                        << " ended with " << status);
         }
     }
 }

@@ -4,7 +4,6 @@
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE unmapped
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +12,11 @@
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <span>
 
 #include <boost/test/results_collector.hpp>
 
+#include "children.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -93,31 +94,50 @@ struct Side {
 
 // Runs `body` in a child of its own: that it crashes is what is looked for.
 pid_t start(const std::function<void()>& body) {
-    std::fflush(nullptr);
-    const pid_t pid = fork();
-    BOOST_REQUIRE_GE(pid, 0);
-    if (pid) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    for (const int s : {SIGSEGV, SIGBUS, SIGABRT})
-        signal(s, SIG_DFL); // the test framework's would go on with the next case
-    int status = 0;
-    try {
-        body();
-        auto& results =
-            boost::unit_test::results_collector.results(boost::unit_test::framework::current_test_case().p_id);
-        status = results.p_assertions_failed > 0;
-    } catch (...) { status = 2; }
-    std::fflush(nullptr);
-    std::_Exit(status);
+    return verbs_test::start(0, [&] {
+        for (const int s : {SIGSEGV, SIGBUS, SIGABRT})
+            signal(s, SIG_DFL); // the test framework's would go on with the next case
+        int status = 0;
+        try {
+            body();
+            auto& results =
+                boost::unit_test::results_collector.results(boost::unit_test::framework::current_test_case().p_id);
+            status = results.p_assertions_failed > 0;
+        } catch (...) { status = 2; }
+        std::fflush(nullptr);
+        return status;
+    });
 }
 
+constexpr int kPatience = 15'000; // ms
+
 void ends_well(pid_t pid, const std::string& what) {
-    int status = 0;
-    for (int i = 0; i < 15'000 && waitpid(pid, &status, WNOHANG) == 0; ++i) {
-        usleep(1000);
-        if (i == 14'999) ::kill(pid, SIGKILL), waitpid(pid, &status, 0);
-    }
-    BOOST_CHECK_MESSAGE(WIFEXITED(status) && WEXITSTATUS(status) == 0, what << " ended with " << status);
+    const int status = status_of(pid, kPatience);
+    BOOST_CHECK_MESSAGE(ended_well(status), what << " ended with " << status);
+}
+
+// Two processes. The target: offers memory and connects, gets ready, and serves until the initiator is through.
+void offer(Side& target, const void* memory, const ibv_mr* mr) {
+    board()->address = reinterpret_cast<uint64_t>(memory);
+    board()->rkey = mr->rkey;
+    board()->ready[1].store(1);
+    BOOST_REQUIRE(wait_for(board()->ready[0]));
+    target.join();
+}
+void serve() {
+    board()->ready[1].store(2);
+    BOOST_REQUIRE(wait_for(board()->done));
+}
+pid_t start_initiator(const std::function<void(Side&)>& act) {
+    return start([&] {
+        Side left(0);
+        board()->ready[0].store(1);
+        BOOST_REQUIRE(wait_for(board()->ready[1]));
+        left.join();
+        for (int i = 0; i < 200'000 && board()->ready[1].load() != 2; ++i) usleep(100);
+        act(left);
+        board()->done.store(1);
+    });
 }
 
 void clear_board() { std::memset(static_cast<void*>(board()), 0, sizeof(Board)); }
@@ -131,17 +151,22 @@ struct Access {
 };
 // Short ones are executed by single instructions, long ones by system calls; some begin in what is there.
 constexpr Access kAccesses[] = {
+    {"short send", IBV_WR_SEND, 8, 4096, 0, kRegion},
+    {"send", IBV_WR_SEND, 1000, 4096, 0, kRegion},
+    {"long send", IBV_WR_SEND, 200'000, 0, 0, kRegion},
+    {"send with a hole", IBV_WR_SEND, 200'000, 0, 65536, 131072},
     {"short write", IBV_WR_RDMA_WRITE, 8, 4096, 0, kRegion},
     {"write", IBV_WR_RDMA_WRITE, 1000, 4096, 0, kRegion},
     {"long write", IBV_WR_RDMA_WRITE, 200'000, 0, 0, kRegion},
-    {"write into a hole", IBV_WR_RDMA_WRITE, 200'000, 0, 65536, 131072},
+    {"write with a hole", IBV_WR_RDMA_WRITE, 200'000, 0, 65536, 131072},
     {"short read", IBV_WR_RDMA_READ, 8, 4096, 0, kRegion},
     {"read", IBV_WR_RDMA_READ, 1000, 4096, 0, kRegion},
     {"long read", IBV_WR_RDMA_READ, 200'000, 0, 0, kRegion},
-    {"read from a hole", IBV_WR_RDMA_READ, 200'000, 0, 65536, 131072},
+    {"read with a hole", IBV_WR_RDMA_READ, 200'000, 0, 65536, 131072},
     {"fetch and add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4096, 0, kRegion},
     {"compare and swap", IBV_WR_ATOMIC_CMP_AND_SWP, 8, 4096, 0, kRegion},
 };
+constexpr auto kRemote = std::span(kAccesses).subspan(4); // what names the peer's memory
 
 bool is_atomic(ibv_wr_opcode op) { return op == IBV_WR_ATOMIC_FETCH_AND_ADD || op == IBV_WR_ATOMIC_CMP_AND_SWP; }
 
@@ -167,7 +192,6 @@ void target_is_gone(Side& s, const Access& what) {
     // The neighbour works on, both ways.
     BOOST_REQUIRE_EQUAL(s.other.post(IBV_WR_SEND, {s.adapter.sge(0, 64)}), 0);
     s.adapter.wait();
-    b.done.store(1);
 }
 
 // The target's side of it, once the initiator has been told.
@@ -180,7 +204,7 @@ void target_has_noticed(Side& s, const Access& what) {
 } // namespace
 
 BOOST_AUTO_TEST_CASE(of_a_peer_in_the_same_process) {
-    for (const Access& what : kAccesses) {
+    for (const Access& what : kRemote) {
         clear_board();
         ends_well(start([&] {
                       Side left(0), right(1);
@@ -199,52 +223,24 @@ BOOST_AUTO_TEST_CASE(of_a_peer_in_the_same_process) {
 }
 
 BOOST_AUTO_TEST_CASE(of_a_peer_in_another_process) {
-    for (const Access& what : kAccesses) {
+    for (const Access& what : kRemote) {
         clear_board();
         const pid_t target = start([&] {
             Side right(1);
             Region region(right.adapter);
-            board()->address = reinterpret_cast<uint64_t>(region.memory);
-            board()->rkey = region.mr->rkey;
-            board()->ready[1].store(1);
-            BOOST_REQUIRE(wait_for(board()->ready[0]));
-            right.join();
+            offer(right, region.memory, region.mr);
             right.other.recv(0, 64);
             region.unmap(what.from, what.to);
-            board()->ready[1].store(2);
-            BOOST_REQUIRE(wait_for(board()->done));
+            serve();
             target_has_noticed(right, what);
         });
-        const pid_t initiator = start([&] {
-            Side left(0);
-            board()->ready[0].store(1);
-            BOOST_REQUIRE(wait_for(board()->ready[1]));
-            left.join();
-            for (int i = 0; i < 200'000 && board()->ready[1].load() != 2; ++i) usleep(100);
-            target_is_gone(left, what);
-        });
+        const pid_t initiator = start_initiator([&](Side& left) { target_is_gone(left, what); });
         ends_well(initiator, std::string("initiator of ") + what.name);
         ends_well(target, std::string("target of ") + what.name);
     }
 }
 
 namespace {
-
-constexpr Access kLocal[] = {
-    {"short send", IBV_WR_SEND, 8, 4096, 0, kRegion},
-    {"send", IBV_WR_SEND, 1000, 4096, 0, kRegion},
-    {"long send", IBV_WR_SEND, 200'000, 0, 0, kRegion},
-    {"send with a hole", IBV_WR_SEND, 200'000, 0, 65536, 131072},
-    {"short write", IBV_WR_RDMA_WRITE, 8, 4096, 0, kRegion},
-    {"write", IBV_WR_RDMA_WRITE, 1000, 4096, 0, kRegion},
-    {"long write", IBV_WR_RDMA_WRITE, 200'000, 0, 0, kRegion},
-    {"write with a hole", IBV_WR_RDMA_WRITE, 200'000, 0, 65536, 131072},
-    {"short read", IBV_WR_RDMA_READ, 8, 4096, 0, kRegion},
-    {"read", IBV_WR_RDMA_READ, 1000, 4096, 0, kRegion},
-    {"long read", IBV_WR_RDMA_READ, 200'000, 0, 0, kRegion},
-    {"read into a hole", IBV_WR_RDMA_READ, 200'000, 0, 65536, 131072},
-    {"fetch and add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 4096, 0, kRegion},
-};
 
 // What is before it is complete, it fails, what is behind it is flushed; the peer is not concerned.
 void local_is_gone(Side& s, const Access& what, uint64_t address, uint32_t rkey) {
@@ -264,7 +260,7 @@ void local_is_gone(Side& s, const Access& what, uint64_t address, uint32_t rkey)
 
 BOOST_AUTO_TEST_CASE(of_the_initiator_itself) {
     for (const bool two : {false, true})
-        for (const Access& what : kLocal) {
+        for (const Access& what : kAccesses) {
             clear_board();
             const auto peer = [&](Side& right) { // it has room, and nothing of the accident comes to it
                 BOOST_CHECK_EQUAL(right.queue.query().qp_state, IBV_QPS_RTS);
@@ -286,25 +282,13 @@ BOOST_AUTO_TEST_CASE(of_the_initiator_itself) {
             }
             const pid_t target = start([&] {
                 Side right(1);
-                board()->address = reinterpret_cast<uint64_t>(right.adapter.memory.data());
-                board()->rkey = right.adapter.mr->rkey;
-                board()->ready[1].store(1);
-                BOOST_REQUIRE(wait_for(board()->ready[0]));
-                right.join();
+                offer(right, right.adapter.memory.data(), right.adapter.mr);
                 right.queue.recv(0, 1 << 20);
-                board()->ready[1].store(2);
-                BOOST_REQUIRE(wait_for(board()->done));
+                serve();
                 peer(right);
             });
-            const pid_t initiator = start([&] {
-                Side left(0);
-                board()->ready[0].store(1);
-                BOOST_REQUIRE(wait_for(board()->ready[1]));
-                left.join();
-                for (int i = 0; i < 200'000 && board()->ready[1].load() != 2; ++i) usleep(100);
-                local_is_gone(left, what, board()->address, board()->rkey);
-                board()->done.store(1);
-            });
+            const pid_t initiator =
+                start_initiator([&](Side& left) { local_is_gone(left, what, board()->address, board()->rkey); });
             ends_well(initiator, std::string("initiator of ") + what.name);
             ends_well(target, std::string("target of ") + what.name);
         }
@@ -375,11 +359,7 @@ void mend(int, siginfo_t* info, void*) {
     mmap(g_hole, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 }
 void dies_of_segv(pid_t pid) {
-    int status = 0;
-    for (int i = 0; i < 15'000 && waitpid(pid, &status, WNOHANG) == 0; ++i) {
-        usleep(1000);
-        if (i == 14'999) ::kill(pid, SIGKILL), waitpid(pid, &status, 0);
-    }
+    const int status = status_of(pid, kPatience);
     BOOST_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 }
 } // namespace

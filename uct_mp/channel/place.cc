@@ -85,7 +85,8 @@ bool Interface::Impl::surely_room(Channel& channel) {
 bool Interface::Impl::maybe_room(Channel& channel) {
     if (channel.gates & gate::failed) return true;
     if (channel.gates & (gate::not_ready | gate::recovering)) return false;
-    return any_path_has_room(channel, Direction::write) || any_path_has_room(channel, Direction::read);
+    if (any_path_has_room(channel, Direction::write)) return true;
+    return channel.scheduler && channel.scheduler->paths().apart() && any_path_has_room(channel, Direction::read);
 }
 
 void Interface::Impl::list_waiting(Channel& channel) {

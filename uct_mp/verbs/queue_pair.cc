@@ -284,12 +284,6 @@ int to_error(ibv_qp* qp) {
     return modify(qp, a, IBV_QP_STATE);
 }
 
-int reset_to_init(ibv_qp* qp, const Rail& rail) {
-    if (qp->qp_type != IBV_QPT_RC) return EINVAL; // DC initiators: restart_dci
-    if (const int error = to_reset(qp)) return error;
-    return rc_to_init(qp, rail.port);
-}
-
 int restart_dci(ibv_qp* qp, const Device& device, const Rail& rail, const Reliability& reliability) {
     if (const int error = to_reset(qp)) return error;
     return dci_to_rts(qp, device, rail, reliability);

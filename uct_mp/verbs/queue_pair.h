@@ -76,10 +76,8 @@ struct RemoteEnd {
 
 // Any state -> ERR: everything outstanding is flushed. 0 or errno.
 [[nodiscard]] int to_error(ibv_qp* qp);
-// RC: any state -> RESET -> INIT, for reuse. 0 or errno. Poll the completion queue empty before: what is left of this
-// queue pair there is dropped by some adapters (mlx5), and the SRQ receives it names are lost to their owner.
-[[nodiscard]] int reset_to_init(ibv_qp* qp, const Rail& rail);
-// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. As above: poll before.
+// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. Poll the completion queue empty before: what is left
+// of this queue pair there is dropped by some adapters (mlx5).
 [[nodiscard]] int restart_dci(ibv_qp* qp, const Device& device, const Rail& rail, const Reliability& reliability);
 // State and packet numbers as the device has them now (the device may refuse or be late: see recover/). 0 or errno.
 struct QueuePairTruth {

@@ -3,7 +3,7 @@
 #include <infiniband/verbs.h>
 
 #include "engine/engine.h"
-#include "engine/responder.h"
+#include "engine/receives.h"
 
 namespace softhca {
 

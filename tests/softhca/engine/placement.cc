@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "engine/engine.h"
+#include "engine/receives.h"
 
 namespace softhca {
 

@@ -4,6 +4,7 @@
 
 #include "core/reap.h"
 #include "engine/engine.h"
+#include "engine/receives.h"
 #include "engine/requester.h"
 
 namespace softhca {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "engine/placement.h"
+#include "engine/receives.h"
 #include "engine/requester.h"
 
 namespace softhca {

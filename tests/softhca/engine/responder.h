@@ -67,14 +67,6 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r);
 // The record of `qpn` if it exists on the device of `dst_port`; nullptr otherwise.
 QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn);
 
-// Gives `ctx` a receive (recv_entry), unless it holds one; false if there is none. Caller holds the QP's lock (SRQs lock
-// themselves), and sets in_recv if the queue is an SRQ's.
-bool take_receive(Segment& seg, RecvQueue& q, Responder& ctx);
-inline RecvWqe* recv_entry(Segment& seg, const RecvQueue& q, uint64_t entry) {
-    return reinterpret_cast<RecvWqe*>(seg.at<char>(q.pool) + entry * q.stride);
-}
-inline RecvQueue& recv_queue_of(Segment& seg, QpRec& t) { return t.is_srq ? seg.srq(t.recv_queue) : seg.rq(t.recv_queue); }
-
 // Checks a remote key for [va, va + length) with `access` in PD `pd`; returns the MR marked in use (Process::clear_mr) or
 // nullptr.
 MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int access, uint32_t pd, uint32_t device,
@@ -83,8 +75,6 @@ MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int
 // The target's QP goes to ERR because of what a peer sent (IB 9.9.3): flushes its receives, event to its owner, who also
 // finds its send queue in error at the next look (QpRec::state). target.lock held.
 void fail_target(Segment& seg, QpRec& target, ibv_event_type event);
-// Completes all posted receives with flush errors. rec.lock held; SRQ: nothing but LAST_WQE_REACHED.
-void flush_receives(Segment& seg, QpRec& rec);
 
 // The states in which a responder answers.
 inline bool receives(uint32_t state) {
@@ -104,10 +94,5 @@ inline bool carries_payload(Segment& seg, uint64_t total) {
     return limit == 0 || total <= limit;
 }
 Nanos rnr_delay(uint32_t code); // IB table 45, nanoseconds
-
-// Stores `length` bytes of the payload from message offset `from` into the receive's buffers at `at` bytes. fault: also if
-// a key that the receive was posted with is not valid any more.
-CopyResult scatter_to_receive(Process& p, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data, uint64_t from,
-                              uint64_t length);
 
 } // namespace softhca

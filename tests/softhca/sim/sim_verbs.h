@@ -97,6 +97,7 @@ public:
                                 IBV_QP_MAX_QP_RD_ATOMIC),
              "RTS");
     }
+    // Fetch and add: of one.
     void post(ibv_wr_opcode op, const ibv_mr* from, uint64_t offset, uint32_t bytes, const ibv_mr* to = nullptr,
               uint64_t to_offset = 0, uint64_t id = 0) {
         ibv_sge sge{reinterpret_cast<uint64_t>(from->addr) + offset, bytes, from->lkey};
@@ -106,7 +107,9 @@ public:
         wr.num_sge = 1;
         wr.opcode = op;
         wr.send_flags = IBV_SEND_SIGNALED;
-        if (to) wr.wr.rdma = {reinterpret_cast<uint64_t>(to->addr) + to_offset, to->rkey};
+        const uint64_t remote = to ? reinterpret_cast<uint64_t>(to->addr) + to_offset : 0;
+        if (to && op == IBV_WR_ATOMIC_FETCH_AND_ADD) wr.wr.atomic = {remote, 1, 0, to->rkey};
+        else if (to) wr.wr.rdma = {remote, to->rkey};
         must(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
     }
     void recv(const ibv_mr* into, uint64_t offset, uint32_t bytes, uint64_t id = 0) {

@@ -346,6 +346,13 @@ public:
     bool connected(std::size_t a, std::size_t b) {
         return is(a, b, State::established) && is(b, a, State::established);
     }
+    // Each side has counted one connection and no failure.
+    bool once(std::size_t a, std::size_t b) {
+        Node &one = *nodes[a], &other = *nodes[b];
+        for (const Peer* p : {one.peer_of(other), other.peer_of(one)})
+            if (!p || p->times_established != 1 || p->times_failed != 0) return false;
+        return one.peer_of(other)->connection.server != other.peer_of(one)->connection.server;
+    }
     // Every path carries a message in both directions; true if all have arrived where they belong, once.
     bool greet() {
         for (const auto& n : nodes) n->greet_everybody();

@@ -1,10 +1,16 @@
 // A session within the test's own process, without keeper: a small fabric. Children made with fork() join the
 // same memory anew.
 #pragma once
+#include <boost/test/unit_test.hpp>
+
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <functional>
 
 #include "core/liveness.h"
 #include "core/process.h"
@@ -27,6 +33,23 @@ inline FabricBlock small_fabric() {
         }
     }
     return build_image(t, nullptr);
+}
+
+// Memory that parent and children share besides the session: where a child says what it has.
+struct Board {
+    std::atomic<uint64_t> address{0}, value{0};
+    std::atomic<uint32_t> ready{0}, go{0};
+};
+
+inline Board& new_board() {
+    void* p = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return *new (p) Board;
+}
+
+inline bool wait_until(const std::function<bool()>& condition, int milliseconds = 30'000) {
+    for (int i = 0; i < milliseconds * 10; ++i, usleep(100))
+        if (condition()) return true;
+    return condition();
 }
 
 class LocalSession {
@@ -78,5 +101,11 @@ private:
     void* memory_;
     Process* process_ = nullptr;
 };
+
+// Kills a child and waits until it is gone, but not reaped in the session.
+inline void kill_child(pid_t pid) {
+    kill(pid, SIGKILL);
+    BOOST_TEST(LocalSession::wait_child(pid) == -SIGKILL);
+}
 
 } // namespace softhca
