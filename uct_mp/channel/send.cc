@@ -336,7 +336,7 @@ Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov
     const auto size = static_cast<std::uint32_t>(total_length(iov, count));
     const auto fill = [=](std::byte* to) {
         for (std::size_t i = 0; i < count; ++i) {
-            std::memcpy(to, iov[i].buffer, iov[i].length);
+            if (iov[i].length) std::memcpy(to, iov[i].buffer, iov[i].length);
             to += iov[i].length;
         }
         return size;
@@ -357,7 +357,7 @@ Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header
     Impl::Start start;
     const std::uint32_t size = kHeader + header_length;
     if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;
-    std::memcpy(start.buffer->data() + kHeader, header, header_length);
+    if (header_length) std::memcpy(start.buffer->data() + kHeader, header, header_length);
     Work* work = m.new_work(channel, WorkKind::message, completion);
     work->open = 2; // the send completion frees the caller's memory from the adapter, the acknowledgment from replay
     work->pieces = 0;
