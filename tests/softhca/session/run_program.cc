@@ -41,13 +41,16 @@ void set_environment(const RunOptions& options, const std::string& session) {
 }
 
 // Runs the command; `error` gets errno if it can't be run (read from a pipe that a successful exec closes).
-pid_t start(const RunOptions& options, const std::string& session, const sigset_t& signals, int& error) {
+pid_t start(const RunOptions& options, SessionHold& hold, const std::string& session, const sigset_t& signals,
+            int& error) {
     int report[2];
     if (pipe2(report, O_CLOEXEC) != 0) throw std::runtime_error(std::string("pipe: ") + std::strerror(errno));
     const pid_t pid = fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &signals, nullptr);
         set_environment(options, session);
+        // By the child: the keeper knows it before it does anything, whatever becomes of the launcher.
+        hold.watch_child(getpid());
         std::vector<char*> argv;
         for (const auto& a : options.command) argv.push_back(const_cast<char*>(a.c_str()));
         argv.push_back(nullptr);
@@ -135,13 +138,13 @@ int run_program(const RunOptions& options) {
 
     SignalFile signals;
     int error = 0;
-    const pid_t child = start(options, name, signals.before(), error);
+    const pid_t child = start(options, *hold, name, signals.before(), error);
     if (error != 0) {
         std::fprintf(stderr, "softhca: can't run '%s': %s\n", options.command[0].c_str(), std::strerror(error));
         if (child > 0) waitpid(child, nullptr, 0);
         return 127;
     }
-    hold->watch_child(child);
+    hold->remember_child(child);
     if (!steps.empty()) hold->start_script(std::move(steps));
     int status = 0;
     for (;;) {

@@ -176,10 +176,7 @@ void SessionHold::send_state(Nanos from) {
     if (script.size() > 7) send_text(script);
 }
 
-void SessionHold::watch_child(int32_t pid) {
-    child_ = pid;
-    send_text("child " + std::to_string(pid));
-}
+void SessionHold::watch_child(int32_t pid) { send_text("child " + std::to_string(pid)); }
 
 void SessionHold::start_script(std::vector<ScriptStep> steps) {
     const Nanos now = monotonic_now();
