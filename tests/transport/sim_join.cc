@@ -46,6 +46,15 @@ std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operations = 
     return finished ? stress.verdict() : "not finished: " + stress.verdict();
 }
 
+unsigned spares(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    unsigned n = 0;
+    for (const auto& channel : statistics.channels)
+        for (const auto& path : channel.paths) n += path.carries == std::string_view("spare");
+    return n;
+}
+
 // What node `from` puts to its peer, bytes/ns: messages of `size`, 16 under way.
 double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
     struct Done : Completion {
@@ -130,6 +139,7 @@ BOOST_DATA_TEST_CASE(its_rate_is_added, kBoth * boost::unit_test::data::make({1u
     for (const std::string& port : ports) cluster.world.fault("port up " + port);
     BOOST_TEST(traffic(cluster, 2) == "");
     cluster.run_for(5'000'000);
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(paths_up(cluster.node(i)) - spares(cluster.node(i)) == 2u);
     const std::vector<double> got = rates(cluster);
     for (std::size_t i = 0; i < got.size(); ++i)
         BOOST_TEST(got[i] > 0.97 * expected[i], "measurement " << i << ": " << got[i] << " of " << expected[i] << " bytes/ns");

@@ -142,6 +142,7 @@ void Interface::statistics(Statistics& out) const {
                 path.life = channel->recovery->paths[i].life;
             }
             if (channel->scheduler->paths().apart()) path.carries = connection.paths[i].reads ? "reads" : "writes";
+            if (channel->scheduler->paths().is_spare(static_cast<PathIndex>(i))) path.carries = "spare";
             path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
         }
     }

@@ -19,7 +19,7 @@ struct PathStatistics {
     double latency = 0;                               // ns
     std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
     std::uint64_t in_flight = 0;                       // bytes
-    const char* carries = "all"; // or, with a path for each on its route, "writes" or "reads"
+    const char* carries = "all"; // or, with a path for each on its route, "writes" or "reads"; "spare": nothing while others are up
     std::uint32_t failures = 0, returns = 0, migrations = 0;
     unsigned posted = 0; // requests not yet reaped on its queue pair
     const char* recovery = "up"; // recover::Phase

@@ -114,7 +114,8 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
                         value["rail"].c_str(), value["from"].c_str(), value["to"].c_str(), value["state"].c_str(), value["weight"].c_str(),
                         value["write_rate"].c_str(), value["read_rate"].c_str(), value["latency"].c_str(), value["written"].c_str(),
                         value["read"].c_str(), value["in_flight"].c_str());
-            if (value["carries"] != "all") std::printf("  for %s", value["carries"].c_str());
+            if (value["carries"] == "spare") std::printf("  spare");
+            else if (value["carries"] != "all") std::printf("  for %s", value["carries"].c_str());
             if (value["failures"] != "0")
                 std::printf("  failed %s times, came back %s", value["failures"].c_str(), value["returns"].c_str());
             if (value["migrations"] != "0") std::printf("  migrated %s times", value["migrations"].c_str());
