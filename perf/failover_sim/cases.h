@@ -30,6 +30,7 @@ struct CaseOptions {
     double hold_down_ms = 100;       // as UCX_MP_HOLD_DOWN
     double seconds = 10;             // that a receiver computes, that a partition lasts
     bool stopped = false, apm = false;
+    bool inward = false, idle = false;
 };
 
 [[nodiscard]] channel::Config config_of(const CaseOptions& options);
@@ -72,6 +73,8 @@ void steady(const CaseOptions& options);
 void fault(const CaseOptions& options);
 // peers.cc: a port fails that `peers` processes are connected over, commands cost time.
 void peers(const CaseOptions& options);
+// connect.cc: one process begins to talk to `peers`, or (`inward`) they to it; commands cost time. `idle`: without traffic.
+void connect(const CaseOptions& options);
 // jobs.cc
 void receiver(const CaseOptions& options);  // one that makes no progress
 void partition(const CaseOptions& options); // of four ranks in an alltoall

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""A short run of every case of bench_sim_failover: nothing is lost, twice or changed, and the counters are right. No times.
+"""A short run of every case of bench_sim_failover: nothing is lost, twice or changed, and the counters are right. No times but
+one: handshakes don't stop progress.
 
     check.py BUILD [case ...]
 """
@@ -49,6 +50,13 @@ def peers(transport):
     expect("and returns", r["path_returns"] == r["path_failures"] and r["repaired_us"] > 0 and r["settled_us"] > 0)
 
 
+def connect(transport):
+    for more in ([], ["--inward"], ["--idle"]):
+        r, expect = run("connect", transport, "--peers", "40", *more)
+        expect("all are connected", r["connected_us"] > 0)
+        expect("progress stands still", max(r["stall_us"], r["peer_stall_us"]) <= 1000)
+
+
 def receiver(transport):
     for more in ([], ["--stopped"]):
         r, expect = run("receiver", transport, "--op", "am", "--seconds", "0.3", "--poll", "200", *more)
@@ -68,7 +76,7 @@ def flaps(transport):
     expect("every flap is a failure and a return", r["path_returns"] == r["path_failures"] and r["path_failures"] >= 40)
 
 
-CASES = {"fault": fault, "steady": steady, "peers": peers, "receiver": receiver, "partition": partition, "flaps": flaps}
+CASES = {"fault": fault, "steady": steady, "peers": peers, "connect": connect, "receiver": receiver, "partition": partition, "flaps": flaps}
 for name in sys.argv[2:] or CASES:
     for transport_name in ("mp_rc", "mp_dc"):
         CASES[name](transport_name)

@@ -8,11 +8,11 @@ using namespace ucx_mp::failover;
 int main(int argc, char** argv) {
     CLI::App app{"What a fault costs, over the real transport in virtual time. One case per run, one line of JSON.\n"
                  "Example: bench_sim_failover fault --op put --fault 'port down 0:softhca_0:1' --repair 'port up 0:softhca_0:1'"};
-    const std::map<std::string, void (*)(const CaseOptions&)> cases{{"steady", steady},     {"fault", fault}, {"peers", peers},
+    const std::map<std::string, void (*)(const CaseOptions&)> cases{{"steady", steady}, {"fault", fault}, {"peers", peers}, {"connect", connect},
                                                                     {"receiver", receiver}, {"partition", partition}, {"flaps", flaps}};
     CaseOptions o;
     std::string name;
-    app.add_option("case", name, "steady, fault, peers, receiver, partition, flaps")->required();
+    app.add_option("case", name, "steady, fault, peers, connect, receiver, partition, flaps")->required();
     app.add_option("--fabric", o.fabric, "fabric file, or a name of config/fabrics")->capture_default_str();
     app.add_option("--transport", o.transport, "mp_rc or mp_dc")->capture_default_str();
     app.add_option("--op", o.op, "am, put or get")->capture_default_str();
@@ -37,6 +37,8 @@ int main(int argc, char** argv) {
     app.add_option("--count", o.count, "flaps; rounds of the alltoall")->capture_default_str();
     app.add_option("--seconds", o.seconds, "that a receiver computes, that a partition lasts")->capture_default_str();
     app.add_flag("--stopped", o.stopped, "the receiver is stopped, not computing");
+    app.add_flag("--inward", o.inward, "the peers connect to the process, not it to them");
+    app.add_flag("--idle", o.idle, "it has no traffic meanwhile");
     app.add_flag("--apm", o.apm, "UCX_MP_APM=y");
     app.add_flag("--no-recovery", o.no_recovery, "UCX_MP_RECOVERY=n");
     app.add_flag("--curve", o.curve, "print the rate over time");

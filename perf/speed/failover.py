@@ -193,6 +193,23 @@ def peers(c):
                          f"{r['datagrams_unsent']:.0f} more found no room")
 
 
+def connect(c):
+    """Many peers connect at once to a process that has traffic, or it to them; a verbs command costs 100 us"""
+    count = 100 if c.quick else 1000
+    for way in ("outward", "inward"):
+        options = {"inward": True} if way == "inward" else {}
+        busy = simulate(c, "connect", peers=count, **options)
+        idle = simulate(c, "connect", peers=count, idle=True, **options)
+        never = float("inf")
+        yield Result("connect", f"{way}, {count} peers: longest stall of progress, ms", f"{ms(busy['stall_us'])}, of a peer "
+                     f"{ms(busy['peer_stall_us'])}; longest gap {ms(busy['gap_us'])}", max(busy["stall_us"], busy["peer_stall_us"]) / 1e3, "<=", 1)
+        # Eight commands and an address handle for each
+        least = count * 9 * 100
+        yield Result("connect", f"{way}, {count} peers: time over that of the commands, without traffic", f"all connected after "
+                     f"{ms(idle['connected_us'])}, with traffic {ms(busy['connected_us'])}; {idle['datagrams']:.0f} datagrams",
+                     idle["connected_us"] / least if idle["connected_us"] > 0 else never, "<=", 1.3)
+
+
 def receiver(c):
     """A receiver that makes no progress for 10 s (RNR), all paths healthy: paths given up"""
     for transport in RC_DC:
@@ -259,5 +276,5 @@ def apm(c):
                          f"{quiet:.1f} ms: {worse:+.2f} %", *((worse, "<=", 5) if length == 10 else ()))
 
 
-ROWS = {"cost": cost, "port_down": port_down, "silent_loss": silent_loss, "bandwidth": bandwidth, "replay": replay, "peers": peers,
+ROWS = {"cost": cost, "port_down": port_down, "silent_loss": silent_loss, "bandwidth": bandwidth, "replay": replay, "peers": peers, "connect": connect,
         "receiver": receiver, "partition": partition, "flaps": flaps, "apm": apm}

@@ -19,7 +19,8 @@ namespace ucx_mp::sim {
 class SimTimers : public Services {
 public:
     explicit SimTimers(softhca::sim::World& world) : world_(world) {}
-    Nanos now() override { return world_.now(); }
+    Nanos now() override { return world_.now() + spent; }
+    Nanos spent = 0; // in the call under way, by whoever charges processes for what they do
     Timer at(Nanos t, std::function<void()> fn) override {
         const Timer id = ++last_;
         timers_[id] = world_.at(std::max<Nanos>(t, world_.now() + 1), [this, id, fn = std::move(fn)] {

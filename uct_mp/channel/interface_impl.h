@@ -42,9 +42,9 @@ struct Interface::Impl final : connect::Owner {
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
-    Status make_ends(connect::Connection& connection) override;
+    Status make_end(connect::Connection& connection, std::size_t path) override;
     void rails_told(connect::Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) override;
-    Status connect_ends(connect::Connection& connection) override;
+    Status connect_end(connect::Connection& connection, std::size_t path) override;
     void drop_ends(connect::Connection& connection) override;
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
@@ -66,8 +66,10 @@ struct Interface::Impl final : connect::Owner {
     };
     void tell(Mail mail);
     unsigned read_mail();             // progress only
+    void drop_prepared(Channel& channel); // with the lock held
+    unsigned clear_graves(bool occupied); // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
-    unsigned attend();                // progress: what is rare
+    unsigned attend(unsigned found);  // progress: what is rare; so much has been found at the adapters
     Channel& channel_of(connect::Connection& connection);
 
     // -- Choosing where: place.cc
@@ -392,8 +394,10 @@ struct Interface::Impl final : connect::Owner {
     }
     std::uint32_t seen_migrations[verbs::kMaxDevices] = {};
     std::vector<Mail> mail;
-    // Queue pairs that a handshake has made and dropped. Progress destroys them: a completion queue has one user.
-    std::vector<std::unique_ptr<Subchannel[]>> graves;
+    // Queue pairs that a handshake has made and dropped. Progress destroys them, since a completion queue has one user: a few
+    // at a time, each is a command.
+    std::vector<std::unique_ptr<SendQueue>> graves;
+    Nanos next_clearing = 0;
     recover::History history;
     std::deque<recover::Job> jobs[2];   // urgent, others
     Services::Timer jobs_timer = 0;     // runs while jobs wait for their time

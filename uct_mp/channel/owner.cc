@@ -30,25 +30,25 @@ Connection* Interface::Impl::find_local(std::uint32_t local_id) {
     return channel && !channel->buried ? &channel->connection : nullptr;
 }
 
-Status Interface::Impl::make_ends(Connection& connection) {
+Status Interface::Impl::make_end(Connection& connection, std::size_t path) {
     Channel& channel = channel_of(connection);
     if (channel.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
-    const std::size_t count = connection.paths.size();
-    channel.prepared.subs = std::make_unique<Subchannel[]>(count);
-    channel.prepared.count = static_cast<std::uint8_t>(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        Subchannel& sub = channel.prepared.subs[i];
-        sub.rail = static_cast<std::uint8_t>(connection.local_rail(i));
-        if (sub.rail >= rails.size()) return Status::invalid_param;
-        const verbs::Rail& rail = rails[sub.rail];
-        sub.device = static_cast<std::uint8_t>(rail.device);
-        if (config.transport == connect::Transport::dc || connection.is_absent(i)) continue;
-        verbs::QueuePair qp = make_half(rail, LogLevel::error);
-        if (!qp) return Status::no_memory;
-        connection.ends[i].qp_number = qp->qp_num;
-        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false);
-        sub.queue[0] = sub.queue[1] = sub.own[0].get();
+    if (path == 0) {
+        const std::size_t count = connection.paths.size();
+        channel.prepared.subs = std::make_unique<Subchannel[]>(count);
+        channel.prepared.count = static_cast<std::uint8_t>(count);
     }
+    Subchannel& sub = channel.prepared.subs[path];
+    sub.rail = static_cast<std::uint8_t>(connection.local_rail(path));
+    if (sub.rail >= rails.size()) return Status::invalid_param;
+    const verbs::Rail& rail = rails[sub.rail];
+    sub.device = static_cast<std::uint8_t>(rail.device);
+    if (config.transport == connect::Transport::dc || connection.is_absent(path)) return Status::ok;
+    verbs::QueuePair qp = make_half(rail, LogLevel::error);
+    if (!qp) return Status::no_memory;
+    connection.ends[path].qp_number = qp->qp_num;
+    sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false);
+    sub.queue[0] = sub.queue[1] = sub.own[0].get();
     return Status::ok;
 }
 
@@ -61,35 +61,31 @@ verbs::QueuePair Interface::Impl::make_half(const verbs::Rail& rail, LogLevel le
     return qp;
 }
 
-Status Interface::Impl::connect_ends(Connection& connection) {
+Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
     Channel& channel = channel_of(connection);
     if (channel.prepared.taken || channel.prepared.count != connection.paths.size()) return Status::connection_reset;
-    for (std::size_t i = 0; i < connection.paths.size(); ++i) {
-        if (connection.remote_rail_index(i) >= connection.remote_rails.size()) return Status::invalid_param;
-        const path::RemoteRail& remote = connection.remote_rail(i);
-        Subchannel& sub = channel.prepared.subs[i];
-        const verbs::Rail& rail = rails[sub.rail];
-        sub.remote_device = remote.device;
-        if (connection.is_absent(i)) continue;
-        const verbs::RemoteEnd end = remote_end(connection, connection.paths[i], connection.remote_ends[i]);
-        if (config.transport == connect::Transport::dc) {
-            sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
-            sub.dc.dct_number = remote.dct_number;
-            sub.dc.key = connection.dc_key;
-            if (!sub.dc.ah) return Status::io_error;
-            continue;
-        }
-        if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability,
-                                                connection.ends[i].psn)) {
-            // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
-            sub.unconnected = config.recovery.enabled && rail.ethernet && !channel.self;
-            services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot connect a queue pair on %s: %s",
-                         rail.name.c_str(), std::strerror(error));
-            if (!sub.unconnected) return Status::io_error;
-        }
-        sub.own[0]->begin_packets(connection.ends[i].psn, end.mtu);
-        if (!channel.self && !sub.unconnected) load_first_alternate(connection, static_cast<PathIndex>(i), sub);
+    if (connection.remote_rail_index(path) >= connection.remote_rails.size()) return Status::invalid_param;
+    const path::RemoteRail& remote = connection.remote_rail(path);
+    Subchannel& sub = channel.prepared.subs[path];
+    const verbs::Rail& rail = rails[sub.rail];
+    sub.remote_device = remote.device;
+    if (connection.is_absent(path)) return Status::ok;
+    const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], connection.remote_ends[path]);
+    if (config.transport == connect::Transport::dc) {
+        sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
+        sub.dc.dct_number = remote.dct_number;
+        sub.dc.key = connection.dc_key;
+        return sub.dc.ah ? Status::ok : Status::io_error;
     }
+    if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability, connection.ends[path].psn)) {
+        // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
+        sub.unconnected = config.recovery.enabled && rail.ethernet && !channel.self;
+        services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot connect a queue pair on %s: %s",
+                     rail.name.c_str(), std::strerror(error));
+        if (!sub.unconnected) return Status::io_error;
+    }
+    sub.own[0]->begin_packets(connection.ends[path].psn, end.mtu);
+    if (!channel.self && !sub.unconnected) load_first_alternate(connection, static_cast<PathIndex>(path), sub);
     return Status::ok;
 }
 
@@ -104,12 +100,37 @@ verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, const
 
 void Interface::Impl::drop_ends(Connection& connection) {
     Channel& channel = channel_of(connection);
-    if (channel.prepared.subs) graves.push_back(std::move(channel.prepared.subs));
-    channel.prepared.count = 0;
-    attention.store(true, std::memory_order_relaxed);
+    drop_prepared(channel);
     connection.ends.clear();
     // Data had come before the handshake was over, and the peer knows nothing of it any more.
     if (channel.prepared.taken) tell({Mail::What::failed, &channel, Status::connection_reset});
+}
+
+void Interface::Impl::drop_prepared(Channel& channel) {
+    for (unsigned i = 0; i < channel.prepared.count && channel.prepared.subs; ++i)
+        for (auto& own : channel.prepared.subs[i].own)
+            if (own) graves.push_back(std::move(own));
+    channel.prepared.subs.reset();
+    channel.prepared.count = 0;
+    attention.store(true, std::memory_order_relaxed);
+}
+
+// As handshakes work (connect/turns.cc): for a while, then something else.
+unsigned Interface::Impl::clear_graves(bool occupied) {
+    constexpr Nanos kTurn = 200'000;
+    const Nanos begin = services.now();
+    Nanos now = begin;
+    if (occupied && begin < next_clearing) return 0;
+    unsigned n = 0;
+    for (; now - begin < kTurn; now = services.now(), ++n) {
+        std::unique_ptr<SendQueue> dead;
+        const std::lock_guard lock(services);
+        if (graves.empty()) break;
+        dead = std::move(graves.back());
+        graves.pop_back();
+    }
+    next_clearing = now + (now - begin);
+    return n;
 }
 
 // -- What progress has to know
@@ -121,11 +142,9 @@ void Interface::Impl::tell(Mail news) {
 
 unsigned Interface::Impl::read_mail() {
     std::vector<Mail> news;
-    std::vector<std::unique_ptr<Subchannel[]>> dead;
     {
         const std::lock_guard lock(services);
         news.swap(mail);
-        dead.swap(graves);
     }
     for (const Mail& m : news) {
         Channel& channel = *m.channel;
@@ -264,9 +283,10 @@ void Interface::Impl::connect_self(Channel& channel) {
     }
     connection.dc_key = dc_key;
     connection.ends.assign(connection.paths.size(), {});
-    Status status = make_ends(connection);
+    Status status = Status::ok;
+    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i) status = make_end(connection, i);
     connection.remote_ends = connection.ends;
-    if (!ucx_mp::failed(status)) status = connect_ends(connection);
+    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i) status = connect_end(connection, i);
     if (ucx_mp::failed(status)) {
         failed(connection, status, "loop-back queue pairs can't be made");
         fail_channel(channel, status);

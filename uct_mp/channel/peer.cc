@@ -153,8 +153,7 @@ void Interface::Impl::bury(Channel& channel) {
     if (state == connect::State::requesting || state == connect::State::confirming ||
         state == connect::State::accepting)
         control->forget(channel.connection);
-    if (channel.prepared.subs) graves.push_back(std::move(channel.prepared.subs));
-    channel.prepared.count = 0;
+    drop_prepared(channel);
     if (channel.early) {
         for (std::uint32_t i = 0; i < config.window; ++i)
             if (ReceiveBuffer* const buffer = std::exchange(channel.early[i], nullptr)) keep_stored(buffer);

@@ -35,7 +35,7 @@ unsigned Interface::progress() {
     }
     if (look) [[unlikely]] m.count_look(n);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend();
+    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend(n);
     if (m.alert) [[unlikely]] m.recover();
     if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (!m.replies.empty()) [[unlikely]] m.serve_replies();
@@ -49,13 +49,15 @@ unsigned Interface::progress() {
     return n;
 }
 
-unsigned Interface::Impl::attend() {
+unsigned Interface::Impl::attend(unsigned found) {
     unsigned n = 0;
     if (services.try_lock()) { // else the other side is at it
-        n += control->poll();
-        attention.store(control->busy() || !mail.empty(), std::memory_order_relaxed);
+        n += control->poll(found != 0);
+        const bool dead = !graves.empty();
+        attention.store(control->busy() || !mail.empty() || dead, std::memory_order_relaxed);
         services.unlock();
         n += read_mail();
+        if (dead) n += clear_graves(found != 0);
     }
     if (until_control == 0) {
         until_control = config.control_interval;

@@ -274,7 +274,7 @@ Status Interface::arm() {
         return Status::busy;
     {
         const std::lock_guard lock(m.services);
-        if (!m.mail.empty()) return Status::busy;
+        if (!m.mail.empty() || !m.graves.empty()) return Status::busy;
     }
     // Who sleeps makes few calls of progress().
     if (const Nanos now = m.services.now(); now >= m.next_watch) m.watch_peers(now);

@@ -45,13 +45,14 @@ Status status_of(wire::Reason reason) {
 void ControlPlane::Impl::start(Connection& c) {
     assert(c.state == State::closed && c.peer.uid != 0 && c.peer.uid != address.uid);
     c.server = false;
+    c.ends.clear();
     c.transaction = next_transaction();
     c.started = services.now();
     c.attempts = c.sent = 0;
     c.telling.known = own_number; // of repetitions the first that arrives counts
     set_state(c, State::requesting, "wanted");
     if (hopeless(c, nullptr) == Status::ok)
-        send_request(c);
+        send_in_turn(c);
     else
         set_timer(c, c.started, &Impl::give_up); // the owner does not expect the answer inside of start()
 }
@@ -76,7 +77,7 @@ void ControlPlane::Impl::give_up(Connection& c) {
     if (const Status status = hopeless(c, &why); status != Status::ok)
         fail(c, status, why);
     else
-        send_request(c); // a rail has come back
+        send_in_turn(c); // a rail has come back
 }
 
 // Pairs of rails that reach each other, ordered so that consecutive ones differ on both sides where they can; when all
@@ -135,24 +136,27 @@ void ControlPlane::Impl::wait_for_answer(Connection& c) {
     set_timer(c, std::min(services.now() + back_off(c), c.started + config.timeout), &Impl::repeat);
 }
 
-void ControlPlane::Impl::send_request(Connection& c) {
+bool ControlPlane::Impl::send_request(Connection& c, bool patient) {
     Message m = message_to(wire::Kind::request, c);
     m.num_paths = std::uint8_t(config.paths.num_paths);
     m.split_reads = config.paths.split_reads;
     m.dc_key = config.dc_key;
     m.rails = own_rails;
-    if (const auto to = route(c, c.attempts))
-        send(*to, m);
-    else
+    if (const auto to = route(c, c.attempts)) {
+        if (!send(*to, m) && patient) return false;
+    } else {
         ++counters.unsent;
+    }
     wait_for_answer(c);
+    return true;
 }
 
-void ControlPlane::Impl::send_confirm(Connection& c, const Target& to) {
+bool ControlPlane::Impl::send_confirm(Connection& c, const Target& to, bool patient) {
     Message m = message_to(wire::Kind::confirm, c);
     m.ends = c.ends;
-    send(to, m);
+    if (!send(to, m) && patient) return false;
     wait_for_answer(c);
+    return true;
 }
 
 void ControlPlane::Impl::repeat(Connection& c) {
@@ -167,14 +171,7 @@ void ControlPlane::Impl::repeat(Connection& c) {
     ++c.attempts;
     ++counters.repeated;
     mend();
-    if (c.state == State::requesting) {
-        send_request(c);
-    } else if (const auto to = route(c, c.attempts)) {
-        send_confirm(c, *to);
-    } else {
-        ++counters.unsent;
-        wait_for_answer(c);
-    }
+    send_in_turn(c);
 }
 
 void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
@@ -185,6 +182,11 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
         return;
     }
     if (c->state != State::requesting || c->transaction != m.transaction) {
+        ++counters.late;
+        return;
+    }
+    if (Due* const due = due_of(*c); due && due->what != Due::What::send) { // we are at it
+        due->way_back = way_back;
         ++counters.late;
         return;
     }
@@ -201,21 +203,27 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
     c->rails_number = 0;
     c->remote_ends = m.ends;
     c->dc_key = m.dc_key;
-    Status status = make_ends(*c);
-    if (transient(status)) {
-        c->incarnation = before;
-        return; // the timer repeats the request, the server its reply
-    }
     if (m.void_through && (c->seen == 0 || newer(m.void_through, c->seen))) c->seen = m.void_through;
-    if (!ucx_mp::failed(status)) status = owner.connect_ends(*c);
-    if (ucx_mp::failed(status)) {
-        refuse(way_back, m, wire::Reason::unknown);
-        fail(*c, status, "could not make or connect our queue pairs");
+    cancel_timer(*c);
+    make_in_turn(*c, {.what = Due::What::make, .way_back = way_back, .incarnation = before});
+}
+
+void ControlPlane::Impl::reply_done(Connection& c, const Due& due, Status status) {
+    if (due.what == Due::What::make && transient(status)) { // we repeat the request, the server its reply
+        drop_ends(c);
+        c.incarnation = due.incarnation;
+        wait_for_answer(c);
         return;
     }
-    set_state(*c, State::confirming, "reply");
-    c->attempts = 0;
-    send_confirm(*c, way_back);
+    if (ucx_mp::failed(status)) {
+        refuse(due.way_back, c, wire::Kind::reply, wire::Reason::unknown);
+        fail(c, status, "could not make or connect our queue pairs");
+        return;
+    }
+    set_state(c, State::confirming, "reply");
+    c.attempts = 0;
+    c.started += services.now() - due.since; // the peer is not to blame for it
+    if (!send_confirm(c, due.way_back, true)) send_soon(c);
 }
 
 void ControlPlane::Impl::on_ready(const Message& m) {
@@ -236,8 +244,7 @@ void ControlPlane::Impl::refused(Connection& c, const Message& m) {
             return;
         }
         // Between reply and confirm the server has forgotten us. Try anew, within the same time limit, but not at once.
-        owner.drop_ends(c);
-        c.ends.clear();
+        drop_ends(c);
         set_state(c, State::requesting, "the server has given up");
         c.transaction = next_transaction();
         set_timer(c, services.now() + back_off(c), &Impl::repeat);

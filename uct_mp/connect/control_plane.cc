@@ -155,6 +155,7 @@ ControlPlane::Impl::~Impl() {
     for (Connection* c : under_way) cancel_timer(*c);
     while (!asking.empty()) stop_asking(**asking.begin());
     while (!telling.empty()) stop_telling(**telling.begin());
+    if (rest) services.cancel_in_background(rest);
 }
 
 std::uint64_t ControlPlane::Impl::random() {
@@ -215,6 +216,17 @@ void ControlPlane::Impl::refuse(const Target& way_back, const Message& m, wire::
     send(to, answer);
 }
 
+void ControlPlane::Impl::refuse(const Target& way_back, const Connection& c, wire::Kind kind, wire::Reason reason) {
+    Message m;
+    m.kind = kind;
+    m.sender_uid = c.peer.uid;
+    m.sender_cookie = c.peer.cookie;
+    m.sender_q_key = way_back.q_key;
+    m.transaction = c.transaction;
+    m.source = c.remote_id;
+    refuse(way_back, m, reason);
+}
+
 // ---- Arrival
 
 // An Ethernet port that is down breaks its queue pair with the first datagram that it should send, and it has to work again
@@ -231,12 +243,14 @@ void ControlPlane::Impl::mend() {
         if (!datagrams.works(rail)) datagrams.restart(rail);
 }
 
-unsigned ControlPlane::Impl::poll() {
+unsigned ControlPlane::Impl::poll(bool occupied) {
     if (polling) return 0; // an owner's function has called it
     mend();
     polling = true;
-    const unsigned n = datagrams.poll(
+    unsigned n = datagrams.poll(
         [this](const Target& way_back, std::span<const std::uint8_t> datagram) { arrived(way_back, datagram); });
+    others_busy |= occupied;
+    if (!waiting.empty()) n += work();
     polling = false;
     return n;
 }
@@ -337,6 +351,7 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
         services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
                      connect::name(c.state), connect::name(to), why);
     cancel_timer(c);
+    drop_due(c);
     if (c.question.number) stop_asking(c);
     stop_telling(c);
     c.state = to;
@@ -348,22 +363,13 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
 
 void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& why) {
     set_state(c, State::failed, why.c_str());
-    owner.drop_ends(c);
-    c.ends.clear();
+    drop_ends(c);
     owner.failed(c, status, why.c_str());
 }
 
-Status ControlPlane::Impl::make_ends(Connection& c) {
-    c.ends.assign(c.paths.size(), {});
-    if (config.transport == Transport::rc)
-        for (std::size_t i = 0; i < c.ends.size() && !c.is_absent(i); ++i) c.ends[i].psn = std::uint32_t(random() >> 40); // 24 bits
-    Status status = owner.make_ends(c);
-    if (!failed(status) && c.ends.size() != c.paths.size()) status = Status::invalid_param;
-    if (failed(status)) {
-        owner.drop_ends(c);
-        c.ends.clear();
-    }
-    return status;
+void ControlPlane::Impl::drop_ends(Connection& c) {
+    owner.drop_ends(c);
+    c.ends.clear();
 }
 
 std::string ControlPlane::Impl::describe(const Connection& c) const {
@@ -410,9 +416,9 @@ void ControlPlane::ask(Connection& connection, Nanos limit) {
     const std::lock_guard lock(impl_->services);
     impl_->ask(connection, limit);
 }
-unsigned ControlPlane::poll() {
+unsigned ControlPlane::poll(bool occupied) {
     const std::lock_guard lock(impl_->services);
-    return impl_->poll();
+    return impl_->poll(occupied);
 }
 bool ControlPlane::busy() const { return !impl_->under_way.empty(); }
 std::vector<int> ControlPlane::event_fds() const { return impl_->datagrams.event_fds(); }

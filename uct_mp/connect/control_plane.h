@@ -3,9 +3,9 @@
 //
 //   client                                  server
 //   request  (our rails, DCTs, wishes) ->             accept(): who is it, do we know it
-//                                      <-  reply      plan_paths, make_ends(): queue pairs in INIT, numbers and PSNs
-//   make_ends(), connect_ends()
-//   confirm  (our numbers and PSNs)    ->             connect_ends(): RTR, RTS; established()
+//                                      <-  reply      plan_paths, make_end(): queue pairs in INIT, numbers and PSNs
+//   make_end(), connect_end(): every path
+//   confirm  (our numbers and PSNs)    ->             connect_end(): RTR, RTS; established()
 //                                      <-  ready
 //   established(): data may flow
 //
@@ -13,6 +13,8 @@
 // follows from the uids; the server answers a repeated message with the same answer, by the way it has come. Every
 // repetition uses the next pair of rails that can reach each other, then their other routes, so that one dead rail does
 // not prevent a connection.
+// Commands to the adapter take long, and many may want to connect at once: ends are made and connected path by path, a
+// few in a row, while the others wait (turns.cc). What arrives meanwhile again changes nothing but the way of the answer.
 // Both sides may start at the same time: the one with the smaller uid stays client, the other drops its own request
 // and becomes the server (it has no queue pairs yet). Messages: wire.h. Nothing is believed: cookie, versions, sizes,
 // ranges and the state are checked before anything changes; what fails is counted and dropped, a version that does not
@@ -23,7 +25,7 @@
 //           nothing arrives before established().
 //   client  Its queue pairs are in RTS before `confirm` leaves. The server may send from its established() on, so data
 //           may arrive while the state is still confirming: they are good and may be delivered at once. Receive buffers
-//           must be posted when connect_ends() returns. Sending has to wait for established() (the server's queue pairs
+//           must be posted when connect_end() returns. Sending has to wait for established() (the server's queue pairs
 //           may be in INIT, which drops packets).
 //
 // An interface that starts anew has another uid and is another peer. A peer with the same uid that asks anew although
@@ -34,7 +36,7 @@
 // Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
 // still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. Owner's
 // functions are called inside poll() or a timer, by either thread, with the lock held; they may call start() and
-// forget() for any connection, except that make_ends and connect_ends must not forget theirs.
+// forget() for any connection, except that make_end and connect_end must not forget theirs.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +56,7 @@ enum class State : std::uint8_t {
     closed,      // nothing known of it at the peer
     requesting,  // client: request sent, no reply yet
     confirming,  // client: our ends are connected, `ready` is missing
-    accepting,   // server: replied, no confirm yet
+    accepting,   // server: asked, replied as soon as our ends are made; no confirm yet, or our ends are being connected
     established, // data may flow in both directions
     failed,      // refused or timed out: says so once, then stays
 };
@@ -106,6 +108,7 @@ struct Connection {
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
+    std::uint64_t place = 0;       // among those who wait for their turn; 0: it does not
     Services::Timer timer = 0;
     Nanos started = 0;               // start() or the request
     Nanos answered = 0;              // server: latest answer
@@ -170,13 +173,15 @@ public:
     virtual Connection* find(std::uint64_t peer_uid) = 0;
     // By our own local_id as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
-    // Our half of every path of connection.paths. connection.ends has one entry per path, with the packet number
-    // already chosen; mp_rc: makes queue pairs in INIT and sets their numbers (paths that are absent get none).
-    // no_resource or busy: not now, the client will repeat its message; other failures end the handshake. After a failure drop_ends() is called all the same.
-    virtual Status make_ends(Connection& connection) = 0;
-    // remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: address handles).
-    virtual Status connect_ends(Connection& connection) = 0;
-    // Takes back make_ends (the handshake failed or starts anew).
+    // Our half of a path; called for one of connection.paths after the other, beginning with 0, with other calls between.
+    // connection.ends has one entry per path, with the packet number already chosen; mp_rc: makes a queue pair in INIT and
+    // sets its number (a path that is absent gets none). no_resource or busy: not now, the client will repeat its message;
+    // other failures end the handshake. After a failure drop_ends() is called.
+    virtual Status make_end(Connection& connection, std::size_t path) = 0;
+    // Likewise when all are made, and remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: an
+    // address handle).
+    virtual Status connect_end(Connection& connection, std::size_t path) = 0;
+    // Takes back make_end, of as many as there were (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
     virtual void established(Connection& connection) = 0;
     // After drop_ends(). Once; `why` is one line for the log, without the peer's name.
@@ -265,8 +270,10 @@ public:
     // The port of a rail is active again.
     void port_active(unsigned rail);
 
-    // Handles what has arrived; number of messages. Cheap if nothing has. Call often while busy().
-    unsigned poll();
+    // Handles what has arrived, and goes on with handshakes for a while; number of messages and of steps. Cheap if there is
+    // nothing. Call often while busy(). `occupied`: the caller has found other things to do since the call before, and
+    // shall have time for them.
+    unsigned poll(bool occupied = false);
     // Some handshake of ours is under way. With the lock held.
     [[nodiscard]] bool busy() const;
 

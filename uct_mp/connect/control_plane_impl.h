@@ -1,7 +1,8 @@
 // Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
-// states), client.cc, server.cc, question.cc, path_news.cc, rails_news.cc.
+// states), client.cc, server.cc, turns.cc, question.cc, path_news.cc, rails_news.cc.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <unordered_set>
 
@@ -17,6 +18,21 @@ namespace ucx_mp::connect {
 [[nodiscard]] const char* name(State state);
 [[nodiscard]] std::size_t gids(std::span<const path::RemoteRail> rails); // how many are RoCE
 
+// What a handshake has to do and waits for its turn: turns.cc.
+struct Due {
+    enum class What : std::uint8_t {
+        send,    // the message that its state repeats
+        make,    // our ends; client: and connect them
+        connect, // our ends
+    } what = What::send;
+    Connection* connection = nullptr;
+    Target way_back{};              // of the newest copy of the message that this is about
+    std::size_t path = 0;           // next one
+    Nanos since = 0;                // when it was put there
+    Nanos tried = 0;                // send: first time that there was no room
+    std::uint32_t incarnation = 0, seen = 0; // make: the connection's before; they are again, if it can't be done now
+};
+
 struct ControlPlane::Impl {
     Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
         : devices(devices_in), config(config_in), services(services_in), owner(owner_in) {}
@@ -27,7 +43,7 @@ struct ControlPlane::Impl {
     void make_identity();
     void make_address();
     [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
-    unsigned poll();
+    unsigned poll(bool occupied);
     void mend(); // control queue pairs that have failed, now and then
     void arrived(const Target& way_back, std::span<const std::uint8_t> datagram);
     // A message of one of our connections: by the name that it carries, from the peer that it belongs to.
@@ -46,23 +62,42 @@ struct ControlPlane::Impl {
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
     bool send(const Target& to, const Message& m); // false: there is no room now
     void refuse(const Target& way_back, const Message& m, wire::Reason reason);
+    void refuse(const Target& way_back, const Connection& c, wire::Kind kind, wire::Reason reason); // its latest message
 
-    // Chooses packet numbers and asks the owner for queue pairs. On failure they are dropped again.
-    [[nodiscard]] Status make_ends(Connection& c);
+    // Our ends, if any, made or not.
+    void drop_ends(Connection& c);
     [[nodiscard]] std::string describe(const Connection& c) const; // for log lines
     [[nodiscard]] std::uint64_t random();
     [[nodiscard]] std::uint32_t next_transaction();
 
+    // --- turns.cc
+    void send_in_turn(Connection& c); // at once, if nobody waits
+    void send_soon(Connection& c, Nanos tried = 0); // when there is room
+    void make_in_turn(Connection& c, Due due);
+    void connect_in_turn(Connection& c, const Target& way_back);
+    // What it waits for; nullptr: nothing.
+    [[nodiscard]] Due* due_of(const Connection& c);
+    void drop_due(Connection& c);
+    void add_due(Connection& c, Due due, bool first);
+    bool send_due(Connection& c, Nanos tried); // false: there is no room now
+    unsigned work(); // until the turn is over; number of steps
+    void step();
+    void rest_if_due();
+    void begin_rest();
+    void set_rest(Nanos time);
+
     // --- client.cc
     void start(Connection& c);
-    void send_request(Connection& c);
-    void send_confirm(Connection& c, const Target& to);
+    // False: there is no room now. If not patient it is as good as lost then.
+    bool send_request(Connection& c, bool patient);
+    bool send_confirm(Connection& c, const Target& to, bool patient);
     void repeat(Connection& c);  // timer
     void give_up(Connection& c); // timer, of a start that can't succeed
     // Why a handshake can't succeed (one line, `why` may be null); ok: it can.
     [[nodiscard]] Status hopeless(const Connection& c, std::string* why) const;
     void wait_for_answer(Connection& c);
     void on_reply(const Target& way_back, const Message& m);
+    void reply_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
     void on_ready(const Message& m);
     void refused(Connection& c, const Message& m);
     [[nodiscard]] std::optional<Target> route(const Connection& c, unsigned attempt) const;
@@ -80,6 +115,8 @@ struct ControlPlane::Impl {
     void on_request(const Target& way_back, const Message& m);
     void on_confirm(const Target& way_back, const Message& m);
     void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths, std::uint8_t absent);
+    void request_done(Connection& c, const Due& due, Status status); // our ends are made, or not
+    void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
     void send_reply(Connection& c, const Target& way_back);
     void send_ready(Connection& c, const Target& way_back);
     void abandon(Connection& c, const char* why);
@@ -91,7 +128,7 @@ struct ControlPlane::Impl {
     void renew(const verbs::Rail& rail);
     void set_own(const verbs::Rail& rail);
     void tell_rails(Connection& c);
-    void send_rails(Connection& c); // and timer
+    bool send_rails(Connection& c, bool patient); // and timer; false as above
     void stop_telling(Connection& c);
     void on_rails(const Message& m);
     void on_rails_known(const Message& m);
@@ -118,6 +155,12 @@ struct ControlPlane::Impl {
     std::unordered_set<Connection*> asking;    // those with a question
     std::unordered_set<Connection*> telling;   // those that are being told our rails
     bool polling = false;
+    std::map<std::uint64_t, Due> waiting; // by Connection::place. Not empty: `rest`, or poll() goes on with it
+    std::uint64_t newest_place = 0;
+    Nanos worked = 0;         // since the others had their turn
+    Services::Timer rest = 0; // runs while they have it, which has lasted so long when it fires:
+    Nanos rested = 0;
+    bool others_busy = false; // since it was set
     Nanos next_mend = 0;
     ControlCounters counters;
     Datagrams datagrams;

@@ -32,23 +32,25 @@ void ControlPlane::Impl::tell_rails(Connection& c) {
     if (c.state != State::established || c.telling.known == own_number) return;
     stop_telling(c);
     telling.insert(&c);
-    send_rails(c);
+    send_in_turn(c);
 }
 
-void ControlPlane::Impl::send_rails(Connection& c) {
+bool ControlPlane::Impl::send_rails(Connection& c, bool patient) {
     Message m = message_to(wire::Kind::rails, c);
     m.rails = own_rails;
     m.rails_number = own_number;
-    if (const auto to = route(c, c.telling.sent))
-        send(*to, m);
-    else
+    if (const auto to = route(c, c.telling.sent)) {
+        if (!send(*to, m) && patient) return false;
+    } else {
         ++counters.unsent;
+    }
     const Nanos pause = std::min(config.retry << std::min(c.telling.sent, 20u), config.max_retry);
     ++c.telling.sent;
     c.telling.timer = services.at_in_background(services.now() + pause, [this, &c] {
         c.telling.timer = 0;
-        send_rails(c);
+        send_in_turn(c);
     });
+    return true;
 }
 
 void ControlPlane::Impl::stop_telling(Connection& c) {
@@ -56,6 +58,7 @@ void ControlPlane::Impl::stop_telling(Connection& c) {
     c.telling.timer = 0;
     c.telling.sent = 0;
     telling.erase(&c);
+    drop_due(c);
 }
 
 void ControlPlane::Impl::on_rails(const Message& m) {

@@ -36,10 +36,14 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
     }
     if (c) {
         if (c->state == State::accepting && c->transaction == m.transaction) {
-            if (just_answered(*c))
+            if (Due* const due = due_of(*c)) { // we are at it
+                if (due->what == Due::What::make) due->way_back = way_back;
                 ++counters.late;
-            else
+            } else if (just_answered(*c)) {
+                ++counters.late;
+            } else {
                 send_reply(*c, way_back);
+            }
             return;
         }
         const bool late = c->seen && !newer(m.transaction, c->seen);
@@ -73,17 +77,14 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
 
 void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Message& m,
                                 std::vector<path::PathSpec> paths, std::uint8_t absent) {
-    if (c.state != State::closed && c.state != State::requesting) { // an older handshake of the same peer
-        owner.drop_ends(c);
-        c.ends.clear();
-    }
+    if (c.state != State::closed && !c.ends.empty()) drop_ends(c); // of an older handshake with the same peer
     c.peer.uid = m.sender_uid;
     c.peer.cookie = m.sender_cookie;
     c.peer.q_key = m.sender_q_key;
     c.peer.min_version = m.min_version;
     c.peer.max_version = m.max_version;
     c.peer.transport = m.transport;
-    const std::uint32_t before = c.incarnation;
+    const Due due{.what = Due::What::make, .way_back = way_back, .incarnation = c.incarnation, .seen = c.seen};
     c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
     c.remote_id = m.source;
     c.remote_rails = m.rails;
@@ -93,23 +94,21 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
     c.rails_number = 0;
     c.telling.known = own_number;
     c.server = true;
-    if (const Status s = make_ends(c); ucx_mp::failed(s)) {
-        c.incarnation = before;
-        c.server = false;
-        // Not now: the client repeats its request, and we our own if we have one.
-        if (s != Status::no_resource && s != Status::busy) refuse(way_back, m, wire::Reason::resources);
-        if (c.state != State::requesting && c.state != State::closed) {
-            set_state(c, State::closed, "no queue pairs for the peer's new request");
-            owner.abandoned(c);
-        }
-        return;
-    }
     c.transaction = c.seen = m.transaction;
     c.started = services.now();
     c.attempts = 0;
     set_state(c, State::accepting, "request");
     set_timer(c, c.started + config.timeout, &Impl::silence);
-    send_reply(c, way_back);
+    make_in_turn(c, due);
+}
+
+void ControlPlane::Impl::request_done(Connection& c, const Due& due, Status status) {
+    if (!ucx_mp::failed(status)) return send_reply(c, due.way_back);
+    // Not now: the client repeats its request. It is not late then.
+    if (status != Status::no_resource && status != Status::busy) refuse(due.way_back, c, wire::Kind::request, wire::Reason::resources);
+    c.incarnation = due.incarnation;
+    c.seen = due.seen;
+    abandon(c, "no queue pairs for the peer's request");
 }
 
 void ControlPlane::Impl::send_reply(Connection& c, const Target& way_back) {
@@ -138,6 +137,11 @@ void ControlPlane::Impl::on_confirm(const Target& way_back, const Message& m) {
             send_ready(*c, way_back);
         return;
     }
+    if (Due* const due = due_of(*c)) { // we are at it, or it confirms what we have not said
+        if (due->what == Due::What::connect) due->way_back = way_back;
+        ++counters.late;
+        return;
+    }
     bool fits = m.ends.size() == c->paths.size();
     for (std::size_t i = 0; fits && config.transport == Transport::rc && i < m.ends.size(); ++i)
         fits = (m.ends[i].qp_number == 0) == c->is_absent(i);
@@ -146,15 +150,19 @@ void ControlPlane::Impl::on_confirm(const Target& way_back, const Message& m) {
         return;
     }
     c->remote_ends = m.ends;
-    if (const Status s = owner.connect_ends(*c); ucx_mp::failed(s)) {
-        refuse(way_back, m, wire::Reason::resources);
-        fail(*c, s, "could not connect our queue pairs");
+    connect_in_turn(*c, way_back);
+}
+
+void ControlPlane::Impl::confirm_done(Connection& c, const Due& due, Status status) {
+    if (ucx_mp::failed(status)) {
+        refuse(due.way_back, c, wire::Kind::confirm, wire::Reason::resources);
+        fail(c, status, "could not connect our queue pairs");
         return;
     }
-    set_state(*c, State::established, "confirm");
-    send_ready(*c, way_back); // leaves before the owner's data
-    owner.established(*c);
-    tell_rails(*c); // what has changed since the reply
+    set_state(c, State::established, "confirm");
+    send_ready(c, due.way_back); // leaves before the owner's data
+    owner.established(c);
+    tell_rails(c); // what has changed since the reply
 }
 
 void ControlPlane::Impl::send_ready(Connection& c, const Target& way_back) {
@@ -167,8 +175,7 @@ void ControlPlane::Impl::silence(Connection& c) { abandon(c, "the client is sile
 void ControlPlane::Impl::abandon(Connection& c, const char* why) {
     set_state(c, State::closed, why);
     c.server = false;
-    owner.drop_ends(c);
-    c.ends.clear();
+    drop_ends(c);
     owner.abandoned(c);
 }
 

@@ -137,39 +137,36 @@ public:
         const auto found = peers.find(id);
         return found == peers.end() ? nullptr : &found->second->connection;
     }
-    Status make_ends(Connection& c) override {
+    Status make_end(Connection& c, std::size_t i) override {
         if (failing_makes) {
             --failing_makes;
             return make_failure;
         }
         if (c.peer.transport == connect::Transport::dc) return Status::ok;
+        if (c.is_absent(i)) return Status::ok;
         Peer& p = peer(c);
-        for (std::size_t i = 0; i < c.paths.size() - c.absent; ++i) {
-            const verbs::Rail& rail = devices.rails()[c.server ? c.paths[i].server_rail : c.paths[i].client_rail];
-            Queues& q = queues_[rail.device];
-            verbs::QueuePair qp = verbs::create_rc(devices.device_of(rail), rail, q.cq.get(), q.srq.get(),
-                                                   {.send_wr = 4, .send_sge = 1, .inline_bytes = 32}, nullptr);
-            if (!qp) return Status::no_memory;
-            by_qpn_[{rail.device, qp->qp_num}] = {&p, unsigned(i)};
-            c.ends[i].qp_number = qp->qp_num;
-            p.queue_pairs.push_back(std::move(qp));
-        }
+        const verbs::Rail& rail = devices.rails()[c.server ? c.paths[i].server_rail : c.paths[i].client_rail];
+        Queues& q = queues_[rail.device];
+        verbs::QueuePair qp = verbs::create_rc(devices.device_of(rail), rail, q.cq.get(), q.srq.get(),
+                                               {.send_wr = 4, .send_sge = 1, .inline_bytes = 32}, nullptr);
+        if (!qp) return Status::no_memory;
+        by_qpn_[{rail.device, qp->qp_num}] = {&p, unsigned(i)};
+        c.ends[i].qp_number = qp->qp_num;
+        p.queue_pairs.push_back(std::move(qp));
         return Status::ok;
     }
-    Status connect_ends(Connection& c) override {
-        if (c.peer.transport == connect::Transport::dc) return Status::ok;
+    Status connect_end(Connection& c, std::size_t i) override {
+        if (c.peer.transport == connect::Transport::dc || c.is_absent(i)) return Status::ok;
         Peer& p = peer(c);
-        for (std::size_t i = 0; i < c.paths.size() - c.absent; ++i) {
-            const path::PathSpec& s = c.paths[i];
-            const verbs::Rail& rail = devices.rails()[c.server ? s.server_rail : s.client_rail];
-            const path::RemoteRail& remote = c.remote_rails.at(c.server ? s.client_rail : s.server_rail);
-            const verbs::RemoteEnd end{.dlid = std::uint16_t(remote.lid + (c.server ? s.client_bits : s.server_bits)),
-                                       .source_path_bits = c.server ? s.server_bits : s.client_bits,
-                                       .mtu = std::min(rail.mtu, remote.mtu),
-                                       .qp_number = c.remote_ends.at(i).qp_number,
-                                       .rq_psn = c.remote_ends[i].psn};
-            if (verbs::connect_rc(p.queue_pairs[i].get(), rail, end, {}, c.ends[i].psn) != 0) return Status::io_error;
-        }
+        const path::PathSpec& s = c.paths[i];
+        const verbs::Rail& rail = devices.rails()[c.server ? s.server_rail : s.client_rail];
+        const path::RemoteRail& remote = c.remote_rails.at(c.server ? s.client_rail : s.server_rail);
+        const verbs::RemoteEnd end{.dlid = std::uint16_t(remote.lid + (c.server ? s.client_bits : s.server_bits)),
+                                   .source_path_bits = c.server ? s.server_bits : s.client_bits,
+                                   .mtu = std::min(rail.mtu, remote.mtu),
+                                   .qp_number = c.remote_ends.at(i).qp_number,
+                                   .rq_psn = c.remote_ends[i].psn};
+        if (verbs::connect_rc(p.queue_pairs[i].get(), rail, end, {}, c.ends[i].psn) != 0) return Status::io_error;
         p.greetings.assign(c.paths.size() - c.absent, 0);
         return Status::ok;
     }

@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(sleeping) {
     c[0].connect_to(c[1]);
     BOOST_TEST(c.world().run_until(readable, c.world().now() + kSecond));
     BOOST_TEST((c[1].plane->arm() == Status::busy)); // it is there, and is not lost
-    BOOST_TEST(c[1].plane->poll() == 1u);
+    BOOST_TEST(c[1].plane->poll() > 0u);
     BOOST_TEST((c[1].plane->arm() == Status::ok));
     BOOST_TEST(!readable());
     BOOST_TEST(c.run([&] { return c.connected(0, 1); }));

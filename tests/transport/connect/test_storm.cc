@@ -68,7 +68,7 @@ Result storm(const std::string& fault, std::uint64_t seed) {
 
 BOOST_AUTO_TEST_CASE(all_to_all_without_losses) {
     const Result r = storm("", 1);
-    BOOST_TEST(r.messages.repeated == r.messages.unsent);
+    BOOST_TEST(r.messages.repeated == 0u); // what finds no room waits for it
 }
 
 BOOST_AUTO_TEST_CASE(all_to_all_with_losses) {
