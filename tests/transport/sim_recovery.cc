@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "both_transports.h"
+#include "stress.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -283,4 +284,20 @@ BOOST_AUTO_TEST_CASE(a_cleared_suspect_lets_a_fence_go) {
     BOOST_TEST(puts[0].done);
     BOOST_TEST(puts[1].done);
     BOOST_TEST(totals(cluster.node(0)).failures == 0u);
+}
+
+// Over RoCE there is no address handle while the neighbour is silent: a path less, not no connection.
+BOOST_DATA_TEST_CASE(an_address_handle_that_can_not_be_made, boost::unit_test::data::make({false, true}), server) {
+    Cluster cluster("two-rail", 2, config_of(connect::Transport::dc), {}, {}, {"address-handles refused 0:softhca_0:1"});
+    BOOST_REQUIRE(send(cluster, server, !server));
+    BOOST_REQUIRE(send(cluster, !server, server));
+    cluster.run_for(5'000'000);
+    BOOST_TEST(paths_up(cluster.node(0)) == 1u);
+    BOOST_TEST(paths_up(cluster.node(1)) == 2u); // it has handles, and its targets are reached
+    for (unsigned i = 0; i < 8; ++i) BOOST_TEST(send(cluster, i % 2, !(i % 2)));
+    cluster.world.fault("address-handles granted 0:softhca_0:1");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2; }, 500'000'000));
+    Stress stress(cluster, {.seed = 5, .operations = 60, .slot = 1 << 16, .constant = 1 << 16, .with_self = false});
+    BOOST_TEST(stress.run(2'000'000'000));
+    BOOST_TEST(stress.verdict() == "");
 }

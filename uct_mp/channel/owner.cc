@@ -75,7 +75,11 @@ Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
         sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
         sub.dc.dct_number = remote.dct_number;
         sub.dc.key = connection.dc_key;
-        return sub.dc.ah ? Status::ok : Status::io_error;
+        sub.unconnected = !sub.dc.ah && config.recovery.enabled && !channel.self;
+        if (!sub.dc.ah)
+            services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot make an address handle on %s: %s",
+                         rail.name.c_str(), std::strerror(errno));
+        return sub.dc.ah || sub.unconnected ? Status::ok : Status::io_error;
     }
     if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability, connection.ends[path].psn)) {
         // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
@@ -259,7 +263,7 @@ void Interface::Impl::establish(Channel& channel) {
                  channel.self ? "self" : connection.server ? "server" : "client");
 }
 
-// Paths whose queue pair could not be connected are like any others that have failed.
+// Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed.
 void Interface::Impl::connect_later(Channel& channel) {
     for (PathIndex i = 0; i < channel.path_count && recoverable(channel); ++i)
         if (channel.subs[i].unconnected) path_failed(channel, i, "it could not be connected", false);

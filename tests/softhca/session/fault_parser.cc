@@ -170,6 +170,7 @@ const Form kForms[] = {
     {"flush-accepted", FaultVerb::flush_accepted, "flush-accepted on|off NODE:DEVICE"},
     {"query", FaultVerb::query, "query truthful|stale|refused NODE:DEVICE"},
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
+    {"address-handles", FaultVerb::address_handles, "address-handles refused|granted NODE:DEVICE:PORT"},
     {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg TIME|reset NODE:DEVICE"},
     {"lid-swap", FaultVerb::lid_swap, "lid-swap NODE:DEVICE:PORT NODE:DEVICE:PORT"},
     {"clear", FaultVerb::clear, "clear"},
@@ -233,6 +234,10 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         break;
     case FaultVerb::loopback_fails:
         c.value = one_of(in.next(), {"off", "on"});
+        c.ports = match_ports(image, in.next());
+        break;
+    case FaultVerb::address_handles:
+        c.value = one_of(in.next(), {"granted", "refused"});
         c.ports = match_ports(image, in.next());
         break;
     case FaultVerb::command_cost: {

@@ -12,6 +12,7 @@
 //   flush-accepted on|off DEVICE           nasty: accepted receives are flushed when the queue pair errs
 //   query truthful|stale|refused DEVICE    nasty: ibv_query_qp
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
+//   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
 //   command-cost create|modify|query|reg TIME|reset DEVICE
 //   clear                                  ends all of the above except death, and what comes below
 //   lid-swap PORT PORT                     two ports of a subnet exchange their LIDs, as when a subnet manager comes up
@@ -50,6 +51,7 @@ enum class FaultVerb : uint8_t {
     flush_accepted,
     query,
     loopback_fails,
+    address_handles,
     command_cost,
     lid_swap,
     clear,
