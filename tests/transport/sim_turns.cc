@@ -19,7 +19,8 @@ constexpr Nanos kLongest = 400'000; // 200 us, and the last step's two commands
 // A process whose commands take time, and peers of it whose commands take none.
 class Job {
 public:
-    explicit Job(connect::Transport transport, Nanos timeout = 10'000'000'000) : world("two-rail", {.seed = 3}), a(world, 0, config_of(transport, 1, timeout)) {
+    explicit Job(connect::Transport transport, Nanos timeout = 10'000'000'000, const char* fault = nullptr)
+        : world("two-rail", {.seed = 3}), a((fault ? world.fault(fault) : void(), world), 0, config_of(transport, 1, timeout)) {
         for (unsigned i = 0; i < kPeers; ++i) {
             peers.push_back(std::make_unique<Node>(world, 1 + i % (world.nodes() - 1), config_of(transport, 2 + i, timeout)));
             failures.push_back(0);
@@ -194,4 +195,24 @@ BOOST_AUTO_TEST_CASE(all_are_given_up_at_once) {
     BOOST_TEST(job.in(connect::State::closed) == kPeers);
     BOOST_TEST(job.commands - before == kPeers * kPaths);
     BOOST_TEST(job.longest <= kLongest);
+}
+
+// All who are connected are told of it, and what they open then are commands for recovery.
+BOOST_DATA_TEST_CASE(a_port_comes_up, boost::unit_test::data::make({false, true}), dc) {
+    Job job(kTransports[dc], 10'000'000'000, "port down 0:softhca_0:1");
+    for (auto& peer : job.peers) job.say(*peer, job.a);
+    BOOST_TEST(job.until([&] { return job.arrived == kPeers; }));
+    (void)job.until([] { return false; }, 20'000'000);
+    const auto up = [&] {
+        unsigned n = 0;
+        for (const auto& channel : job.statistics(job.a).channels)
+            for (const auto& path : channel.paths) n += path.state == schedule::PathState::up && path.local_rail == "softhca_0:1";
+        return n;
+    };
+    BOOST_TEST(up() == 0u);
+    job.longest = 0;
+    job.world.fault("port up 0:softhca_0:1");
+    BOOST_TEST(job.until([&] { return up() >= kPeers; }));
+    BOOST_TEST_MESSAGE("longest call " << job.longest / 1000 << " us");
+    BOOST_TEST(job.longest <= kLongest + 500'000); // and recovery's commands, the last job of its turn included
 }

@@ -175,7 +175,7 @@ bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::Queu
 
 void Interface::Impl::time_to_open(Channel& channel, PathIndex path) {
     const PathRecovery& r = channel.recovery->paths[path];
-    if (r.next || config.transport == connect::Transport::dc) return try_open(channel, path); // without commands
+    if (r.next) return try_open(channel, path); // without commands
     add_path_job(channel, recover::Job::What::open, {.path = path, .end = {}});
 }
 
@@ -317,8 +317,8 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
     case PathKind::open:
     case PathKind::opened: {
         const bool open = kind == PathKind::open;
-        if (config.transport == connect::Transport::dc) return open ? on_path_open(channel, news) : on_path_opened(channel, news);
         if (channel.recovery) add_path_job(channel, open ? recover::Job::What::take_open : recover::Job::What::take_opened, news);
+        else if (open) on_path_open(channel, news); // mp_dc answers; mp_rc has nothing to say
         return;
     }
     case PathKind::probed:
