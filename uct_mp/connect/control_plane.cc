@@ -250,6 +250,7 @@ unsigned ControlPlane::Impl::poll(bool occupied) {
     unsigned n = datagrams.poll(
         [this](const Target& way_back, std::span<const std::uint8_t> datagram) { arrived(way_back, datagram); });
     others_busy |= occupied;
+    end_rest_if_over();
     if (!waiting.empty()) n += work();
     polling = false;
     return n;

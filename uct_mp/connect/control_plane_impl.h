@@ -85,6 +85,8 @@ struct ControlPlane::Impl {
     void rest_if_due();
     void begin_rest();
     void set_rest(Nanos time);
+    bool has_rested();
+    void end_rest_if_over();
 
     // --- client.cc
     void start(Connection& c);
@@ -159,7 +161,7 @@ struct ControlPlane::Impl {
     std::uint64_t newest_place = 0;
     Nanos worked = 0;         // since the others had their turn
     Services::Timer rest = 0; // runs while they have it, which has lasted so long when it fires:
-    Nanos rested = 0;
+    Nanos rested = 0, rest_until = 0;
     bool others_busy = false; // since it was set
     Nanos next_mend = 0;
     ControlCounters counters;

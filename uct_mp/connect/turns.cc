@@ -118,14 +118,27 @@ void ControlPlane::Impl::begin_rest() {
 void ControlPlane::Impl::set_rest(Nanos time) {
     others_busy = false;
     rested += time;
-    rest = services.at_in_background(services.now() + time, [this] {
+    rest_until = services.now() + time;
+    rest = services.at_in_background(rest_until, [this] {
         rest = 0;
-        if (others_busy && rested < worked) return set_rest(std::min(rested, worked - rested));
-        worked = 0;
+        if (!has_rested()) return;
         polling = true;
         (void)work();
         polling = false;
     });
+}
+
+bool ControlPlane::Impl::has_rested() {
+    if (others_busy && rested < worked) return set_rest(std::min(rested, worked - rested)), false;
+    worked = 0;
+    return true;
+}
+
+// The other side's thread, on which the timer runs, may be late where there are few processors.
+void ControlPlane::Impl::end_rest_if_over() {
+    if (!rest || services.now() < rest_until) return;
+    services.cancel_in_background(std::exchange(rest, 0));
+    (void)has_rested();
 }
 
 } // namespace ucx_mp::connect
