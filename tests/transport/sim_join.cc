@@ -143,6 +143,16 @@ BOOST_DATA_TEST_CASE(its_rate_is_added, kBoth * boost::unit_test::data::make({1u
     const std::vector<double> got = rates(cluster);
     for (std::size_t i = 0; i < got.size(); ++i)
         BOOST_TEST(got[i] > 0.97 * expected[i], "measurement " << i << ": " << got[i] << " of " << expected[i] << " bytes/ns");
+    if (ports.size() == 2) return; // nobody had to make up for anything
+    // What has made up for the port does so again when the port is lost, or what it talks to.
+    const std::string other = (who == 1 ? "1" : "0") + std::string(":softhca_1:1");
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(spares(cluster.node(i)) == 1u);
+    cluster.world.fault("port down " + other);
+    BOOST_TEST(traffic(cluster, 3) == "");
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(spares(cluster.node(i)) == 0u);
+    cluster.world.fault("port up " + other);
+    BOOST_TEST(traffic(cluster, 4) == "");
+    BOOST_TEST(cluster.until([&] { return spares(cluster.node(0)) == 1 && spares(cluster.node(1)) == 1; }, 50'000'000));
 }
 
 // Reads have paths of their own, and so they have on the new rail.

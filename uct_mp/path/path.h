@@ -82,8 +82,8 @@ std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const Remo
                               const PathConfig& server_config, unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
 
 // A port whose partner was down had taken another one's (plan_paths); when the partner has come up they share that port, and
-// two paths get the rate of one. So the first is spare: of the paths in `up` (bit i: paths[i]), those between two ports
-// that have a path to somebody else each. Not to be asked with cross_rails, where ports are shared by intent.
+// two paths get the rate of one. So the first is spare: of the paths in `up` (bit i: paths[i] carries traffic), those
+// between two ports that have a path to somebody else each. To be asked anew when `up` changes. Not to be asked with cross_rails, where ports are shared by intent.
 [[nodiscard]] std::uint64_t spare_paths(std::span<const PathSpec> paths, std::uint64_t up);
 
 // The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with ports

@@ -80,6 +80,7 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     ++r.failures;
     r.flaps = r.came_up && now - r.came_up < config.recovery.hold_down ? r.flaps + 1 : 0;
     channel.scheduler->set_state(path, schedule::PathState::down);
+    find_spares(channel);
     forget_migration(channel, path);
     mark_messages(channel, path);
     // The initiator would stand still until it gives up, and what has been executed there need never be told.

@@ -163,14 +163,10 @@ void Interface::Impl::join(Channel& channel, PathIndex path) {
     set_phase(r, Phase::reopening);
 }
 
-// After a path of such a peer has come up. Nothing is taken back when one is lost: who shares a port with another path adds
-// no rate then either, and when no other is left a spare path is used.
+// After a path of such a peer has come up or was lost: with unequal rails a spare path may add rate when another is gone.
 void Interface::Impl::find_spares(Channel& channel) {
     if (!channel.connection.absent || config.paths.cross_rails) return;
-    PathMask up = 0;
-    for (PathIndex i = 0; i < channel.places; ++i)
-        if (channel.recovery->paths[i].phase == Phase::up) up |= PathMask{1} << i;
-    channel.scheduler->set_spare(path::spare_paths(channel.connection.paths, up));
+    channel.scheduler->set_spare(path::spare_paths(channel.connection.paths, channel.scheduler->paths().usable()));
 }
 
 // mp_dc: where the other side's target is, with the present LIDs.

@@ -182,6 +182,22 @@ BOOST_AUTO_TEST_CASE(values_are_sanitised) {
     BOOST_TEST(none.size() == 0u);
 }
 
+BOOST_AUTO_TEST_CASE(spare_paths_carry_nothing_while_there_are_others) {
+    PathTable paths(std::vector<PathSetup>(3));
+    paths.set_spare(0b001);
+    BOOST_TEST(paths.is_spare(0));
+    for (const Direction d : {Direction::write, Direction::read}) BOOST_TEST(paths.usable(d) == 0b110u);
+    BOOST_TEST(paths.usable() == 0b111u);
+    paths.set_state(1, PathState::down);
+    BOOST_TEST(paths.usable(kWrite) == 0b100u);
+    paths.set_state(2, PathState::down);
+    BOOST_TEST(paths.usable(kWrite) == 0b001u);
+    paths.set_state(1, PathState::up);
+    BOOST_TEST(paths.usable(kWrite) == 0b010u);
+    paths.set_spare(0);
+    BOOST_TEST(paths.usable(kWrite) == 0b011u);
+}
+
 BOOST_AUTO_TEST_CASE(paths_of_a_rail_have_no_more_than_the_rail) {
     std::vector<PathSetup> setup(5, PathSetup{.nominal_rate = 1, .rail = 1, .rail_rate = 1});
     setup[4].rail = 0;
