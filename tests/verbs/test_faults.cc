@@ -254,6 +254,31 @@ BOOST_AUTO_TEST_CASE(adapter_revived) {
     p.left.wait();
 }
 
+// What was opened and made before it died never works again, and nobody reaches it: neither its queue pairs nor its memory.
+BOOST_AUTO_TEST_CASE(adapter_exchanged) {
+    Adapter left(0), before(1);
+    Queue a(left), b(before);
+    connect(a, b);
+    b.recv(0, 10, 4);
+    softhca("fault adapter-death " + device_name(1));
+    softhca("fault adapter-revive " + device_name(1));
+    BOOST_CHECK(before.saw(IBV_EVENT_DEVICE_FATAL));
+    BOOST_CHECK_EQUAL(before.event(0.05), -1); // that its port is up is not for it to hear
+    ibv_port_attr port{};
+    BOOST_CHECK(ibv_query_port(before.context, 1, &port) != 0);
+    BOOST_CHECK(!ibv_alloc_pd(before.context));
+    BOOST_CHECK_EQUAL(before.wait(IBV_WC_WR_FLUSH_ERR).wr_id, 4u);
+    BOOST_REQUIRE_EQUAL(a.post(IBV_WR_SEND, {left.sge(0, 10)}), 0);
+    left.wait(IBV_WC_RETRY_EXC_ERR);
+    Adapter after(1);
+    Queue c(left), d(after);
+    connect(c, d);
+    BOOST_REQUIRE_EQUAL(c.rdma(IBV_WR_RDMA_WRITE, d, 0, 0, 5000), 0);
+    left.wait();
+    BOOST_REQUIRE_EQUAL(c.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 5000), 0); // to the memory of before
+    left.wait(IBV_WC_REM_ACCESS_ERR);
+}
+
 // A subnet manager that finds a port again asks its clients to register anew.
 BOOST_AUTO_TEST_CASE(reroute_after_a_port_came_back) {
     Pair p;

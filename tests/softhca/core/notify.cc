@@ -1,6 +1,7 @@
 #include "core/notify.h"
 
 #include <fcntl.h>
+#include <infiniband/verbs.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -168,6 +169,9 @@ static void raise_to_contexts(Segment& seg, uint32_t device, const AsyncMessage&
     for (uint32_t i = 0; i < kMaxContexts; ++i) {
         ContextRec& row = seg.context(i);
         if (row.used.load(std::memory_order_acquire) == 0 || row.device != device) continue;
+        // The last that contexts of an adapter hear is its death.
+        const uint32_t died = seg.device(device).deaths.load() - row.life;
+        if (died > (message.type == IBV_EVENT_DEVICE_FATAL ? 1 : 0)) continue;
         notify(std::atomic_ref(row.async_channel).load(std::memory_order_acquire), &message, sizeof message);
     }
     if (g_touched) g_touched(device);

@@ -113,6 +113,8 @@ struct alignas(64) PortState {
 
 struct alignas(64) DeviceState {
     std::atomic<uint32_t> dead; // DEVICE_FATAL happened
+    // How often. What was opened or made in an earlier life stays dead when the adapter is back.
+    std::atomic<uint32_t> deaths;
     std::atomic<uint32_t> qps, cqs, srqs, mrs;
     // Nasty knobs, see tests/softhca/README.md "Nasty".
     std::atomic<uint32_t> place_delay_ns; // data and receive completions appear this long after the acknowledgment
@@ -278,6 +280,7 @@ struct alignas(64) QpRec {
     uint8_t max_dest_rd_atomic;
     uint32_t uses; // reuse count, survives the object (Process::next_qpn)
     uint32_t owner, device, pd;
+    uint32_t life; // DeviceState::deaths when it was made
     uint32_t dest_qpn;
     uint32_t access; // qp_access_flags
     uint32_t qkey;
@@ -300,6 +303,7 @@ struct alignas(64) QpRec {
 struct ContextRec {
     std::atomic<uint32_t> used; // owner slot + 1
     uint32_t device;
+    uint32_t life;          // DeviceState::deaths when it was opened
     uint64_t async_channel; // channel id
 };
 inline constexpr uint32_t kMaxContexts = 4096;

@@ -303,7 +303,7 @@ void Requester::note_fabric_change(Nanos now) {
         std::lock_guard guard(qp_.sq_lock);
         fast_ok = false;
     }
-    if (seg.device(rec_.device).dead.load() && rec_.state.load() != IBV_QPS_ERR && rec_.state.load() > IBV_QPS_INIT)
+    if (seg.device(rec_.device).deaths.load() != rec_.life && rec_.state.load() != IBV_QPS_ERR && rec_.state.load() > IBV_QPS_INIT)
         return engine_.enter_error(qp_);
     if (rec_.state.load() == IBV_QPS_ERR) { // a peer's request failed this QP: its own sends are flushed by us
         if (head_ < tail_) flush(IBV_WC_WR_FLUSH_ERR);

@@ -60,7 +60,8 @@ QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn) {
     if (dst_port == kNone) return nullptr;
     QpRec& t = seg.qp(qpn & (kMaxQps - 1));
     if (t.qpn.load(std::memory_order_acquire) != qpn || qpn == 0) return nullptr;
-    return t.device == seg.img().port(dst_port).device ? &t : nullptr;
+    if (t.device != seg.img().port(dst_port).device) return nullptr;
+    return t.life == seg.device(t.device).deaths.load(std::memory_order_relaxed) ? &t : nullptr;
 }
 
 MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int access, uint32_t pd, uint32_t device,

@@ -19,6 +19,7 @@ uint32_t claim_row(Context& c) {
             !row.used.compare_exchange_strong(free, c.process->slot() + 1))
             continue;
         row.device = c.device;
+        row.life = c.life;
         std::atomic_ref(row.async_channel).store(c.async.id, std::memory_order_release); // until here: no events
         return i;
     }
@@ -81,6 +82,7 @@ VERBS_API ibv_context* ibv_open_device(ibv_device* dev) {
     if (!c) return fail_null(ENOMEM);
     c->device = index;
     c->process = process;
+    c->life = c->state().deaths.load();
     c->engine = engine_of(*process);
     if (c->dead() || !c->engine) {
         delete c;

@@ -37,6 +37,7 @@ struct Context {
     verbs_context vctx; // vctx.context is last and what programs hold
     uint32_t device;    // image device
     uint32_t row;       // ContextRec
+    uint32_t life;      // DeviceState::deaths when it was opened
     Process* process;
     Engine* engine;
     Channel async;
@@ -47,7 +48,10 @@ struct Context {
     Segment& seg() const { return process->seg(); }
     const DeviceImage& image() const { return seg().img().device(device); }
     DeviceState& state() const { return seg().device(device); }
-    [[nodiscard]] bool dead() const { return state().dead.load(std::memory_order_relaxed) != 0; }
+    // For good: who wants the adapter back has to open it again.
+    [[nodiscard]] bool dead() const {
+        return state().dead.load(std::memory_order_relaxed) != 0 || state().deaths.load(std::memory_order_relaxed) != life;
+    }
     // The image port of a 1-based port number; kNone if the device has no such port.
     [[nodiscard]] uint32_t port(uint32_t number) const {
         const DeviceImage& d = image();

@@ -62,6 +62,7 @@ void fill_rec(Context& c, const QpRequest& r, Qp& qp) {
     rec.max_dest_rd_atomic = 0;
     rec.owner = c.process->slot();
     rec.device = c.device;
+    rec.life = c.life;
     rec.pd = qp.pd->number;
     rec.dest_qpn = rec.access = rec.qkey = 0;
     rec.recv_cq = qp.recv_cq->index;
