@@ -1,6 +1,7 @@
 #include "campaign.h"
 
 #include "uct_mp/schedule/policy_factory.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::sim {
 
@@ -25,6 +26,8 @@ channel::Config config_of(const CampaignOptions& options) {
     config.recovery.watch_interval = 40'000; // before the adapter gives up
     config.recovery.open_interval = 100'000;
     config.recovery.max_open_interval = 4'000'000;
+    config.recovery.reopen_interval = 200'000;
+    config.recovery.max_reopen_interval = 400'000;
     config.paths.split_reads = options.split_reads;
     if (options.single_path) config.paths.num_paths = 1;
     return config;
@@ -64,7 +67,7 @@ Campaign::Campaign(CampaignOptions options)
                 continue;
             }
             ports_.push_back(port);
-            if (rail.device != rails.back().device) adapters_.push_back(adapter);
+            if (rail.device != rails.back().device || options_.adapter_return) adapters_.push_back(adapter);
         }
     }
     if (!options_.late_placement || !options_.cables.empty()) add_switch_links();
@@ -86,12 +89,33 @@ void Campaign::add_switch_links() {
     }
 }
 
+// Who loses all adapters while his peers cannot hear that they have lost theirs finds nobody any more (PROTOCOL.md): so one
+// is exchanged only when everybody knows of the one before.
+bool Campaign::all_known() {
+    std::uint64_t lives = 0;
+    for (unsigned node = 0; node < options_.nodes; ++node) {
+        for (const verbs::Device& device : cluster_->node(node).devices().devices())
+            lives += cluster_->node(node).devices().registry()->life(device.index);
+        channel::Interface::Statistics statistics;
+        cluster_->node(node).iface().statistics(statistics);
+        for (const auto& channel : statistics.channels)
+            if (channel.state == connect::State::established && !channel.rails_known) return false;
+    }
+    return lives == revivals_;
+}
+
 Campaign::Fault Campaign::choose() {
     const std::string& port = ports_[random_() % ports_.size()];
     const auto number = [this](unsigned most) { return std::to_string(1 + random_() % most); };
     if (options_.adapter_death && !dead_ && !adapters_.empty() && random_() % 8 == 0) {
         dead_ = true;
         return {"adapter-death " + adapters_[random_() % adapters_.size()], ""};
+    }
+    if (options_.adapter_return && !dead_ && random_() % 4 == 0 && all_known()) {
+        dead_ = true;
+        ++revivals_;
+        const std::string& adapter = adapters_[random_() % adapters_.size()];
+        return {"adapter-death " + adapter, "adapter-revive " + adapter};
     }
     if (!cables_.empty() && random_() % (options_.cables.empty() ? 4 : 1) == 0) {
         const std::string& cable = cables_[random_() % cables_.size()];
@@ -134,6 +158,7 @@ void Campaign::next() {
         cluster_->world.at(cluster_->world.now() + about(options_.mean_length), [this, fault] {
             if (options_.loud) std::printf("%12.3f us  %s\n", double(cluster_->world.now()) / 1e3, fault.end.c_str());
             if (!fault.end.empty()) cluster_->world.fault(fault.end);
+            dead_ = dead_ && !fault.end.starts_with("adapter-revive");
             --open_;
         });
     }

@@ -34,6 +34,7 @@ struct CampaignOptions {
     bool late_ports = false;     // some ports are down at the start (never all of a node) and come up at any time
     bool apm = false;            // queue pairs have an alternate route
     bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)
+    bool adapter_return = false; // adapters die, one at a time, and are there again
 };
 
 struct CampaignResult {
@@ -56,6 +57,7 @@ private:
         std::string begin, end;
     };
     Fault choose();
+    [[nodiscard]] bool all_known();
     void add_switch_links();
     void raise_tripped();
     [[nodiscard]] static std::vector<std::string> ports_down(const CampaignOptions& options);
@@ -71,6 +73,7 @@ private:
     std::set<std::string> tripped_;
     unsigned done_ = 0, open_ = 0;
     bool over_ = false, dead_ = false;
+    std::uint64_t revivals_ = 0;
 };
 
 } // namespace ucx_mp::sim

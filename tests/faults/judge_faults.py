@@ -39,12 +39,12 @@ class Schedule:
         self.steps = []
         self.free = Counter()  # from when a target may be hit again
 
-    def hit(self, at, length, targets, begin, end):
+    def hit(self, at, length, targets, begin, end, rest=0.3):
         """`targets` get `begin` for `length`, then `end`; nothing if one of them is still hit or has only just returned."""
         if any(self.free[target] > at for target in targets):
             return
         for target in targets:
-            self.free[target] = at + length + 0.3
+            self.free[target] = at + length + rest
             self.steps += [(at, begin.format(target)), (at + length, end.format(target))]
 
     def port(self, at):
@@ -78,6 +78,13 @@ class Schedule:
         else:
             late = self.random.choice((50, 500, 5000))
             self.hit(at, length, [target], f"fault delay {late}us {{}}", "fault delay 0us {}")
+
+    def exchange(self, at):
+        """An adapter dies and is exchanged, one of a node at a time: it must have been taken back before the next one dies."""
+        if at >= START:
+            adapter = self.random.choice(RAILS).split(":")[0]
+            self.hit(at, self.random.uniform(0.02, 0.6), [self.random.choice(self.nodes)], f"adapter-death {{}}:{adapter}",
+                     f"adapter-revive {{}}:{adapter}", rest=2)
 
     def write(self, path):
         with open(path, "w", encoding="ascii") as out:
@@ -125,7 +132,8 @@ def log_lines(session):
 def counts(session):
     """What happened to paths, over all processes; also prints it."""
     lines = log_lines(session)
-    events = {"down": r": down: ", "up again": r": up again after", "no path": r"no path to \w+ is left"}
+    events = {"down": r": down: ", "up again": r": up again after", "no path": r"no path to \w+ is left",
+              "there again": r"softhca_\d is there again"}
     found = {name: sum(bool(re.search(pattern, line)) for line in lines) for name, pattern in events.items()}
     causes = Counter(cause for line in lines for cause in re.findall(r": down: (.*)$", line))
     print(", ".join(f"{name}: {n}" for name, n in found.items()) + "; causes: " +
@@ -194,6 +202,21 @@ for transport in TRANSPORTS:
               long=transport != "mp_rc")
     # What is lost for less than the queue pairs' patience (TIMEOUT, RETRY_COUNT: 0.5 s) need not fail a path.
     group.add(under_faults(transport, "storm", "silent", 0.1, 1), f"silent_{transport}", (FABRIC,), seconds=130)
+
+
+def exchange(tls):
+    def run(session):
+        """Adapters die and are exchanged: the job goes on over the others, and over the new ones."""
+        _, job = jobs(tls, rounds="100", seconds=110)["storm"]
+        harass(session, session.places[:4], "exchange", 60, 0.4)
+        found = judged(session, job)
+        check(found["there again"] >= 2, "the job was over before adapters were exchanged")
+        check(found["up again"] >= found["there again"], "paths have not come back with their adapters")
+    return run
+
+
+for transport in TRANSPORTS:
+    group.add(exchange(transport), f"exchange_{transport}", (FABRIC,), seconds=130)
 
 
 @group.case(fabrics=(FABRIC,), seconds=60)

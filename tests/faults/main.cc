@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
     app.add_flag("--late-ports", options.late_ports, "some ports are down at the start and come up at any time");
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
+    app.add_flag("--adapter-return", options.adapter_return, "adapters die, one at a time, and are there again");
     app.add_flag("--loud", options.loud, "tell what happens");
     CLI11_PARSE(app, argc, argv);
     if (const auto policy = schedule::make_policy(options.policy, "--policy"); !policy.config) {

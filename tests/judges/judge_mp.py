@@ -65,7 +65,7 @@ def one_lane_for_everything(session):
 
 
 SHARED = ("RAILS", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
-          "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "PARTITION_TIMEOUT")
+          "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT")
 BOTH = ("SEG_SIZE", "MAX_INLINE", "TX_QUEUE_LEN", "TX_CQ_LEN", "RX_QUEUE_LEN", "TX_WINDOW", "TX_MAX_BUFS",
         "TX_SIGNAL_INTERVAL", "POLL_BATCH", "TIMEOUT", "RETRY_COUNT", "RNR_TIMEOUT", "MAX_RD_ATOMIC", "SL",
         "CONNECT_TIMEOUT")
@@ -97,7 +97,7 @@ POLICIES = ("binding", "round_robin", "weighted_rr", "window_rr", "even", "weigh
 # Checked by the transport.
 WRONG = {
     "MP_RAILS": ("nonsense", "softhca_7:1", "softhca_0:9", "softhca_0:1,softhca_0:1"), "MP_NUM_PATHS": ("0", "33"),
-    "MP_PATH_BITS": ("7", "200"), "MP_HOLD_DOWN": ("2m",), "MP_PARTITION_TIMEOUT": ("1000000m",), "MP_POLICY": ("nonsense", "bss:n_batch=0"), "MP_RC_SEG_SIZE": ("100", "1g"),
+    "MP_PATH_BITS": ("7", "200"), "MP_HOLD_DOWN": ("2m",), "MP_REOPEN_INTERVAL": ("0",), "MP_PARTITION_TIMEOUT": ("1000000m",), "MP_POLICY": ("nonsense", "bss:n_batch=0"), "MP_RC_SEG_SIZE": ("100", "1g"),
     "MP_RC_MAX_INLINE": ("1m",), "MP_RC_TX_WINDOW": ("0", "100", "1048576"), "MP_RC_TX_QUEUE_LEN": ("1",),
     "MP_RC_TX_CQ_LEN": ("1",), "MP_RC_RX_QUEUE_LEN": ("0",), "MP_RC_TIMEOUT": ("1ns", "1000000s"),
     "MP_RC_RNR_TIMEOUT": ("1s",), "MP_RC_RETRY_COUNT": ("8",), "MP_RC_SL": ("16",),

@@ -34,6 +34,11 @@ public:
         std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
     }
 
+    bool aside(std::function<void()> work) override { // a list of devices is that of the node which asks
+        world_.select(node_);
+        return SimTimers::aside(std::move(work));
+    }
+
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
     unsigned errors = 0;
 

@@ -1,7 +1,6 @@
 // Ports that are down when a process starts, or when its peers do, and come up later: they carry traffic from then on.
 #define BOOST_TEST_MODULE transport_join
-#include "both_transports.h"
-#include "stress.h"
+#include "traffic.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -37,15 +36,6 @@ std::vector<std::string> down(const std::vector<std::string>& ports) {
     return faults;
 }
 
-// Traffic of all kinds, with memory registered before; empty: no mistake.
-std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operations = 60) {
-    Stress stress(cluster, {.seed = seed, .operations = operations, .slot = 1 << 16, .constant = 1 << 16, .with_self = false});
-    const bool finished = stress.run(2'000'000'000);
-    cluster.after_progress = {};
-    for (unsigned i = 0; i < cluster.size(); ++i) cluster.node(i).on_room = {};
-    return finished ? stress.verdict() : "not finished: " + stress.verdict();
-}
-
 unsigned spares(Node& node) {
     channel::Interface::Statistics statistics;
     node.iface().statistics(statistics);
@@ -53,35 +43,6 @@ unsigned spares(Node& node) {
     for (const auto& channel : statistics.channels)
         for (const auto& path : channel.paths) n += path.carries == std::string_view("spare");
     return n;
-}
-
-// What node `from` puts to its peer, bytes/ns: messages of `size`, 16 under way.
-double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
-    struct Done : Completion {
-        Done(unsigned* n) : Completion{[](Completion* self) { ++*static_cast<Done*>(self)->finished; }, 1, Status::ok}, finished(n) {}
-        unsigned* finished;
-    };
-    constexpr unsigned kWindow = 16, kAll = 200, kBefore = 40; // so many to begin with: a path that has returned starts with little
-    Node& node = cluster.node(from);
-    Node::Memory ours = node.memory(size), theirs = cluster.node(1 - from).memory(size);
-    Channel& to = cluster.channel(from, 1 - from);
-    unsigned posted = 0, finished = 0;
-    std::vector<Done> all(kAll, Done(&finished));
-    Nanos began = 0;
-    const bool done = cluster.until([&] {
-        while (posted < kAll && posted < finished + kWindow) {
-            const Iov iov = ours.iov(0, size);
-            const Status status = node.iface().put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &all[posted]);
-            if (status == Status::no_resource) break;
-            BOOST_REQUIRE(!failed(status));
-            ++posted;
-            if (status == Status::ok) ++finished;
-        }
-        if (finished >= kBefore && !began) began = cluster.world.now();
-        return finished == kAll;
-    });
-    BOOST_REQUIRE(done);
-    return static_cast<double>((kAll - kBefore) * size) / static_cast<double>(cluster.world.now() - began);
 }
 
 } // namespace

@@ -45,9 +45,9 @@ public:
 
 protected:
     virtual void became_due() {}
+    softhca::sim::World& world_;
 
 private:
-    softhca::sim::World& world_;
     Timer last_ = 0;
     std::map<Timer, softhca::sim::World::Timer> timers_;
     std::vector<std::function<void()>> due_;
@@ -80,10 +80,9 @@ public:
         if (failed(verbs::register_memory(devices, memory.data, size, access, *memory.registration)))
             throw std::runtime_error("register_memory");
         std::byte packed[64];
-        verbs::pack_keys(*memory.registration, packed);
+        memory.registration->pack(packed);
         if (!verbs::unpack_keys(packed, memory.keys)) throw std::runtime_error("unpack_keys");
-        keys.insert(verbs::key_of(memory.registration->rkey.data(), memory.registration->count), memory.address(),
-                    size);
+        keys.insert(memory.registration->id, memory.address(), size);
         return memory;
     }
     verbs::KeyTable keys; // of all of it, for the interface

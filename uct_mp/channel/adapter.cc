@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "uct_mp/channel/interface.h"
 
@@ -77,6 +78,25 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     return Status::ok;
 }
 
+void Adapter::take_over(Adapter& fresh) {
+    srq = std::move(fresh.srq);
+    cq = std::move(fresh.cq);
+    channel = std::move(fresh.channel);
+    unacked_events = peeked_count = 0;
+    extended = fresh.extended;
+    timestamps = fresh.timestamps;
+    clock = fresh.clock;
+    send_credits = fresh.send_credits;
+    scarce_credits = fresh.scarce_credits;
+    free = fresh.free;
+    free_count = fresh.free_count;
+    to_post = fresh.to_post;
+    // Handlers keep what they keep; all else of the old memory nobody knows any more.
+    old_kept += std::exchange(kept, 0);
+    old_chunks.push_back(std::exchange(chunks, std::move(fresh.chunks)));
+    if (old_kept == 0) old_chunks.clear();
+}
+
 bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
     RegisteredChunks::Chunk* chunk = chunks.add(devices, std::size_t{layout.stride} * count);
     if (!chunk) return false;
@@ -88,6 +108,7 @@ bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout,
         buffer->wr.sg_list = &buffer->sge;
         buffer->wr.num_sge = 1;
         buffer->adapter = index;
+        buffer->life = device->life;
         give_back(buffer);
     }
     return true;

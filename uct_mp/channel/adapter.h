@@ -43,6 +43,10 @@ struct alignas(64) Adapter {
     verbs::ClockFit clock;
     std::uint32_t unacked_events = 0;
     RegisteredChunks chunks;
+    std::uint32_t kept = 0; // receive buffers that handlers keep
+    // Of lives of the device that are over: their memory stays until the last buffer that is kept comes back.
+    std::vector<RegisteredChunks> old_chunks;
+    std::uint32_t old_kept = 0;
     static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
     // Found while going to sleep, handled by the next poll.
     static constexpr unsigned kPeek = 16;
@@ -62,6 +66,17 @@ struct alignas(64) Adapter {
         free = &buffer->wr;
         ++free_count;
     }
+    // One that a handler had kept.
+    void take_back(ReceiveBuffer* buffer) {
+        if (buffer->life == device->life) [[likely]] {
+            --kept;
+            give_back(buffer);
+        } else if (--old_kept == 0) {
+            old_chunks.clear();
+        }
+    }
+    // The device has been opened again: goes on with the queues of `fresh`. Nothing refers to those before any more.
+    void take_over(Adapter& fresh);
 
 private:
     bool grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);

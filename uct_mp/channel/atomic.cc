@@ -30,8 +30,9 @@ Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned w
                                        std::uint64_t compare, void* result, std::uint64_t remote,
                                        const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
     if (width != 8 || (op != AtomicOp::add && op != AtomicOp::compare_swap)) return Status::unsupported;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = pass_gate_rdma(channel); status != Status::ok) return status;
+    const verbs::RemoteKeys* present = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = pass_gate_rdma(channel, present); status != Status::ok) return status;
     }
     for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(Direction::read))) {
         Subchannel& sub = channel.subs[path];
@@ -47,7 +48,7 @@ Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned w
         ++channel.gets_open; // it reads: what follows a fence waits for it
         sub.open += queue.dc;
         const Posted posted{&channel, work, 0, 0, path, kNoEpoch, true, false, 0, 1};
-        if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, rkeys.rkey[0]},
+        if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, present->rkey[0]},
                           op == AtomicOp::add ? value : compare, op == AtomicOp::add ? nullptr : &value, posted)) {
             post_refused(channel, queue, posted);
         }
@@ -73,9 +74,7 @@ Status Interface::Impl::atomic(Channel& channel, AtomicOp op, unsigned width, st
     request.op = static_cast<std::uint8_t>(op);
     request.width = static_cast<std::uint8_t>(width);
     request.fetch = fetch;
-    const verbs::KeyTable::Key key = verbs::key_of(rkeys.rkey, rkeys.count);
-    request.device = static_cast<std::uint8_t>(key >> 32);
-    request.rkey = static_cast<std::uint32_t>(key);
+    request.region = rkeys.id;
     request.address = remote;
     request.value = value;
     request.compare = compare;
@@ -95,7 +94,7 @@ void Interface::Impl::serve_atomic(Channel& channel, const AtomicRequest& reques
     const auto op = static_cast<AtomicOp>(request.op);
     const bool good = (request.width == 4 || request.width == 8) && request.op <= 5 &&
                       request.address % request.width == 0 &&
-                      keys.allows(verbs::KeyTable::Key{request.device} << 32 | request.rkey, request.address, request.width);
+                      keys.allows(request.region, request.address, request.width);
     if (good) {
         reply.status = 0;
         if (request.width == 8)

@@ -91,6 +91,7 @@ struct alignas(64) ReceiveBuffer {
     ibv_sge sge;
     std::uint32_t length; // of the message, once received (early ones)
     std::uint8_t adapter; // index; kStored: belongs to the store of early messages
+    std::uint8_t life;    // of the adapter (verbs/registry.h) that it was made for
     static constexpr std::uint8_t kStored = 0xff;
     [[nodiscard]] static ReceiveBuffer* of(ibv_recv_wr* wr) { return reinterpret_cast<ReceiveBuffer*>(wr); }
 };

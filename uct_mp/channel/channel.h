@@ -73,6 +73,7 @@ inline constexpr std::uint32_t held = 2;      // the face has older operations q
 inline constexpr std::uint32_t fence = 4;     // a fence has something to do
 inline constexpr std::uint32_t failed = 8;    // the peer is gone
 inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
+inline constexpr std::uint32_t keys = 32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
 } // namespace gate
 
 class alignas(64) Channel {
@@ -119,6 +120,7 @@ public:
     PathMask put_paths = 0;      // have carried puts since the last fence
     PathMask fence_paths = 0;    // have carried puts before it: the next message waits for their markers
     PathMask marked_paths = 0;   // of fence_paths: the marker is on its way (the others had no room yet)
+    std::uint64_t remote_lives = 0; // of the peer's devices, as in MemoryKeys: what keys must be of
     std::uint32_t rdma_open = 0; // RDMA operations not complete
     std::uint32_t gets_open = 0; // those that read
     PathIndex put_lane = 0;      // of writes without a completion, while any is open

@@ -309,6 +309,7 @@ template <Fits fits, class Fill>
     ++channel.expected;
     if (header.ack != channel.acked) take_ack(channel, header.ack);
     if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
+    else ++adapter.kept;
     if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
     if (channel.early_count) [[unlikely]] drain_early(channel);
 }

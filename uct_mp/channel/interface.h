@@ -51,6 +51,7 @@ struct RecoveryConfig {
     // this until it is given up, if the peer answers over others and not over this one. 0: wait for the adapter.
     Nanos watch_interval = 10'000'000;
     Nanos packet_lifetime = 1'000'000;       // mp_dc: packets on their way when a port goes down are gone after this
+    Nanos reopen_interval = 100'000'000, max_reopen_interval = 2'000'000'000; // of looking for an adapter that has died
     Nanos partition_timeout = 30'000'000'000; // without any path; 0: for ever
 };
 
@@ -94,6 +95,8 @@ public:
     virtual void room(Channel& channel) = 0;
     // The peer is gone: everything outstanding has been completed with `status`. Called once per channel.
     virtual void peer_failed(Channel& channel, Status status) = 0;
+    // One of control_fds() has been replaced by this one (and closed). With the lock held.
+    virtual void new_control_fd(int) {}
 };
 
 struct Limits { // bytes; what one operation may carry

@@ -27,11 +27,20 @@ struct Interface::Impl final : connect::Owner {
 
     // -- Set-up: setup.cc
     Status open(std::string& error);
+    struct DcRail { // mp_dc
+        verbs::QueuePair target;
+        std::vector<std::unique_ptr<SendQueue>> initiators;
+    };
     Status open_dc(std::string& error);
+    // On a life of the rail's device, with the queues of `adapter`. Lowers inline_bytes to what is granted.
+    [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& out,
+                                      std::string& error);
+    void watch_descriptor(int fd); // by event_fd
     void read_rails();
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
+    void describe_self(connect::Connection& connection) const;
     void connect_later(Channel& channel);
 
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
@@ -55,7 +64,7 @@ struct Interface::Impl final : connect::Owner {
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
     struct Mail {
-        enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails } what;
+        enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails, keys } what;
         Channel* channel;
         Status status; // failed
         connect::Answer answer = connect::Answer::alive; // answered
@@ -63,6 +72,8 @@ struct Interface::Impl final : connect::Owner {
         connect::PathNews news{};
         std::uint32_t number = 0; // rails
         std::vector<path::RemoteRail> rails{};
+        verbs::RemoteKeys keys{}; // keys
+        bool found = false;
     };
     void tell(Mail mail);
     unsigned read_mail();             // progress only
@@ -87,7 +98,7 @@ struct Interface::Impl final : connect::Owner {
     // -- Messages: send.cc
     // gates != 0: may a message go in spite of it? no_resource, or the error of a failed channel. May start a connection.
     Status pass_gate_message(Channel& channel);
-    Status pass_gate_rdma(Channel& channel);
+    Status pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys);
     Status blocked(Channel& channel); // not ready, held, failed
     // What begins a sequenced message of `total` bytes (header included, trailer not): a path and a buffer. ok, or not.
     struct Start {
@@ -263,6 +274,25 @@ struct Interface::Impl final : connect::Owner {
     void join(Channel& channel, PathIndex path);
     void find_spares(Channel& channel);
     bool address_target(Channel& channel, PathIndex path);
+    // reopen.cc
+    void device_died(unsigned device);
+    void tell_rails();
+    void try_reopen(unsigned device);
+    [[nodiscard]] bool may_adopt(unsigned device);
+    [[nodiscard]] bool adopt(unsigned device);
+    void let_go(unsigned device);
+    void watch_descriptors(unsigned device);
+    [[nodiscard]] bool is_ready(Channel& channel, PathIndex path);
+    // keys.cc
+    bool find_keys(std::uint64_t region, verbs::RemoteKeys& out) override;
+    void keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) override;
+    // False: the peer has been asked, the channel waits.
+    bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys);
+    void note_lives(Channel& channel);
+    void ask_keys(Channel& channel, std::uint64_t region);
+    void repeat_question(Channel& channel, std::uint64_t region);
+    void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told);
+    void stop_asking(Channel& channel);
     // migrate.cc
     void load_first_alternate(connect::Connection& connection, PathIndex path, Subchannel& sub);
     void load_alternate(const connect::Connection& connection, PathIndex path, Subchannel& sub);
@@ -361,7 +391,7 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
 
-    const verbs::DeviceSet& devices;
+    verbs::DeviceSet devices; // their lives that this interface uses. Progress changes it, under the lock
     std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock
     const Config config;
     Services& services;
@@ -394,6 +424,9 @@ struct Interface::Impl final : connect::Owner {
     }
     std::uint32_t seen_migrations[verbs::kMaxDevices] = {};
     std::vector<Mail> mail;
+    Services::Timer reopen_timer[verbs::kMaxDevices] = {}; // runs while the device is dead
+    unsigned reopen_attempts[verbs::kMaxDevices] = {};
+    bool timed = false; // completions of adapters bring timestamps, if they can
     // Queue pairs that a handshake has made and dropped. Progress destroys them, since a completion queue has one user: a few
     // at a time, each is a command.
     std::vector<std::unique_ptr<SendQueue>> graves;
@@ -424,10 +457,6 @@ struct Interface::Impl final : connect::Owner {
     int event_fd = -1;
 
     // mp_dc
-    struct DcRail {
-        verbs::QueuePair target;
-        std::vector<std::unique_ptr<SendQueue>> initiators;
-    };
     std::vector<DcRail> dc_rails;
     std::uint64_t dc_key = 0;
     verbs::AddressHandles address_handles;

@@ -166,8 +166,10 @@ unsigned Interface::Impl::read_mail() {
                 const std::lock_guard lock(services);
                 control->take_rails(channel.connection, m.number, m.rails);
             }
+            note_lives(channel);
             join_paths(channel);
             break;
+        case Mail::What::keys: take_keys(channel, m.found, m.keys); break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
             channel.asked = false;
@@ -248,6 +250,7 @@ void Interface::Impl::establish(Channel& channel) {
     channel.window_mask = config.window - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
+    note_lives(channel);
     if (channel.path_count == 1 && rc) {
         channel.only = channel.subs[0].queue[0];
         channel.only->set_sole(true);
@@ -269,22 +272,28 @@ void Interface::Impl::connect_later(Channel& channel) {
         if (channel.subs[i].unconnected) path_failed(channel, i, "it could not be connected", false);
 }
 
+void Interface::Impl::describe_self(Connection& connection) const {
+    connection.remote_rails.clear();
+    for (const verbs::Rail& rail : rails) {
+        path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
+        remote.life = devices.device_of(rail).life;
+        if (config.transport == connect::Transport::dc) remote.dct_number = dc_rails[rail.index].target->qp_num;
+    }
+}
+
 // Every rail talks to itself: no handshake, since we know both ends.
 void Interface::Impl::connect_self(Channel& channel) {
     Connection& connection = channel.connection;
     connection.remote_id = channel.local_id;
     connection.paths.clear();
-    connection.remote_rails.clear();
     connection.absent = 0;
     // A rail that was down when it was opened may have no LID; it has no paths to others, either.
     const bool any_active = std::ranges::any_of(rails, &verbs::Rail::active);
     for (const verbs::Rail& rail : rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);
         if (rail.active || !any_active) connection.paths.push_back({i, i, 0, 0});
-        path::RemoteRail remote = path::describe(rail);
-        if (config.transport == connect::Transport::dc) remote.dct_number = dc_rails[i].target->qp_num;
-        connection.remote_rails.push_back(remote);
     }
+    describe_self(connection);
     connection.dc_key = dc_key;
     connection.ends.assign(connection.paths.size(), {});
     Status status = Status::ok;

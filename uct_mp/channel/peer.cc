@@ -183,6 +183,7 @@ void Interface::Impl::restart(SendQueue& queue) {
     for (const verbs::Rail& rail : rails)
         for (const auto& initiator : dc_rails[rail.index].initiators) {
             if (initiator.get() != &queue) continue;
+            if (devices.device_of(rail).events->seen(0).fatal) return; // reopen.cc, if ever
             const int error = verbs::restart_dci(queue.qp.get(), devices.device_of(rail), rail, config.reliability);
             if (error == 0) queue.revive();
             else services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num, rail.name.c_str(), std::strerror(error));

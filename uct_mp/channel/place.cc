@@ -73,7 +73,7 @@ bool Interface::Impl::lane_has_room(Channel& channel) {
 
 bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::failed) return true; // the operation tells the error
-    if (channel.gates & (gate::not_ready | gate::recovering)) return false;
+    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys)) return false;
     if (channel.gates & gate::fence) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open) return false;
     }
@@ -84,7 +84,7 @@ bool Interface::Impl::surely_room(Channel& channel) {
 
 bool Interface::Impl::maybe_room(Channel& channel) {
     if (channel.gates & gate::failed) return true;
-    if (channel.gates & (gate::not_ready | gate::recovering)) return false;
+    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys)) return false;
     if (any_path_has_room(channel, Direction::write)) return true;
     return channel.scheduler && channel.scheduler->paths().apart() && any_path_has_room(channel, Direction::read);
 }

@@ -102,6 +102,7 @@ void Interface::statistics(Statistics& out) const {
         ChannelStatistics& to = out.channels.emplace_back();
         to.peer_uid = channel->connection.peer.uid;
         to.state = channel->connection.state;
+        to.rails_known = channel->self || m.control->knows_rails(channel->connection);
         to.sent = channel->next_sequence;
         to.delivered = channel->expected;
         to.early = channel->early_total;
@@ -125,7 +126,7 @@ void Interface::statistics(Statistics& out) const {
             path.remote_lid = connection.remote_lid(i);
             path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);
             path.to = rail.ethernet ? verbs::to_string(connection.remote_rail(i).gid) : std::to_string(path.remote_lid);
-            path.qp_number = sub.queue[0] ? sub.queue[0]->qp->qp_num : 0;
+            path.qp_number = sub.queue[0] && sub.queue[0]->qp ? sub.queue[0]->qp->qp_num : 0;
             const schedule::Path& state = channel->scheduler->paths()[static_cast<PathIndex>(i)];
             path.state = state.state;
             path.weight = state.weight;

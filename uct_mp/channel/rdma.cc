@@ -24,11 +24,13 @@ void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
     --channel.rdma_open;
 }
 
-Status Interface::Impl::pass_gate_rdma(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering)) {
+// `keys`: those to be used.
+Status Interface::Impl::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }
+    if (keys->lives != channel.remote_lives && !present_keys(channel, keys)) return Status::no_resource;
     return clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
@@ -328,8 +330,9 @@ bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
     Impl& m = *channel.impl;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     const PathIndex path = m.lane_of_puts(channel);
     if (path == kNoPath) [[unlikely]] return Status::no_resource;
@@ -337,15 +340,16 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
     Buffer* bounce = m.small.get();
     if (!bounce) return Status::no_resource;
     std::memcpy(bounce->data(), buffer, length);
-    m.put_copied(channel, *bounce, length, remote, rkeys, path);
+    m.put_copied(channel, *bounce, length, remote, *keys, path);
     return Status::ok;
 }
 
 ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
                              const verbs::RemoteKeys& rkeys) {
     Impl& m = *channel.impl;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return static_cast<ssize_t>(status);
+    const verbs::RemoteKeys* keys = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return static_cast<ssize_t>(status);
     }
     // Packing can't be taken back: everything that may fail comes before it.
     const PathIndex path = m.lane_of_puts(channel);
@@ -357,43 +361,46 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
         m.large.put(bounce);
         return 0;
     }
-    m.put_copied(channel, *bounce, static_cast<std::uint32_t>(length), remote, rkeys, path);
+    m.put_copied(channel, *bounce, static_cast<std::uint32_t>(length), remote, *keys, path);
     return static_cast<ssize_t>(length);
 }
 
 Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
     Impl& m = *channel.impl;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
-    if (channel.only) return m.rdma_sole<false>(channel, *channel.only, iov, count, remote, rkeys, completion);
+    if (channel.only) return m.rdma_sole<false>(channel, *channel.only, iov, count, remote, *keys, completion);
     Work* work = m.new_work(channel, WorkKind::put, completion);
     if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
-    work->keys = rkeys;
+    work->keys = *keys;
     return m.rdma(channel, *work);
 }
 
 Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
     Impl& m = *channel.impl;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
-    if (channel.only) return m.rdma_sole<true>(channel, *channel.only, iov, count, remote, rkeys, completion);
+    if (channel.only) return m.rdma_sole<true>(channel, *channel.only, iov, count, remote, *keys, completion);
     Work* work = m.new_work(channel, WorkKind::get, completion);
     if (!set_pieces(*work, iov, count)) return m.nothing_to_do(*work);
     work->remote = remote;
-    work->keys = rkeys;
+    work->keys = *keys;
     return m.rdma(channel, *work);
 }
 
 Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
     Impl& m = *channel.impl;
-    if (channel.gates) [[unlikely]] {
-        if (const Status status = m.pass_gate_rdma(channel); status != Status::ok) return status;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
     if (length == 0) return Status::ok;
@@ -404,7 +411,7 @@ Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::s
     work->local[work->pieces++] = {bounce->address(), length, bounce->lkey};
     work->transfer.size = length;
     work->remote = remote;
-    work->keys = rkeys;
+    work->keys = *keys;
     work->unpack = unpack;
     work->unpack_arg = arg;
     return m.rdma(channel, *work);

@@ -35,6 +35,7 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             ++channel.expected;
             if (header.flags & flag::ack_request) owe_ack(channel, true);
             if (deliver(channel, buffer, length)) adapter.give_back(buffer);
+            else ++adapter.kept;
             if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
             if (channel.early_count) [[unlikely]] drain_early(channel);
             return;
@@ -199,7 +200,7 @@ void Interface::Impl::release(ReceiveBuffer* buffer) {
     if (buffer->adapter == ReceiveBuffer::kStored) {
         keep_stored(buffer);
     } else {
-        adapters[buffer->adapter].give_back(buffer);
+        adapters[buffer->adapter].take_back(buffer);
     }
 }
 

@@ -27,7 +27,7 @@ Status Interface::Impl::blocked(Channel& channel) {
 }
 
 Status Interface::Impl::pass_gate_message(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering)) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }

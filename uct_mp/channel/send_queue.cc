@@ -15,10 +15,19 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Con
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
     wr_.opcode = IBV_WR_SEND;
-    if (dc) {
-        qp_ex_ = ibv_qp_to_qp_ex(qp.get());
-        dv_ = mlx5dv_qp_ex_from_ibv_qp_ex(qp_ex_);
-    }
+    find_calls();
+}
+
+void SendQueue::find_calls() {
+    if (!dc || !qp) return;
+    qp_ex_ = ibv_qp_to_qp_ex(qp.get());
+    dv_ = mlx5dv_qp_ex_from_ibv_qp_ex(qp_ex_);
+}
+
+void SendQueue::replace(verbs::QueuePair fresh) {
+    qp = std::move(fresh);
+    draining = error_due = end_due = false;
+    find_calls();
 }
 
 bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, bool signaled, Nanos t_post) {

@@ -148,11 +148,8 @@ public:
         return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
     }
     // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
-    // (And can be ended in its turn.)
-    void replace(verbs::QueuePair fresh) {
-        qp = std::move(fresh);
-        draining = error_due = end_due = false;
-    }
+    // (And can be ended in its turn.) Null: until the adapter is there again.
+    void replace(verbs::QueuePair fresh);
     void revive() {
         if (failed()) slots_ += kFailed;
         draining = error_due = end_due = false;
@@ -174,6 +171,7 @@ public:
 private:
     // Of the record at `position`.
     [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
+    void find_calls(); // of the queue pair
     int post_whole_dc(const Channel& channel, PathIndex path);
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::channel {
 
@@ -26,8 +27,12 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
     : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
-      small(from, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
-      large(from, kHeader + with.segment + kExtra, with.max_send_buffers) {}
+      small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
+      large(devices, kHeader + with.segment + kExtra, with.max_send_buffers) {
+    // Opened anew since.
+    for (unsigned i = 0; i < devices.devices().size(); ++i)
+        if (const std::uint8_t life = devices.registry()->life(i); life != devices.devices()[i].life) devices.renew(devices.registry()->device(i));
+}
 
 Status Interface::Impl::open(std::string& error) {
     read_rails();
@@ -38,7 +43,7 @@ Status Interface::Impl::open(std::string& error) {
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
     // completion must do).
-    bool timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
+    timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
     for (const verbs::Rail& rail : rails) timed |= rail.active && config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
@@ -93,27 +98,31 @@ Status Interface::Impl::open_dc(std::string& error) {
     else if (getrandom(&dc_key, sizeof dc_key, 0) != sizeof dc_key) dc_key = services.now();
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
-        DcRail& dc = dc_rails.emplace_back();
-        dc.target = verbs::create_dct(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(), dc_key,
-                                      config.reliability);
-        if (!dc.target) {
-            error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
+        const Status status = make_dc_rail(rail, *adapter.device, adapter, dc_rails.emplace_back(), error);
+        if (ucx_mp::failed(status)) return status;
+    }
+    return Status::ok;
+}
+
+Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& dc,
+                                     std::string& error) {
+    dc.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), dc_key, config.reliability);
+    if (!dc.target) {
+        error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
+        return Status::io_error;
+    }
+    for (unsigned i = 0; i < config.dci_count; ++i) {
+        std::uint32_t granted = 0;
+        verbs::QueuePair qp = verbs::create_dci(device, rail, adapter.cq.get(),
+                                                {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
+                                                config.reliability, &granted);
+        if (!qp) {
+            error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) + " on " +
+                    rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
             return Status::io_error;
         }
-        for (unsigned i = 0; i < config.dci_count; ++i) {
-            std::uint32_t granted = 0;
-            verbs::QueuePair qp = verbs::create_dci(*adapter.device, rail, adapter.cq.get(),
-                                                    {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
-                                                    config.reliability, &granted);
-            if (!qp) {
-                error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) +
-                        " on " + rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
-                return Status::io_error;
-            }
-            inline_bytes = std::min(inline_bytes, granted);
-            dc.initiators.push_back(
-                std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
-        }
+        inline_bytes = std::min(inline_bytes, granted);
+        dc.initiators.push_back(std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
     }
     return Status::ok;
 }
@@ -123,6 +132,8 @@ Interface::Impl::~Impl() {
         const std::lock_guard lock(services);
         for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
     }
+    for (const Services::Timer timer : reopen_timer)
+        if (timer) services.cancel(timer);
     if (jobs_timer) services.cancel(jobs_timer);
     if (watch_timer) services.cancel(watch_timer);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
@@ -132,6 +143,7 @@ Interface::Impl::~Impl() {
         if (recovery->nudge) services.cancel(recovery->nudge);
         for (const recover::PathRecovery& path : recovery->paths)
             if (path.timer) services.cancel(path.timer);
+        stop_asking(*channels[slot]);
     }
     graves.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
@@ -237,21 +249,22 @@ Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& e
 }
 void Interface::detach(Channel& channel) { --channel.references; }
 
+void Interface::Impl::watch_descriptor(int fd) {
+    epoll_event event{EPOLLIN, {}};
+    (void)epoll_ctl(event_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
 int Interface::event_fd() {
     Impl& m = *impl_;
     if (m.event_fd >= 0) return m.event_fd;
     m.event_fd = epoll_create1(EPOLL_CLOEXEC);
     if (m.event_fd < 0) return -1;
-    const auto add = [&](int fd) {
-        epoll_event event{EPOLLIN, {}};
-        return epoll_ctl(m.event_fd, EPOLL_CTL_ADD, fd, &event);
-    };
     for (unsigned i = 0; i < m.adapter_count; ++i) {
-        add(m.adapters[i].channel->fd);
-        add(m.adapters[i].device->context->async_fd);
+        m.watch_descriptor(m.adapters[i].channel->fd);
+        m.watch_descriptor(m.adapters[i].device->context->async_fd);
     }
     if (!m.config.background)
-        for (const int fd : m.control->event_fds()) add(fd);
+        for (const int fd : m.control->event_fds()) m.watch_descriptor(fd);
     return m.event_fd;
 }
 

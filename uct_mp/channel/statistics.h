@@ -51,6 +51,7 @@ struct TransitionStatistics {
 struct ChannelStatistics {
     std::uint64_t peer_uid = 0;
     connect::State state = connect::State::closed;
+    bool rails_known = true; // by the peer: as they are now
     std::uint32_t acked = 0, gates = 0; // next number that the peer waits for; channel.h: gate
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
     RecoveryStatistics recovery;

@@ -16,7 +16,7 @@ inline constexpr unsigned kMaxIov = 8; // entries of a zcopy operation; cut furt
 struct Iov {
     void* buffer;
     std::size_t length;
-    verbs::Registration* memory; // contains the buffer; ignored for length 0
+    verbs::MemoryKeys* memory; // contains the buffer; ignored for length 0
     std::size_t stride;          // unused (count is 1), as in UCX
     unsigned count;
 };

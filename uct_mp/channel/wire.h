@@ -70,13 +70,12 @@ struct __attribute__((packed)) AtomicRequest {
     std::uint8_t op;    // AtomicOp
     std::uint8_t width; // 4 or 8
     std::uint8_t fetch; // 1: send a reply
-    std::uint8_t device; // of the target
-    std::uint32_t rkey;  // its key: names the region that must contain the address
+    std::uint8_t reserved;
+    std::uint32_t tag;     // of the reply
     std::uint64_t address;
     std::uint64_t value;   // operand; new value of swap and compare_swap
     std::uint64_t compare; // compare_swap
-    std::uint32_t tag;     // of the reply
-    std::uint32_t reserved2;
+    std::uint64_t region;  // MemoryKeys::id: must contain the address
 };
 static_assert(sizeof(AtomicRequest) == 40);
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "uct_mp/channel/buffer.h"
@@ -70,9 +71,18 @@ public:
         free_ = work;
     }
 
+    // Those that are in use. Slow.
+    template <class Fn> void for_each(const Fn& fn) {
+        std::unordered_set<const Work*> unused;
+        for (const Work* work = free_; work; work = work->next) unused.insert(work);
+        for (const auto& chunk : chunks_)
+            for (unsigned i = 0; i < kChunk; ++i)
+                if (!unused.contains(&chunk[i])) fn(chunk[i]);
+    }
+
 private:
+    static constexpr unsigned kChunk = 64;
     [[gnu::noinline]] void grow() {
-        constexpr unsigned kChunk = 64;
         chunks_.emplace_back(new Work[kChunk]);
         for (unsigned i = 0; i < kChunk; ++i) put(&chunks_.back()[i]);
     }

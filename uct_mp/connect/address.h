@@ -25,8 +25,7 @@
 
 namespace ucx_mp::connect {
 
-inline constexpr std::uint8_t kMinVersion = 1, kMaxVersion = 2;
-inline constexpr std::uint8_t kRoceVersion = 2, kSplitReadsVersion = 2; // the first ones that know of it
+inline constexpr std::uint8_t kMinVersion = 3, kMaxVersion = 3; // those before had other keys, and were never released
 inline constexpr unsigned kMaxControlAddresses = 4;
 inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56, so at most one is IPv6
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id

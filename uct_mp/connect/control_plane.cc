@@ -308,6 +308,12 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::rails_known:
         on_rails_known(m);
         break;
+    case wire::Kind::keys:
+        on_keys(way_back, m);
+        break;
+    case wire::Kind::keys_told:
+        on_keys_told(m);
+        break;
     }
 }
 

@@ -49,6 +49,7 @@
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
 #include "uct_mp/path/path.h"
+#include "uct_mp/verbs/memory.h"
 
 namespace ucx_mp::connect {
 
@@ -202,6 +203,10 @@ public:
     // The peer's ports are not what they were: list `number`, as long as the one before. Again and again until
     // take_rails(), from wherever the owner likes.
     virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
+    // The present keys of memory of ours; false: there is none of that name.
+    virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
+    // Of ask_keys(). Not found: `told` has nothing but the id.
+    virtual void keys_told(Connection&, bool /*found*/, const verbs::RemoteKeys& /*told*/) {}
 };
 
 struct ControlConfig {
@@ -248,6 +253,15 @@ public:
     void tell_rails(Connection& connection); // if the peer does not know the present list
     // Of Owner::rails_told: the connection has this list from now on, and the peer hears that.
     void take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
+
+    // A device has died and is there again (verbs/registry.h): control queue pairs of its rails are made anew. On failure
+    // everything stays as it was. renew() for its rails follows, when the device of ControlPlane::open's `devices` is this
+    // one. `dct_numbers` of all rails, as they are now. With the lock held, from progress.
+    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers, std::string& error);
+    // The peer has our present list of rails. With the lock held.
+    [[nodiscard]] bool knows_rails(const Connection& connection) const;
+    // Which keys has this memory of the peer's now? Unreliable, as news of paths; Owner::keys_told. With the lock held.
+    void ask_keys(const Connection& connection, std::uint64_t region, unsigned attempt);
 
     // Client side; state must be closed, peer and local_id set. The result comes through Owner, never from within.
     void start(Connection& connection);

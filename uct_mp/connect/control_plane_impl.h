@@ -35,7 +35,7 @@ struct Due {
 
 struct ControlPlane::Impl {
     Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
-        : devices(devices_in), config(config_in), services(services_in), owner(owner_in) {}
+        : devices(devices_in), config(config_in), services(services_in), owner(owner_in), dct_numbers(config_in.dct_numbers) {}
     ~Impl();
     [[nodiscard]] Status open(std::string& error);
 
@@ -136,6 +136,10 @@ struct ControlPlane::Impl {
     void on_rails_known(const Message& m);
     void take_rails(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
     void answer_rails(Connection& c);
+    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& new_dct_numbers, std::string& error);
+    void ask_keys(const Connection& c, std::uint64_t region, unsigned attempt);
+    void on_keys(const Target& way_back, const Message& m);
+    void on_keys_told(const Message& m);
 
     // --- path_news.cc
     void on_path_news(const Target& way_back, const Message& m);
@@ -146,6 +150,7 @@ struct ControlPlane::Impl {
     const ControlConfig config;
     Services& services;
     Owner& owner;
+    std::vector<std::uint32_t> dct_numbers; // mp_dc: as they are now
     InterfaceAddress address;
     std::size_t address_room = kMaxInterfaceAddress; // once it has been given away: the bytes it had
     std::vector<path::RemoteRail> own_rails; // as the others see them

@@ -53,21 +53,40 @@ Status Datagrams::Buffers::make(const verbs::Device& device, std::size_t count, 
 Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, std::string& error) {
     devices_ = &devices;
     rails_.assign(devices.rails().begin(), devices.rails().end());
-    service_level_ = config.service_level;
-    q_key_ = config.q_key;
+    config_ = config;
     for (const verbs::Device& device : devices.devices())
-        if (const Status s = open_device(device, config, error); failed(s)) return s;
-    for (const verbs::Rail& rail : devices.rails())
-        if (const Status s = open_rail(rail, config, error); failed(s)) return s;
+        if (const Status s = open_device(device, queues_.emplace_back(), error); failed(s)) return s;
+    for (const verbs::Rail& rail : rails_) {
+        const Status s = open_rail(devices.device_of(rail), rail, config_, queues_[rail.device], ports_.emplace_back(), error);
+        if (failed(s)) return s;
+    }
     return Status::ok;
 }
 
-Status Datagrams::open_device(const verbs::Device& device, const Config& config, std::string& error) {
-    const auto rails = std::size_t(std::ranges::count(devices_->rails(), device.index, &verbs::Rail::device));
+Status Datagrams::reopen(const verbs::Device& device, std::string& error) {
+    Queues queues;
+    std::vector<std::pair<unsigned, Port>> ports;
+    if (const Status s = open_device(device, queues, error); failed(s)) return s;
+    for (verbs::Rail rail : rails_) {
+        if (rail.device != device.index) continue;
+        rail.active = false; // it may come up with any MTU
+        const Status s = open_rail(device, rail, config_, queues, ports.emplace_back(rail.index, Port{}).second, error);
+        if (failed(s)) return s;
+    }
+    // Queue pairs go before their completion queues.
+    for (auto& [rail, port] : ports) {
+        (void)handles_.take(rail);
+        ports_[rail] = std::move(port);
+    }
+    queues_[device.index] = std::move(queues);
+    return Status::ok;
+}
+
+Status Datagrams::open_device(const verbs::Device& device, Queues& q, std::string& error) const {
+    const auto rails = std::size_t(std::ranges::count(rails_, device.index, &verbs::Rail::device));
     const auto entries = [&](std::uint32_t wish) {
         return int(std::max<std::size_t>(1, rails * depth(wish, device.max_qp_wr)));
     };
-    Queues& q = queues_.emplace_back();
     const auto fail = [&](const char* what) {
         error = "control plane: " + device.name + ": " + what + reason();
         return Status::io_error;
@@ -77,17 +96,16 @@ Status Datagrams::open_device(const verbs::Device& device, const Config& config,
     // arm() empties it without waiting.
     if (fcntl(q.channel->fd, F_SETFL, fcntl(q.channel->fd, F_GETFL) | O_NONBLOCK) != 0)
         return fail("completion channel");
-    q.arrived.reset(ibv_create_cq(device.context.get(), entries(config.receive_depth), nullptr, q.channel.get(), 0));
-    q.sent.reset(ibv_create_cq(device.context.get(), entries(config.send_depth), nullptr, nullptr, 0));
+    q.arrived.reset(ibv_create_cq(device.context.get(), entries(config_.receive_depth), nullptr, q.channel.get(), 0));
+    q.sent.reset(ibv_create_cq(device.context.get(), entries(config_.send_depth), nullptr, nullptr, 0));
     if (!q.arrived || !q.sent) return fail("completion queue");
     return Status::ok;
 }
 
-Status Datagrams::open_rail(const verbs::Rail& rail, const Config& config, std::string& error) {
-    const verbs::Device& device = devices_->device_of(rail);
+Status Datagrams::open_rail(const verbs::Device& device, const verbs::Rail& rail, const Config& config, const Queues& queues,
+                            Port& port, std::string& error) {
     const std::uint32_t receives = depth(config.receive_depth, device.max_qp_wr);
     const std::uint32_t sends = depth(config.send_depth, device.max_qp_wr);
-    Port& port = ports_.emplace_back();
     const auto fail = [&](const char* what) {
         error = "control plane: rail " + rail.name + ": " + what + reason();
         return Status::io_error;
@@ -96,19 +114,17 @@ Status Datagrams::open_rail(const verbs::Rail& rail, const Config& config, std::
     if (failed(port.receives.make(device, receives, kGrh + mtu_bytes(rail.active ? rail.mtu : IBV_MTU_4096))) ||
         failed(port.sends.make(device, sends, wire::kMaxMessage)))
         return fail("buffers");
-    Queues& q = queues_[rail.device];
-    port.qp = verbs::create_ud(device, rail, q.sent.get(), q.arrived.get(), sends, receives, config.q_key);
+    port.qp = verbs::create_ud(device, rail, queues.sent.get(), queues.arrived.get(), sends, receives, config.q_key);
     if (!port.qp) return fail("UD queue pair");
     port.receive_count = receives;
     port.send_count = sends;
-    fill(rail.index);
+    fill(port, rail.index);
     if (port.broken) return fail("receive buffers");
     return Status::ok;
 }
 
-void Datagrams::fill(unsigned rail) {
-    Port& port = ports_[rail];
-    for (std::uint32_t i = 0; i < port.receive_count; ++i) post(rail, i);
+void Datagrams::fill(Port& port, unsigned rail) {
+    for (std::uint32_t i = 0; i < port.receive_count; ++i) post(port, rail, i);
     port.free.clear();
     for (std::uint32_t i = port.send_count; i-- > 0;) port.free.push_back(i);
 }
@@ -125,16 +141,16 @@ void Datagrams::take_back(Queues& queues, unsigned rail) {
 void Datagrams::restart(unsigned rail) {
     const verbs::Rail& own = rails_[rail];
     const verbs::Device& device = devices_->device_of(own);
-    if (device.events->seen(own.port).fatal) return; // dead for good
+    if (device.events->seen(own.port).fatal) return; // nothing of it works any more: reopen()
     Port& port = ports_[rail];
     Queues& queues = queues_[own.device];
     // Some adapters leave completions of a queue pair that is reset in the queue, others remove them.
     (void)verbs::to_error(port.qp.get());
     take_back(queues, rail);
-    if (verbs::restart_ud(port.qp.get(), own, q_key_) != 0) return;
+    if (verbs::restart_ud(port.qp.get(), own, config_.q_key) != 0) return;
     take_back(queues, rail);
     port.broken = false;
-    fill(rail);
+    fill(port, rail);
     drop_handles(rail);
 }
 
@@ -144,8 +160,7 @@ void Datagrams::drop_handles(unsigned rail) {
     reap(queues_[rails_[rail].device]);
 }
 
-void Datagrams::post(unsigned rail, std::uint64_t buffer) {
-    Port& port = ports_[rail];
+void Datagrams::post(Port& port, unsigned rail, std::uint64_t buffer) {
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(port.receives.at(buffer)), std::uint32_t(port.receives.stride),
                 port.receives.mr->lkey};
     ibv_recv_wr wr{}, *bad;
@@ -161,7 +176,7 @@ Status Datagrams::send(const Target& to, std::span<const std::uint8_t> payload) 
     if (port.broken) return Status::io_error;
     if (port.free.empty()) reap(queues_[rails_[to.rail].device]);
     if (port.free.empty()) return Status::no_resource;
-    ibv_ah* ah = handles_.get(*devices_, rails_[to.rail], to.to, service_level_);
+    ibv_ah* ah = handles_.get(*devices_, rails_[to.rail], to.to, config_.service_level);
     if (!ah) return Status::io_error;
     const std::uint32_t buffer = port.free.back();
     std::memcpy(port.sends.at(buffer), payload.data(), payload.size());
@@ -208,7 +223,7 @@ unsigned Datagrams::deliver(std::span<const ibv_wc> completions, const Handler& 
             handler({.rail = rail, .to = *from, .qp_number = c.src_qp, .q_key = 0}, {buffer + kGrh, c.byte_len - kGrh});
             ++delivered;
         }
-        post(rail, buffer_of(c.wr_id));
+        post(port, rail, buffer_of(c.wr_id));
     }
     return delivered;
 }

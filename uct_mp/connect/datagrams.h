@@ -55,6 +55,9 @@ public:
         drop_handles(rail.index);
     }
     void drop_handles(unsigned rail);
+    // The device of `devices` with this index has died and is there again: its rails get new queue pairs, with other numbers.
+    // On failure everything stays as it was. Not from within the handler.
+    [[nodiscard]] Status reopen(const verbs::Device& device, std::string& error);
 
     [[nodiscard]] std::vector<int> event_fds() const;
     [[nodiscard]] Status arm(); // busy: something is there
@@ -84,17 +87,17 @@ private:
         bool broken = false;
     };
 
-    [[nodiscard]] Status open_device(const verbs::Device& device, const Config& config, std::string& error);
-    [[nodiscard]] Status open_rail(const verbs::Rail& rail, const Config& config, std::string& error);
-    void fill(unsigned rail); // all receives posted, all send buffers free
-    void post(unsigned rail, std::uint64_t buffer);
+    [[nodiscard]] Status open_device(const verbs::Device& device, Queues& out, std::string& error) const;
+    [[nodiscard]] static Status open_rail(const verbs::Device& device, const verbs::Rail& rail, const Config& config,
+                                          const Queues& queues, Port& out, std::string& error);
+    static void fill(Port& port, unsigned rail); // all receives posted, all send buffers free
+    static void post(Port& port, unsigned rail, std::uint64_t buffer);
     void take_back(Queues& queues, unsigned rail);
     void reap(Queues& queues);
     unsigned deliver(std::span<const ibv_wc> completions, const Handler& handler);
     const verbs::DeviceSet* devices_ = nullptr;
     std::vector<verbs::Rail> rails_; // of devices_, as they are now
-    std::uint8_t service_level_ = 0;
-    std::uint32_t q_key_ = 0;
+    Config config_;
     std::vector<Queues> queues_; // before ports_: a queue pair goes before its completion queues
     std::vector<Port> ports_;
     verbs::AddressHandles handles_;

@@ -60,7 +60,7 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
             r.rate == 0)
             return false;
         if (r.device >= verbs::kMaxDevices || r.dct_number > k24Bits || !valid_qpn(r.control_qpn)) return false;
-        if (!all_zero(r.reserved) || r.roce > (out.version >= kRoceVersion)) return false;
+        if (r.reserved || r.roce > 1) return false;
         verbs::Gid gid{};
         if (r.roce && (!in.take(gid) || r.lid || r.lmc || !verbs::is_unicast(gid))) return false;
         out.rails.push_back({.lid = r.lid,
@@ -71,6 +71,7 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
                              .rate = r.rate * kRateUnit,
                              .dct_number = r.dct_number,
                              .control_qpn = r.control_qpn,
+                             .life = r.life,
                              .gid = gid});
     }
     return true;
@@ -88,7 +89,7 @@ bool read_end(const wire::End& end, Message& out, bool absent) {
 bool read_request(Reader& in, Message& out) {
     wire::Request b;
     if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || b.reserved) return false;
-    if (b.split_reads > (out.version >= kSplitReadsVersion)) return false;
+    if (b.split_reads > 1) return false;
     if (out.destination != 0 || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
@@ -100,10 +101,9 @@ bool read_request(Reader& in, Message& out) {
 bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message& out) {
     wire::Reply b;
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
-    const bool second = out.version >= kSplitReadsVersion;
-    if (b.split_reads > second || (b.split_reads && b.paths % 2)) return false;
+    if (b.split_reads > 1 || (b.split_reads && b.paths % 2)) return false;
     const unsigned part = b.split_reads ? b.paths / 2u : b.paths;
-    if (b.absent >= part || (b.absent && !second)) return false;
+    if (b.absent >= part) return false;
     if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
@@ -190,6 +190,29 @@ bool read_rails_known(Reader& in, Message& out) {
     return true;
 }
 
+bool read_keys(Reader& in, Message& out) {
+    wire::Keys b;
+    if (!in.take(b) || !all_zero(b.reserved)) return false;
+    out.incarnation = b.incarnation;
+    out.keys.id = b.region;
+    return true;
+}
+
+bool read_keys_told(Reader& in, Message& out) {
+    wire::KeysTold b;
+    if (!in.take(b) || b.found > 1 || !all_zero(b.reserved)) return false;
+    if (b.found ? b.count < 1 || b.count > verbs::kMaxDevices : b.count != 0) return false;
+    for (unsigned i = b.count; i < verbs::kMaxDevices; ++i)
+        if (b.rkey[i] || (b.lives >> (8 * i) & 0xff)) return false;
+    out.incarnation = b.incarnation;
+    out.holds = b.found;
+    out.keys.count = b.count;
+    out.keys.id = b.region;
+    out.keys.lives = b.lives;
+    for (unsigned i = 0; i < b.count; ++i) out.keys.rkey[i] = b.rkey[i];
+    return true;
+}
+
 bool read_ping(Reader& in, Message& out) {
     wire::Ping b;
     if (!in.take(b)) return false;
@@ -232,7 +255,8 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .rails = {},
                   .paths = {},
                   .ends = {},
-                  .news = {}};
+                  .news = {},
+                  .keys = {}};
     // Refusals are the same in all versions: this is how the other one learns of it.
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
     bool good = false;
@@ -265,6 +289,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     case Kind::rails_known:
         good = read_rails_known(in, out);
         break;
+    case Kind::keys:
+        good = read_keys(in, out);
+        break;
+    case Kind::keys_told:
+        good = read_keys_told(in, out);
+        break;
     case Kind::ping:
         good = read_ping(in, out);
         break;
@@ -295,7 +325,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
     const auto put_rails = [&] {
         for (const path::RemoteRail& r : m.rails) {
-            const bool roce = verbs::is_set(r.gid) && m.version >= kRoceVersion;
+            const bool roce = verbs::is_set(r.gid);
             out.put(wire::Rail{.subnet_prefix = r.subnet_prefix,
                                .rate = std::uint32_t(std::clamp(std::round(r.rate / kRateUnit), 1.0, 4294967295.0)),
                                .dct_number = r.dct_number,
@@ -305,18 +335,18 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .mtu = std::uint8_t(r.mtu),
                                .device = r.device,
                                .roce = roce,
-                               .reserved = {}});
+                               .life = r.life,
+                               .reserved = 0});
             if (roce) out.put(r.gid);
         }
     };
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads && m.version >= kSplitReadsVersion, 0, m.dc_key});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        assert(m.version >= kSplitReadsVersion || (!path::is_split(m.paths) && !m.absent));
         out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
@@ -358,6 +388,19 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     case Kind::rails_known:
         out.put(wire::RailsKnown{m.incarnation, m.rails_number});
         break;
+    case Kind::keys:
+        out.put(wire::Keys{m.incarnation, {}, m.keys.id});
+        break;
+    case Kind::keys_told: {
+        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {}, m.keys.id, 0, {}};
+        if (m.holds) {
+            body.count = m.keys.count;
+            body.lives = m.keys.lives;
+            for (unsigned i = 0; i < m.keys.count; ++i) body.rkey[i] = m.keys.rkey[i];
+        }
+        out.put(body);
+        break;
+    }
     case Kind::ping:
         out.put(wire::Ping{m.incarnation});
         break;
@@ -396,6 +439,10 @@ const char* name(wire::Kind kind) {
         return "rails";
     case Kind::rails_known:
         return "rails_known";
+    case Kind::keys:
+        return "keys";
+    case Kind::keys_told:
+        return "keys_told";
     case Kind::ping:
         return "ping";
     case Kind::pong:

@@ -7,6 +7,7 @@
 
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/connect/wire.h"
+#include "uct_mp/verbs/memory.h"
 
 namespace ucx_mp::connect {
 
@@ -34,9 +35,10 @@ struct Message {
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
     PathNews news; // path_down, path_open, path_opened
-    bool holds = false; // pong
+    bool holds = false; // pong, keys_told
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
+    verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
 };
 
 enum class Parse : std::uint8_t {

@@ -9,8 +9,9 @@ namespace ucx_mp::connect {
 void ControlPlane::Impl::set_own(const verbs::Rail& rail) {
     path::RemoteRail& own = own_rails[rail.index];
     own = path::describe(rail);
+    own.life = devices.device_of(rail).life;
     own.control_qpn = datagrams.qp_number(rail.index);
-    if (rail.index < config.dct_numbers.size()) own.dct_number = config.dct_numbers[rail.index];
+    if (rail.index < dct_numbers.size()) own.dct_number = dct_numbers[rail.index];
     if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;
     own.mtu = std::clamp(own.mtu, IBV_MTU_256, IBV_MTU_4096);
 }
@@ -64,7 +65,7 @@ void ControlPlane::Impl::stop_telling(Connection& c) {
 void ControlPlane::Impl::on_rails(const Message& m) {
     Connection* const c = connection_of(m);
     const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
-        return a.device == b.device && a.control_qpn == b.control_qpn && a.dct_number == b.dct_number;
+        return a.device == b.device && (a.life != b.life || (a.control_qpn == b.control_qpn && a.dct_number == b.dct_number));
     };
     if (!c || c->state != State::established || c->incarnation != m.incarnation ||
         !std::ranges::equal(c->remote_rails, m.rails, same_port)) {
@@ -94,8 +95,52 @@ void ControlPlane::Impl::on_rails_known(const Message& m) {
         ++counters.late;
         return;
     }
+    if (!newer(m.rails_number, c->telling.known)) return; // overtaken by a later one
     c->telling.known = m.rails_number;
     if (m.rails_number == own_number) stop_telling(*c);
+}
+
+// -- Adapters that are there again, and the keys of memory that is registered with them anew
+
+Status ControlPlane::Impl::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& new_dct_numbers, std::string& error) {
+    const Status status = datagrams.reopen(device, error);
+    if (failed(status)) return status;
+    dct_numbers = new_dct_numbers;
+    return Status::ok;
+}
+
+void ControlPlane::Impl::ask_keys(const Connection& c, std::uint64_t region, unsigned attempt) {
+    Message m = message_to(wire::Kind::keys, c);
+    m.keys.id = region;
+    if (const auto to = route(c, attempt)) send(*to, m);
+    else ++counters.unsent;
+}
+
+void ControlPlane::Impl::on_keys(const Target& way_back, const Message& m) {
+    const Connection* const c = connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation) {
+        ++counters.late;
+        return;
+    }
+    Message answer = message_to(wire::Kind::keys_told, *c);
+    answer.holds = owner.find_keys(m.keys.id, answer.keys);
+    answer.keys.id = m.keys.id;
+    send(way_back, answer);
+}
+
+void ControlPlane::Impl::on_keys_told(const Message& m) {
+    Connection* const c = connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation) ++counters.late;
+    else owner.keys_told(*c, m.holds, m.keys);
+}
+
+Status ControlPlane::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers, std::string& error) {
+    return impl_->reopen(device, dct_numbers, error);
+}
+bool ControlPlane::knows_rails(const Connection& connection) const { return connection.telling.known == impl_->own_number; }
+void ControlPlane::ask_keys(const Connection& connection, std::uint64_t region, unsigned attempt) {
+    impl_->mend();
+    impl_->ask_keys(connection, region, attempt);
 }
 
 void ControlPlane::renew(const verbs::Rail& rail) { impl_->renew(rail); }

@@ -15,11 +15,8 @@ std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m, std::uint
     const std::size_t fixed = wire::reply_size(own_rails.size(), gids(own_rails), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
-    const bool second = m.max_version >= kSplitReadsVersion && address.max_version >= kSplitReadsVersion;
-    path::PathConfig ours = config.paths;
-    ours.split_reads &= second;
-    std::vector<path::PathSpec> paths = path::plan_paths(m.rails, own_rails, ours, m.num_paths, unsigned(room), m.split_reads);
-    if (!paths.empty() && second) absent = path::add_absent_paths(paths, m.rails, own_rails, ours, m.num_paths, unsigned(room));
+    std::vector<path::PathSpec> paths = path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room), m.split_reads);
+    if (!paths.empty()) absent = path::add_absent_paths(paths, m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
     return paths;
 }
 

@@ -1,4 +1,4 @@
-// Messages of the handshake, versions 1 and 2: UD datagrams, little endian, packed. control_plane.h tells the protocol.
+// Messages of the handshake, version 3: UD datagrams, little endian, packed. control_plane.h tells the protocol.
 //
 // Every message is a Header, a body by its kind, and for some kinds lists. The Header and Refuse keep their layout in
 // all versions, so that any two versions can tell each other that they don't fit. A request is written in the highest
@@ -15,9 +15,6 @@
 //   void_through (reply) the server's own newest number: requests that it sent before it became the server (both had
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
-//
-// Version 2 knows rails that are RoCE, and paths for reads alone. In messages of version 1 such rails look as if they were
-// not active, and nobody asks for such paths or gets them.
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
@@ -50,6 +47,8 @@ enum class Kind : std::uint8_t {
     path_probed = 22, // PathNews: the answer, over the same path, at once
     rails = 23,       // Rails, rails x Rail: what has become of the sender's ports since the handshake
     rails_known = 24, // RailsKnown: the answer
+    keys = 25,        // Keys: an adapter of the receiver is there again; which keys has this memory now?
+    keys_told = 26,   // KeysTold: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -92,8 +91,9 @@ struct __attribute__((packed)) Rail {
     std::uint8_t lmc;          // 0..7
     std::uint8_t mtu;          // ibv_mtu: 1..5
     std::uint8_t device;       // < verbs::kMaxDevices
-    std::uint8_t roce;         // version 2: 1: a GID follows, lid and lmc are 0; else 0
-    std::uint8_t reserved[2];  // 0
+    std::uint8_t roce;         // 1: a GID follows, lid and lmc are 0; else 0
+    std::uint8_t life;         // of the device, counts how often it has been opened again; wraps
+    std::uint8_t reserved;     // 0
 };
 static_assert(sizeof(Rail) == 28);
 inline constexpr std::size_t kGid = 16;
@@ -116,7 +116,7 @@ struct __attribute__((packed)) Request {
     std::uint32_t incarnation; // of the client's latest connection with this peer, 0: there was none
     std::uint8_t rails;        // 1..verbs::kMaxRails, of Rail behind this body
     std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
-    std::uint8_t split_reads;  // version 2: 1: reads shall have paths of their own; else 0
+    std::uint8_t split_reads;  // 1: reads shall have paths of their own; else 0
     std::uint8_t reserved;     // 0
     std::uint64_t dc_key;      // mp_dc: access key of the client's targets
 };
@@ -127,9 +127,9 @@ struct __attribute__((packed)) Reply {
     std::uint32_t void_through; // the server's requests up to this number are void; 0: it has sent none
     std::uint8_t rails;         // 1..verbs::kMaxRails
     std::uint8_t paths;         // 1..path::kMaxPathsPerPeer
-    std::uint8_t absent;        // version 2: < paths. So many, the last ones (with split_reads: of each half), lead over a port
+    std::uint8_t absent;        // < paths. So many, the last ones (with split_reads: of each half), lead over a port
                                 // that is down: they have no ends yet, and their path bits are a guess (below 128)
-    std::uint8_t split_reads;   // version 2: 1: the second half of them carries reads, the first the rest (their number is even)
+    std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even)
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
 };
 static_assert(sizeof(Reply) == 20);
@@ -168,7 +168,7 @@ struct __attribute__((packed)) PathNews {
 static_assert(sizeof(PathNews) == 32);
 
 // Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the handshake's
-// list: LID, LMC, subnet, MTU, rate.
+// list: LID, LMC, subnet, MTU, rate; with another life of the device also the numbers of queue pairs and targets.
 struct __attribute__((packed)) Rails {
     std::uint32_t incarnation; // of the connection
     std::uint32_t number;      // of the list, counted by the sender; wraps. Older ones than the newest are void
@@ -182,6 +182,25 @@ struct __attribute__((packed)) RailsKnown {
     std::uint32_t number; // all lists up to this one need not be told
 };
 static_assert(sizeof(RailsKnown) == 8);
+
+// Repeated until the answer has come.
+struct __attribute__((packed)) Keys {
+    std::uint32_t incarnation; // of the connection
+    std::uint8_t reserved[4];  // 0
+    std::uint64_t region;      // verbs::RemoteKeys::id
+};
+static_assert(sizeof(Keys) == 16);
+
+struct __attribute__((packed)) KeysTold {
+    std::uint32_t incarnation;
+    std::uint8_t found;       // 0: that memory is not registered (any more), and the rest is 0
+    std::uint8_t count;       // of devices: 1..verbs::kMaxDevices
+    std::uint8_t reserved[2]; // 0
+    std::uint64_t region;
+    std::uint64_t lives;                     // byte i: of device i
+    std::uint32_t rkey[verbs::kMaxDevices];
+};
+static_assert(sizeof(KeysTold) == 56);
 
 struct __attribute__((packed)) Ping {
     std::uint32_t incarnation;

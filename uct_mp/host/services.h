@@ -43,6 +43,13 @@ public:
     // The asynchronous side has something for progress: the thread may be asleep (Interface::event_fd).
     virtual void wake() {}
 
+    // Something that may take long, on a thread of its own; in simulations at once. False: it has not been
+    // taken, what was given before is still under way. It uses nothing that ends before these services. Slow path.
+    virtual bool aside(std::function<void()> work) {
+        work();
+        return true;
+    }
+
     // One line, without a line end.
     [[nodiscard]] virtual bool logs(LogLevel level) const = 0;
     virtual void log(LogLevel level, const char* line) = 0;

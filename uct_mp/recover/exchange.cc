@@ -183,6 +183,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     if (r.phase != Phase::reopening) return;
     const bool dc = config.transport == connect::Transport::dc;
+    if (!is_ready(channel, path)) return set_path_timer(channel, path, services.now() + config.recovery.open_interval, &Impl::time_to_open);
     if (!dc && !r.next) {
         r.next = make_half(rails[channel.subs[path].rail], LogLevel::debug);
         if (r.next) r.next_end = {r.next->qp_num, random_psn()};
@@ -209,6 +210,7 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
 void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     const bool client = config.transport == connect::Transport::rc && !channel.connection.server;
+    if (!is_ready(channel, path)) return; // it will ask again
     // Whether a network is routed to another the client has decided.
     if (is_absent(channel, path) && !client && may_join(channel, path, true)) {
         if (!has_places(channel)) return; // it will ask again
@@ -248,7 +250,7 @@ void Interface::Impl::on_path_opened(Channel& channel, const PathNews& news) {
     if (!channel.recovery) return;
     const PathIndex path = news.path;
     PathRecovery& r = channel.recovery->paths[path];
-    if (r.phase != Phase::reopening) return;
+    if (r.phase != Phase::reopening || !is_ready(channel, path)) return;
     if (config.transport == connect::Transport::dc) {
         if (news.life == r.life && address_target(channel, path)) path_is_up(channel, path);
         return;

@@ -118,7 +118,7 @@ void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) 
 
 void Interface::Impl::end(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.error_due = false;
-    (void)verbs::to_error(queue.qp.get());
+    if (queue.qp) (void)verbs::to_error(queue.qp.get()); // else its adapter has died
     end_queue(queue, channel, path);
     if (queue.dc) restart_later(queue); // if it was idle
     else if (channel.recovery) channel.recovery->paths[path].round = looks;
@@ -301,7 +301,10 @@ void Interface::Impl::read_events() {
         events.read();
         const verbs::DeviceEvents::Seen now = events.seen(rail.port);
         const verbs::DeviceEvents::Seen before = std::exchange(seen_events[rail.index], now);
-        if (now.fatal != before.fatal) rail_failed(rail.index, "the adapter has failed", true);
+        if (now.fatal != before.fatal) {
+            rail_failed(rail.index, "the adapter has failed", true);
+            device_died(rail.device);
+        }
         else if (now.downs != before.downs) rail_failed(rail.index, "its port is down here", false);
         if (now.ups != before.ups || now.renewals != before.renewals) renew_rail(rail.index);
         if (now.ups != before.ups) rail_active(rail.index);
@@ -315,6 +318,7 @@ void Interface::Impl::abandon_recovery(Channel& channel, Status status) {
     Recovery& recovery = *channel.recovery;
     if (recovery.partition) services.cancel(std::exchange(recovery.partition, 0));
     if (recovery.nudge) services.cancel(std::exchange(recovery.nudge, 0));
+    stop_asking(channel);
     for (PathRecovery& r : recovery.paths) {
         if (r.timer) services.cancel(std::exchange(r.timer, 0));
         set_phase(r, Phase::up);

@@ -42,10 +42,16 @@ void Interface::Impl::renew_rail(unsigned index) {
         rails[index] = now;
         polled_count = std::max(polled_count, now.device + 1);
         control->renew(now);
-        for (std::uint32_t slot = 0; slot < channels.size(); ++slot)
-            if (!channels[slot]->self) control->tell_rails(channels[slot]->connection);
+        tell_rails();
     }
-    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) join_paths(*channels[slot]);
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        Channel& channel = *channels[slot];
+        if (channel.self && recoverable(channel)) { // nobody else tells it
+            describe_self(channel.connection);
+            note_lives(channel);
+        }
+        join_paths(channel);
+    }
 }
 
 void Interface::Impl::join_paths(Channel& channel) {

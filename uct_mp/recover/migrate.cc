@@ -88,7 +88,7 @@ void Interface::Impl::take_migrations() {
             Channel& channel = *channels[c];
             for (PathIndex i = 0; i < channel.path_count; ++i) {
                 const Subchannel& sub = channel.subs[i];
-                if (sub.device == device.index && sub.own[0] && std::ranges::binary_search(numbers, sub.own[0]->qp->qp_num))
+                if (sub.device == device.index && sub.own[0] && sub.own[0]->qp && std::ranges::binary_search(numbers, sub.own[0]->qp->qp_num))
                     has_migrated(channel, i);
             }
         }

@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/schedule/path_state.h"
 #include "uct_mp/verbs/handle.h"
+#include "uct_mp/verbs/memory.h"
 
 namespace ucx_mp::channel {
 struct Work;
@@ -127,6 +129,14 @@ struct Recovery {
     // overtake them): the markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
     bool resend = false;             // some retained message has no path
+    // Keys of adapters of the peer's that are there again (keys.cc): those that have been asked for, and those that are known.
+    struct AskedKeys {
+        std::uint64_t region;
+        unsigned attempts = 0;
+        Services::Timer timer = 0;
+    };
+    std::vector<AskedKeys> asked;
+    std::unordered_map<std::uint64_t, verbs::RemoteKeys> renewed; // by region
     // The channel's only path is about to get company (join.cc); told: everything before this record asks for a completion.
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;

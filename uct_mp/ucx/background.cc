@@ -13,12 +13,7 @@ bool Iface::open_background() {
     bool good = background_fd_ >= 0;
     std::vector<int> fds = core_->control_fds();
     fds.push_back(services_.background_fd());
-    for (const int fd : fds) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.fd = fd;
-        good = good && epoll_ctl(background_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
-    }
+    for (const int fd : fds) good = good && watch_in_background(fd);
     if (!good) {
         ucs_error("mp: cannot make a descriptor for answering peers: %m");
         return false;
@@ -26,6 +21,13 @@ bool Iface::open_background() {
     (void)core_->serve(); // arms
     ucs_async_context_t* const async = services_.async();
     return ucs_async_set_event_handler(async->mode, background_fd_, UCS_EVENT_SET_EVREAD, serve, this, async) == UCS_OK;
+}
+
+bool Iface::watch_in_background(int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    return epoll_ctl(background_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void Iface::close_background() {

@@ -104,6 +104,9 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
     out.recovery.watch_interval = static_cast<Nanos>(options.watch_interval * 1e9);
     check.time("HOLD_DOWN", options.hold_down, 0, 60);
     out.recovery.hold_down = static_cast<Nanos>(options.hold_down * 1e9);
+    check.time("REOPEN_INTERVAL", options.reopen_interval, 0.001, 60);
+    out.recovery.reopen_interval = static_cast<Nanos>(options.reopen_interval * 1e9);
+    out.recovery.max_reopen_interval = 20 * out.recovery.reopen_interval;
     check.time("PARTITION_TIMEOUT", options.partition_timeout, 0, 1e7);
     out.recovery.partition_timeout = static_cast<Nanos>(options.partition_timeout * 1e9);
     out.atomics = static_cast<channel::AtomicsMode>(options.atomics);

@@ -38,6 +38,7 @@ struct MdOptions {
     int apm;                  // likewise
     double watch_interval;    // s; 0: off
     double hold_down;         // s
+    double reopen_interval;   // s
     double partition_timeout; // s; 0: for ever
 };
 

@@ -91,6 +91,11 @@ ucs_config_field_t kMdTable[] = {
      "up to a minute. Longer for cables that flap.",
      offsetof(MdOptions, hold_down), UCS_CONFIG_TYPE_TIME},
 
+    {"REOPEN_INTERVAL", "100ms",
+     "Time after which an adapter that has died is looked for; doubled with each attempt up to twenty times this. When\n"
+     "it is there again it is opened anew. An attempt costs about a millisecond, in a thread of its own.",
+     offsetof(MdOptions, reopen_interval), UCS_CONFIG_TYPE_TIME},
+
     {"PARTITION_TIMEOUT", "30s",
      "Time without any path to a peer after which it counts as failed; until then operations wait. A peer that is\n"
      "known to be dead (another process on its node answers) fails sooner. 0: wait for ever.",

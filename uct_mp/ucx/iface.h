@@ -86,6 +86,7 @@ private:
         explicit Sink(Iface& iface) : iface_(iface) {}
         void room(channel::Channel& channel) override { iface_.room(channel); }
         void peer_failed(channel::Channel& channel, Status status) override { iface_.peer_failed(channel, status); }
+        void new_control_fd(int fd) override { iface_.watch_in_background(fd); }
 
     private:
         Iface& iface_;
@@ -119,6 +120,7 @@ private:
     ucs_status_t open_event_fd();
     // background.cc
     [[nodiscard]] bool open_background();
+    bool watch_in_background(int fd);
     void close_background();
     static void serve(int id, ucs_event_set_types_t events, void* iface);
     static void release(uct_recv_desc_t* hook, void* descriptor);

@@ -32,14 +32,14 @@ Status RegisteredMemory::open(const verbs::DeviceSet& devices, verbs::KeyTable& 
                               std::size_t length) {
     const Status status = verbs::register_memory(devices, address, length, kAccess, registration_);
     if (status != Status::ok) return status;
-    keys.insert(verbs::key_of(registration_.rkey.data(), registration_.count), reinterpret_cast<std::uint64_t>(address), length);
+    keys.insert(registration_.id, reinterpret_cast<std::uint64_t>(address), length);
     keys_ = &keys;
     return Status::ok;
 }
 
 RegisteredMemory::~RegisteredMemory() {
     // First refuse what we execute ourselves, then what the adapters execute.
-    if (keys_) keys_->erase(verbs::key_of(registration_.rkey.data(), registration_.count));
+    if (keys_) keys_->erase(registration_.id);
 }
 
 uct_md_ops_t Md::ops_ = {

@@ -33,6 +33,7 @@ public:
     ~RegisteredMemory();
 
     [[nodiscard]] const verbs::Registration& registration() const { return registration_; }
+    [[nodiscard]] verbs::Registration& registration() { return registration_; }
 
 private:
     verbs::Registration registration_;
@@ -45,10 +46,19 @@ struct Region { // of the registration cache, which allocates it and knows nothi
     [[nodiscard]] RegisteredMemory& memory() { return *std::launder(reinterpret_cast<RegisteredMemory*>(storage)); }
 };
 
-// The base is what the core sees: copies of the keys, no owners.
-struct Memory : verbs::Registration {
+// The base is what the core sees: a copy of the keys.
+struct Memory : verbs::MemoryKeys {
+    explicit Memory(void* from, std::size_t bytes) : address(from), length(bytes) {}
+    ~Memory() {
+        if (keys_of) keys_of->drop_copy(*this);
+    }
+    void copy_keys(verbs::Registration& from) {
+        from.add_copy(*this);
+        keys_of = &from;
+    }
     void* address = nullptr; // as the user gave it
     std::size_t length = 0;
+    verbs::Registration* keys_of = nullptr;      // of `region` or `own`
     Region* region = nullptr;                    // of the cache; null: `own`
     std::unique_ptr<RegisteredMemory> own;       // without the cache
     std::unique_ptr<RegisteredMemory> revocable; // made by the first key packed for invalidation

@@ -6,16 +6,6 @@
 
 namespace ucx_mp::face {
 
-namespace {
-
-void copy_keys(const verbs::Registration& from, verbs::Registration& to) {
-    to.lkey = from.lkey;
-    to.rkey = from.rkey;
-    to.count = from.count;
-}
-
-} // namespace
-
 Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, bool quiet) {
     errno = 0;
     const Status status = memory.open(devices_, keys_, address, length);
@@ -58,33 +48,31 @@ void Md::cache_dump(void*, ucs_rcache_t*, ucs_rcache_region_t* base, char* buffe
 ucs_status_t Md::mem_reg(uct_md_h md, void* address, std::size_t length, unsigned flags, uct_mem_h* out) {
     Md& self = of(md);
     return guard("registering memory", [&] {
-        std::unique_ptr<Memory> memory(new Memory);
-        memory->address = address;
-        memory->length = length;
+        auto memory = std::make_unique<Memory>(address, length);
         if (self.cache_) {
             ucs_rcache_region_t* region = nullptr;
             const ucs_status_t status =
                 ucs_rcache_get(self.cache_, address, length, PROT_READ | PROT_WRITE, &flags, &region);
             if (status != UCS_OK) return status;
             memory->region = reinterpret_cast<Region*>(region);
-            copy_keys(memory->region->memory().registration(), *memory);
+            memory->copy_keys(memory->region->memory().registration());
         } else {
             memory->own = std::make_unique<RegisteredMemory>();
             const Status status = self.make(*memory->own, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
             if (status != Status::ok) return to_ucs(status);
-            copy_keys(memory->own->registration(), *memory);
+            memory->copy_keys(memory->own->registration());
         }
-        *out = static_cast<verbs::Registration*>(memory.release());
+        *out = static_cast<verbs::MemoryKeys*>(memory.release());
         return UCS_OK;
     });
 }
 
 ucs_status_t Md::mkey_pack(uct_md_h md, uct_mem_h memh, const uct_md_mkey_pack_params_t* params, void* out) {
     Md& self = of(md);
-    Memory& memory = *static_cast<Memory*>(static_cast<verbs::Registration*>(memh));
+    Memory& memory = *static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh));
     const unsigned flags = params && (params->field_mask & UCT_MD_MKEY_PACK_FIELD_FLAGS) ? params->flags : 0;
     if (!(flags & UCT_MD_MKEY_PACK_FLAG_INVALIDATE)) {
-        verbs::pack_keys(memory, out);
+        memory.keys_of->pack(out);
         return UCS_OK;
     }
     return guard("packing a key", [&] {
@@ -95,7 +83,7 @@ ucs_status_t Md::mkey_pack(uct_md_h md, uct_mem_h memh, const uct_md_mkey_pack_p
             if (status != Status::ok) return to_ucs(status);
             memory.revocable = std::move(revocable);
         }
-        verbs::pack_keys(memory.revocable->registration(), out);
+        memory.revocable->registration().pack(out);
         return UCS_OK;
     });
 }
@@ -108,10 +96,11 @@ ucs_status_t Md::mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t* params)
     uct_completion_t* completion = params->field_mask & UCT_MD_MEM_DEREG_FIELD_COMPLETION ? params->comp : nullptr;
     if (invalidate && !completion) return UCS_ERR_INVALID_PARAM;
 
-    const std::unique_ptr<Memory> memory(static_cast<Memory*>(static_cast<verbs::Registration*>(params->memh)));
+    const std::unique_ptr<Memory> memory(static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(params->memh)));
     const bool all_revoked = memory->revocable || !memory->region;
     // From here on no key that was packed for invalidation works.
     memory->revocable.reset();
+    if (memory->keys_of) std::exchange(memory->keys_of, nullptr)->drop_copy(*memory);
     memory->own.reset();
     if (memory->region) {
         ucs_rcache_region_t* region = &memory->region->super;

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
+#include <system_error>
 #include <utility>
 
 namespace ucx_mp::face {
@@ -33,6 +35,7 @@ UcxServices::UcxServices()
     : ns_per_tick_(static_cast<std::uint64_t>(1e9 / ucs_time_sec_value() * double(1ull << kFraction) + 0.5)) {}
 
 UcxServices::~UcxServices() {
+    if (aside_.joinable()) aside_.join();
     if (background_fd_ >= 0) ::close(background_fd_);
     if (const int fd = wake_fd_.load(); fd >= 0) ::close(fd);
 }
@@ -110,6 +113,30 @@ void UcxServices::wake() {
     const std::uint64_t one = 1;
     const int fd = wake_fd_.load();
     if (fd >= 0 && ::write(fd, &one, sizeof one) < 0 && errno != EAGAIN) ucs_error("mp: waking up failed: %m");
+}
+
+bool UcxServices::aside(std::function<void()> work) {
+    if (aside_busy_.load()) return false;
+    if (aside_.joinable()) aside_.join();
+    aside_busy_.store(true);
+    // Signals are the application's: none of its handlers runs on this thread.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool made = true;
+    try {
+        aside_ = std::thread([this, work = std::move(work)] {
+            work();
+            aside_busy_.store(false);
+            wake();
+        });
+    } catch (const std::system_error& error) {
+        made = false;
+        aside_busy_.store(false);
+        ucs_warn("mp: cannot make a thread: %s", error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return made;
 }
 
 void UcxServices::drain_wake() {

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <functional>
+#include <thread>
 
 #include "uct_mp/host/services.h"
 #include "uct_mp/ucx/compat.h"
@@ -33,6 +34,7 @@ public:
     bool try_lock() override;
     void unlock() override;
     void wake() override;
+    bool aside(std::function<void()> work) override;
     [[nodiscard]] bool logs(LogLevel level) const override;
     void log(LogLevel level, const char* line) override;
 
@@ -68,6 +70,8 @@ private:
     ucs_async_context_t* async_ = nullptr;
     int background_fd_ = -1;
     std::atomic<int> wake_fd_{-1};
+    std::thread aside_;
+    std::atomic<bool> aside_busy_{false};
 };
 
 } // namespace ucx_mp::face

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "uct_mp/verbs/port_query.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::verbs {
 namespace {
@@ -218,13 +219,15 @@ Status make_device(Adapter& adapter, const Rail& rail, Device& out, std::string&
         error = adapter.name + ": " + with_errno("ibv_query_device_ex", code);
         return Status::io_error;
     }
-    out.pd.reset(ibv_alloc_pd(out.context.get()));
-    if (!out.pd) {
+    ibv_pd* const pd = ibv_alloc_pd(out.context.get());
+    if (pd) {
+        out.pd = {pd, [context = out.context](ibv_pd* p) { (void)ibv_dealloc_pd(p); }}; // before its context
+    } else {
         const int code = errno;
         error = adapter.name + ": " + with_errno("ibv_alloc_pd", code);
         return code == ENOMEM ? Status::no_memory : Status::io_error;
     }
-    out.events = std::make_unique<DeviceEvents>();
+    out.events = std::make_shared<DeviceEvents>();
     if (!out.events->start(out.context.get())) {
         error = adapter.name + ": " + with_errno("its event descriptor", errno);
         return Status::io_error;
@@ -284,8 +287,35 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
         rail.device = static_cast<unsigned>(device_of[adapter]);
         made.rails_.push_back(std::move(rail));
     }
+    made.registry_ = std::make_shared<Registry>(made.devices_);
     out = std::move(made);
     return Status::ok;
+}
+
+bool open_again(const Device& dead, Device& out, std::string& trouble) {
+    trouble = dead.name + ": no adapter with its GUID";
+    int count = 0;
+    const DeviceList list(ibv_get_device_list(&count));
+    for (int i = 0; list && i < count; ++i) {
+        if (be64toh(ibv_get_device_guid(list.get()[i])) != dead.guid) continue;
+        Adapter adapter = look_at(list.get()[i]);
+        trouble = adapter.name + ": " + adapter.trouble;
+        const auto port = std::ranges::find_if(adapter.ports, &Port::is_rail);
+        if (!adapter.context || port == adapter.ports.end()) continue;
+        Device made;
+        if (failed(make_device(adapter, port->rail, made, trouble))) continue;
+        trouble = adapter.name + ": it can do less than the one that has died";
+        if (made.max_sge < dead.max_sge || made.max_qp_wr < dead.max_qp_wr || made.max_cqe < dead.max_cqe ||
+            made.max_srq_wr < dead.max_srq_wr || made.max_rd_atomic < dead.max_rd_atomic || made.has_dc < dead.has_dc ||
+            made.has_timestamps < dead.has_timestamps)
+            continue;
+        made.index = dead.index;
+        made.life = static_cast<std::uint8_t>(dead.life + 1);
+        out = std::move(made);
+        trouble.clear();
+        return true;
+    }
+    return false;
 }
 
 std::vector<std::string> DeviceSet::active_ports() {

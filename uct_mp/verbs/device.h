@@ -1,7 +1,8 @@
 // The adapters of this host that a memory domain uses, and their ports as rails.
 //
 // Threads: opened and closed by one thread; const afterwards and readable by all (rates and states of rails change: see
-// path/). Units: bytes, bytes per nanosecond.
+// path/). Who wants to go on with a device that has died and is there again has a copy of his own. Units: bytes, bytes per
+// nanosecond.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,12 @@ namespace ucx_mp::verbs {
 inline constexpr unsigned kMaxDevices = 8; // a packed remote key holds one key per device
 inline constexpr unsigned kMaxRails = 8;
 
+class Registry;
+
+// One life of it (registry.h). Copies are of the same life; the last one closes it.
 struct Device {
-    Context context;
-    ProtectionDomain pd;
+    std::shared_ptr<ibv_context> context;
+    std::shared_ptr<ibv_pd> pd;
     std::string name;
     std::uint64_t guid = 0;
     unsigned index = 0;   // in DeviceSet: those with an active port first, by ascending GUID; names our keys to peers
@@ -37,7 +41,8 @@ struct Device {
     bool has_timestamps = false;  // ibv_cq_ex with completion timestamps, and a clock that can be read
     double ns_per_tick = 1;       // nominal, of the completion clock
     unsigned timestamp_bits = 64; // of a completion timestamp that count; the counter wraps behind them
-    std::unique_ptr<DeviceEvents> events; // shared by all who use the device
+    std::uint8_t life = 0; // how often it has been opened again; wraps
+    std::shared_ptr<DeviceEvents> events; // shared by all who use the device
 };
 
 // A local (device, port) that carries InfiniBand traffic, over its own kind of link or over Ethernet (RoCE).
@@ -80,7 +85,13 @@ public:
     [[nodiscard]] const Device& device_of(const Rail& rail) const { return devices_[rail.device]; }
     [[nodiscard]] bool all_have_dc() const;
 
+    // Common to all copies.
+    [[nodiscard]] const std::shared_ptr<Registry>& registry() const { return registry_; }
+    // This copy goes on with a later life of a device.
+    void renew(const Device& device) { devices_[device.index] = device; }
+
 private:
+    std::shared_ptr<Registry> registry_;
     std::vector<Device> devices_;
     std::vector<Rail> rails_;
 };
@@ -88,6 +99,9 @@ private:
 // RoCE: where in the table our address is now; when an interface has been down it may be somewhere else. Asks the adapter.
 // Not there (any more): where it was.
 [[nodiscard]] std::uint8_t gid_index_now(ibv_context* context, const Rail& rail);
+
+// The device after its death, if it is there again (by its GUID) and can do what it could. False: `trouble` says why.
+[[nodiscard]] bool open_again(const Device& dead, Device& out, std::string& trouble);
 
 // Asks the port again and updates what may have changed (LID, LMC, prefix, GID, MTU, rate, active). For a copy of a rail,
 // held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.

@@ -1,5 +1,5 @@
 // Which memory may be changed by atomics that the transport executes itself at the target: key -> range, where the key is
-// one of the region's (key_of(), memory.h), since an adapter may have died before it was registered.
+// the region's own name (MemoryKeys::id), since keys of adapters come and go with these.
 // The adapter checks keys of its own operations; for these we are the adapter.
 //
 // Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
@@ -16,7 +16,7 @@ namespace ucx_mp::verbs {
 
 class KeyTable {
 public:
-    using Key = std::uint64_t; // device << 32 | rkey
+    using Key = std::uint64_t;
 
     KeyTable();
     ~KeyTable();

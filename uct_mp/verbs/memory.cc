@@ -1,6 +1,10 @@
 #include "uct_mp/verbs/memory.h"
 
 #include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::verbs {
 namespace {
@@ -19,41 +23,113 @@ Status status_of(int error) {
     }
 }
 
+bool is_dead(const Device& device) {
+    if (!device.events) return false;
+    device.events->read();
+    return device.events->seen(0).fatal != 0;
+}
+
+template <class T> std::uint8_t* put(std::uint8_t* at, T value) {
+    for (unsigned byte = 0; byte < sizeof(T); ++byte) *at++ = static_cast<std::uint8_t>(value >> (8 * byte));
+    return at;
+}
+
+template <class T> const std::uint8_t* take(const std::uint8_t* at, T& value) {
+    value = 0;
+    for (unsigned byte = 0; byte < sizeof(T); ++byte) value |= static_cast<T>(T{*at++} << (8 * byte));
+    return at;
+}
+
 } // namespace
 
 Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access, Registration& out) {
-    out = Registration{};
-    Registration made;
+    out.reset();
+    Registry& registry = *devices.registry();
+    const std::size_t count = devices.devices().size();
+    std::array<MemoryRegion, kMaxDevices> made;
+    std::array<std::uint8_t, kMaxDevices> lives{};
+    bool any = false, current = false;
     int last_error = 0;
-    for (const Device& device : devices.devices()) {
-        MemoryRegion region(ibv_reg_mr(device.pd.get(), address, length, access));
-        if (!region) {
+    // Again for a device that has been opened anew meanwhile.
+    for (std::array<bool, kMaxDevices> done{}; !current;) {
+        for (unsigned i = 0; i < count; ++i) {
+            if (done[i]) continue;
+            done[i] = true;
+            const Device device = registry.device(i);
+            lives[i] = device.life;
+            made[i].reset(ibv_reg_mr(device.pd.get(), address, length, access));
+            if (made[i]) continue;
             const int error = errno;
-            // An adapter that has died registers nothing any more; nothing is sent over it either.
-            if (device.events) device.events->read();
-            if (device.events && device.events->seen(0).fatal) {
+            if (is_dead(device)) { // it registers nothing any more; nothing is sent over it either
                 last_error = error;
                 continue;
             }
-            made = Registration{}; // deregisters, which may change errno
+            made = {}; // deregisters, which may change errno
             errno = error;
             return status_of(error);
         }
-        made.lkey[device.index] = region->lkey;
-        made.rkey[device.index] = region->rkey;
-        made.mr[device.index] = std::move(region);
-        made.count = static_cast<std::uint8_t>(device.index + 1);
+        const std::lock_guard lock(registry.mutex_);
+        current = true;
+        for (unsigned i = 0; i < count; ++i) {
+            any |= made[i] != nullptr;
+            if (registry.devices_[i].life == lives[i]) continue;
+            done[i] = current = false;
+        }
+        if (!current) continue;
+        if (!any) return errno = last_error, status_of(last_error);
+        out.address_ = address;
+        out.length_ = length;
+        out.access_ = access;
+        out.count = static_cast<std::uint8_t>(count);
+        out.id = ++registry.last_id_;
+        for (unsigned i = 0; i < count; ++i) out.set_key(i, std::move(made[i]), lives[i]);
+        registry.regions_.emplace(out.id, &out);
+        out.registry_ = devices.registry();
     }
-    if (made.count == 0) return errno = last_error, status_of(last_error);
-    out = std::move(made);
     return Status::ok;
 }
 
-void pack_keys(const Registration& registration, void* out) {
-    auto* at = static_cast<std::uint8_t*>(out);
-    *at++ = registration.count;
-    for (unsigned i = 0; i < registration.count; ++i)
-        for (unsigned byte = 0; byte < 4; ++byte) *at++ = static_cast<std::uint8_t>(registration.rkey[i] >> (8 * byte));
+void Registration::set_key(unsigned device, MemoryRegion region, std::uint8_t life) {
+    const auto set = [&](MemoryKeys& keys) {
+        keys.lkey[device] = region ? region->lkey : 0;
+        keys.rkey[device] = region ? region->rkey : 0;
+        keys.lives = (keys.lives & ~(std::uint64_t{0xff} << (8 * device))) | std::uint64_t{life} << (8 * device);
+    };
+    set(*this);
+    for (MemoryKeys* copy : copies_) set(*copy);
+    std::swap(mr[device], region); // what it was goes now
+}
+
+void Registration::reset() {
+    if (const auto registry = std::exchange(registry_, nullptr)) {
+        {
+            const std::lock_guard lock(registry->mutex_);
+            registry->regions_.erase(id);
+        }
+        for (MemoryRegion& region : mr) region.reset(); // while their protection domains are there
+    }
+    static_cast<MemoryKeys&>(*this) = {};
+}
+
+void Registration::add_copy(MemoryKeys& copy) {
+    const std::lock_guard lock(registry_->mutex_);
+    copy = *this;
+    copies_.push_back(&copy);
+}
+
+void Registration::drop_copy(const MemoryKeys& copy) {
+    const std::lock_guard lock(registry_->mutex_);
+    std::erase(copies_, &copy);
+}
+
+void Registration::pack(void* out) const {
+    const std::lock_guard lock(registry_->mutex_);
+    pack_keys(*this, out);
+}
+
+void pack_keys(const MemoryKeys& keys, void* out) {
+    auto* at = put(put(static_cast<std::uint8_t*>(out), keys.count), keys.id);
+    for (unsigned i = 0; i < keys.count; ++i) at = put(put(at, keys.rkey[i]), keys.life(i));
 }
 
 bool unpack_keys(const void* in, RemoteKeys& out) {
@@ -62,8 +138,12 @@ bool unpack_keys(const void* in, RemoteKeys& out) {
     const std::uint8_t count = *at++;
     if (count == 0 || count > kMaxDevices) return false;
     out.count = count;
-    for (unsigned i = 0; i < count; ++i)
-        for (unsigned byte = 0; byte < 4; ++byte) out.rkey[i] |= std::uint32_t{*at++} << (8 * byte);
+    at = take(at, out.id);
+    for (unsigned i = 0; i < count; ++i) {
+        std::uint8_t life;
+        at = take(take(at, out.rkey[i]), life);
+        out.lives |= std::uint64_t{life} << (8 * i);
+    }
     return true;
 }
 

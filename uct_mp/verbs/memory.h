@@ -1,26 +1,60 @@
 // Memory registered with every device of a domain, and the keys that the other side needs.
 //
-// Adapters that have died have no key any more: 0.
+// Adapters that have died have no key any more: 0. When one is there again, its keys are made anew (registry.h), in place.
 //
-// Packed keys (wire format, version 1): u8 count, then per device (in the order of the owner's DeviceSet) u32 rkey,
-// little endian. Cookie and range are not in it: the adapter checks key and range of every access.
-// Threads: any, no shared state.
+// Packed keys (wire format, version 2), little endian: u8 count, u64 id, then per device (in the order of the owner's
+// DeviceSet) u32 rkey and u8 life. Cookie and range are not in it: the adapter checks key and range of every access.
+// Threads: any.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "uct_mp/verbs/device.h"
 
 namespace ucx_mp::verbs {
 
-// One memory region per device, all of them or none.
-struct Registration {
-    std::array<MemoryRegion, kMaxDevices> mr;
-    std::array<std::uint32_t, kMaxDevices> lkey{}; // copies: the data path reads one line
+class Registry;
+
+// What the data path knows of registered memory. Stays where it is: operations under way point to its keys.
+struct MemoryKeys {
+    std::array<std::uint32_t, kMaxDevices> lkey{};
     std::array<std::uint32_t, kMaxDevices> rkey{};
+    std::uint64_t lives = 0; // byte i: which life of device i its keys belong to
+    std::uint64_t id = 0;    // names the region where no adapter is involved; never given to another
     std::uint8_t count = 0;
+
+    [[nodiscard]] std::uint8_t life(unsigned device) const { return static_cast<std::uint8_t>(lives >> (8 * device)); }
+};
+
+// One memory region per device, all of them or none (but of devices that have died).
+class Registration : public MemoryKeys {
+public:
+    Registration() = default;
+    Registration(const Registration&) = delete;
+    ~Registration() { reset(); }
+    void reset();
+
+    // `copy` has the same keys from now on, also when they are made anew, until drop_copy(). It lives as long as this.
+    void add_copy(MemoryKeys& copy);
+    void drop_copy(const MemoryKeys& copy);
+    // Writes packed_keys_size(count) bytes, of all devices at one moment.
+    void pack(void* out) const;
+
+    std::array<MemoryRegion, kMaxDevices> mr;
+
+private:
+    friend class Registry;
+    friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
+    void set_key(unsigned device, MemoryRegion region, std::uint8_t life); // with the registry's lock held
+
+    std::shared_ptr<Registry> registry_; // set while registered
+    void* address_ = nullptr;
+    std::size_t length_ = 0;
+    int access_ = 0;
+    std::vector<MemoryKeys*> copies_;
 };
 
 // IBV_ACCESS_* in `access`: as given, never weakened. Memory that is read-only for this process can be registered
@@ -29,20 +63,17 @@ struct Registration {
 [[nodiscard]] Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access,
                                      Registration& out);
 
-// By which key both sides name a region where no adapter is involved (key_table.h): the first one that is not 0.
-[[nodiscard]] inline std::uint64_t key_of(const std::uint32_t* rkeys, unsigned count) {
-    unsigned device = 0;
-    while (device + 1 < count && rkeys[device] == 0) ++device;
-    return std::uint64_t{device} << 32 | rkeys[device];
-}
-
 struct RemoteKeys {
     std::uint8_t count = 0;
+    std::uint64_t id = 0;
+    std::uint64_t lives = 0;              // as in MemoryKeys
     std::uint32_t rkey[kMaxDevices] = {}; // by the remote device's index
+
+    [[nodiscard]] std::uint8_t life(unsigned device) const { return static_cast<std::uint8_t>(lives >> (8 * device)); }
 };
-inline constexpr std::size_t packed_keys_size(unsigned devices) { return 1 + 4 * devices; }
-void pack_keys(const Registration& registration, void* out); // packed_keys_size(count) bytes
-// False: not something that pack_keys has written (count out of range). Reads at most 1 + 4 * kMaxDevices bytes.
+inline constexpr std::size_t packed_keys_size(unsigned devices) { return 9 + 5 * devices; }
+void pack_keys(const MemoryKeys& keys, void* out); // packed_keys_size(count) bytes; see Registration::pack
+// False: not something that pack_keys has written (count out of range). Reads at most packed_keys_size(kMaxDevices) bytes.
 [[nodiscard]] bool unpack_keys(const void* in, RemoteKeys& out);
 
 } // namespace ucx_mp::verbs

@@ -196,23 +196,22 @@ BOOST_AUTO_TEST_CASE(roles_may_change) {
 
 BOOST_AUTO_TEST_CASE(versions) {
     ControlConfig old, both, fresh;
-    old.max_version = 1;
-    both.max_version = 2;
-    fresh.min_version = fresh.max_version = 2;
+    both.max_version = connect::kMaxVersion + 1;
+    fresh.min_version = fresh.max_version = connect::kMaxVersion + 1;
     Cluster c({"a", "a", "a"}, {old, both, fresh});
     // The address says it already.
     Peer& known = c[2].connect_to(c[0]);
     BOOST_TEST(c.run([&] { return known.times_failed == 1; }));
     BOOST_TEST((known.status == Status::unsupported));
-    BOOST_TEST(known.why == "it speaks version 1 of the handshake, we version 2");
+    BOOST_TEST(known.why == "it speaks version 3 of the handshake, we version 4");
     c[2].erase(known);
     // The address is wrong (the library was exchanged meanwhile): the server says it.
     connect::InterfaceAddress forged = c[0].plane->address();
-    forged.max_version = 2;
+    forged.max_version = connect::kMaxVersion + 1;
     Peer& refused = c[2].connect_to(forged);
     BOOST_TEST(c.run([&] { return refused.times_failed == 1; }, kSecond));
     BOOST_TEST((refused.status == Status::unsupported));
-    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 1; we: version 2)");
+    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 3; we: version 4)");
     BOOST_TEST(c[0].peers.empty());
     // Common versions are found.
     c[1].connect_to(c[0]);
@@ -222,20 +221,19 @@ BOOST_AUTO_TEST_CASE(versions) {
     BOOST_TEST(c.greet());
 }
 
-// Who speaks version 1 does not know of paths for reads: it is neither asked for them nor given any.
-BOOST_AUTO_TEST_CASE(paths_for_reads_by_version) {
-    ControlConfig old, split;
-    old.max_version = 1;
+// Either side's wish is enough.
+BOOST_AUTO_TEST_CASE(paths_for_reads) {
+    ControlConfig split;
     split.paths.split_reads = true;
-    Cluster c({"a", "a", "a", "a"}, {old, split, {}, old});
+    Cluster c({"a", "a", "a"}, {split, {}, {}});
     const auto halves = [&](std::size_t i, std::size_t j) {
         c[i].connect_to(c[j]);
         BOOST_TEST(c.run([&] { return c.connected(i, j); }));
         return path::is_split(c[i].peer_of(c[j])->connection.paths);
     };
-    BOOST_TEST(!halves(1, 0)); // the old one is the server
-    BOOST_TEST(!halves(3, 1)); // it is the client
-    BOOST_TEST(halves(1, 2));
+    BOOST_TEST(halves(0, 1));
+    BOOST_TEST(halves(2, 0));
+    BOOST_TEST(!halves(1, 2));
     BOOST_TEST(c.greet());
 }
 

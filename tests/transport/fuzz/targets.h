@@ -55,7 +55,8 @@ inline std::vector<connect::Message> sample_messages() {
         for (const unsigned rails : {1u, 8u})
             for (const wire::Kind kind :
                  {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
-                  wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known}) {
+                  wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known,
+                  wire::Kind::keys, wire::Kind::keys_told}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -67,7 +68,17 @@ inline std::vector<connect::Message> sample_messages() {
                 m.source = 9;
                 m.transaction = 3;
                 if (kind != wire::Kind::refuse) m.incarnation = 2;
-                if (kind == wire::Kind::rails) m.rails = sample_rails(rails);
+                if (kind == wire::Kind::rails) m.rails = sample_rails(rails), m.rails[0].life = 255;
+                if (kind == wire::Kind::keys) m.keys.id = 0x5555555566666666;
+                if (kind == wire::Kind::keys_told) {
+                    m.holds = rails > 1;
+                    m.keys.id = 7;
+                    if (m.holds) {
+                        m.keys.count = verbs::kMaxDevices;
+                        m.keys.lives = 0x80ff000000000001;
+                        for (unsigned i = 0; i < verbs::kMaxDevices; ++i) m.keys.rkey[i] = 0xffffff00 + i;
+                    }
+                }
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
                     m.rails = sample_rails(rails);
@@ -150,7 +161,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     must(m.kind == wire::Kind::reply ? m.paths.size() == m.ends.size() && !m.paths.empty() : m.paths.empty());
     must(m.transaction != 0 && m.sender_uid != 0);
     for (const path::RemoteRail& r : m.rails) {
-        must(!verbs::is_set(r.gid) || (r.lid == 0 && m.version >= kRoceVersion && verbs::is_unicast(r.gid)));
+        must(!verbs::is_set(r.gid) || (r.lid == 0 && verbs::is_unicast(r.gid)));
         must(r.lmc <= 7 && r.lid + (1u << r.lmc) <= 0xc000 && r.device < verbs::kMaxDevices && r.rate > 0);
         must(r.mtu >= IBV_MTU_256 && r.mtu <= IBV_MTU_4096 && r.dct_number < 1u << 24 && r.control_qpn < 1u << 24);
     }
@@ -162,6 +173,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
         const bool absent = i % part >= part - m.absent;
         must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) && p.server_bits < 1u << (absent ? 7 : m.rails[p.server_rail].lmc));
     }
+    must(m.keys.count <= verbs::kMaxDevices && (m.kind != wire::Kind::keys_told || m.holds == (m.keys.count != 0)));
     for (const LocalEnd& e : m.ends) must(e.qp_number < 1u << 24 && e.psn < 1u << 24);
     const Bytes again = packed(m);
     const bool renamed = m.kind == wire::Kind::refuse && m.reason == wire::Reason::resources; // of an unknown reason

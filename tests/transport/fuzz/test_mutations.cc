@@ -135,6 +135,9 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::reply, [](Message& m) { m.ends.clear(), m.paths.clear(); }));
     BOOST_TEST(!good(K::confirm, [](Message& m) { m.ends.clear(); }));
     BOOST_TEST(!good(K::confirm, [](Message& m) { m.ends.resize(33, {100, 1}); }));
+    BOOST_TEST(good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 255, m.keys.rkey[0] = 1; }));
+    BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true; })); // keys of no device
+    BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 256; }));
     BOOST_TEST(!good(K::refuse, [](Message& m) { m.refused = K(0); }));
     BOOST_TEST(!good(K::refuse, [](Message& m) { m.kind = K(6); }));
     // A newer one's reason is a reason.
@@ -145,19 +148,18 @@ BOOST_AUTO_TEST_CASE(versions_are_told_apart) {
     using namespace connect;
     const std::vector<path::RemoteRail> own = sample_rails(2);
     Message m = sample_messages()[0], out;
-    m.version = m.min_version = m.max_version = 3;
+    m.version = m.min_version = m.max_version = kMaxVersion + 1;
     BOOST_TEST((parse(packed(m), own, out) == Parse::version));
     BOOST_TEST(out.sender_uid == m.sender_uid);
     BOOST_TEST(out.rails.empty()); // nothing behind the header has been looked at
-    BOOST_TEST((parse(packed(m), own, out, 1, 3) == Parse::ok));
+    BOOST_TEST((parse(packed(m), own, out, kMinVersion, kMaxVersion + 1) == Parse::ok));
     // A refusal is understood in any version.
     Message refusal = sample_messages()[4];
     refusal.version = refusal.min_version = refusal.max_version = 9;
     BOOST_TEST((parse(packed(refusal), own, out) == Parse::ok));
 }
 
-// Who speaks version 1 sees rails that are not active, and no wish for paths for reads.
-BOOST_AUTO_TEST_CASE(what_came_with_version_2) {
+BOOST_AUTO_TEST_CASE(roce_rails) {
     using namespace connect;
     const std::vector<path::RemoteRail> own = mixed_rails(2);
     Message m = sample_messages()[0], out;
@@ -167,27 +169,6 @@ BOOST_AUTO_TEST_CASE(what_came_with_version_2) {
     BOOST_TEST((parse(whole, own, out) == Parse::ok));
     BOOST_TEST((out.rails[1].gid == m.rails[1].gid));
     BOOST_TEST(out.rails[1].usable());
-    m.version = 1;
-    BOOST_TEST(packed(m).size() == wire::request_size(4, 0));
-    BOOST_TEST((parse(packed(m), own, out) == Parse::ok));
-    BOOST_TEST(!out.rails[1].usable());
-    BOOST_TEST(out.rails[0].usable());
-    Bytes forged = whole; // version 1 has no GIDs
-    forged[4] = 1;
-    BOOST_TEST((parse(forged, own, out) == Parse::malformed));
-    m.rails = sample_rails(2);
-    m.split_reads = true; // nor paths for reads
-    m.version = 2;
-    Bytes split = packed(m);
-    BOOST_TEST((parse(split, own, out) == Parse::ok));
-    BOOST_TEST(out.split_reads);
-    split[4] = 1;
-    BOOST_TEST((parse(split, own, out) == Parse::malformed));
-    m.version = 1;
-    BOOST_TEST((parse(packed(m), own, out) == Parse::ok));
-    BOOST_TEST(!out.split_reads);
-    m.rails = mixed_rails(4);
-    m.version = 2;
     const auto good = [&](const verbs::Gid& gid) {
         m.rails[1].gid = gid;
         return parse(packed(m), own, out) == Parse::ok;
@@ -196,50 +177,6 @@ BOOST_AUTO_TEST_CASE(what_came_with_version_2) {
     BOOST_TEST(!good(verbs::gid_of_ipv4(0xe0000001))); // multicast
     m.rails[1].lid = 16;
     BOOST_TEST(!good(verbs::gid_of_ipv4(0xc0a80001))); // both at once
-}
-
-BOOST_AUTO_TEST_CASE(mutated_messages) {
-    std::vector<Bytes> samples;
-    for (const connect::Message& m : sample_messages()) samples.push_back(packed(m));
-    const Counts n = campaign(samples, 300'000, [](const Bytes& b) { return try_message(b); });
-    BOOST_TEST_MESSAGE(n.accepted << " accepted, " << n.refused << " refused");
-    BOOST_TEST(n.accepted > 1000u);
-    BOOST_TEST(n.refused > 100'000u);
-}
-
-BOOST_AUTO_TEST_CASE(addresses) {
-    using namespace connect;
-    std::vector<Bytes> samples;
-    for (unsigned i = 1; i <= kMaxControlAddresses; ++i) {
-        const Bytes b = packed(sample_address(i));
-        BOOST_TEST(b.size() == 24 + 8 * i);
-        BOOST_TEST(b.size() <= 63u);
-        BOOST_TEST(try_address(b));
-        samples.push_back(b);
-    }
-    for (const bool ipv6 : {false, true}) {
-        const InterfaceAddress a = mixed_address(ipv6);
-        const Bytes b = packed(a);
-        BOOST_TEST(b.size() == (ipv6 ? 24u + 8 + 24 : 24u + 3 * 8));
-        BOOST_TEST(try_address(b));
-        Bytes padded = b;
-        padded.resize(kMaxInterfaceAddress);
-        InterfaceAddress out;
-        BOOST_REQUIRE(unpack(padded.data(), out));
-        BOOST_TEST((out.control[1].gid == a.control[1].gid));
-        BOOST_TEST(out.control[1].qp_number == 71u);
-        BOOST_TEST(out.control[1].rail == 1);
-        if (!ipv6) BOOST_TEST(out.control[2].lid == a.control[2].lid);
-        samples.push_back(b);
-    }
-    InterfaceAddress full = mixed_address(true); // two long ones don't fit in an address
-    full.control[0] = full.control[1];
-    Bytes long_one = packed(full);
-    BOOST_TEST(long_one.size() > kMaxInterfaceAddress);
-    BOOST_TEST(!try_address(long_one));
-    const Counts n = campaign(samples, 300'000, [](const Bytes& b) { return try_address(b); });
-    BOOST_TEST(n.accepted > 1000u);
-    BOOST_TEST(n.refused > 100'000u);
 }
 
 BOOST_AUTO_TEST_CASE(who_reaches_whom) {

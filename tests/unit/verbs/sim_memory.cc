@@ -107,11 +107,14 @@ BOOST_AUTO_TEST_CASE(what_devices_refuse) {
 BOOST_AUTO_TEST_CASE(keys_travel) {
     Registration registration;
     registration.count = 3;
+    registration.id = 0x1122334455667788;
+    registration.lives = 0x090007;
     registration.rkey = {0x04030201, 0xfffefdfc, 0};
     std::vector<uint8_t> wire(packed_keys_size(3) + 2, 0xee);
     pack_keys(registration, wire.data() + 1); // any alignment
     // The wire format, byte by byte.
-    const std::vector<uint8_t> expected{0xee, 3, 1, 2, 3, 4, 0xfc, 0xfd, 0xfe, 0xff, 0, 0, 0, 0, 0xee};
+    const std::vector<uint8_t> expected{0xee, 3,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 1, 2, 3, 4, 7,
+                                        0xfc, 0xfd, 0xfe, 0xff, 0,    0,    0,    0,    0,    9,    0xee};
     BOOST_TEST(wire == expected, boost::test_tools::per_element());
     RemoteKeys keys;
     BOOST_REQUIRE(unpack_keys(wire.data() + 1, keys));
@@ -119,6 +122,9 @@ BOOST_AUTO_TEST_CASE(keys_travel) {
     BOOST_TEST(keys.rkey[0] == 0x04030201u);
     BOOST_TEST(keys.rkey[1] == 0xfffefdfcu);
     BOOST_TEST(keys.rkey[2] == 0u);
+    BOOST_TEST(keys.id == 0x1122334455667788u);
+    BOOST_TEST(keys.lives == 0x090007u);
+    BOOST_TEST(keys.life(2) == 9);
 }
 
 BOOST_AUTO_TEST_CASE(hostile_bytes) {

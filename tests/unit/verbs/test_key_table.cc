@@ -10,7 +10,6 @@
 #include <unordered_map>
 #include <vector>
 
-using ucx_mp::verbs::key_of;
 using ucx_mp::verbs::KeyTable;
 
 BOOST_AUTO_TEST_CASE(only_within_the_region) {
@@ -51,17 +50,6 @@ BOOST_AUTO_TEST_CASE(zero_and_the_largest_are_keys_as_others) {
     keys.insert(UINT32_MAX, 256, 8);
     BOOST_TEST(!keys.allows(UINT32_MAX, 128, 64)); // replaced
     BOOST_TEST(keys.allows(UINT32_MAX, 256, 8));
-}
-
-BOOST_AUTO_TEST_CASE(devices_give_keys_independently) {
-    const uint32_t alive[] = {7, 7}, first_dead[] = {0, 7}, none[] = {0, 0};
-    KeyTable keys;
-    keys.insert(key_of(first_dead, 2), 0x1000, 8);
-    BOOST_TEST(keys.allows(key_of(first_dead, 2), 0x1000, 8));
-    BOOST_TEST(!keys.allows(key_of(alive, 2), 0x1000, 8));
-    BOOST_TEST(!keys.allows(key_of(none, 2), 0x1000, 8));
-    BOOST_TEST(key_of(alive, 2) == 7u);
-    BOOST_TEST(key_of(alive, 1) == 7u);
 }
 
 // Against a map of the standard library: keys come and go, as an adapter makes them (index and variant) and at random.

@@ -1,0 +1,206 @@
+// Adapters that die and are there again: whoever has used them goes on with them, with the keys that he has.
+#define BOOST_TEST_MODULE transport_reopen
+#include "traffic.h"
+#include "uct_mp/verbs/registry.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+namespace {
+
+channel::Config quick(connect::Transport transport) {
+    channel::Config config = config_of(transport);
+    config.recovery.reopen_interval = 1'000'000;
+    config.recovery.max_reopen_interval = 4'000'000;
+    config.recovery.hold_down = 1'000'000; // deaths in a row are no flapping here
+    config.recovery.max_hold_down = 2'000'000;
+    return config;
+}
+
+struct Done : Completion {
+    Done() : Completion{[](Completion* self) { static_cast<Done*>(self)->done = true; }, 1, Status::ok} {}
+    bool done = false;
+};
+
+// Memory of node 1 that node 0 has had the keys of from the beginning.
+struct Window {
+    Window(Cluster& of, std::size_t size = 1 << 20) : cluster(of), theirs(of.node(1).memory(size)), ours(of.node(0).memory(size)) {}
+    // Written and read back; empty: right.
+    std::string exchange(unsigned char value) {
+        std::memset(ours.data, value, ours.size);
+        if (const std::string trouble = access(true); !trouble.empty()) return "put: " + trouble;
+        for (std::size_t i = 0; i < theirs.size; ++i)
+            if (theirs.data[i] != std::byte{value}) return "byte " + std::to_string(i) + " has not been written";
+        std::memset(theirs.data, value + 1, theirs.size);
+        if (const std::string trouble = access(false); !trouble.empty()) return "get: " + trouble;
+        for (std::size_t i = 0; i < ours.size; ++i)
+            if (ours.data[i] != std::byte(value + 1)) return "byte " + std::to_string(i) + " has not been read";
+        return "";
+    }
+    std::string access(bool put) {
+        auto& iface = cluster.node(0).iface();
+        Channel& to = cluster.channel(0, 1);
+        const Iov iov = ours.iov(0, ours.size);
+        Done done;
+        Status status = Status::no_resource;
+        const auto try_it = [&] {
+            status = put ? iface.put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &done)
+                         : iface.get_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &done);
+            return status != Status::no_resource;
+        };
+        if (!cluster.until(try_it)) return "no room";
+        if (status != Status::in_progress) return "refused";
+        if (!cluster.until([&] { return done.done; })) return "no completion";
+        if (done.status != Status::ok) return "failed";
+        Done flushed;
+        if (!cluster.until([&] { return (status = iface.flush(to, &flushed)) != Status::no_resource; })) return "no flush";
+        if (status != Status::ok && !cluster.until([&] { return flushed.done; })) return "no end of the flush";
+        return "";
+    }
+    Cluster& cluster;
+    Node::Memory theirs, ours;
+};
+
+bool all_up(Cluster& cluster, unsigned count) {
+    return cluster.until([&] {
+        for (unsigned i = 0; i < cluster.size(); ++i)
+            if (paths_up(cluster.node(i)) != count) return false;
+        return true;
+    }, 100'000'000);
+}
+
+unsigned queue_pairs(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    return statistics.queue_pairs;
+}
+
+} // namespace
+
+// On either side, or on both; then nothing is left but what has come back.
+BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
+    Cluster cluster("two-rail", 2, quick(transport));
+    Window window(cluster);
+    BOOST_TEST(window.exchange(1) == "");
+    BOOST_TEST(traffic(cluster, 1) == "");
+    const unsigned all = paths_up(cluster.node(0)), pairs = queue_pairs(cluster.node(0));
+    const double bandwidth = cluster.node(0).iface().bandwidth(), rate = put_rate(cluster, 0, 1 << 20);
+    const auto fault = [&](const char* what) {
+        for (unsigned node = 0; node < 2; ++node)
+            if (who >> node & 1) cluster.world.fault(what + std::to_string(node) + ":softhca_0");
+    };
+    fault("adapter-death ");
+    BOOST_TEST(window.exchange(3) == "");
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST(paths_up(cluster.node(0)) < all);
+    if (who & 1) BOOST_TEST(cluster.node(0).iface().bandwidth() < bandwidth);
+    cluster.run_for(20'000'000); // nobody has it back yet
+    fault("adapter-revive ");
+    BOOST_TEST(all_up(cluster, all));
+    BOOST_TEST(window.exchange(5) == "");
+    BOOST_TEST(traffic(cluster, 3) == "");
+    BOOST_TEST(cluster.node(0).iface().bandwidth() == bandwidth);
+    const double again = put_rate(cluster, 0, 1 << 20);
+    BOOST_TEST(again > 0.98 * rate);
+    BOOST_TEST(queue_pairs(cluster.node(0)) == pairs);
+    cluster.world.fault("port down 0:softhca_1:1");
+    cluster.world.fault("port down 1:softhca_1:1");
+    BOOST_TEST(window.exchange(7) == "");
+    BOOST_TEST(traffic(cluster, 4) == "");
+    BOOST_TEST(cluster.node(0).services().errors + cluster.node(1).services().errors == 0u);
+}
+
+// The only adapter: everything waits, and goes on. At any moment of the traffic.
+BOOST_DATA_TEST_CASE(the_only_one, kBoth * boost::unit_test::data::make({0u, 1u}), transport, who) {
+    for (unsigned moment = 0; moment < 8; ++moment) {
+        channel::Config config = quick(transport);
+        config.paths.num_paths = moment % 2 ? 1 : 0;
+        Cluster cluster("two-rail", 2, config, {}, {{"softhca_0:1"}});
+        const std::string adapter = std::to_string(who) + ":softhca_0";
+        cluster.world.at(cluster.world.now() + 40'000 + moment * 13'000, [&] { cluster.world.fault("adapter-death " + adapter); });
+        cluster.world.at(cluster.world.now() + 3'000'000, [&] { cluster.world.fault("adapter-revive " + adapter); });
+        BOOST_TEST_CONTEXT("moment " << moment) {
+            BOOST_TEST(traffic(cluster, 1 + moment, 300) == "");
+            BOOST_TEST(cluster.world.now() > 3'000'000u);
+        }
+    }
+}
+
+// Loop-back, and messages that a handler keeps while its adapter dies.
+BOOST_DATA_TEST_CASE(oneself, kBoth, transport) {
+    Cluster cluster("two-rail", 2, quick(transport));
+    BOOST_TEST(traffic(cluster, 1, 60, true) == "");
+    const unsigned all = paths_up(cluster.node(0));
+    for (unsigned round = 0; round < 3; ++round) {
+        const std::string adapter = round % 2 ? "0:softhca_1" : "0:softhca_0";
+        cluster.world.fault("adapter-death " + adapter);
+        BOOST_TEST(traffic(cluster, 2 + round, 60, true) == "");
+        cluster.world.fault("adapter-revive " + adapter);
+        BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == all; }, 100'000'000));
+        BOOST_TEST(traffic(cluster, 12 + round, 60, true) == "");
+    }
+}
+
+// Again and again: nothing piles up, and keys of any age are renewed.
+BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
+    Cluster cluster("two-rail", 2, quick(transport));
+    Window oldest(cluster, 1 << 16);
+    BOOST_TEST(oldest.exchange(1) == "");
+    BOOST_TEST(traffic(cluster, 1) == "");
+    const unsigned all = paths_up(cluster.node(0)), pairs = queue_pairs(cluster.node(1));
+    std::size_t bytes = 0;
+    for (unsigned life = 1; life <= 20; ++life) {
+        const std::string adapter = life % 3 ? "1:softhca_0" : "1:softhca_1";
+        cluster.world.fault("adapter-death " + adapter);
+        cluster.run_for(2'000'000);
+        cluster.world.fault("adapter-revive " + adapter);
+        BOOST_REQUIRE(all_up(cluster, all));
+        Window newer(cluster, 1 << 16);
+        BOOST_TEST(newer.exchange(static_cast<unsigned char>(life)) == "");
+        if (life % 4 == 0) BOOST_TEST(oldest.exchange(static_cast<unsigned char>(life)) == "");
+        channel::Interface::Statistics statistics;
+        cluster.node(1).iface().statistics(statistics);
+        if (life == 1) bytes = statistics.receive_buffer_bytes;
+        BOOST_TEST(statistics.receive_buffer_bytes == bytes);
+    }
+    BOOST_TEST(queue_pairs(cluster.node(1)) == pairs);
+    BOOST_TEST(oldest.exchange(99) == "");
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Who had nothing to do with each other then connects over it; so does an interface that is opened afterwards.
+BOOST_DATA_TEST_CASE(connections_are_made_over_it, kBoth, transport) {
+    Cluster cluster("two-rail", 3, quick(transport));
+    cluster.world.fault("adapter-death 1:softhca_0");
+    cluster.run_for(1'000'000);
+    Window window(cluster, 1 << 16);
+    BOOST_TEST(window.exchange(1) == ""); // a connection while it is dead
+    cluster.world.fault("adapter-revive 1:softhca_0");
+    BOOST_TEST(cluster.until([&] { return cluster.node(1).devices().registry()->life(0) == 1; }, 100'000'000));
+    cluster.run_for(1'000'000);
+    for (unsigned node = 0; node < 3; ++node) cluster.world.fault("port down " + std::to_string(node) + ":softhca_1:1");
+    BOOST_TEST(window.exchange(3) == "");
+    BOOST_TEST(traffic(cluster, 1) == ""); // among all three
+}
+
+// Memory that has been released in between is not taken for other memory that has its key now.
+BOOST_DATA_TEST_CASE(released_memory_is_refused, kBoth, transport) {
+    Cluster cluster("two-rail", 2, quick(transport));
+    Window window(cluster, 1 << 16);
+    BOOST_TEST(window.exchange(1) == "");
+    const unsigned all = paths_up(cluster.node(0));
+    cluster.world.fault("adapter-death 1:softhca_0");
+    window.theirs.registration->reset();
+    cluster.run_for(2'000'000);
+    cluster.world.fault("adapter-revive 1:softhca_0");
+    BOOST_TEST(all_up(cluster, all));
+    std::vector<Node::Memory> others;
+    for (unsigned i = 0; i < 64; ++i) others.push_back(cluster.node(1).memory(1 << 16));
+    for (Node::Memory& other : others) std::memset(other.data, 0x55, other.size);
+    unsigned failures = 0;
+    for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_failure = [&](Channel&, Status) { ++failures; };
+    BOOST_TEST(window.access(true) != "");
+    BOOST_TEST(failures != 0u);
+    for (Node::Memory& other : others)
+        for (std::size_t i = 0; i < other.size; i += 512) BOOST_REQUIRE((other.data[i] == std::byte{0x55}));
+}

@@ -1,0 +1,72 @@
+#include "uct_mp/verbs/registry.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace ucx_mp::verbs {
+
+Device Registry::device(unsigned index) const {
+    const std::lock_guard lock(mutex_);
+    return devices_[index];
+}
+
+bool Registry::reopen(unsigned index, std::string& trouble) {
+    trouble.clear();
+    const std::unique_lock one(reopening_, std::try_to_lock);
+    if (!one.owns_lock()) return false;
+    Device present = device(index);
+    present.events->read();
+    if (present.events->seen(0).fatal) {
+        Device again;
+        if (!open_again(present, again, trouble)) return false;
+        const std::lock_guard lock(mutex_);
+        retired_.push_back(std::move(devices_[index]));
+        devices_[index] = std::move(again);
+    } else if (present.life == life(index)) {
+        return false;
+    }
+    if (!register_all(index, trouble)) return false;
+    const std::lock_guard lock(mutex_);
+    std::erase_if(retired_, [&](const Device& device) { return device.index == index; });
+    lives_[index].store(devices_[index].life, std::memory_order_release);
+    return true;
+}
+
+// One region after the other, so that others can register theirs in between.
+bool Registry::register_all(unsigned index, std::string& trouble) {
+    const Device now = device(index);
+    std::vector<std::uint64_t> ids;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [id, region] : regions_)
+            if (region->life(index) != now.life) ids.push_back(id);
+    }
+    for (const std::uint64_t id : ids) {
+        const std::lock_guard lock(mutex_);
+        const auto found = regions_.find(id);
+        if (found == regions_.end()) continue;
+        Registration& region = *found->second;
+        MemoryRegion made(ibv_reg_mr(now.pd.get(), region.address_, region.length_, region.access_));
+        if (!made) {
+            trouble = now.name + ": cannot register " + std::to_string(region.length_) + " bytes again: " + std::strerror(errno);
+            return false;
+        }
+        region.set_key(index, std::move(made), now.life);
+    }
+    return true;
+}
+
+bool Registry::find(std::uint64_t id, RemoteKeys& out) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find(id);
+    if (found == regions_.end() || !(found->second->access_ & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE))) return false;
+    const Registration& region = *found->second;
+    out = {};
+    out.count = region.count;
+    out.id = id;
+    out.lives = region.lives;
+    for (unsigned i = 0; i < region.count; ++i) out.rkey[i] = region.rkey[i];
+    return true;
+}
+
+} // namespace ucx_mp::verbs

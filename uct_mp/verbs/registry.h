@@ -1,0 +1,53 @@
+// What all users of a DeviceSet share: the present life of each device, and the memory that is registered with them.
+//
+// An adapter that has died (IBV_EVENT_DEVICE_FATAL: its firmware is restarted, the card is exchanged) never works again for
+// who has it open, and nothing made with it does. It may be there again under the same GUID: then it is opened anew, and
+// all memory is registered with it anew, under other keys. `life` counts that. Keys name the life that they belong to, so
+// that nobody uses one that has been given to other memory since.
+//
+// Threads: any. reopen() may take long (registering pins memory); it stands in the way of nobody but those who register or
+// release memory at that moment, for as long as one region takes.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "uct_mp/verbs/memory.h"
+
+namespace ucx_mp::verbs {
+
+class Registry {
+public:
+    explicit Registry(std::vector<Device> devices) : devices_(std::move(devices)) {}
+    Registry(const Registry&) = delete;
+
+    // Of the device that may be used: all memory is registered with it. Wraps.
+    [[nodiscard]] std::uint8_t life(unsigned device) const { return lives_[device].load(std::memory_order_acquire); }
+    // May be one life further than life() says.
+    [[nodiscard]] Device device(unsigned index) const;
+    // Opens a device that has died. False: it is not there (yet), `trouble` says why; empty: it has not died, or another
+    // thread is at it.
+    [[nodiscard]] bool reopen(unsigned device, std::string& trouble);
+
+    // The present keys of a region that peers may access, by its id; false: there is none (any more).
+    [[nodiscard]] bool find(std::uint64_t id, RemoteKeys& out) const;
+
+private:
+    friend class Registration;
+    friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
+    [[nodiscard]] bool register_all(unsigned device, std::string& trouble);
+
+    mutable std::mutex mutex_; // of all but lives_
+    std::vector<Device> devices_;
+    std::vector<Device> retired_; // earlier lives, while some memory may be registered with them
+    std::array<std::atomic<std::uint8_t>, kMaxDevices> lives_{};
+    std::uint64_t last_id_ = 0;
+    std::unordered_map<std::uint64_t, Registration*> regions_; // by id
+    std::mutex reopening_;
+};
+
+} // namespace ucx_mp::verbs
