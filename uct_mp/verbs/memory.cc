@@ -48,9 +48,8 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
     const std::size_t count = devices.devices().size();
     std::array<MemoryRegion, kMaxDevices> made;
     std::array<std::uint8_t, kMaxDevices> lives{};
-    bool any = false, current = false;
-    int last_error = 0;
     // Again for a device that has been opened anew meanwhile.
+    bool current = false;
     for (std::array<bool, kMaxDevices> done{}; !current;) {
         for (unsigned i = 0; i < count; ++i) {
             if (done[i]) continue;
@@ -60,10 +59,7 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
             made[i].reset(ibv_reg_mr(device.pd.get(), address, length, access));
             if (made[i]) continue;
             const int error = errno;
-            if (is_dead(device)) { // it registers nothing any more; nothing is sent over it either
-                last_error = error;
-                continue;
-            }
+            if (is_dead(device)) continue; // nothing is sent over it either until it is there again
             made = {}; // deregisters, which may change errno
             errno = error;
             return status_of(error);
@@ -71,12 +67,10 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
         const std::lock_guard lock(registry.mutex_);
         current = true;
         for (unsigned i = 0; i < count; ++i) {
-            any |= made[i] != nullptr;
             if (registry.devices_[i].life == lives[i]) continue;
             done[i] = current = false;
         }
         if (!current) continue;
-        if (!any) return errno = last_error, status_of(last_error);
         out.address_ = address;
         out.length_ = length;
         out.access_ = access;

@@ -29,7 +29,7 @@ struct MemoryKeys {
     [[nodiscard]] std::uint8_t life(unsigned device) const { return static_cast<std::uint8_t>(lives >> (8 * device)); }
 };
 
-// One memory region per device, all of them or none (but of devices that have died).
+// One memory region per device, all of them or none; but devices that have died have none until they are there again.
 class Registration : public MemoryKeys {
 public:
     Registration() = default;

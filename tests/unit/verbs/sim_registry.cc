@@ -81,9 +81,19 @@ BOOST_FIXTURE_TEST_CASE(registered_meanwhile, Fixture) {
     world.fault("adapter-revive 0:softhca_1");
     BOOST_TEST(reopen(1));
     BOOST_TEST(registration.rkey[1] != 0u);
+    world.fault("adapter-death 0:softhca_0");
     Registration later;
     BOOST_CHECK(add(later) == Status::ok);
-    BOOST_TEST(later.life(1) == 1);
+    world.fault("adapter-death 0:softhca_1");
+    Registration none; // all of them are dead: operations will wait, as in a partition
+    BOOST_CHECK(add(none) == Status::ok);
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(none.rkey[i] == 0u);
+    for (const char* adapter : {"0:softhca_0", "0:softhca_1"}) world.fault(std::string("adapter-revive ") + adapter);
+    BOOST_TEST(reopen(0));
+    BOOST_TEST(reopen(1));
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(none.rkey[i] != 0u);
+    BOOST_TEST(later.life(0) == 1);
+    BOOST_TEST(later.life(1) == 2);
     BOOST_TEST(later.mr[1]->context == registry.device(1).context.get());
 }
 
