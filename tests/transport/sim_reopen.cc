@@ -168,6 +168,20 @@ BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
     BOOST_TEST(traffic(cluster, 2) == "");
 }
 
+// At any moment of the handshake.
+BOOST_DATA_TEST_CASE(while_connecting, kBoth * boost::unit_test::data::make({0u, 1u}), transport, who) {
+    for (unsigned moment = 0; moment < 24; ++moment) {
+        Cluster cluster("two-rail", 2, quick(transport));
+        const std::string adapter = std::to_string(who) + (moment % 2 ? ":softhca_1" : ":softhca_0");
+        cluster.world.at(cluster.world.now() + 60 + moment * 60, [&] { cluster.world.fault("adapter-death " + adapter); });
+        cluster.world.at(cluster.world.now() + 2'000'000, [&] { cluster.world.fault("adapter-revive " + adapter); });
+        BOOST_TEST_CONTEXT("moment " << moment) {
+            BOOST_TEST(traffic(cluster, 1 + moment, 100) == "");
+            BOOST_TEST(all_up(cluster, 2));
+        }
+    }
+}
+
 // Who had nothing to do with each other then connects over it; so does an interface that is opened afterwards.
 BOOST_DATA_TEST_CASE(connections_are_made_over_it, kBoth, transport) {
     Cluster cluster("two-rail", 3, quick(transport));

@@ -58,6 +58,8 @@ struct Interface::Impl final : connect::Owner {
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
+    [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;
+    [[nodiscard]] bool is_news(const connect::Connection& connection, const verbs::Rail& rail) const;
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level); // null: logged
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;

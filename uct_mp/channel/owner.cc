@@ -44,12 +44,32 @@ Status Interface::Impl::make_end(Connection& connection, std::size_t path) {
     const verbs::Rail& rail = rails[sub.rail];
     sub.device = static_cast<std::uint8_t>(rail.device);
     if (config.transport == connect::Transport::dc || connection.is_absent(path)) return Status::ok;
-    verbs::QueuePair qp = make_half(rail, LogLevel::error);
-    if (!qp) return Status::no_memory;
-    connection.ends[path].qp_number = qp->qp_num;
+    verbs::QueuePair qp = make_half(rail, LogLevel::debug);
+    sub.unconnected = (!qp && may_do_without(channel, rail)) || is_news(connection, rail);
+    if (!qp && !sub.unconnected) {
+        services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
+        return Status::no_memory;
+    }
+    constexpr std::uint32_t kNobody = 0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
+    connection.ends[path].qp_number = qp ? qp->qp_num : kNobody;
     sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false);
     sub.queue[0] = sub.queue[1] = sub.own[0].get();
     return Status::ok;
+}
+
+// The path counts as one that has failed: over RoCE the kernel wants to know the way to the other end, a port that is down is
+// an error; and an adapter may die while a connection is made.
+bool Interface::Impl::may_do_without(const Channel& channel, const verbs::Rail& rail) const {
+    if (!config.recovery.enabled || channel.self) return false;
+    verbs::DeviceEvents& events = *devices.device_of(rail).events;
+    events.read();
+    return rail.ethernet || events.seen(0).fatal;
+}
+
+// The handshake has told the peer of a life of this adapter that is over: so his keys are of that, too.
+bool Interface::Impl::is_news(const Connection& connection, const verbs::Rail& rail) const {
+    return devices.device_of(rail).life != 0 && config.recovery.enabled &&
+           !channels[connection.local_id & kSlotMask]->self && !control->knows_rails(connection);
 }
 
 // Our half of a path: a queue pair in INIT.
@@ -70,8 +90,10 @@ Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
     const verbs::Rail& rail = rails[sub.rail];
     sub.remote_device = remote.device;
     if (connection.is_absent(path)) return Status::ok;
+    sub.unconnected |= is_news(connection, rail);
     const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], connection.remote_ends[path]);
     if (config.transport == connect::Transport::dc) {
+        if (sub.unconnected) return Status::ok;
         sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
         sub.dc.dct_number = remote.dct_number;
         sub.dc.key = connection.dc_key;
@@ -81,9 +103,9 @@ Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
                          rail.name.c_str(), std::strerror(errno));
         return sub.dc.ah || sub.unconnected ? Status::ok : Status::io_error;
     }
-    if (const int error = verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability, connection.ends[path].psn)) {
-        // Over RoCE the kernel wants to know the way to the other end: a port that is down is an error here.
-        sub.unconnected = config.recovery.enabled && rail.ethernet && !channel.self;
+    const int error = sub.unconnected ? 0 : verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability, connection.ends[path].psn);
+    if (error) {
+        sub.unconnected = may_do_without(channel, rail);
         services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot connect a queue pair on %s: %s",
                      rail.name.c_str(), std::strerror(error));
         if (!sub.unconnected) return Status::io_error;
