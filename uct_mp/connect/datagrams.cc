@@ -73,12 +73,13 @@ Status Datagrams::reopen(const verbs::Device& device, std::string& error) {
         const Status s = open_rail(device, rail, config_, queues, ports.emplace_back(rail.index, Port{}).second, error);
         if (failed(s)) return s;
     }
-    // Queue pairs go before their completion queues.
+    // Those before go as they came: queue pairs, completion queues, their channel.
     for (auto& [rail, port] : ports) {
         (void)handles_.take(rail);
-        ports_[rail] = std::move(port);
+        std::swap(ports_[rail], port);
     }
-    queues_[device.index] = std::move(queues);
+    ports.clear();
+    std::swap(queues_[device.index], queues);
     return Status::ok;
 }
 
