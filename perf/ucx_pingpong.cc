@@ -7,6 +7,7 @@
 // Prints "name ours stock ratio"; times in ns, rates in messages per microsecond.
 #include <ucp/api/ucp.h>
 #include <ucs/config/types.h>
+#include <valgrind/callgrind.h>
 
 #include <algorithm>
 #include <array>
@@ -170,7 +171,10 @@ int main(int argc, char** argv) {
     const unsigned turns = argc > 1 ? static_cast<unsigned>(std::atoi(argv[1])) : 401;
     if (argc > 4) { // bench_ucx_pingpong TURNS TRANSPORT DEVICE PEERS: one of them alone, for a profiler
         Star star(argv[2], argv[3], static_cast<unsigned>(std::atoi(argv[4])));
+        star.run(4000);
+        CALLGRIND_TOGGLE_COLLECT; // counts from here if it was started with --collect-atstart=no
         for (unsigned i = 0; i < turns; ++i) star.run(4000);
+        CALLGRIND_TOGGLE_COLLECT;
         std::_Exit(0);
     }
     {

@@ -307,6 +307,7 @@ template <Fits fits, class Fill>
     }
     // The next active message in order.
     ++channel.expected;
+    channel.heard = header.path;
     if (header.ack != channel.acked) take_ack(channel, header.ack);
     if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
     else ++adapter.kept;

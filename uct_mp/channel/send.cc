@@ -238,12 +238,16 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
 
 bool Interface::Impl::send_ack(Channel& channel, Kind kind) {
     if (!channel.scheduler) return false;
-    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(Direction::write))) {
-        SendQueue* queue = queue_for(channel, path, Direction::write);
-        if (!queue || !queue->room(1)) continue;
-        if (!send_control(channel, kind, nullptr, 0, path, *queue)) return false;
-        ++channel.acks_sent;
-        return true;
+    const PathMask usable = channel.scheduler->paths().usable(Direction::write);
+    const PathMask heard = channel.heard < schedule::kMaxPaths ? usable & PathMask{1} << channel.heard : 0;
+    for (const PathMask paths : {heard, usable & ~heard}) {
+        for (const PathIndex path : schedule::each(paths)) {
+            SendQueue* queue = queue_for(channel, path, Direction::write);
+            if (!queue || !queue->room(1)) continue;
+            if (!send_control(channel, kind, nullptr, 0, path, *queue)) return false;
+            ++channel.acks_sent;
+            return true;
+        }
     }
     return false;
 }
