@@ -462,7 +462,8 @@ struct Interface::Impl final : connect::Owner {
     std::vector<DcRail> dc_rails;
     std::uint64_t dc_key = 0;
     verbs::AddressHandles address_handles;
-    Nanos next_calibration = 0;
+    // Soon after the first, so that a nominal rate that is off (adapters', or the host clock's own) does little harm.
+    Nanos next_calibration = 0, calibration_interval = 1'000'000;
 };
 
 } // namespace ucx_mp::channel

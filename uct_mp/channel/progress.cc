@@ -1,4 +1,5 @@
 // The heartbeat, and a look from outside.
+#include <algorithm>
 #include <utility>
 
 #include "uct_mp/channel/interface_impl.h"
@@ -63,7 +64,7 @@ unsigned Interface::Impl::attend(unsigned found) {
         until_control = config.control_interval;
         ++tick;
         if (tick % config.event_interval == 0) read_events();
-        if (tick % 1024 == 0) calibrate();
+        if (tick % 64 == 0) calibrate();
         if (tick % (2 * config.event_interval) == 0) {
             const Nanos now = services.now();
             if (now >= next_watch) watch_peers(now);
@@ -76,7 +77,8 @@ unsigned Interface::Impl::attend(unsigned found) {
 void Interface::Impl::calibrate() {
     const Nanos now = services.now();
     if (now < next_calibration) return;
-    next_calibration = now + 1'000'000'000;
+    next_calibration = now + calibration_interval;
+    calibration_interval = std::min<Nanos>(4 * calibration_interval, 1'000'000'000);
     for (unsigned i = 0; i < adapter_count; ++i)
         if (adapters[i].timestamps && !adapters[i].clock.calibrate(*adapters[i].device, services))
             adapters[i].timestamps = false;
