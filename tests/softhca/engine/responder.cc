@@ -117,7 +117,7 @@ class Execution {
     }
 
   private:
-    Reply ack() const { return {ReplyKind::ack, psn_add(ctx_.expected_psn, 0xffffff), 0, 0}; }
+    Reply ack() const { return {ReplyKind::ack, 0, psn_add(ctx_.expected_psn, 0xffffff), 0}; }
 
     // Packets [i, i + n) of the request.
     Reply packets(uint32_t i, uint32_t n) {
@@ -127,7 +127,7 @@ class Execution {
         if (ahead > 0) { // something before it is missing
             if (ctx_.nak_sent) return {};
             ctx_.nak_sent = 1;
-            return {ReplyKind::nak_sequence, ctx_.expected_psn, 0, 0};
+            return {ReplyKind::nak_sequence, 0, ctx_.expected_psn, 0};
         }
         if (ahead < 0) {
             if (r_.opcode == IBV_WR_RDMA_READ) return read(true);
@@ -174,7 +174,7 @@ class Execution {
     }
 
     Reply refuse(ReplyKind kind, ibv_event_type event) {
-        const Reply nak{kind, ctx_.expected_psn, 0, 0};
+        const Reply nak{kind, 0, ctx_.expected_psn, 0};
         if (r_.reliable) fail_target(seg_, t_, event);
         else drop_message();
         return nak;
@@ -192,7 +192,7 @@ class Execution {
 
     Reply not_ready() {
         ctx_.nak_sent = 1; // what follows is dropped in silence until the refused packet comes again (9.7.5.2.8)
-        return {ReplyKind::rnr, ctx_.expected_psn, t_.rnr_timer, 0};
+        return {ReplyKind::rnr, t_.rnr_timer, ctx_.expected_psn, 0};
     }
 
     bool hold_receive() {
@@ -224,14 +224,14 @@ class Execution {
     // The packet stays unsent. `first`: the message has not begun then.
     Reply not_sent(bool first) {
         if (first) ctx_.in_message = 0;
-        return {ReplyKind::local_fault, ctx_.expected_psn, 0, 0};
+        return {ReplyKind::local_fault, 0, ctx_.expected_psn, 0};
     }
 
     Reply receive_error(uint8_t wc_status, ReplyKind nak) {
         (void)complete_receive(wc_status, 0, nullptr);
         ctx_.in_message = 0;
         if (!r_.reliable) return {};
-        const Reply reply{nak, ctx_.expected_psn, 0, 0};
+        const Reply reply{nak, 0, ctx_.expected_psn, 0};
         fail_target(seg_, t_, IBV_EVENT_QP_FATAL);
         return reply;
     }
@@ -322,7 +322,7 @@ class Execution {
             Process::clear_mr(cell);
         }
         if (!duplicate) advance(packets_of(r_.total, r_.mtu), true);
-        return {ReplyKind::read, r_.psn, 0, 0};
+        return {ReplyKind::read, 0, r_.psn, 0};
     }
 
     Reply atomic() {
@@ -347,13 +347,13 @@ class Execution {
         ctx_.saved_result[slot] = old;
         const uint32_t psn = ctx_.expected_psn;
         advance(1, true);
-        return {ReplyKind::atomic, psn, 0, old};
+        return {ReplyKind::atomic, 0, psn, old};
     }
 
     Reply saved_atomic(uint32_t psn) const {
         for (uint32_t back = 1; back <= 16; ++back) { // newest first: an old one may have the same number, a round ago
             const uint32_t i = (ctx_.saved_next - back) % 16;
-            if (ctx_.saved_psn[i] == (psn | Responder::kSaved)) return {ReplyKind::atomic, psn, 0, ctx_.saved_result[i]};
+            if (ctx_.saved_psn[i] == (psn | Responder::kSaved)) return {ReplyKind::atomic, 0, psn, ctx_.saved_result[i]};
         }
         return {}; // older than what is kept: dropped (9.7.5.1.3)
     }

@@ -49,12 +49,13 @@ enum class ReplyKind : uint8_t {
     none, ack, rnr, nak_sequence, nak_invalid, nak_access, nak_operation, atomic, read, local_fault
 };
 
-struct Reply {
+struct Reply { // two registers: in memory, it would wait for all writes to cold lines before it
     ReplyKind kind = ReplyKind::none;
+    uint8_t rnr_timer = 0;       // code of IB table 45
     uint32_t psn = 0;            // ack: everything up to this is executed. NAK, RNR: the packet refused
-    uint32_t rnr_timer = 0;      // code of IB table 45
     uint64_t value = 0;          // atomic: the original value
 };
+static_assert(sizeof(Reply) == 16);
 
 // Executes `r` at `target` under target.lock (taken here). `ctx` is target.responder, or the DCI's context for a DCT.
 // Packets of `r.lost` are skipped, what follows is then out of sequence. Reads are only checked and counted: the caller
