@@ -5,6 +5,9 @@
 
 #include <cstring>
 
+#include "fabric/image_builder.h"
+#include "fabric/routes.h"
+#include "fabric/topology.h"
 #include "sim_cluster.h"
 #include "uct_mp/schedule/policy_factory.h"
 
@@ -356,4 +359,59 @@ BOOST_DATA_TEST_CASE(to_oneself, boost::unit_test::data::make(kCases), c) {
     DO(cluster, iface.put_zcopy(self, from, 1, memory.address(5000), memory.keys, &done));
     BOOST_REQUIRE(cluster.until([&] { return done.done; }));
     BOOST_TEST(std::memcmp(memory.data, memory.data + 5000, 1000) == 0);
+}
+
+namespace {
+// What a node has posted on each path to its first peer, messages and acknowledgments.
+std::vector<std::uint64_t> posted(Cluster& cluster, unsigned node, std::size_t channel = 0) {
+    channel::Interface::Statistics statistics;
+    cluster.node(node).iface().statistics(statistics);
+    std::vector<std::uint64_t> of;
+    for (const auto& path : statistics.channels.at(channel).paths) of.push_back(path.requests + path.posted);
+    return of;
+}
+} // namespace
+
+// Small messages to a peer stay on one path, and so do the answers: neither side looks at another adapter for them.
+BOOST_AUTO_TEST_CASE(one_path_both_ways) {
+    Cluster cluster("two-rail", 3, config_of({"two-rail", connect::Transport::rc, "default"}));
+    std::vector<Inbox> inboxes(3);
+    std::vector<std::size_t> path_of;
+    for (const unsigned peer : {1u, 2u}) {
+        cluster.node(peer).on_am(2, Inbox::take, &inboxes[peer]);
+        Channel& to = cluster.channel(0, peer);
+        for (unsigned i = 0; i < 300; ++i) {
+            DO(cluster, cluster.node(0).iface().am_short(to, 2, i, "12345678", i % 9));
+            BOOST_REQUIRE(cluster.until([&] { return inboxes[peer].messages.size() == i + 1; }));
+        }
+        const auto there = posted(cluster, 0, peer - 1), back = posted(cluster, peer);
+        BOOST_REQUIRE(there.size() == 2u);
+        path_of.push_back(there[0] ? 0 : 1);
+        BOOST_TEST(there[path_of.back()] == 300u);
+        BOOST_TEST(back[path_of.back()] >= 4u);
+        BOOST_TEST(back[1 - path_of.back()] == 0u);
+    }
+    BOOST_TEST(path_of[0] != path_of[1]);
+}
+
+// An adapter's clock that is off by more than any oscillator (or a host clock that is) does not show in latencies for long.
+BOOST_AUTO_TEST_CASE(clocks_are_fitted_soon) {
+    const auto topology = softhca::parse_topology("ideal: true\nadapters:\n  a: {clock_drift: 800 ppm}\n"
+                                                  "nodes:\n  - {name: 'n[0-1]', adapters: [a, a]}\n"
+                                                  "subnets:\n  - {name: all, crossbar: true, rate: EDR 4x}\n",
+                                                  "drift.yaml");
+    const softhca::FabricBlock bare = softhca::build_image(topology, nullptr);
+    const softhca::Routes routes = softhca::compute_routes(bare.image());
+    const softhca::FabricBlock block = softhca::build_image(topology, &routes);
+    Cluster cluster(block.image(), 2, config_of({"", connect::Transport::rc, "default"}));
+    Inbox inbox;
+    cluster.node(1).on_am(2, Inbox::take, &inbox);
+    Channel& to = cluster.channel(0, 1);
+    for (unsigned i = 0; i < 2000; ++i) {
+        DO(cluster, cluster.node(0).iface().am_short(to, 2, i, nullptr, 0));
+        cluster.run_for(100'000);
+    }
+    channel::Interface::Statistics statistics;
+    cluster.node(0).iface().statistics(statistics);
+    for (const auto& path : statistics.channels.at(0).paths) BOOST_TEST(path.latency < 10'000);
 }
