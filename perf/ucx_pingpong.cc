@@ -177,13 +177,15 @@ int main(int argc, char** argv) {
         CALLGRIND_TOGGLE_COLLECT;
         std::_Exit(0);
     }
-    {
+    const unsigned only = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0; // ... TURNS PEERS: this row alone
+    if (!only) {
         UcpPair ours("mp_rc", "all"), stock("rc_v", "softhca_0:1"); // the alias brings its auxiliary transport, ud_verbs, along
         const auto t = compare(turns, 2000, [&](unsigned n) { ours.exchange(n); }, [&](unsigned n) { stock.exchange(n); });
         std::printf("ucp_tag_latency_8 %.1f %.1f %.4f\n", t.ours / 2, t.stock / 2, t.ratio);
         std::fflush(stdout);
     }
     for (const unsigned peers : {1u, 2u, 8u}) {
+        if (only && peers != only) continue;
         Star ours("mp_rc", "mp0", peers), stock("rc_verbs", "softhca_0:1", peers);
         const auto t = compare(turns, 4000, [&](unsigned n) { ours.run(n); }, [&](unsigned n) { stock.run(n); });
         std::printf("message_rate_8_peers_%u %.3f %.3f %.4f\n", peers, 1e3 / t.ours, 1e3 / t.stock, 1 / t.ratio);
