@@ -119,6 +119,8 @@ bool Interface::Impl::adopt(unsigned index) {
     devices.renew(now);
     seen_migrations[index] = now.events->migrations();
     adapter.timestamps = adapter.timestamps && adapter.clock.calibrate(*adapter.device, services);
+    calibration_interval = 1'000'000; // all of them soon again
+    next_calibration = services.now() + calibration_interval;
     watch_descriptors(index);
     services.say(LogLevel::warn, "%s is there again", now.name.c_str());
     for (verbs::Rail& rail : rails) {
