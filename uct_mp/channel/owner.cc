@@ -288,10 +288,17 @@ void Interface::Impl::establish(Channel& channel) {
                  channel.self ? "self" : connection.server ? "server" : "client");
 }
 
-// Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed.
+// Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed; so are
+// those whose adapter has died during the handshake.
 void Interface::Impl::connect_later(Channel& channel) {
-    for (PathIndex i = 0; i < channel.path_count && recoverable(channel); ++i)
+    for (PathIndex i = 0; i < channel.path_count && recoverable(channel); ++i) {
         if (channel.subs[i].unconnected) path_failed(channel, i, "it could not be connected", false);
+        if (is_absent(channel, i) || !devices.devices()[channel.subs[i].device].events->seen(0).fatal) continue;
+        path_failed(channel, i, "the adapter has failed", false);
+        if (!recoverable(channel)) return;
+        channel.recovery->paths[i].port = true;
+        tell_gone(channel, i);
+    }
 }
 
 void Interface::Impl::describe_self(Connection& connection) const {
