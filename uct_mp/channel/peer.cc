@@ -55,7 +55,7 @@ void Interface::Impl::still_no_path(Channel& channel) {
 // Somebody else at a port of the peer acknowledges what we send: the port and the way to it work.
 bool Interface::Impl::has_witness(const Channel& channel) const {
     const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
-        return a.lid == b.lid && a.gid == b.gid && a.subnet_prefix == b.subnet_prefix;
+        return a.usable() && a.lid == b.lid && a.gid == b.gid && a.subnet_prefix == b.subnet_prefix;
     };
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         const Channel& other = *channels[slot];
