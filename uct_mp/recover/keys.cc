@@ -49,7 +49,7 @@ void Interface::Impl::note_lives(Channel& channel) {
         lives &= ~(std::uint64_t{0xff} << (8 * rail.device));
         lives |= std::uint64_t{rail.life} << (8 * rail.device);
     }
-    if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & gate::not_ready)) return;
+    if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & (gate::not_ready | gate::failed))) return;
     works.for_each([&](Work& work) {
         if (work.channel != &channel || !accesses_memory(work) || !is_old(work.keys, lives)) return;
         const verbs::RemoteKeys* keys = &work.keys;
