@@ -1,5 +1,7 @@
 // Adapters that die and are there again: whoever has used them goes on with them, with the keys that he has.
 #define BOOST_TEST_MODULE transport_reopen
+#include <filesystem>
+
 #include "traffic.h"
 #include "uct_mp/verbs/registry.h"
 
@@ -67,6 +69,10 @@ bool all_up(Cluster& cluster, unsigned count) {
             if (paths_up(cluster.node(i)) != count) return false;
         return true;
     }, 100'000'000);
+}
+
+std::size_t open_files() {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
 unsigned queue_pairs(Node& node) {
@@ -148,7 +154,7 @@ BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
     BOOST_TEST(oldest.exchange(1) == "");
     BOOST_TEST(traffic(cluster, 1) == "");
     const unsigned all = paths_up(cluster.node(0)), pairs = queue_pairs(cluster.node(1));
-    std::size_t bytes = 0;
+    std::size_t bytes = 0, files = 0;
     for (unsigned life = 1; life <= 20; ++life) {
         const std::string adapter = life % 3 ? "1:softhca_0" : "1:softhca_1";
         cluster.world.fault("adapter-death " + adapter);
@@ -160,6 +166,8 @@ BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
         if (life % 4 == 0) BOOST_TEST(oldest.exchange(static_cast<unsigned char>(life)) == "");
         channel::Interface::Statistics statistics;
         cluster.node(1).iface().statistics(statistics);
+        if (life == 3) files = open_files(); // the devices as they were at first stay with the node's DeviceSet
+        if (life > 3) BOOST_TEST(open_files() == files);
         if (life == 1) bytes = statistics.receive_buffer_bytes;
         BOOST_TEST(statistics.receive_buffer_bytes == bytes);
     }
@@ -217,4 +225,70 @@ BOOST_DATA_TEST_CASE(released_memory_is_refused, kBoth, transport) {
     BOOST_TEST(failures != 0u);
     for (Node::Memory& other : others)
         for (std::size_t i = 0; i < other.size; i += 512) BOOST_REQUIRE((other.data[i] == std::byte{0x55}));
+}
+
+// Another one opens it again, and it dies once more before this interface has gone on with it.
+BOOST_DATA_TEST_CASE(dies_again_before_it_is_used, kBoth, transport) {
+    Cluster cluster("two-rail", 2, quick(transport));
+    Window window(cluster, 1 << 16);
+    BOOST_TEST(window.exchange(1) == "");
+    const unsigned all = paths_up(cluster.node(0));
+    cluster.world.fault("adapter-death 1:softhca_0");
+    cluster.run_for(500'000);
+    cluster.world.fault("adapter-revive 1:softhca_0");
+    std::string trouble;
+    cluster.world.select(1);
+    BOOST_TEST(cluster.node(1).devices().registry()->reopen(0, trouble));
+    cluster.world.fault("adapter-death 1:softhca_0");
+    cluster.run_for(20'000'000);
+    cluster.world.fault("adapter-revive 1:softhca_0");
+    BOOST_TEST(all_up(cluster, all));
+    BOOST_TEST(window.exchange(3) == "");
+}
+
+// The client's side of the handshake has made queue pairs on it, and is over when it has died; nothing is ever sent over them.
+BOOST_DATA_TEST_CASE(dies_during_the_handshake, kBoth, transport) {
+    for (unsigned moment = 0; moment < 6; ++moment) {
+        Cluster cluster("two-rail", 2, quick(transport));
+        const double bandwidth = cluster.node(0).iface().bandwidth();
+        Channel& to = cluster.channel(0, 1);
+        cluster.world.at(cluster.world.now() + 700 + moment * 100, [&] { cluster.world.fault("adapter-death 0:softhca_1"); });
+        BOOST_TEST_CONTEXT("moment " << moment) {
+            BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0) == Status::ok; }));
+            cluster.run_for(20'000'000);
+            BOOST_TEST(cluster.node(0).iface().bandwidth() < bandwidth);
+            cluster.world.fault("adapter-revive 0:softhca_1");
+            cluster.run_for(50'000'000);
+            BOOST_TEST(cluster.node(0).iface().bandwidth() == bandwidth);
+        }
+    }
+}
+
+// Its port comes up later than the adapter.
+BOOST_DATA_TEST_CASE(its_port_comes_up_later, kBoth * boost::unit_test::data::make({0u, 1u}), transport, target) {
+    Cluster cluster("two-rail", 2, quick(transport));
+    Node::Memory theirs = cluster.node(target).memory(1 << 16), ours = cluster.node(0).memory(1 << 16);
+    const auto put = [&](int value) {
+        std::memset(ours.data, value, ours.size);
+        Channel& to = cluster.channel(0, target);
+        const Iov iov = ours.iov(0, ours.size);
+        Done done;
+        if (!cluster.until([&] { return cluster.node(0).iface().put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &done) != Status::no_resource; }))
+            return false;
+        return cluster.until([&] { return done.done; }) && done.status == Status::ok &&
+               std::memcmp(ours.data, theirs.data, ours.size) == 0;
+    };
+    BOOST_TEST(put(1));
+    const std::string port = std::to_string(target) + ":softhca_0";
+    cluster.world.fault("adapter-death " + port);
+    BOOST_TEST(put(2));
+    cluster.world.fault("port down " + port + ":1");
+    cluster.world.fault("adapter-revive " + port);
+    BOOST_TEST(cluster.until([&] { return cluster.node(target).devices().registry()->life(0) == 1; }, 100'000'000));
+    cluster.run_for(5'000'000);
+    for (int i = 3; i < 10; ++i) BOOST_TEST(put(i));
+    cluster.world.fault("port up " + port + ":1");
+    cluster.run_for(50'000'000);
+    cluster.world.fault("port down " + std::to_string(target) + ":softhca_1:1");
+    for (int i = 13; i < 20; ++i) BOOST_TEST(put(i));
 }

@@ -281,7 +281,8 @@ struct Interface::Impl final : connect::Owner {
     void tell_rails();
     void try_reopen(unsigned device);
     [[nodiscard]] bool may_adopt(unsigned device);
-    [[nodiscard]] bool adopt(unsigned device);
+    [[nodiscard]] bool adopt(const verbs::Device& now);
+    void tell_self(Channel& channel); // if it is one to ourselves: of our rails, as they are now
     void let_go(unsigned device);
     void watch_descriptors(unsigned device);
     [[nodiscard]] bool is_ready(Channel& channel, PathIndex path);

@@ -30,8 +30,9 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
       small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kExtra, with.max_send_buffers) {
     // Opened anew since.
+    verbs::Device now;
     for (unsigned i = 0; i < devices.devices().size(); ++i)
-        if (const std::uint8_t life = devices.registry()->life(i); life != devices.devices()[i].life) devices.renew(devices.registry()->device(i));
+        if (devices.registry()->is_there(i, devices.devices()[i].life, now)) devices.renew(now);
 }
 
 Status Interface::Impl::open(std::string& error) {

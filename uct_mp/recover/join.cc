@@ -46,12 +46,15 @@ void Interface::Impl::renew_rail(unsigned index) {
     }
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
-        if (channel.self && recoverable(channel)) { // nobody else tells it
-            describe_self(channel.connection);
-            note_lives(channel);
-        }
+        tell_self(channel);
         join_paths(channel);
     }
+}
+
+void Interface::Impl::tell_self(Channel& channel) {
+    if (!channel.self || !recoverable(channel)) return;
+    describe_self(channel.connection);
+    note_lives(channel);
 }
 
 void Interface::Impl::join_paths(Channel& channel) {

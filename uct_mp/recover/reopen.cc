@@ -1,5 +1,7 @@
 // Adapters that have died and are there again (verbs/registry.h): opened anew, with queues anew. To the paths over them
 // their ports then are like ports that come up late (join.cc), with other numbers; the peers are told by the list of rails.
+#include <sys/epoll.h>
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -38,20 +40,22 @@ void Interface::Impl::tell_rails() {
 void Interface::Impl::try_reopen(unsigned index) {
     reopen_timer[index] = 0;
     const std::shared_ptr<verbs::Registry>& registry = devices.registry();
-    const auto is_there = [&] { return registry->life(index) != devices.devices()[index].life; };
-    Nanos pause = kSoon;
+    verbs::Device now;
+    const auto is_there = [&] { return registry->is_there(index, devices.devices()[index].life, now); };
+    const Nanos next = std::min(config.recovery.max_reopen_interval, config.recovery.reopen_interval << std::min(reopen_attempts[index], 16u));
+    Nanos pause = next;
     if (!is_there()) {
         (void)services.aside([registry, index, &say = services] {
             std::string trouble;
             if (!registry->reopen(index, trouble) && !trouble.empty()) say.say(LogLevel::debug, "not yet: %s", trouble.c_str());
         });
-        pause = std::min(config.recovery.max_reopen_interval,
-                         config.recovery.reopen_interval << std::min(reopen_attempts[index]++, 16u));
+        ++reopen_attempts[index];
     }
     if (is_there()) { // now, or by another interface
         while (poll(adapters[index]) != 0) {} // flushes
-        if (may_adopt(index) && adopt(index)) return;
-        pause = kSoon;
+        if (!may_adopt(index)) pause = kSoon;
+        else if (adopt(now)) return;
+        else ++reopen_attempts[index];
     }
     reopen_timer[index] = services.at(services.now() + pause, [this, index] { try_reopen(index); });
 }
@@ -82,9 +86,9 @@ bool Interface::Impl::may_adopt(unsigned device) {
 }
 
 // Everything is made before anything is replaced. False: it has died again, perhaps.
-bool Interface::Impl::adopt(unsigned index) {
+bool Interface::Impl::adopt(const verbs::Device& now) {
     const std::lock_guard lock(services);
-    const verbs::Device now = devices.registry()->device(index);
+    const unsigned index = now.index;
     Adapter& adapter = adapters[index];
     std::string error;
     Adapter fresh;
@@ -125,11 +129,13 @@ bool Interface::Impl::adopt(unsigned index) {
     services.say(LogLevel::warn, "%s is there again", now.name.c_str());
     for (verbs::Rail& rail : rails) {
         if (rail.device != index) continue;
-        seen_events[rail.index] = now.events->seen(rail.port);
-        more_downs[rail.index] = 0;
+        verbs::DeviceEvents::Seen& seen = seen_events[rail.index] = now.events->seen(rail.port);
+        seen.fatal = 0; // if it has died again, read_events() is to find that
+        more_downs[rail.index] = seen.downs - seen.ups - 1; // until renew_rail() knows better
         control->renew(rail); // its numbers
     }
     tell_rails();
+    for (std::uint32_t slot = 0; slot < channels.size(); ++slot) tell_self(*channels[slot]);
     for (const verbs::Rail& rail : rails) {
         if (rail.device != index) continue;
         renew_rail(rail.index); // if it is up already
@@ -140,6 +146,10 @@ bool Interface::Impl::adopt(unsigned index) {
 
 // What refers to the queues of the life that is over.
 void Interface::Impl::let_go(unsigned device) {
+    // Other users may keep the device open, and closing takes no descriptor out that a forked child still has.
+    if (event_fd >= 0)
+        for (const int fd : {adapters[device].channel->fd, adapters[device].device->context->async_fd})
+            (void)epoll_ctl(event_fd, EPOLL_CTL_DEL, fd, nullptr);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
         for (PathIndex i = 0; channel.subs && i < channel.places; ++i) {
@@ -159,7 +169,7 @@ void Interface::Impl::let_go(unsigned device) {
     }
 }
 
-// Who sleeps has to hear of its new queues. The descriptors before have been closed, which takes them out.
+// Who sleeps has to hear of its new queues.
 void Interface::Impl::watch_descriptors(unsigned device) {
     if (event_fd >= 0) {
         watch_descriptor(adapters[device].channel->fd);

@@ -1,5 +1,6 @@
 #include "uct_mp/verbs/memory.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <utility>
@@ -46,16 +47,16 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
     out.reset();
     Registry& registry = *devices.registry();
     const std::size_t count = devices.devices().size();
+    std::array<Device, kMaxDevices> present; // kept: another life may begin while we are at it
     std::array<MemoryRegion, kMaxDevices> made;
-    std::array<std::uint8_t, kMaxDevices> lives{};
     // Again for a device that has been opened anew meanwhile.
     bool current = false;
     for (std::array<bool, kMaxDevices> done{}; !current;) {
         for (unsigned i = 0; i < count; ++i) {
             if (done[i]) continue;
             done[i] = true;
-            const Device device = registry.device(i);
-            lives[i] = device.life;
+            made[i].reset();
+            const Device& device = present[i] = registry.device(i);
             made[i].reset(ibv_reg_mr(device.pd.get(), address, length, access));
             if (made[i]) continue;
             const int error = errno;
@@ -67,7 +68,7 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
         const std::lock_guard lock(registry.mutex_);
         current = true;
         for (unsigned i = 0; i < count; ++i) {
-            if (registry.devices_[i].life == lives[i]) continue;
+            if (registry.devices_[i].life == present[i].life) continue;
             done[i] = current = false;
         }
         if (!current) continue;
@@ -76,22 +77,24 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
         out.access_ = access;
         out.count = static_cast<std::uint8_t>(count);
         out.id = ++registry.last_id_;
-        for (unsigned i = 0; i < count; ++i) out.set_key(i, std::move(made[i]), lives[i]);
+        for (unsigned i = 0; i < count; ++i) out.set_key(present[i], std::move(made[i]));
         registry.regions_.emplace(out.id, &out);
         out.registry_ = devices.registry();
     }
     return Status::ok;
 }
 
-void Registration::set_key(unsigned device, MemoryRegion region, std::uint8_t life) {
+void Registration::set_key(const Device& device, MemoryRegion region) {
+    const unsigned i = device.index;
     const auto set = [&](MemoryKeys& keys) {
-        keys.lkey[device] = region ? region->lkey : 0;
-        keys.rkey[device] = region ? region->rkey : 0;
-        keys.lives = (keys.lives & ~(std::uint64_t{0xff} << (8 * device))) | std::uint64_t{life} << (8 * device);
+        keys.lkey[i] = region ? region->lkey : 0;
+        keys.rkey[i] = region ? region->rkey : 0;
+        keys.lives = (keys.lives & ~(std::uint64_t{0xff} << (8 * i))) | std::uint64_t{device.life} << (8 * i);
     };
     set(*this);
     for (MemoryKeys* copy : copies_) set(*copy);
-    std::swap(mr[device], region); // what it was goes now
+    mr[i] = std::move(region); // what it was goes now, before its protection domain
+    pds_[i] = device.pd;
 }
 
 void Registration::reset() {
@@ -100,7 +103,8 @@ void Registration::reset() {
             const std::lock_guard lock(registry->mutex_);
             registry->regions_.erase(id);
         }
-        for (MemoryRegion& region : mr) region.reset(); // while their protection domains are there
+        for (MemoryRegion& region : mr) region.reset();
+        pds_ = {};
     }
     static_cast<MemoryKeys&>(*this) = {};
 }

@@ -48,13 +48,14 @@ public:
 private:
     friend class Registry;
     friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
-    void set_key(unsigned device, MemoryRegion region, std::uint8_t life); // with the registry's lock held
+    void set_key(const Device& device, MemoryRegion region); // with the registry's lock held
 
     std::shared_ptr<Registry> registry_; // set while registered
     void* address_ = nullptr;
     std::size_t length_ = 0;
     int access_ = 0;
     std::vector<MemoryKeys*> copies_;
+    std::array<std::shared_ptr<ibv_pd>, kMaxDevices> pds_; // of `mr`: kept for as long as these are there
 };
 
 // IBV_ACCESS_* in `access`: as given, never weakened. Memory that is read-only for this process can be registered

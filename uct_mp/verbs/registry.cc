@@ -10,6 +10,13 @@ Device Registry::device(unsigned index) const {
     return devices_[index];
 }
 
+bool Registry::is_there(unsigned index, std::uint8_t mine, Device& out) const {
+    out = device(index);
+    if (out.life == mine || out.life != life(index)) return false;
+    out.events->read();
+    return out.events->seen(0).fatal == 0;
+}
+
 bool Registry::reopen(unsigned index, std::string& trouble) {
     trouble.clear();
     const std::unique_lock one(reopening_, std::try_to_lock);
@@ -20,14 +27,12 @@ bool Registry::reopen(unsigned index, std::string& trouble) {
         Device again;
         if (!open_again(present, again, trouble)) return false;
         const std::lock_guard lock(mutex_);
-        retired_.push_back(std::move(devices_[index]));
         devices_[index] = std::move(again);
     } else if (present.life == life(index)) {
         return false;
     }
     if (!register_all(index, trouble)) return false;
     const std::lock_guard lock(mutex_);
-    std::erase_if(retired_, [&](const Device& device) { return device.index == index; });
     lives_[index].store(devices_[index].life, std::memory_order_release);
     return true;
 }
@@ -51,7 +56,7 @@ bool Registry::register_all(unsigned index, std::string& trouble) {
             trouble = now.name + ": cannot register " + std::to_string(region.length_) + " bytes again: " + std::strerror(errno);
             return false;
         }
-        region.set_key(index, std::move(made), now.life);
+        region.set_key(now, std::move(made));
     }
     return true;
 }

@@ -29,6 +29,8 @@ public:
     [[nodiscard]] std::uint8_t life(unsigned device) const { return lives_[device].load(std::memory_order_acquire); }
     // May be one life further than life() says.
     [[nodiscard]] Device device(unsigned index) const;
+    // It has been opened again since life `mine`, may be used, and has not died again as far as is known: `out`.
+    [[nodiscard]] bool is_there(unsigned device, std::uint8_t mine, Device& out) const;
     // Opens a device that has died. False: it is not there (yet), `trouble` says why; empty: it has not died, or another
     // thread is at it.
     [[nodiscard]] bool reopen(unsigned device, std::string& trouble);
@@ -43,7 +45,6 @@ private:
 
     mutable std::mutex mutex_; // of all but lives_
     std::vector<Device> devices_;
-    std::vector<Device> retired_; // earlier lives, while some memory may be registered with them
     std::array<std::atomic<std::uint8_t>, kMaxDevices> lives_{};
     std::uint64_t last_id_ = 0;
     std::unordered_map<std::uint64_t, Registration*> regions_; // by id
