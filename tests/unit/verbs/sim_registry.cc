@@ -1,5 +1,7 @@
 // Devices that die and are there again, and the memory that is registered with them.
 #define BOOST_TEST_MODULE sim_registry
+#include <sys/mman.h>
+
 #include <set>
 
 #include "uct_mp/verbs/memory.h"
@@ -125,4 +127,20 @@ BOOST_FIXTURE_TEST_CASE(private_memory, Fixture) {
     RemoteKeys keys;
     BOOST_TEST(!registry.find(registration.id, keys));
     BOOST_TEST(!registry.find(registration.id + 1, keys));
+}
+
+// Memory that is unmapped before it is released has no key any more, and stands in nobody's way.
+BOOST_FIXTURE_TEST_CASE(unmapped_memory, Fixture) {
+    constexpr std::size_t kBytes = 1 << 16;
+    void* const mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    Registration gone, other;
+    BOOST_CHECK(register_memory(set, mapped, kBytes, kAccess, gone) == Status::ok);
+    BOOST_CHECK(add(other) == Status::ok);
+    munmap(mapped, kBytes);
+    world.fault("adapter-death 0:softhca_0");
+    world.fault("adapter-revive 0:softhca_0");
+    BOOST_TEST(reopen(0));
+    BOOST_TEST(gone.rkey[0] == 0u);
+    BOOST_TEST(gone.life(0) == 1);
+    BOOST_TEST(other.rkey[0] != 0u);
 }
