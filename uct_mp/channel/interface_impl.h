@@ -20,6 +20,12 @@ inline constexpr unsigned kHeader = sizeof(MessageHeader);
 // After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
 inline constexpr unsigned kExtra = 64;
 
+// mp_dc: what a target of this life of its device asks for. Requests for targets of the life before may still be repeated,
+// and their numbers be in use again.
+[[nodiscard]] constexpr std::uint64_t key_of_life(std::uint64_t dc_key, std::uint8_t life) {
+    return dc_key ^ life * 0x9e3779b97f4a7c15ull;
+}
+
 struct Interface::Impl final : connect::Owner {
     Impl(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
          const verbs::KeyTable& keys, const AmHandler* handlers);

@@ -107,7 +107,7 @@ Status Interface::Impl::open_dc(std::string& error) {
 
 Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& dc,
                                      std::string& error) {
-    dc.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), dc_key, config.reliability);
+    dc.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), key_of_life(dc_key, device.life), config.reliability);
     if (!dc.target) {
         error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
         return Status::io_error;

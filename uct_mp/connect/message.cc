@@ -111,8 +111,10 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
         if (!in.take(p) || p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
         const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
         const bool absent = i % part + b.absent >= part;
-        if (absent ? (p.client_bits | p.server_bits) > 127 : p.client_bits >> client.lmc || p.server_bits >> server.lmc) return false;
-        if (!absent && !path::reach(client, server, routed)) return false;
+        // Our port may have gone since we told of it, with its adapter: then the path will be one that has failed.
+        const bool gone = !absent && !client.usable();
+        if (absent ? (p.client_bits | p.server_bits) > 127 : p.client_bits >> (gone ? 7 : client.lmc) || p.server_bits >> server.lmc) return false;
+        if (!absent && !gone && !path::reach(client, server, routed)) return false;
         if (!read_end(p.end, out, absent)) return false;
         out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
     }

@@ -92,6 +92,9 @@ void Interface::Impl::repeat_question(Channel& channel, std::uint64_t region) {
         const std::lock_guard lock(services);
         control->ask_keys(channel.connection, region, question->attempts);
     }
+    constexpr unsigned kDoubt = 6;
+    if (question->attempts == kDoubt) check(channel); // a peer that is dead would be asked for ever
+    if (channel.gates & gate::failed) return;
     const Nanos pause = std::min(config.recovery.max_ask_interval, config.recovery.ask_interval << std::min(question->attempts++, 16u));
     question->timer = services.at(services.now() + pause, [this, &channel, region] { repeat_question(channel, region); });
 }

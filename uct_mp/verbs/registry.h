@@ -5,8 +5,11 @@
 // all memory is registered with it anew, under other keys. `life` counts that. Keys name the life that they belong to, so
 // that nobody uses one that has been given to other memory since.
 //
-// Threads: any. reopen() may take long (registering pins memory); it stands in the way of nobody but those who register or
-// release memory at that moment, for as long as one region takes.
+// Threads: any. reopen() may take long (registering pins memory). Meanwhile whoever registers, releases or packs memory, or
+// looks keys up for a peer, waits for as long as the region at hand takes; the data path does not.
+//
+// Ids are no secret, unlike the cookie of an interface: every peer that is connected may ask for the keys of any region that
+// peers may access at all.
 #pragma once
 
 #include <array>
