@@ -109,7 +109,7 @@ public:
     bool push_due = false; // likewise, for flushes
     bool pull_due = false; // likewise, for works that found queues full
     bool ack_now = false;  // whatever the list's threshold says
-    PathIndex heard = 0;   // path of the latest message: acknowledgments take the same, where both ends look anyway
+    PathIndex heard = 0;   // path of the message that an acknowledgment is owed for: it takes the same, where both ends look anyway
     std::optional<schedule::Scheduler> scheduler;
 
     std::uint32_t remote_id = 0;

@@ -303,15 +303,18 @@ template <Fits fits, class Fill>
     Channel& channel = *found;
     if (first != kPlainAm) [[unlikely]] {
         if (first != kUrgentAm) return receive_unusual(adapter, buffer, length);
+        channel.heard = header.path;
         owe_ack(channel, true);
     }
     // The next active message in order.
     ++channel.expected;
-    channel.heard = header.path;
     if (header.ack != channel.acked) take_ack(channel, header.ack);
-    if (hand_over(header, message + kHeader, length - kHeader)) adapter.give_back(buffer);
+    if (hand_over(header, message + kHeader, length - kHeader)) [[likely]] adapter.give_back(buffer);
     else ++adapter.kept;
-    if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
+    if (channel.expected - channel.ack_sent >= channel.ack_after) {
+        channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
+        owe_ack(channel, false);
+    }
     if (channel.early_count) [[unlikely]] drain_early(channel);
 }
 
