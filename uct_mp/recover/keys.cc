@@ -50,6 +50,7 @@ void Interface::Impl::note_lives(Channel& channel) {
         lives |= std::uint64_t{rail.life} << (8 * rail.device);
     }
     if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & (gate::not_ready | gate::failed))) return;
+    if (channel.recovery) std::erase_if(channel.recovery->renewed, [&](const auto& entry) { return is_old(entry.second, lives); });
     works.for_each([&](Work& work) {
         if (work.channel != &channel || !accesses_memory(work) || !is_old(work.keys, lives)) return;
         const verbs::RemoteKeys* keys = &work.keys;
@@ -93,10 +94,10 @@ void Interface::Impl::repeat_question(Channel& channel, std::uint64_t region) {
         control->ask_keys(channel.connection, region, question->attempts);
     }
     constexpr unsigned kDoubt = 6;
-    if (question->attempts == kDoubt) check(channel); // a peer that is dead would be asked for ever
-    if (channel.gates & gate::failed) return;
-    const Nanos pause = std::min(config.recovery.max_ask_interval, config.recovery.ask_interval << std::min(question->attempts++, 16u));
+    const unsigned attempt = question->attempts++;
+    const Nanos pause = std::min(config.recovery.max_ask_interval, config.recovery.ask_interval << std::min(attempt, 16u));
     question->timer = services.at(services.now() + pause, [this, &channel, region] { repeat_question(channel, region); });
+    if (attempt == kDoubt) check(channel); // a peer that is dead would be asked for ever. May end the channel, and the question
 }
 
 void Interface::Impl::take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) {

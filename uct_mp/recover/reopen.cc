@@ -45,11 +45,10 @@ void Interface::Impl::try_reopen(unsigned index) {
     const Nanos next = std::min(config.recovery.max_reopen_interval, config.recovery.reopen_interval << std::min(reopen_attempts[index], 16u));
     Nanos pause = next;
     if (!is_there()) {
-        (void)services.aside([registry, index, &say = services] {
+        reopen_attempts[index] += services.aside([registry, index, &say = services] {
             std::string trouble;
             if (!registry->reopen(index, trouble) && !trouble.empty()) say.say(LogLevel::debug, "not yet: %s", trouble.c_str());
         });
-        ++reopen_attempts[index];
     }
     if (is_there()) { // now, or by another interface
         while (poll(adapters[index]) != 0) {} // flushes
