@@ -35,6 +35,7 @@ UcxServices::UcxServices()
     : ns_per_tick_(static_cast<std::uint64_t>(1e9 / ucs_time_sec_value() * double(1ull << kFraction) + 0.5)) {}
 
 UcxServices::~UcxServices() {
+    forget_aside();
     if (aside_.joinable()) aside_.join();
     if (background_fd_ >= 0) ::close(background_fd_);
     if (const int fd = wake_fd_.load(); fd >= 0) ::close(fd);
@@ -115,7 +116,14 @@ void UcxServices::wake() {
     if (fd >= 0 && ::write(fd, &one, sizeof one) < 0 && errno != EAGAIN) ucs_error("mp: waking up failed: %m");
 }
 
+void UcxServices::forget_aside() {
+    if (!aside_.joinable() || aside_of_ == getpid()) return;
+    aside_.detach();
+    aside_busy_.store(false);
+}
+
 bool UcxServices::aside(std::function<void()> work) {
+    forget_aside();
     if (aside_busy_.load()) return false;
     if (aside_.joinable()) aside_.join();
     aside_busy_.store(true);
@@ -125,6 +133,7 @@ bool UcxServices::aside(std::function<void()> work) {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool made = true;
     try {
+        aside_of_ = getpid();
         aside_ = std::thread([this, work = std::move(work)] {
             work();
             aside_busy_.store(false);
