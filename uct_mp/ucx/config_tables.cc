@@ -93,7 +93,7 @@ ucs_config_field_t kMdTable[] = {
 
     {"REOPEN_INTERVAL", "100ms",
      "Time after which an adapter that has died is looked for; doubled with each attempt up to twenty times this. When\n"
-     "it is there again it is opened anew. An attempt costs about a millisecond, in a thread of its own.",
+     "it is there again it is opened anew, in a thread of its own.",
      offsetof(MdOptions, reopen_interval), UCS_CONFIG_TYPE_TIME},
 
     {"PARTITION_TIMEOUT", "30s",
