@@ -140,6 +140,15 @@ channel::Config config_of(const CaseOptions& options) {
     return config;
 }
 
+channel::Config small_config_of(const CaseOptions& options) {
+    channel::Config small = config_of(options);
+    small.segment = 1024;
+    small.receive_depth = 64;
+    small.send_depth = 32;
+    small.completion_depth = 256;
+    return small;
+}
+
 Counters count(Job& job) {
     Counters sum;
     for (unsigned i = 0; i < job.size(); ++i) {

@@ -34,6 +34,7 @@ struct CaseOptions {
 };
 
 [[nodiscard]] channel::Config config_of(const CaseOptions& options);
+[[nodiscard]] channel::Config small_config_of(const CaseOptions& options); // what one of many peers needs, not what a process has
 
 // One object on one line.
 class Json {

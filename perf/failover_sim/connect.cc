@@ -34,11 +34,7 @@ struct Greeter {
 void connect(const CaseOptions& options) {
     Job job(options.fabric, options.rails, {.seed = 1, .payload_limit = 1024});
     Process& a = job.add(0, config_of(options));
-    channel::Config small = config_of(options); // what a peer of a simulation needs, not what a process has
-    small.segment = 1024;
-    small.receive_depth = 64;
-    small.send_depth = 32;
-    small.completion_depth = 256;
+    const channel::Config small = small_config_of(options);
     std::vector<std::pair<unsigned, unsigned>> pairs;
     for (unsigned i = 0; i < kActive; ++i) {
         job.add(1 + i, small);

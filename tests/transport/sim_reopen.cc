@@ -63,14 +63,6 @@ struct Window {
     Node::Memory theirs, ours;
 };
 
-bool all_up(Cluster& cluster, unsigned count) {
-    return cluster.until([&] {
-        for (unsigned i = 0; i < cluster.size(); ++i)
-            if (paths_up(cluster.node(i)) != count) return false;
-        return true;
-    }, 100'000'000);
-}
-
 std::size_t open_files() {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }

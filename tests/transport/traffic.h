@@ -17,6 +17,15 @@ inline std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operat
     return finished ? stress.verdict() : "not finished: " + stress.verdict();
 }
 
+// Every node has so many paths up within `limit`.
+inline bool all_up(Cluster& cluster, unsigned count, Nanos limit = 100'000'000) {
+    return cluster.until([&] {
+        for (unsigned i = 0; i < cluster.size(); ++i)
+            if (paths_up(cluster.node(i)) != count) return false;
+        return true;
+    }, limit);
+}
+
 // What node `from` puts to its peer, bytes/ns: messages of `size`, 16 under way.
 inline double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
     struct Done : Completion {
