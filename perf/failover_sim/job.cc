@@ -63,7 +63,7 @@ Process& Job::add(unsigned host, channel::Config config) {
         if (failed(verbs::DeviceSet::open({rails_}, devices, error))) throw std::runtime_error(error);
     }
     // progress() is called only when there is something to be found; then it looks everywhere.
-    config.control_interval = config.event_interval = config.quiet_interval = 1;
+    config.control_interval = config.event_interval = config.quiet_interval = config.silent_interval = 1;
     config.seed = 1'000'003 + processes_.size();
     processes_.push_back(std::make_unique<Process>(*this, host, devices, config));
     by_host_[host].push_back(processes_.back().get());

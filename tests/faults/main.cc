@@ -27,7 +27,7 @@ int main(int argc, char** argv) {
     app.add_option("--faults", options.faults, "per run, at most")->capture_default_str();
     app.add_option("--gap", options.mean_gap, "ns between faults, on average")->capture_default_str()->check(CLI::PositiveNumber);
     app.add_option("--length", options.mean_length, "ns that a fault lasts, on average")->capture_default_str()->check(CLI::PositiveNumber);
-    app.add_option("--window", options.window, "unacknowledged messages per channel, a power of two")->capture_default_str();
+    app.add_option("--window", options.window, "unacknowledged messages per channel")->capture_default_str();
     app.add_option("--runs", runs, "with one seed each")->capture_default_str();
     app.add_option("--events", events, "go on until so many faults have happened");
     app.add_option("--seconds", seconds, "go on for so long");

@@ -98,7 +98,7 @@ POLICIES = ("binding", "round_robin", "weighted_rr", "window_rr", "even", "weigh
 WRONG = {
     "MP_RAILS": ("nonsense", "softhca_7:1", "softhca_0:9", "softhca_0:1,softhca_0:1"), "MP_NUM_PATHS": ("0", "33"),
     "MP_PATH_BITS": ("7", "200"), "MP_HOLD_DOWN": ("2m",), "MP_REOPEN_INTERVAL": ("0",), "MP_PARTITION_TIMEOUT": ("1000000m",), "MP_POLICY": ("nonsense", "bss:n_batch=0"), "MP_RC_SEG_SIZE": ("100", "1g"),
-    "MP_RC_MAX_INLINE": ("1m",), "MP_RC_TX_WINDOW": ("0", "100", "1048576"), "MP_RC_TX_QUEUE_LEN": ("1",),
+    "MP_RC_MAX_INLINE": ("1m",), "MP_RC_TX_WINDOW": ("0", "15", "1048576"), "MP_RC_TX_QUEUE_LEN": ("1",),
     "MP_RC_TX_CQ_LEN": ("1",), "MP_RC_RX_QUEUE_LEN": ("0",), "MP_RC_TIMEOUT": ("1ns", "1000000s"),
     "MP_RC_RNR_TIMEOUT": ("1s",), "MP_RC_RETRY_COUNT": ("8",), "MP_RC_SL": ("16",),
     "MP_RC_TX_SIGNAL_INTERVAL": ("64",), "MP_RC_POLL_BATCH": ("0",), "MP_RC_TX_MAX_BUFS": ("auto",),

@@ -178,7 +178,10 @@ public:
 private:
     void open(unsigned nodes, channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
         config.control_interval = config.event_interval = 1;
-        config.quiet_interval = 1; // progress is called only when there is something to be found
+        // Progress is called only when there is something to be found. Who sets other intervals knows what he does.
+        const channel::Config defaults;
+        if (config.quiet_interval == defaults.quiet_interval) config.quiet_interval = 1;
+        if (config.silent_interval == defaults.silent_interval) config.silent_interval = 1;
         if (config.completion_depth > 1024) config.completion_depth = 1024;
         for (unsigned i = 0; i < nodes; ++i) {
             config.seed = options.seed * 1'000'003 + i + 1;

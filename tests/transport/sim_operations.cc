@@ -415,3 +415,72 @@ BOOST_AUTO_TEST_CASE(clocks_are_fitted_soon) {
     cluster.node(0).iface().statistics(statistics);
     for (const auto& path : statistics.channels.at(0).paths) BOOST_TEST(path.latency < 10'000);
 }
+
+namespace {
+Status count(void* self, void*, std::size_t, unsigned) {
+    ++*static_cast<unsigned*>(self);
+    return Status::ok;
+}
+} // namespace
+
+// Receives are posted for a window of every peer: nobody has to wait for one that computes (RNR_TIMEOUT, 640 us).
+BOOST_DATA_TEST_CASE(receives_for_every_peer, boost::unit_test::data::make({false, true}), dc) {
+    channel::Config config;
+    config.transport = dc ? connect::Transport::dc : connect::Transport::rc;
+    config.window = 64;
+    config.policy = *schedule::make_policy("binding").config; // all to the same adapter
+    const verbs::DeviceConfig rails{{"softhca_0:1"}};
+    constexpr unsigned kPeers = 3;
+    Cluster cluster("two-rail", 1 + kPeers, config, {}, rails);
+    unsigned arrived = 0;
+    cluster.node(0).on_am(1, count, &arrived);
+    std::vector<Channel*> to;
+    for (unsigned i = 1; i <= kPeers; ++i) {
+        to.push_back(&cluster.channel(i, 0));
+        DO(cluster, cluster.node(i).iface().am_short(*to.back(), 1, 0, nullptr, 0));
+    }
+    BOOST_REQUIRE(cluster.until([&] { return arrived == kPeers; }));
+    cluster.run_for(1'000'000); // acknowledged
+    cluster.sleep(0, true);
+    for (unsigned k = 0; k < config.window; ++k)
+        for (unsigned i = 1; i <= kPeers; ++i) DO(cluster, cluster.node(i).iface().am_short(*to[i - 1], 1, 0, nullptr, 0));
+    cluster.run_for(100'000);
+    cluster.sleep(0, false);
+    BOOST_TEST(cluster.until([&] { return arrived == kPeers * (1 + config.window); }, 10'000));
+}
+
+// However long an adapter has been silent, a message over it waits for no more calls of progress() than the interval says.
+BOOST_AUTO_TEST_CASE(silent_adapters_are_looked_at) {
+    channel::Config config;
+    config.policy = *schedule::make_policy("round_robin").config;
+    config.quiet_interval = 2;
+    config.silent_interval = 8;
+    Cluster cluster("ideal-2rail", 2, config);
+    unsigned arrived = 0;
+    cluster.node(1).on_am(1, count, &arrived);
+    Channel& to = cluster.channel(0, 1);
+    const auto turn = [&] {
+        for (unsigned k = 0; k < 16; ++k) cluster.node(0).progress(), cluster.node(1).progress();
+        return cluster.world.step();
+    };
+    unsigned sent = 0;
+    const auto send_two = [&] {
+        for (const unsigned end = sent + 2; sent < end;)
+            if (cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0) == Status::ok) ++sent;
+            else BOOST_REQUIRE(turn());
+    };
+    send_two();
+    while (arrived < 2) BOOST_REQUIRE(turn());
+    for (unsigned pause : {0, 100, 10'000}) {
+        while (cluster.world.now() % 1'000'000 != 0 && turn()) {} // all at rest
+        for (unsigned k = 0; k < pause; ++k) BOOST_REQUIRE(cluster.node(1).iface().progress() == 0u);
+        cluster.sleep(1, true);
+        send_two();
+        while (turn()) {}
+        const unsigned before = arrived;
+        unsigned calls = 0;
+        while (arrived < before + 2 && ++calls < 100) (void)cluster.node(1).iface().progress();
+        BOOST_TEST(calls <= config.silent_interval, "after " << pause << " empty rounds: " << calls << " calls");
+        cluster.sleep(1, false);
+    }
+}

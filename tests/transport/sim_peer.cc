@@ -15,7 +15,7 @@ const connect::Transport kTransports[] = {connect::Transport::rc, connect::Trans
 channel::Config config_of(connect::Transport transport, std::uint64_t seed) {
     channel::Config config;
     config.transport = transport;
-    config.control_interval = config.event_interval = config.quiet_interval = 1;
+    config.control_interval = config.event_interval = config.quiet_interval = config.silent_interval = 1;
     config.completion_depth = 1024;
     config.reliability.timeout = 5;
     config.reliability.retry_count = 2;

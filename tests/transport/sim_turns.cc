@@ -78,7 +78,7 @@ private:
     static channel::Config config_of(connect::Transport transport, std::uint64_t seed, Nanos timeout) {
         channel::Config config;
         config.transport = transport;
-        config.control_interval = config.event_interval = config.quiet_interval = 1;
+        config.control_interval = config.event_interval = config.quiet_interval = config.silent_interval = 1;
         config.completion_depth = 256;
         config.receive_depth = 64;
         config.send_depth = 32;

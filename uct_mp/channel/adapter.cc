@@ -19,7 +19,7 @@ std::string failure(const verbs::Device& device, const char* what) {
 } // namespace
 
 Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
-                     const ReceiveLayout& layout, bool timed, std::string& error) {
+                     const ReceiveLayout& layout, unsigned peers, bool timed, std::string& error) {
     device = &from;
     index = static_cast<std::uint8_t>(from.index);
     channel.reset(ibv_create_comp_channel(from.context.get()));
@@ -28,18 +28,18 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::io_error;
     }
     const unsigned receives = std::min(config.receive_depth, from.max_srq_wr);
-    if (from.max_cqe <= receives + kDrains + 64) {
+    if (from.max_cqe < std::max(receives, kDrains + 64)) {
         error = failure(from, "the completion queue is too small for RX_QUEUE_LEN");
         return Status::invalid_param;
     }
-    send_credits = static_cast<std::int32_t>(std::min(config.completion_depth, from.max_cqe - receives - kDrains));
+    send_credits = static_cast<std::int32_t>(std::min(config.completion_depth, from.max_cqe - kDrains));
     scarce_credits = send_credits / 2;
-    const unsigned entries = receives + static_cast<unsigned>(send_credits) + kDrains;
+    const unsigned entries = static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
         ibv_cq_init_attr_ex attr{};
         attr.cqe = entries;
         attr.channel = channel.get();
-        attr.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+        attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
         // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
         attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
         attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
@@ -49,12 +49,19 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
             made = ibv_create_cq_ex(from.context.get(), &attr);
         }
         if (made) {
-            cq.reset(ibv_cq_ex_to_cq(made));
+            send_cq.reset(ibv_cq_ex_to_cq(made));
             extended = timestamps = true;
         }
     }
-    if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
-    if (!cq) {
+    if (!send_cq) send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
+    level = level_for(peers, config);
+    const auto make_cq = [&] { cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(level), nullptr, channel.get(), 0)); };
+    make_cq();
+    if (cq && level < receives && ibv_resize_cq(cq.get(), static_cast<int>(level)) != 0) { // it can't do that
+        level = receives;
+        make_cq();
+    }
+    if (!send_cq || !cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;
     }
@@ -66,23 +73,46 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         error = failure(from, "cannot create a shared receive queue");
         return Status::io_error;
     }
-    for (to_post = receives; to_post > 0;) {
-        const std::uint32_t before = to_post;
-        refill(devices, layout);
-        if (to_post == before) break;
-    }
-    if (to_post == receives) {
+    to_post = level;
+    if (reserve(devices, layout, receives)) fill(devices, layout);
+    if (to_post == level) {
         error = failure(from, "cannot register receive buffers (check ulimit -l)");
         return Status::no_memory;
     }
     return Status::ok;
 }
 
+unsigned Adapter::level_for(unsigned peers, const Config& config) const {
+    // The first may send before we know it; and some have been received and not posted again.
+    const std::uint64_t wanted = std::uint64_t{std::max(peers, 1u)} * config.window + kBatch;
+    return static_cast<unsigned>(std::min<std::uint64_t>({wanted, config.receive_depth, device->max_srq_wr}));
+}
+
+int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout) {
+    const unsigned wanted = level_for(peers, config);
+    if (wanted <= level) return 0;
+    if (static_cast<unsigned>(cq->cqe) < wanted)
+        if (const int error = ibv_resize_cq(cq.get(), static_cast<int>(wanted))) return error;
+    to_post += wanted - level;
+    level = wanted;
+    fill(devices, layout);
+    return 0;
+}
+
+void Adapter::fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
+    while (to_post > 0) {
+        const std::uint32_t before = to_post;
+        refill(devices, layout);
+        if (to_post == before) break;
+    }
+}
+
 void Adapter::take_over(Adapter& fresh) {
     srq = std::move(fresh.srq);
     cq = std::move(fresh.cq);
+    send_cq = std::move(fresh.send_cq);
     channel = std::move(fresh.channel);
-    unacked_events = peeked_count = 0;
+    peeked_count = 0;
     extended = fresh.extended;
     timestamps = fresh.timestamps;
     clock = fresh.clock;
@@ -91,19 +121,25 @@ void Adapter::take_over(Adapter& fresh) {
     free = fresh.free;
     free_count = fresh.free_count;
     to_post = fresh.to_post;
+    level = fresh.level;
+    rest = fresh.rest;
     // Handlers keep what they keep; all else of the old memory nobody knows any more.
     old_kept += std::exchange(kept, 0);
     old_chunks.push_back(std::exchange(chunks, std::move(fresh.chunks)));
     if (old_kept == 0) old_chunks.clear();
 }
 
-bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
+bool Adapter::reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count) {
     RegisteredChunks::Chunk* chunk = chunks.add(devices, std::size_t{layout.stride} * count);
     if (!chunk) return false;
-    for (unsigned i = count; i-- > 0;) {
-        auto* buffer = new (chunk->memory.get() + std::size_t{layout.stride} * i) ReceiveBuffer{};
-        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes,
-                       chunk->registration->lkey[index]};
+    rest = {chunk->memory.get(), count, chunk->registration->lkey[index]};
+    return true;
+}
+
+void Adapter::make(const ReceiveLayout& layout, unsigned count) {
+    for (; count > 0 && rest.left > 0; --count, --rest.left, rest.begin += layout.stride) {
+        auto* buffer = new (rest.begin) ReceiveBuffer{};
+        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes, rest.lkey};
         buffer->wr.wr_id = reinterpret_cast<std::uint64_t>(buffer);
         buffer->wr.sg_list = &buffer->sge;
         buffer->wr.num_sge = 1;
@@ -111,14 +147,14 @@ bool Adapter::grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout,
         buffer->life = device->life;
         give_back(buffer);
     }
-    return true;
 }
 
 void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
-    // Kept buffers are missing here: as many new ones are made, the queue's depth is a promise to the senders.
+    // Kept buffers are missing here: as many new ones are made, the level is a promise to the senders.
     if (free_count < to_post) [[unlikely]] {
         const unsigned missing = to_post - free_count;
-        if (!grow(devices, layout, std::max(missing, kBatch)) && free_count == 0) return;
+        if (rest.left || reserve(devices, layout, std::max(missing, kBatch))) make(layout, missing);
+        if (free_count == 0) return;
     }
     ibv_recv_wr* first = free;
     unsigned count = free_count;

@@ -1,7 +1,10 @@
-// The interface's queues on one device: one completion queue for everything, one shared receive queue.
+// The interface's queues on one device: completion queues for receives and for sends, one shared receive queue.
 //
-// Threads: the interface's. The completion queue can't overrun: it has room for every posted receive, and sends are limited
-// by `send_credits`.
+// The two apart: receives are what every poll looks for, and need no timestamps (which an entry has to be fetched for);
+// a queue of sends is empty as long as nobody has asked for a completion.
+//
+// Threads: the interface's. The completion queues can't overrun: one has room for every posted receive, and sends are
+// limited by `send_credits`.
 #pragma once
 
 #include <string>
@@ -9,27 +12,34 @@
 #include "uct_mp/channel/buffer.h"
 #include "uct_mp/channel/send_queue.h"
 #include "uct_mp/verbs/clock_fit.h"
+#include "uct_mp/verbs/queue_pair.h"
 
 namespace ucx_mp::channel {
 
 struct Config;
 
-// One completion, copied out before anything is done about it: users' callbacks must not run inside ibv_start_poll.
+// One send, copied out before anything is done about it: users' callbacks must not run inside ibv_start_poll.
 struct Completed {
     std::uint64_t id;
     std::uint64_t ticks;
-    std::uint32_t length;
     std::uint32_t vendor_error;
     ibv_wc_status status;
+};
+// Found while going to sleep: a send, or a receive.
+struct Peeked {
+    Completed sent; // of a receive: id and status
+    std::uint32_t length;
 };
 
 struct alignas(64) Adapter {
     // What every poll and every send needs: one cache line.
-    verbs::CompletionQueue cq;
+    verbs::CompletionQueue cq; // of receives
+    verbs::CompletionQueue send_cq;
     std::uint32_t to_post = 0; // receives that the queue lacks
-    std::uint32_t quiet = 0;   // polls in a row that found nothing; wraps
-    unsigned peeked_count = 0;
-    bool extended = false;   // an extended queue: its completions bring timestamps
+    std::uint32_t quiet = 0;   // polls in a row that found nothing, up to kSilent
+    std::int32_t owed = 0;     // records of its queue pairs that have asked for a completion
+    std::uint8_t peeked_count = 0;
+    bool extended = false;   // send_cq is an extended queue: its completions bring timestamps
     bool timestamps = false; // and they can be told in host time
     std::uint8_t index = 0;  // in DeviceSet
     std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
@@ -37,27 +47,37 @@ struct alignas(64) Adapter {
     std::uint32_t free_count = 0;
     ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
 
+    std::uint32_t level = 0; // receives that are to be posted
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
     verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later
     verbs::ClockFit clock;
-    std::uint32_t unacked_events = 0;
     RegisteredChunks chunks;
+    struct { // of the last chunk: memory that no buffer has been made in
+        std::byte* begin = nullptr;
+        unsigned left = 0; // buffers
+        std::uint32_t lkey = 0;
+    } rest;
     std::uint32_t kept = 0; // receive buffers that handlers keep
     // Of lives of the device that are over: their memory stays until the last buffer that is kept comes back.
     std::vector<RegisteredChunks> old_chunks;
     std::uint32_t old_kept = 0;
     static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
-    // Found while going to sleep, handled by the next poll.
-    static constexpr unsigned kPeek = 16;
-    Completed peeked[kPeek];
+    // Handled by the next poll.
+    static constexpr unsigned kPeek = 32;
+    Peeked peeked[kPeek];
 
     ~Adapter() {
         srq.reset();
-        cq.reset(); // before its channel
+        cq.reset(); // before their channel
+        send_cq.reset();
     }
+    [[nodiscard]] verbs::Queues queues() const { return {send_cq.get(), cq.get(), srq.get()}; }
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
-                const ReceiveLayout& layout, bool timed, std::string& error);
+                const ReceiveLayout& layout, unsigned peers, bool timed, std::string& error);
+    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted, and
+    // the fewer buffers take turns the more of them are in a cache when a message comes. A command, perhaps. errno or 0.
+    int provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout);
     // Posts what is missing; to be called from kBatch on. Slow only when buffers must be made.
     static constexpr std::uint32_t kBatch = 32;
     void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
@@ -79,7 +99,10 @@ struct alignas(64) Adapter {
     void take_over(Adapter& fresh);
 
 private:
-    bool grow(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
+    [[nodiscard]] unsigned level_for(unsigned peers, const Config& config) const;
+    void fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
+    bool reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
+    void make(const ReceiveLayout& layout, unsigned count);
 };
 
 // Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs that

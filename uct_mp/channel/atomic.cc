@@ -108,7 +108,7 @@ void Interface::Impl::serve_atomic(Channel& channel, const AtomicRequest& reques
                      request.op, request.width, static_cast<unsigned long long>(request.address));
     }
     if (!request.fetch) return;
-    replies.push_back({&channel, reply});
+    enlist(replies, {&channel, reply});
     serve_replies();
 }
 

@@ -103,8 +103,9 @@ public:
     std::uint32_t expected = 0;  // next number to deliver
     std::uint32_t ack_after = 1; // deliveries after which an acknowledgment is owed
     std::uint32_t ack_sent = 0;  // the last one that we told
-    std::uint32_t early_count = 0;
-    std::uint32_t local_id = 0;
+    std::uint32_t ack_seen = 0;  // the last one that a usual message has brought
+    std::uint32_t live_id = 0;   // local_id while messages may be taken the usual way, else nobody's
+    std::uint16_t early_count = 0;
     bool ack_due = false;  // in the interface's list
     bool push_due = false; // likewise, for flushes
     bool pull_due = false; // likewise, for works that found queues full
@@ -112,6 +113,7 @@ public:
     PathIndex heard = 0;   // path of the message that an acknowledgment is owed for: it takes the same, where both ends look anyway
     std::optional<schedule::Scheduler> scheduler;
 
+    std::uint32_t local_id = 0; // what messages to us carry
     std::uint32_t remote_id = 0;
     std::uint32_t ack_until = 0; // the number up to which the peer waits for each acknowledgment, see ack_after
     schedule::TrafficHint hint = schedule::TrafficHint::none;
@@ -184,6 +186,10 @@ public:
     // -- Statistics
     std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
 
+    // After a change of early_count, gate::not_ready or gate::failed.
+    void set_live() {
+        live_id = early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
+    }
     [[nodiscard]] std::uint32_t in_flight() const { return next_sequence - acked; }
     [[nodiscard]] bool window_open() const { return in_flight() < window; }
     [[nodiscard]] bool epochs_empty() const { return epoch == oldest_epoch && epoch_open[epoch] == 0; }

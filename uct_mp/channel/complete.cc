@@ -9,9 +9,9 @@ namespace ucx_mp::channel {
 
 namespace {
 
-constexpr unsigned kBatch = Adapter::kPeek;
+constexpr unsigned kBatch = Adapter::kPeek / 2;
 
-// From a queue with timestamps; what comes is copied out, see Completed.
+// Sends, from a queue with timestamps; what comes is copied out, see Completed.
 [[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out) {
     auto* cq = reinterpret_cast<ibv_cq_ex*>(queue);
     ibv_poll_cq_attr attr{};
@@ -21,50 +21,57 @@ constexpr unsigned kBatch = Adapter::kPeek;
         Completed& c = out[n++];
         c.id = cq->wr_id;
         c.status = cq->status;
-        if (c.status == IBV_WC_SUCCESS) [[likely]] {
-            if (SendQueue::is_send(c.id)) c.ticks = ibv_wc_read_completion_ts(cq);
-            else c.length = ibv_wc_read_byte_len(cq);
-        } else {
-            c.vendor_error = ibv_wc_read_vendor_err(cq);
-        }
+        if (c.status == IBV_WC_SUCCESS) [[likely]] c.ticks = ibv_wc_read_completion_ts(cq);
+        else c.vendor_error = ibv_wc_read_vendor_err(cq);
     } while (n < kBatch && ibv_next_poll(cq) == 0);
     ibv_end_poll(cq);
     return n;
 }
 
+[[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, ibv_wc* out) {
+    const int n = ibv_poll_cq(queue, kBatch, out);
+    return n > 0 ? static_cast<unsigned>(n) : 0;
+}
+
 } // namespace
 
-[[gnu::always_inline]] inline void Interface::Impl::handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                           std::uint32_t length, std::uint64_t ticks,
-                                                           std::uint32_t vendor_error) {
-    if (SendQueue::is_send(id)) {
-        SendQueue& queue = *SendQueue::of(id);
-        if (status != IBV_WC_SUCCESS) [[unlikely]] send_failed(queue, SendQueue::position_of(id), status, vendor_error);
-        else if (queue.sole()) reap_sole(queue, SendQueue::position_of(id));
-        else reap(adapter, queue, SendQueue::position_of(id), ticks);
-        return;
-    }
-    ++adapter.to_post;
+[[gnu::always_inline]] inline void Interface::Impl::handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
+                                                                   std::uint32_t length) {
     auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
     if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length);
     else adapter.give_back(buffer); // flushed with its queue pair
 }
 
-template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) {
+[[gnu::always_inline]] inline void Interface::Impl::handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
+                                                                std::uint64_t ticks, std::uint32_t vendor_error) {
+    SendQueue& queue = *SendQueue::of(id);
+    const std::uint16_t position = SendQueue::position_of(id);
+    if (status != IBV_WC_SUCCESS) [[unlikely]] send_failed(queue, position, status, vendor_error);
+    else if (queue.sole()) reap_sole(queue, position);
+    else reap(adapter, queue, position, ticks);
+}
+
+unsigned Interface::Impl::poll_receives(Adapter& adapter) {
     unsigned total = 0;
     while (total < config.poll_batch) {
-        unsigned n;
-        if constexpr (extended) {
-            Completed batch[kBatch];
-            n = fetch(adapter.cq.get(), batch);
-            for (unsigned i = 0; i < n; ++i)
-                handle(adapter, batch[i].id, batch[i].status, batch[i].length, batch[i].ticks, batch[i].vendor_error);
-        } else {
-            ibv_wc batch[kBatch];
-            const int got = ibv_poll_cq(adapter.cq.get(), kBatch, batch);
-            n = got > 0 ? static_cast<unsigned>(got) : 0;
-            for (unsigned i = 0; i < n; ++i)
-                handle(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, 0, batch[i].vendor_err);
+        ibv_wc batch[kBatch];
+        const unsigned n = fetch(adapter.cq.get(), batch);
+        adapter.to_post += n;
+        for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len);
+        total += n;
+        if (n < kBatch) break;
+    }
+    return total;
+}
+
+template <bool extended> unsigned Interface::Impl::poll_sends(Adapter& adapter) {
+    unsigned total = 0;
+    while (total < config.poll_batch) {
+        std::conditional_t<extended, Completed, ibv_wc> batch[kBatch];
+        const unsigned n = fetch(adapter.send_cq.get(), batch);
+        for (unsigned i = 0; i < n; ++i) {
+            if constexpr (extended) handle_send(adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
+            else handle_send(adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);
         }
         total += n;
         if (n < kBatch) break;
@@ -72,10 +79,11 @@ template <bool extended> unsigned Interface::Impl::poll_queue(Adapter& adapter) 
     return total;
 }
 
-unsigned Interface::Impl::poll(Adapter& adapter) {
+unsigned Interface::Impl::poll(Adapter& adapter, bool all) {
     unsigned n = 0;
     if (adapter.peeked_count) [[unlikely]] n = handle_peeked(adapter);
-    n += adapter.extended ? poll_queue<true>(adapter) : poll_queue<false>(adapter);
+    n += poll_receives(adapter);
+    if (adapter.owed > 0 || all) n += adapter.extended ? poll_sends<true>(adapter) : poll_sends<false>(adapter);
     if (adapter.to_post >= Adapter::kBatch) adapter.refill(devices, layout);
     return n;
 }
@@ -83,21 +91,27 @@ unsigned Interface::Impl::poll(Adapter& adapter) {
 unsigned Interface::Impl::handle_peeked(Adapter& adapter) {
     const unsigned n = std::exchange(adapter.peeked_count, 0);
     for (unsigned i = 0; i < n; ++i) {
-        const Completed& c = adapter.peeked[i];
-        handle(adapter, c.id, c.status, c.length, c.ticks, c.vendor_error);
+        const Peeked& c = adapter.peeked[i];
+        if (SendQueue::is_send(c.sent.id)) handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
+        else ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length);
     }
     return n;
 }
 
 bool Interface::Impl::peek(Adapter& adapter) {
     if (adapter.peeked_count) return true;
+    ibv_wc wc[kBatch];
+    const auto keep = [&](unsigned n) {
+        for (unsigned i = 0; i < n; ++i)
+            adapter.peeked[adapter.peeked_count++] = {{wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len};
+    };
+    keep(fetch(adapter.cq.get(), wc));
     if (adapter.extended) {
-        adapter.peeked_count = fetch(adapter.cq.get(), adapter.peeked);
+        Completed sent[kBatch];
+        const unsigned n = fetch(adapter.send_cq.get(), sent);
+        for (unsigned i = 0; i < n; ++i) adapter.peeked[adapter.peeked_count++] = {sent[i], 0};
     } else {
-        ibv_wc wc[kBatch];
-        const int got = ibv_poll_cq(adapter.cq.get(), kBatch, wc);
-        for (int i = 0; i < got; ++i)
-            adapter.peeked[adapter.peeked_count++] = {wc[i].wr_id, 0, wc[i].byte_len, wc[i].vendor_err, wc[i].status};
+        keep(fetch(adapter.send_cq.get(), wc));
     }
     return adapter.peeked_count != 0;
 }
@@ -212,9 +226,10 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
 void Interface::Impl::fail_channel(Channel& channel, Status status) {
     if (channel.gates & gate::failed) return;
     channel.gates |= gate::failed;
+    channel.set_live();
     channel.error = status;
     channel.failed_at = services.now();
-    failures.push_back(&channel);
+    enlist(failures, &channel);
     bury(channel);
     abandon_recovery(channel, status);
     // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a last
@@ -254,7 +269,7 @@ void Interface::Impl::tell_failures() {
     constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(failures, {})) {
         if (!channel->epochs_empty() && services.now() - channel->failed_at < kPatience) {
-            failures.push_back(channel);
+            enlist(failures, channel);
             continue;
         }
         if (!channel->epochs_empty()) abandon(*channel);

@@ -13,7 +13,10 @@ namespace ucx_mp::channel {
 // -- Queue pairs
 
 [[gnu::always_inline]] inline void SendQueue::record(const Posted& posted, bool signaled) {
-    at(head++) = posted;
+    Posted& made = at(head++);
+    made = posted;
+    made.signaled = signaled;
+    adapter->owed += signaled;
     open_ = nullptr;
     quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
     --slots_;
@@ -25,6 +28,7 @@ namespace ucx_mp::channel {
     slots_ += static_cast<std::int32_t>(posted.requests);
     next_psn_ += posted.requests + posted.extra;
     adapter->send_credits += static_cast<std::int32_t>(posted.requests);
+    adapter->owed -= posted.signaled;
     return posted;
 }
 
@@ -296,11 +300,11 @@ template <Fits fits, class Fill>
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::uint16_t first;
     std::memcpy(&first, message, sizeof first);
-    Channel* const found = channel_with(header.channel);
-    if (!found || header.sequence != found->expected || length < kHeader ||
-        (found->gates & (gate::not_ready | gate::failed))) [[unlikely]]
+    const std::uint32_t slot = header.channel & kSlotMask;
+    if (slot >= channels.size()) [[unlikely]] return receive_unusual(adapter, buffer, length);
+    Channel& channel = *channels[slot];
+    if (channel.live_id != header.channel || header.sequence != channel.expected || length < kHeader) [[unlikely]]
         return receive_unusual(adapter, buffer, length);
-    Channel& channel = *found;
     if (first != kPlainAm) [[unlikely]] {
         if (first != kUrgentAm) return receive_unusual(adapter, buffer, length);
         channel.heard = header.path;
@@ -308,14 +312,16 @@ template <Fits fits, class Fill>
     }
     // The next active message in order.
     ++channel.expected;
-    if (header.ack != channel.acked) take_ack(channel, header.ack);
+    if (header.ack != channel.ack_seen) {
+        channel.ack_seen = header.ack;
+        take_ack(channel, header.ack);
+    }
     if (hand_over(header, message + kHeader, length - kHeader)) [[likely]] adapter.give_back(buffer);
     else ++adapter.kept;
     if (channel.expected - channel.ack_sent >= channel.ack_after) {
         channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
         owe_ack(channel, false);
     }
-    if (channel.early_count) [[unlikely]] drain_early(channel);
 }
 
 } // namespace ucx_mp::channel

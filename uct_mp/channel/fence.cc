@@ -59,7 +59,7 @@ void Interface::Impl::push(Channel& channel) {
     if (push_out(channel) && (!channel.atomics_pending || send_ack(channel, Kind::ack_request))) return;
     if (channel.gates & gate::failed) return;
     channel.push_due = true;
-    pushes_due.push_back(&channel);
+    enlist(pushes_due, &channel);
 }
 
 void Interface::Impl::push_due() {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 
 #include "uct_mp/channel/adapter.h"
@@ -89,6 +90,7 @@ struct Interface::Impl final : connect::Owner {
     unsigned clear_graves(bool occupied); // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend(unsigned found);  // progress: what is rare; so much has been found at the adapters
+    void serve_lists(unsigned found); // progress: what is in the lists, see `listed`
     Channel& channel_of(connect::Connection& connection);
 
     // -- Choosing where: place.cc
@@ -204,10 +206,12 @@ struct Interface::Impl final : connect::Owner {
     void close_epochs(Channel& channel);
 
     // -- Completions: complete.cc
-    unsigned poll(Adapter& adapter);
-    template <bool extended> unsigned poll_queue(Adapter& adapter);
-    void handle(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint64_t ticks,
-                std::uint32_t vendor_error);
+    // `all`: also for sends that have not asked for a completion, and may have failed.
+    unsigned poll(Adapter& adapter, bool all);
+    unsigned poll_receives(Adapter& adapter);
+    template <bool extended> unsigned poll_sends(Adapter& adapter);
+    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length);
+    void handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks, std::uint32_t vendor_error);
     unsigned handle_peeked(Adapter& adapter);
     void reap_sole(SendQueue& queue, std::uint16_t position);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
@@ -377,12 +381,16 @@ struct Interface::Impl final : connect::Owner {
     unsigned polled_count = 0; // the others, the last ones, have had no active port yet: nothing can have come there
     unsigned latest_adapter = 0; // the last one that had something
     std::uint32_t rounds = 0;    // of progress, wraps
-    std::uint32_t quiet_mask;
+    std::uint32_t quiet_mask, silent_mask; // rounds in which an adapter is asked that has been quiet, or silent
+    const std::uint32_t ring;    // entries of a channel's rings: config.window or more, a power of two
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
+    bool listed = false;         // something is, or was a moment ago, in replies, ..._due, failures or waiting
     std::uint32_t looks = 0;     // see count_look(); wraps
     unsigned crowded = 0;        // rounds of the look under way
+    unsigned connected = 0;      // channels that have been established
+    bool provide_due = false;    // ... since receives were provided
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;
@@ -399,6 +407,10 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> failures;
     std::vector<Channel*> pulls_due;
     std::vector<Channel*> waiting;
+    template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
+        in.push_back(what);
+        listed = true;
+    }
 
     verbs::DeviceSet devices; // their lives that this interface uses. Progress changes it, under the lock
     std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock

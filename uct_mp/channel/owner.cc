@@ -75,7 +75,7 @@ bool Interface::Impl::is_news(const Connection& connection, const verbs::Rail& r
 // Our half of a path: a queue pair in INIT.
 verbs::QueuePair Interface::Impl::make_half(const verbs::Rail& rail, LogLevel level) {
     Adapter& adapter = adapters[rail.device];
-    verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
+    verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.queues(),
                                            {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
     if (!qp) services.say(level, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
     return qp;
@@ -267,9 +267,9 @@ void Interface::Impl::establish(Channel& channel) {
             setup[i].weight = rate;
     }
     channel.scheduler.emplace(config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask));
-    channel.retained = std::make_unique<Buffer*[]>(config.window);
+    channel.retained = std::make_unique<Buffer*[]>(ring);
     channel.window = config.window;
-    channel.window_mask = config.window - 1;
+    channel.window_mask = ring - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
     note_lives(channel);
@@ -281,6 +281,9 @@ void Interface::Impl::establish(Channel& channel) {
     }
     channel.by_lane = channel.path_count > 1 && rc;
     channel.gates &= ~gate::not_ready;
+    channel.set_live();
+    ++connected;
+    provide_due = listed = true;
     for (PathIndex i = 0; i < channel.path_count; ++i)
         if (channel.subs[i].loaded) exchange_migration(channel, i);
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,

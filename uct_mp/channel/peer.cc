@@ -155,9 +155,10 @@ void Interface::Impl::bury(Channel& channel) {
         control->forget(channel.connection);
     drop_prepared(channel);
     if (channel.early) {
-        for (std::uint32_t i = 0; i < config.window; ++i)
+        for (std::uint32_t i = 0; i < ring; ++i)
             if (ReceiveBuffer* const buffer = std::exchange(channel.early[i], nullptr)) keep_stored(buffer);
         channel.early_count = 0;
+        channel.set_live();
     }
 }
 

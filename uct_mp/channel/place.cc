@@ -92,7 +92,7 @@ bool Interface::Impl::maybe_room(Channel& channel) {
 void Interface::Impl::list_waiting(Channel& channel) {
     if (channel.waiting) return;
     channel.waiting = true;
-    waiting.push_back(&channel);
+    enlist(waiting, &channel);
 }
 
 void Interface::Impl::wake_waiting() {

@@ -1,5 +1,6 @@
 // The heartbeat, and a look from outside.
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "uct_mp/channel/interface_impl.h"
@@ -9,27 +10,30 @@ namespace ucx_mp::channel {
 
 namespace {
 // An adapter that so many polls have found empty is asked less often, unless it is the one that had something last:
-// small messages stay on a rail, and looking for one costs as much as the rails that are asked.
-constexpr std::uint32_t kQuiet = 64;
+// small messages stay on a rail, and looking for one costs as much as the rails that are asked. Still less after more.
+constexpr std::uint32_t kQuiet = 64, kSilent = 1024;
 } // namespace
 
 unsigned Interface::progress() {
     Impl& m = *impl_;
     unsigned n = 0;
     const bool look = m.alert; // recovery wants to know what has come
+    const bool all = (++m.rounds & m.silent_mask) == 0 || look;
     if (m.polled_count == 1) {
-        n = m.poll(m.adapters[0]);
+        n = m.poll(m.adapters[0], all);
     } else {
-        const bool look_around = (++m.rounds & m.quiet_mask) == 0 || look;
+        const bool look_around = (m.rounds & m.quiet_mask) == 0 || all;
         for (unsigned i = 0; i < m.polled_count; ++i) {
             Adapter& adapter = m.adapters[i];
-            if (adapter.quiet >= kQuiet && !look_around && i != m.latest_adapter && !adapter.peeked_count) continue;
-            const unsigned found = m.poll(adapter);
+            if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != m.latest_adapter &&
+                !adapter.peeked_count)
+                continue;
+            const unsigned found = m.poll(adapter, all);
             if (found) {
                 n += found;
                 adapter.quiet = 0;
                 m.latest_adapter = i;
-            } else {
+            } else if (adapter.quiet < kSilent) {
                 ++adapter.quiet;
             }
         }
@@ -39,15 +43,25 @@ unsigned Interface::progress() {
     if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend(n);
     if (m.alert) [[unlikely]] m.recover();
     if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
-    if (!m.replies.empty()) [[unlikely]] m.serve_replies();
-    if (!m.pushes_due.empty()) [[unlikely]] m.push_due();
-    if (!m.acks_due.empty()) [[unlikely]] m.send_due_acks();
-    if (!m.failures.empty()) [[unlikely]] m.tell_failures();
-    if (n) {
-        if (!m.pulls_due.empty()) [[unlikely]] m.pull_due();
-        if (!m.waiting.empty()) m.wake_waiting();
-    }
+    if (m.listed) m.serve_lists(n);
     return n;
+}
+
+void Interface::Impl::serve_lists(unsigned found) {
+    if (std::exchange(provide_due, false))
+        for (unsigned i = 0; i < adapter_count; ++i)
+            if (const int error = adapters[i].provide(connected, devices, config, layout))
+                services.say(LogLevel::debug, "%s: no room for more receives: %s", adapters[i].device->name.c_str(), std::strerror(error));
+    if (!replies.empty()) serve_replies();
+    if (!pushes_due.empty()) push_due();
+    if (!acks_due.empty()) send_due_acks();
+    if (!failures.empty()) tell_failures();
+    if (found) {
+        if (!pulls_due.empty()) pull_due();
+        if (!waiting.empty()) wake_waiting();
+    }
+    listed = !(replies.empty() && pushes_due.empty() && acks_due.empty() && failures.empty() && pulls_due.empty() &&
+               waiting.empty());
 }
 
 unsigned Interface::Impl::attend(unsigned found) {

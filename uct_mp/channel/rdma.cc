@@ -261,7 +261,7 @@ void Interface::Impl::pull(Channel& channel, bool read) {
         while (transfer.remaining()) {
             if (work->kind == WorkKind::replayed_put) {
                 if (!place_puts_again(channel, transfer, chunk)) {
-                    if (!std::exchange(channel.pull_due, true)) pulls_due.push_back(&channel);
+                    if (!std::exchange(channel.pull_due, true)) enlist(pulls_due, &channel);
                     return;
                 }
                 transfer.offset += chunk.length;
@@ -272,7 +272,7 @@ void Interface::Impl::pull(Channel& channel, bool read) {
                 channel.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;
                 // Others have filled a queue that we share: no completion of ours need ever come.
-                if (!std::exchange(channel.pull_due, true)) pulls_due.push_back(&channel);
+                if (!std::exchange(channel.pull_due, true)) enlist(pulls_due, &channel);
                 return;
             }
             if (channel.gates & gate::failed) return; // the list has been ended, this work with it

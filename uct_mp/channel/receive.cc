@@ -41,7 +41,7 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             return;
         }
         const std::uint32_t ahead = sequence - channel.expected;
-        if (ahead >= config.window) {
+        if (ahead >= ring) {
             ++channel.duplicates; // delivered before (or nonsense): the sender has missed our acknowledgment
             owe_ack(channel, true);
             channel.ack_sent = channel.expected - 1;
@@ -132,9 +132,9 @@ ReceiveBuffer* Interface::Impl::get_stored() {
 }
 
 void Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
-    const std::uint32_t mask = config.window - 1;
-    if (sequence - channel.expected >= config.window) return;
-    if (!channel.early) channel.early = std::make_unique<ReceiveBuffer*[]>(config.window);
+    const std::uint32_t mask = ring - 1;
+    if (sequence - channel.expected >= ring) return;
+    if (!channel.early) channel.early = std::make_unique<ReceiveBuffer*[]>(ring);
     ReceiveBuffer*& place = channel.early[sequence & mask];
     if (place) {
         ++channel.duplicates;
@@ -151,11 +151,12 @@ void Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::ui
     stored->length = length;
     place = stored;
     ++channel.early_count;
+    channel.set_live();
     ++channel.early_total;
 }
 
 void Interface::Impl::drain_early(Channel& channel) {
-    const std::uint32_t mask = config.window - 1;
+    const std::uint32_t mask = ring - 1;
     while (channel.early_count) {
         ReceiveBuffer*& place = channel.early[channel.expected & mask];
         if (!place) return;
@@ -164,7 +165,7 @@ void Interface::Impl::drain_early(Channel& channel) {
         const auto& header = *reinterpret_cast<const MessageHeader*>(message);
         if (header.flags & flag::fenced && !markers_in(channel, header, message, buffer->length)) return;
         place = nullptr;
-        --channel.early_count;
+        if (--channel.early_count == 0) channel.set_live();
         ++channel.expected;
         if (header.flags & flag::ack_request) owe_ack(channel, true);
         if (deliver(channel, buffer, buffer->length)) keep_stored(buffer);

@@ -256,7 +256,7 @@ void Interface::Impl::owe_ack(Channel& channel, bool now) {
     channel.ack_now |= now;
     if (channel.ack_due) return;
     channel.ack_due = true;
-    acks_due.push_back(&channel);
+    enlist(acks_due, &channel);
 }
 
 void Interface::Impl::send_due_acks() {

@@ -1,6 +1,7 @@
 #include "uct_mp/channel/send_queue.h"
 
 #include <bit>
+#include <utility>
 
 #include "uct_mp/channel/data_path.h"
 
@@ -47,6 +48,8 @@ bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, boo
     joined->extra += extra_packets(bytes);
     unsigned flags = IBV_SEND_SOLICITED;
     if (signaled) {
+        joined->signaled = true;
+        ++adapter->owed;
         joined->offset = bytes;
         joined->timed = t_post != 0;
         joined->t_post = t_post;
@@ -69,6 +72,7 @@ bool SendQueue::take_back(std::uint32_t bytes) {
     Posted& last = at(head - 1);
     last.bytes -= bytes;
     last.extra -= extra_packets(bytes);
+    adapter->owed -= std::exchange(last.signaled, false);
     if (--last.requests == 0) --head;
     open_ = nullptr;
     ++slots_;

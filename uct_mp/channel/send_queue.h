@@ -36,6 +36,7 @@ struct Posted {
     std::uint32_t requests = 1;
     std::uint32_t extra = 0; // packets, beyond one per request
     std::uint32_t fence = 0; // its number, if this is a marker or a fenced message
+    bool signaled = false;   // the last one asks for a completion; see Adapter::owed
 };
 inline constexpr std::uint8_t kNoEpoch = 0xff;
 

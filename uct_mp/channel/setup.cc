@@ -26,7 +26,8 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
-    : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
+    : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1),
+      silent_mask(std::bit_ceil(std::max(with.silent_interval, 1u)) - 1), ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
       small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kExtra, with.max_send_buffers) {
     // Opened anew since.
@@ -52,7 +53,7 @@ Status Interface::Impl::open(std::string& error) {
         if (rail.active) polled_count = std::max(polled_count, rail.device + 1);
     inline_bytes = config.inline_bytes;
     for (unsigned i = 0; i < adapter_count; ++i) {
-        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, timed, error);
+        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, 0, timed, error);
         if (ucx_mp::failed(status)) return status;
     }
     calibrate();
@@ -61,7 +62,7 @@ Status Interface::Impl::open(std::string& error) {
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
-        verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.cq.get(), adapter.srq.get(),
+        verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.queues(),
                                                   {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
                                                   &granted);
         if (!probe) {
@@ -114,7 +115,7 @@ Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Devic
     }
     for (unsigned i = 0; i < config.dci_count; ++i) {
         std::uint32_t granted = 0;
-        verbs::QueuePair qp = verbs::create_dci(device, rail, adapter.cq.get(),
+        verbs::QueuePair qp = verbs::create_dci(device, rail, adapter.send_cq.get(),
                                                 {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
                                                 config.reliability, &granted);
         if (!qp) {
@@ -165,6 +166,7 @@ Channel* Interface::Impl::make_channel(std::uint64_t uid) {
     const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
     channel.local_id = slot | generation << kSlotBits;
     channel.connection.local_id = channel.local_id;
+    channel.set_live();
     channel.connection.peer.uid = uid;
     channels.add(std::move(made));
     by_uid[uid] = &channel;
@@ -215,8 +217,8 @@ Interface::~Interface() = default;
 Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
                        const verbs::KeyTable& keys, const AmHandler* handlers, std::unique_ptr<Interface>& out,
                        std::string& error) {
-    if (!std::has_single_bit(config.window) || config.window < 8 || config.window > 1u << 15) {
-        error = "TX_WINDOW " + std::to_string(config.window) + ": a power of two from 8 to 32768 is allowed";
+    if (config.window < 8 || config.window > 1u << 15) {
+        error = "TX_WINDOW " + std::to_string(config.window) + ": 8 to 32768 is allowed";
         return Status::invalid_param;
     }
     if (config.send_depth < 16 || config.send_depth > 1u << 15) {
@@ -298,11 +300,10 @@ Status Interface::arm() {
         ibv_cq* cq;
         void* context;
         while (ibv_get_cq_event(adapter.channel.get(), &cq, &context) == 0) { // never blocks: see Adapter::open
-            ++adapter.unacked_events;
+            ibv_ack_cq_events(cq, 1);
             busy = true;
         }
-        if (adapter.unacked_events) ibv_ack_cq_events(adapter.cq.get(), std::exchange(adapter.unacked_events, 0));
-        if (ibv_req_notify_cq(adapter.cq.get(), 0)) return Status::io_error;
+        if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0)) return Status::io_error;
         // What came before the request raises no event (IB specification 11.4.2.2; some adapters do it all the same).
         busy |= m.peek(adapter);
     }

@@ -51,7 +51,7 @@ void Interface::Impl::try_reopen(unsigned index) {
         });
     }
     if (is_there()) { // now, or by another interface
-        while (poll(adapters[index]) != 0) {} // flushes
+        while (poll(adapters[index], true) != 0) {} // flushes
         if (!may_adopt(index)) pause = kSoon;
         else if (adopt(now)) return;
         else ++reopen_attempts[index];
@@ -94,7 +94,7 @@ bool Interface::Impl::adopt(const verbs::Device& now) {
     std::vector<std::pair<unsigned, DcRail>> dc;
     std::vector<std::uint32_t> dct_numbers;
     const auto make = [&]() -> Status {
-        if (const Status s = fresh.open(now, devices, config, layout, timed, error); ucx_mp::failed(s)) return s;
+        if (const Status s = fresh.open(now, devices, config, layout, connected, timed, error); ucx_mp::failed(s)) return s;
         for (const verbs::Rail& rail : rails) {
             if (dc_rails.empty()) break;
             const bool ours = rail.device == index;

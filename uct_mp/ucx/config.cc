@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <iterator>
 
@@ -131,8 +130,6 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     check.count("TX_CQ_LEN", options.completion_depth, 64, 1 << 22, out.completion_depth);
     check.count("RX_QUEUE_LEN", options.receive_depth, 16, 1 << 16, out.receive_depth);
     check.count("TX_WINDOW", options.window, 16, 1 << 15, out.window);
-    if (check.good() && !std::has_single_bit(options.window))
-        check.fail("TX_WINDOW", std::to_string(options.window), "a power of two, 16 to 32768");
     out.max_send_buffers = UINT_MAX;
     if (options.max_send_buffers != UCS_ULUNITS_INF) // "auto" is refused by its size
         check.count("TX_MAX_BUFS", options.max_send_buffers, 64, UINT_MAX, out.max_send_buffers);

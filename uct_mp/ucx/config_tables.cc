@@ -151,13 +151,13 @@ ucs_config_field_t kMdTable[] = {
          offsetof(IfaceOptions, completion_depth), UCS_CONFIG_TYPE_UINT},                                              \
                                                                                                                        \
         {"RX_QUEUE_LEN", "1024",                                                                                       \
-         "Receive buffers of one adapter, shared by all peers. Larger if many peers send at once, or if the\n"         \
-         "program computes for long without progress.",                                                                \
+         "Receive buffers of one adapter, shared by all peers, at most: TX_WINDOW for each peer, and 32, are posted.\n" \
+         "Larger if many peers send at once, or if the program computes for long without progress.",                   \
          offsetof(IfaceOptions, receive_depth), UCS_CONFIG_TYPE_UINT},                                                 \
                                                                                                                        \
-        {"TX_WINDOW", "256",                                                                                           \
-         "Messages to one peer, over all paths, that may be unacknowledged; a power of two. Bounds the receiver's\n"   \
-         "store of messages that overtook others.",                                                                    \
+        {"TX_WINDOW", "224",                                                                                           \
+         "Messages to one peer, over all paths, that may be unacknowledged, 16 to 32768; the same on all nodes.\n"     \
+         "Bounds the receiver's store of messages that overtook others, and what is posted of RX_QUEUE_LEN.",          \
          offsetof(IfaceOptions, window), UCS_CONFIG_TYPE_UINT},                                                        \
                                                                                                                        \
         {"TX_MAX_BUFS", "16384",                                                                                       \

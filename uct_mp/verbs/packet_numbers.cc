@@ -51,7 +51,7 @@ bool tells_packet_numbers(const Device& device, const Rail& rail) {
     if (!cq || !srq) return false;
     QueuePair qp[2];
     for (QueuePair& one : qp) {
-        one = create_rc(device, rail, cq.get(), srq.get(), {16, 1, 0}, nullptr);
+        one = create_rc(device, rail, {cq.get(), cq.get(), srq.get()}, {16, 1, 0}, nullptr);
         if (!one) return false;
     }
     if (!connect_pair(qp, rail)) return false;

@@ -154,13 +154,14 @@ int ud_to_rts(ibv_qp* qp, const Rail& rail, std::uint32_t q_key) {
 
 } // namespace
 
-QueuePair create_rc(const Device& device, const Rail& rail, ibv_cq* cq, ibv_srq* srq, const QueuePairLimits& limits,
+QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues, const QueuePairLimits& limits,
                     std::uint32_t* granted_inline) {
     QueuePair qp = create_with_inline(send_capabilities(device, limits), granted_inline, [&](ibv_qp_cap& cap) {
         ibv_qp_init_attr init{};
         init.qp_type = IBV_QPT_RC;
-        init.send_cq = init.recv_cq = cq;
-        init.srq = srq;
+        init.send_cq = queues.sends;
+        init.recv_cq = queues.receives;
+        init.srq = queues.srq;
         init.cap = cap;
         ibv_qp* made = ibv_create_qp(device.pd.get(), &init);
         cap = init.cap;

@@ -44,9 +44,14 @@ struct RemoteEnd {
     [[nodiscard]] Destination destination() const { return {dlid, source_path_bits, gid}; }
 };
 
-// RC, in INIT on the rail's port, remote read, write and atomics allowed. Completions of both directions go to `cq`,
-// receives come from `srq`. nullptr: errno. `granted_inline` may be null.
-[[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, ibv_cq* cq, ibv_srq* srq,
+// Where completions go, and receives come from. The two may be the same.
+struct Queues {
+    ibv_cq* sends;
+    ibv_cq* receives;
+    ibv_srq* srq;
+};
+// RC, in INIT on the rail's port, remote read, write and atomics allowed. nullptr: errno. `granted_inline` may be null.
+[[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
                                   const QueuePairLimits& limits, std::uint32_t* granted_inline);
 // INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. Packet numbers are taken modulo 2^24. 0 or errno.
 [[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,

@@ -147,7 +147,7 @@ public:
         Peer& p = peer(c);
         const verbs::Rail& rail = devices.rails()[c.server ? c.paths[i].server_rail : c.paths[i].client_rail];
         Queues& q = queues_[rail.device];
-        verbs::QueuePair qp = verbs::create_rc(devices.device_of(rail), rail, q.cq.get(), q.srq.get(),
+        verbs::QueuePair qp = verbs::create_rc(devices.device_of(rail), rail, {q.cq.get(), q.cq.get(), q.srq.get()},
                                                {.send_wr = 4, .send_sge = 1, .inline_bytes = 32}, nullptr);
         if (!qp) return Status::no_memory;
         by_qpn_[{rail.device, qp->qp_num}] = {&p, unsigned(i)};
