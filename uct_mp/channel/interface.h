@@ -71,7 +71,7 @@ struct Config {
     unsigned window = 224;         // sequenced messages per channel not yet acknowledged. With the receives that wait to be
                                    // posted again (Adapter::kBatch) 256 for one peer: queues have powers of two
     unsigned max_send_buffers = 16384; // per interface, of each size class
-    unsigned signal_interval = 16; // every so many small messages of a queue pair ask for a completion
+    unsigned signal_interval = 32; // every so many small messages of a queue pair ask for a completion
     unsigned poll_batch = 32;      // completions per device and progress()
     unsigned quiet_interval = 4;   // progress() looks at adapters without traffic every so many calls; power of two
     unsigned silent_interval = 16; // ... at those that have had none for long, and for failed sends

@@ -107,7 +107,8 @@ public:
     // The queue pair of the only path to a peer (Channel::only).
     [[nodiscard]] bool sole() const { return sole_; }
     void set_sole(bool sole) { sole_ = sole; }
-    void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n; }
+    // At most half of the queue's depth: with kReserve kept free, one that asks for a completion must still fit.
+    void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n < depth_ / 2 ? n : depth_ / 2; }
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
                                    unsigned flags);
     [[nodiscard]] bool send(const DcAddress& to, ibv_sge* sge, int count, const Posted& posted, unsigned flags);

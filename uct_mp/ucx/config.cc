@@ -133,7 +133,7 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     out.max_send_buffers = UINT_MAX;
     if (options.max_send_buffers != UCS_ULUNITS_INF) // "auto" is refused by its size
         check.count("TX_MAX_BUFS", options.max_send_buffers, 64, UINT_MAX, out.max_send_buffers);
-    check.count("TX_SIGNAL_INTERVAL", options.signal_interval, 1, std::max(1u, options.send_depth / 4),
+    check.count("TX_SIGNAL_INTERVAL", options.signal_interval, 1, std::max(1u, options.send_depth / 2),
                 out.signal_interval);
     check.count("POLL_BATCH", options.poll_batch, 1, 256, out.poll_batch);
 

@@ -164,9 +164,9 @@ ucs_config_field_t kMdTable[] = {
          "Send buffers of the interface, of each size class; allocated as needed. \"inf\": no limit.",                 \
          offsetof(IfaceOptions, max_send_buffers), UCS_CONFIG_TYPE_ULUNITS},                                           \
                                                                                                                        \
-        {"TX_SIGNAL_INTERVAL", "16",                                                                                   \
+        {"TX_SIGNAL_INTERVAL", "32",                                                                                   \
          "Every so many small messages of a queue pair ask for a completion. Larger: less work per message;\n"         \
-         "smaller: buffers come back earlier. At most a quarter of TX_QUEUE_LEN.",                                     \
+         "smaller: room in the queue comes back earlier. At most half of TX_QUEUE_LEN.",                               \
          offsetof(IfaceOptions, signal_interval), UCS_CONFIG_TYPE_UINT},                                               \
                                                                                                                        \
         {"POLL_BATCH", "32",                                                                                           \
