@@ -2,8 +2,9 @@
 // and, with faults, by the fault campaigns.
 //
 // Per ordered pair of nodes: numbered messages of all kinds whose content follows from their number; puts of random size
-// into a slot of the target, each followed by a fence and a message that makes the target check the slot at once (and
-// give it back); gets of a constant region; fetch-adds of one to the target's counter, whose results must all differ.
+// into a slot of the target, each followed by a fence (some wait for their completion first) and a message that makes the
+// target check the slot at once (and give it back); gets of a constant region; fetch-adds of one to the target's counter,
+// whose results must all differ.
 #pragma once
 
 #include <cstring>
@@ -130,6 +131,7 @@ private:
         bool pumping = false;
         int check_due = -1; // slot whose put has been started: fence and message follow
         bool fence_done = false;
+        bool put_alone = false; // nothing follows before it has completed
         std::uint64_t check_length = 0, check_seed = 0;
         unsigned kind = 0;
         bool chosen = false;
@@ -186,7 +188,7 @@ private:
                 if (check_due < 0 && started == stress.options_.operations) break;
                 if (open > 64) break; // a completion pumps again
                 if (!step(iface)) {
-                    if (iface.want_room(channel) != Status::busy || waiting_for_slot()) break;
+                    if (put_alone || iface.want_room(channel) != Status::busy || waiting_for_slot()) break;
                     if (std::exchange(promised, true)) { // UCP would try for ever
                         mistake("there is no room where it was promised");
                         break;
@@ -203,6 +205,7 @@ private:
             Side& mine = stress.sides_[from];
             Side& theirs = stress.sides_[to];
             if (check_due >= 0) {
+                if (put_alone) return false;
                 if (!fence_done) {
                     (void)iface.fence(channel);
                     fence_done = true;
@@ -272,12 +275,13 @@ private:
                 const std::size_t source = (to * kSlots + slot) * stress.options_.slot;
                 check_seed = started + from * 31 + to * 17;
                 for (std::size_t i = 0; i < size; ++i) mine.scratch.data[source + i] = pattern(i, check_seed);
-                Op* done = op();
+                Op* done = op([this] { put_alone = false; });
                 const Iov iov[] = {mine.scratch.iov(source, size / 3), mine.scratch.iov(source + size / 3, size - size / 3)};
                 went = took(iface.put_zcopy(channel, iov, 2, theirs.slots.address(at), theirs.slots.keys, done), done);
                 if (!went) return false;
                 slots_free &= ~(1u << slot);
                 check_due = static_cast<int>(slot);
+                put_alone = size != 0 && random() % 4 == 0;
                 fence_done = false;
                 check_length = size;
                 ++puts;

@@ -107,7 +107,10 @@ void Interface::Impl::close_epochs(Channel& channel) {
     for (;;) {
         if (channel.flushes[channel.epoch]) { // it was attached when all epochs were in use
             const std::uint8_t next = (channel.epoch + 1) % Channel::kEpochs;
-            if (next != channel.oldest_epoch) begin_epoch(channel, next);
+            if (next != channel.oldest_epoch) {
+                begin_epoch(channel, next);
+                if (!(channel.gates & gate::failed)) push(channel); // what has been sent since that flush
+            }
         }
         if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;
         Work* work = std::exchange(channel.flushes[channel.oldest_epoch], nullptr);
