@@ -5,8 +5,10 @@
 //
 // Prints one line: MB/s (1e6 bytes per second) of the payload, and what was asked. A rendezvous of UCP is one get_zcopy (or
 // put_zcopy) of the message here: the handshake messages around it are not in the figure, which hurts small sizes only.
-// --op both: `window` puts and as many gets per flush. --back: the same from the other node, too, at once.
+// --op both: `window` puts and as many gets per flush, in turns (--turns ppgg: two and two). --back: the same from the other node, too, at once.
 // --split-reads: reads and writes on queue pairs of their own.
+// --links: the share of each link that both nodes send on that was in use, first node first. --trace US: the same in every such
+// period, with what each node has under way (KiB of writes and reads on each path) and its flushes so far.
 // --hot SHARE: another pair of nodes takes that share of one route; --hot-move MS: it changes to the next route that often.
 // --setup N: N nodes connect to all others at once; the virtual time until all have received a message from all, and the
 // handshake's datagrams.
@@ -15,8 +17,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "link_use.h"
 #include "sim/sim_verbs.h"
 #include "sim_cluster.h"
+#include "uct_mp/channel/channel.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -25,13 +29,14 @@ using namespace ucx_mp::sim;
 namespace {
 
 struct Options {
-    std::string fabric = "two-rail", policy = "default", op = "put", transport = "mp_rc", hint = "none";
+    std::string fabric = "two-rail", policy = "default", op = "put", transport = "mp_rc", hint = "none", turns = "pg";
     unsigned from = 0, to = 1, paths = 0, window = 4, peers = 1;
     std::size_t size = 1 << 20;
     double warm_up_ms = 20, run_ms = 100, hot = 0, hot_move_ms = 0;
     unsigned hot_from = 1, hot_to = 6, routes = 4;
     unsigned setup = 0;
-    bool back = false, memory = false, split_reads = false;
+    bool back = false, memory = false, split_reads = false, links = false;
+    double trace_us = 0;
     std::vector<std::string> faults;
 };
 
@@ -46,7 +51,7 @@ public:
         while (open_ < options_.window && post(options_.op == "get")) {
         }
     }
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0, flushes = 0;
     [[nodiscard]] Channel& channel() { return channel_; }
 
 private:
@@ -65,7 +70,7 @@ private:
     }
     void epoch() {
         while (posted_ < 2 * options_.window) {
-            if (!post(posted_ % 2)) return;
+            if (!post(options_.turns[posted_ % options_.turns.size()] == 'g')) return;
             ++posted_;
         }
         if (flushing_) return;
@@ -86,6 +91,7 @@ private:
         delete static_cast<Op*>(self);
         load.flushing_ = false;
         load.posted_ = 0;
+        ++load.flushes;
     }
 
     Cluster& cluster_;
@@ -165,6 +171,26 @@ schedule::TrafficHint hint_of(const std::string& name) {
     return H::none;
 }
 
+// One line per period: us since the beginning, links, then for each load its flushes and what is under way.
+void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr<Load>>& loads) {
+    perf::LinkUse use(cluster.world, o.from, o.to);
+    const Nanos begin = cluster.world.now();
+    while (static_cast<double>(cluster.world.now() - begin) < o.run_ms * 1e6) {
+        use.begin();
+        cluster.run_for(static_cast<Nanos>(o.trace_us * 1e3));
+        std::printf("%9.1f |", static_cast<double>(cluster.world.now() - begin) / 1e3);
+        for (const double share : use.shares()) std::printf(" %4.2f", share);
+        for (const auto& load : loads) {
+            std::printf(" | %4llu", static_cast<unsigned long long>(load->flushes));
+            const auto& paths = load->channel().scheduler->paths();
+            for (unsigned i = 0; i < paths.size(); ++i)
+                std::printf("  w %5llu r %5llu", static_cast<unsigned long long>(paths[static_cast<schedule::PathIndex>(i)].account[0].in_flight / 1024),
+                            static_cast<unsigned long long>(paths[static_cast<schedule::PathIndex>(i)].account[1].in_flight / 1024));
+        }
+        std::printf("\n");
+    }
+}
+
 void bandwidth(const Options& o) {
     const unsigned nodes = std::max(o.from, o.to) + 1;
     Cluster cluster(o.fabric, nodes, config_of(o), {.seed = 1, .payload_limit = 1024});
@@ -190,7 +216,9 @@ void bandwidth(const Options& o) {
     for (auto& load : loads) before += load->bytes;
     const std::uint64_t hot_before = hot ? hot->sent : 0;
     const Nanos begin = cluster.world.now();
-    run(o.run_ms);
+    perf::LinkUse use(cluster.world, o.from, o.to);
+    if (o.trace_us > 0) trace(cluster, o, loads);
+    else run(o.run_ms);
     for (auto& load : loads) after += load->bytes;
     const auto time = static_cast<double>(cluster.world.now() - begin);
     channel::Interface::Statistics statistics;
@@ -201,6 +229,10 @@ void bandwidth(const Options& o) {
     for (const auto& channel : statistics.channels)
         for (const auto& path : channel.paths)
             std::printf(" %.1f", static_cast<double>(path.written + path.read) / 1e6);
+    if (o.links) {
+        std::printf(" links");
+        for (const double share : use.shares()) std::printf(" %.4f", share);
+    }
     std::printf("\n");
     cluster.after_progress = nullptr;
     // Operations under way are dropped with their interfaces; their completions are not called, their memory is ours.
@@ -285,6 +317,7 @@ int main(int argc, char** argv) {
         else if (a == "--op") o.op = value();
         else if (a == "--hint") o.hint = value();
         else if (a == "--transport") o.transport = value();
+        else if (a == "--turns") o.turns = value();
         else if (a == "--size") o.size = number();
         else if (a == "--window") o.window = number();
         else if (a == "--paths") o.paths = number();
@@ -299,6 +332,8 @@ int main(int argc, char** argv) {
         else if (a == "--hot-from") o.hot_from = number();
         else if (a == "--hot-to") o.hot_to = number();
         else if (a == "--fault") o.faults.push_back(value());
+        else if (a == "--trace") o.trace_us = std::atof(value());
+        else if (a == "--links") o.links = true;
         else if (a == "--back") o.back = true;
         else if (a == "--split-reads") o.split_reads = true;
         else if (a == "--memory") o.memory = true;
