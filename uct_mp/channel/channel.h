@@ -147,13 +147,14 @@ public:
 
     // -- Works
     // Not all placed yet, in order; by Direction, since reads must not wait behind writes (5.2.2): they fill the other
-    // direction of the links.
+    // direction of the links. Writes may be there to let reads go first (schedule/both_ways.h).
     struct {
         Work* first = nullptr;
         Work* last = nullptr;
     } pulled[2];
     std::uint32_t pulled_count = 0; // in both
     static constexpr std::uint32_t kMaxPulled = 64;
+    static constexpr std::uint32_t kMaxWaiting = 4; // from here on no write waits for reads
     Work* flushes[kEpochs] = {};  // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics; // fetches waiting for a reply, few

@@ -8,6 +8,7 @@ namespace ucx_mp::channel {
 
 void Interface::Impl::fence(Channel& channel) {
     const bool one_queue = channel.path_count <= 1;
+    if (channel.pulled[0].first && !channel.only) pull(channel); // no read before the fence will come any more
     if (!one_queue) {
         // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
         if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
@@ -85,6 +86,7 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
     close_epochs(channel);
     if (channel.epochs_empty()) return dead ? channel.error : Status::ok;
+    if (!dead && channel.pulled[0].first && !channel.only) pull(channel); // what waits for reads waits no longer
     if (!dead) push(channel); // else everything is coming back flushed
     if (!completion) return Status::in_progress;
     // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and this

@@ -177,7 +177,11 @@ struct Interface::Impl final : connect::Owner {
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
     void pull(Channel& channel, bool read);
+    void append(Channel& channel, Work& work);
     void unlink(Channel& channel, bool read, Work& work);
+    std::uint64_t ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now);
+    void release_writes(Channel& channel, Nanos now);
+    bool post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now);
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0

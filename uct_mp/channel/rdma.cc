@@ -136,7 +136,8 @@ template <bool read>
     }
     if (size == 0) [[unlikely]] return nothing_to_do(work);
     work.pieces = static_cast<std::uint8_t>(pieces);
-    work.transfer = {size, read ? Direction::read : Direction::write, size};
+    work.transfer.size = work.transfer.offset = size; // the rest is for what is placed in parts
+    work.transfer.direction = read ? Direction::read : Direction::write;
     work.remote = remote;
     work.keys = rkeys;
     work.open = 1;
@@ -161,7 +162,7 @@ void Interface::Impl::put_copied(Channel& channel, Buffer& bounce, std::uint32_t
     Work& work = *new_work(channel, WorkKind::put, nullptr);
     work.bounce = &bounce;
     work.local[work.pieces++] = {bounce.address(), length, bounce.lkey};
-    work.transfer = {length, Direction::write, length};
+    work.transfer = {length, Direction::write, false, length};
     work.remote = remote;
     work.keys = rkeys;
     work.open = 0;
@@ -193,13 +194,21 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
     };
     if (channel.path_count == 1) return whole();
     if (channel.pulled_count >= Channel::kMaxPulled) return give_up();
-    const schedule::Message message{size, read ? schedule::MessageKind::get : schedule::MessageKind::put,
-                                    channel.hint, services.now()};
+    const Nanos now = services.now();
+    // Of a write, what does not wait for the next read. In two halves, so that the completion of the first asks for the rest in time.
+    const std::uint64_t ahead = read ? size : ahead_of_reads(channel, size, now);
+    const std::uint64_t first = ahead < size ? ahead / 2 : size;
+    work.transfer.waits = ahead < size;
+    if (first == 0) {
+        append(channel, work);
+        return Status::in_progress;
+    }
+    const schedule::Message message{first, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now};
     switch (channel.scheduler->plan(message, plan)) {
     case schedule::Outcome::no_path: return give_up();
     case schedule::Outcome::stripes: {
         if (plan.count == 1 && !path_has_room(channel, plan.stripes[0].path, direction, 1 + SendQueue::kReserve)) {
-            channel.scheduler->cancel(plan.stripes[0].path, direction, size);
+            channel.scheduler->cancel(plan.stripes[0].path, direction, first);
             return whole();
         }
         unsigned i = 0;
@@ -208,7 +217,14 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
             if (!post_stripe(channel, work, stripe.offset, stripe.length, stripe.path)) break;
         }
         if (i == plan.count) {
-            work.transfer.offset = size;
+            work.transfer.offset = first;
+            if (first < size) {
+                if (channel.gates & gate::failed) break;
+                append(channel, work);
+                (void)post_until(channel, work, ahead, now);
+                return Status::in_progress;
+            }
+            if (read && channel.pulled[0].first) release_writes(channel, now);
             if (--work.open == 0) finish_work(work);
             return Status::in_progress;
         }
@@ -227,13 +243,66 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         if (--work.open == 0) finish_work(work);
         return Status::in_progress;
     }
-    auto& list = channel.pulled[read];
-    if (list.last) list.last->next = &work;
-    else list.first = &work;
-    list.last = &work;
-    ++channel.pulled_count;
+    append(channel, work);
     pull(channel);
     return Status::in_progress;
+}
+
+void Interface::Impl::append(Channel& channel, Work& work) {
+    auto& list = channel.pulled[work.transfer.direction == Direction::read];
+    (list.last ? list.last->next : list.first) = &work;
+    list.last = &work;
+    ++channel.pulled_count;
+}
+
+// Something of the channel that is posted whole, or the beginning of what waits, will complete and ask for the rest.
+std::uint64_t Interface::Impl::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now) {
+    // Whoever waits for each operation has nothing else that could go first.
+    if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective) return size;
+    const std::uint64_t ahead = channel.scheduler->write_ahead(size, now);
+    if (ahead >= size || channel.pulled_count >= Channel::kMaxWaiting) return size;
+    const Work* const first = channel.pulled[0].first;
+    const bool asked_again = channel.rdma_open > channel.pulled_count + 1 || (first && first->open > 1);
+    return ahead == 0 && !asked_again ? size : ahead;
+}
+
+// A read has been posted: what has waited for it follows.
+void Interface::Impl::release_writes(Channel& channel, Nanos now) {
+    for (;;) {
+        Work* const work = channel.pulled[0].first;
+        if (!work || !work->transfer.waits) return;
+        const std::uint64_t rest = work->transfer.remaining();
+        if (channel.scheduler->write_ahead(rest, now) < rest || !post_until(channel, *work, work->transfer.size, now)) return;
+        if (work->transfer.remaining()) return pull(channel, false);
+        unlink(channel, false, *work);
+        if (--work->open == 0) finish_work(*work);
+    }
+}
+
+// A write up to there, by one plan; or it turns out that it has to be pulled in chunks. False: that was not possible now, whoever
+// pulls next goes on, unless the list has been ended.
+bool Interface::Impl::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now) {
+    schedule::Transfer& transfer = work.transfer;
+    const std::uint64_t offset = transfer.offset;
+    const schedule::Message message{end - offset, schedule::MessageKind::put, channel.hint, now};
+    switch (channel.scheduler->plan(message, plan)) {
+    case schedule::Outcome::no_path: return false; // a path that returns pulls
+    case schedule::Outcome::pull: transfer.waits = false; return true;
+    case schedule::Outcome::stripes: break;
+    }
+    for (unsigned i = 0; i < plan.count; ++i) {
+        const schedule::Stripe& stripe = plan.stripes[i];
+        transfer.offset = offset + stripe.offset;
+        if (!post_stripe(channel, work, transfer.offset, stripe.length, stripe.path)) {
+            for (; i < plan.count; ++i)
+                channel.scheduler->cancel(plan.stripes[i].path, Direction::write, plan.stripes[i].length);
+            if (!std::exchange(channel.pull_due, true)) enlist(pulls_due, &channel);
+            return false;
+        }
+        if (channel.gates & gate::failed) return false;
+    }
+    transfer.offset = end;
+    return true;
 }
 
 // A refused request may have come back to the list's beginning meanwhile (recover/).
@@ -248,7 +317,7 @@ void Interface::Impl::unlink(Channel& channel, bool read, Work& work) {
 }
 
 void Interface::Impl::pull(Channel& channel) {
-    for (const bool read : {false, true})
+    for (const bool read : {true, false})
         if (channel.pulled[read].first) pull(channel, read);
 }
 
@@ -259,6 +328,10 @@ void Interface::Impl::pull(Channel& channel, bool read) {
         schedule::Transfer& transfer = work->transfer;
         schedule::Stripe chunk;
         while (transfer.remaining()) {
+            if (transfer.waits) {
+                if (!post_until(channel, *work, transfer.size, now)) return;
+                continue;
+            }
             if (work->kind == WorkKind::replayed_put) {
                 if (!place_puts_again(channel, transfer, chunk)) {
                     if (!std::exchange(channel.pull_due, true)) enlist(pulls_due, &channel);

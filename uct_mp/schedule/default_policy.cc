@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "uct_mp/schedule/both_ways.h"
+
 namespace ucx_mp::schedule {
 
 namespace {
@@ -10,7 +12,6 @@ namespace {
 constexpr double kLaneTolerance = 1.25;
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
-constexpr Nanos kTurnRound = 2'000'000; // ns after its last completion in which a direction still counts as used
 constexpr double kLeastShare = 0.8; // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
 
@@ -23,17 +24,6 @@ double lane_cost(const PathTable& paths, PathIndex i, Direction d) {
     const double backlog = static_cast<double>(path.of(d).in_flight) / paths.rate(i, d);
     // Latency contains the backlog that was there when it was measured: take the larger.
     return path.base_latency + std::max(excess, backlog);
-}
-
-// The paths carry much in the other direction, too, or have done so just before.
-bool both_ways(const PathTable& paths, Direction d) {
-    const Direction other = d == Direction::write ? Direction::read : Direction::write;
-    for (PathIndex i : each(paths.usable())) {
-        const Account& account = paths[i].of(other);
-        if (account.in_flight >= PathTable::kRateBytes) return true;
-        if (account.sampled_at != 0 && paths.now() < account.sampled_at + kTurnRound) return true;
-    }
-    return false;
 }
 
 // Every path does what its rail's link can, shared by the rail's paths: nobody else is on the way, as far as we know.

@@ -17,7 +17,7 @@
 //   While all paths do what their links can there is nothing to make up for: such a message is cut at once, too, which
 //   needs no attention of the processor until it is done.
 //   Nor is it sprayed while reads and writes share the paths: a queue pair completes in order, so neither's completions are prompt
-//   enough to be pulled by. They are cut at once then, as medium ones.
+//   enough to be pulled by. They are cut at once then, as medium ones, but the writes let reads go first (both_ways.h).
 #pragma once
 
 #include "uct_mp/schedule/spray.h"

@@ -75,6 +75,7 @@ inline constexpr std::int64_t kForever = INT64_MAX / 2;
 struct Transfer {
     std::uint64_t size = 0;
     Direction direction = Direction::write;
+    bool waits = false;       // for reads that may go first (both_ways.h); then the rest is planned at once, not pulled
     std::uint64_t offset = 0; // first byte not yet placed; starts at 0
     PathMask fed = 0;         // paths that have had a piece and have not been passed over since
     [[nodiscard]] std::uint64_t remaining() const { return size - offset; }

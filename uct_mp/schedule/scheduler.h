@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "uct_mp/schedule/adaptive.h"
+#include "uct_mp/schedule/both_ways.h"
 #include "uct_mp/schedule/default_policy.h"
 
 namespace ucx_mp::schedule {
@@ -62,6 +63,13 @@ public:
             return Outcome::stripes;
         }
         return split(message, plan);
+    }
+
+    // How much of a write of `size` is to be posted before the channel's next read, see both_ways.h.
+    std::uint64_t write_ahead(std::uint64_t size, Nanos now) {
+        if (size < threshold_) return size;
+        paths_.advance(now);
+        return schedule::write_ahead(paths_, windows_, *config_, size);
     }
 
     // See SprayWindows; `now` as in Message. May be used for any transfer, whatever the policy.

@@ -50,7 +50,9 @@ ucs_config_field_t kMdTable[] = {
     {"SPLIT_READS", "n",
      "Queue pairs of their own for reads (get operations) on every path: a queue pair works in order, so a read waits\n"
      "until the writes before it have been sent, and a write's completion waits for the data of the reads before it.\n"
-     "Worth twice the queue pairs if processes write to and read from each other at the same time, in both directions.\n"
+     "Without it the last few writes wait for reads that may come and go first. That is enough for programs that write\n"
+     "and read in turns; those that issue many large writes and only then their reads may find this worth twice the\n"
+     "queue pairs.\n"
      "One side is enough.",
      offsetof(MdOptions, split_reads), UCS_CONFIG_TYPE_BOOL},
 

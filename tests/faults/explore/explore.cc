@@ -27,6 +27,8 @@ const Scenario kScenarios[] = {
     {"shorts", "short puts, which follow each other, beside messages", {"qqsqfcqX", "qfcX"}},
     {"burst", "more short puts than a queue pair takes", {"qqqqqqqqqqqqqqqqqqqqX", "qfc"}},
     {"reads", "gets behind puts and fences", {"pfgsfggX", "gsX"}},
+    {"both-ways", "puts that let gets go first, fences, messages that tell of them", {"GPPwGPPfcPGPPX", "GPPPfcPX"},
+     "default:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,chunk_time=1us,min_chunk=1K"},
     {"atomics", "atomics at the target, with and without results", {"aoasoX", "oaX"}},
     {"mixture", "everything once", {"spfcgaPoxsX", "zPfcaX"}, "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1"},
     {"close", "a flush, and the interface is closed behind it", {"ssssX", ""}, "round_robin", false, true},

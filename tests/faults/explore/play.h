@@ -4,7 +4,7 @@
 //   p P q    put of 64 bytes, of 6000, short one of 32: each into a place of its own
 //   f        fence
 //   c        message that tells of all puts before (so a fence has to be between them)
-//   g        get of 500 bytes
+//   g G      get of 500 bytes, of 6000
 //   a o      atomic: fetch and add 1; add 1
 //   x        flush; X: nothing follows before it is done
 //   w        nothing follows before all completions are in
@@ -77,7 +77,7 @@ public:
                 if (side.taken[k] && !side.kept(k)) side.mistake("put " + std::to_string(k) + " was executed again");
             }
             for (const auto& got : side.got)
-                for (std::size_t b = 0; b < kGet; ++b)
+                for (std::size_t b = 0; b < got.size; ++b)
                     if (got.data[b] != kMine) {
                         side.mistake("a get has written after its completion");
                         break;
@@ -102,7 +102,7 @@ public:
 
 private:
     static constexpr std::uint8_t kNumbered = 1, kTells = 2;
-    static constexpr std::size_t kPlace = 6144, kConstant = 4096, kGet = 500;
+    static constexpr std::size_t kPlace = 6144, kConstant = 8192;
     static constexpr std::byte kMine{0xe7};
 
     static std::byte pattern(std::size_t i, std::uint64_t seed) { return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8)); }
@@ -192,16 +192,17 @@ private:
                 started += gone;
                 return gone;
             }
-            case 'g': {
-                got.push_back(play->cluster_.node(index).memory(kGet));
+            case 'g': case 'G': {
+                const std::size_t length = what == 'g' ? 500 : 6000;
+                got.push_back(play->cluster_.node(index).memory(length));
                 std::byte* const data = got.back().data;
                 const std::size_t where = 64 * got.size();
-                Op* done = op([this, data, where] {
-                    for (std::size_t i = 0; i < kGet; ++i)
+                Op* done = op([this, data, where, length] {
+                    for (std::size_t i = 0; i < length; ++i)
                         if (data[i] != pattern(where + i, 90 + 1 - index)) return mistake("wrong bytes got");
-                    std::memset(data, int(kMine), kGet);
+                    std::memset(data, int(kMine), length);
                 });
-                const Iov iov = got.back().iov(0, kGet);
+                const Iov iov = got.back().iov(0, length);
                 if (went(Interface::get_zcopy(*to, &iov, 1, peer.constant.address(where), peer.constant.keys, done), done)) return true;
                 got.pop_back();
                 return false;

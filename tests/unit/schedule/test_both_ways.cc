@@ -1,0 +1,62 @@
+// Reads first: how much of a write is posted while the paths are read from, too.
+#define BOOST_TEST_MODULE schedule_both_ways
+#include <boost/test/unit_test.hpp>
+
+#include "schedule/schedule_fixture.h"
+
+using namespace ucx_mp::schedule;
+using namespace ucx_mp::schedule::test;
+
+namespace {
+constexpr std::uint64_t kMiB = 1 << 20;
+// chunk_time of two paths of 1 byte/ns, in whole alignments
+constexpr std::uint64_t kBusy = 2 * 64000;
+
+void place(Peer& peer, Direction d, std::uint64_t bytes) { // on both paths alike
+    for (PathIndex i : {0, 1}) peer.scheduler.place_on(i, d, bytes / 2);
+}
+} // namespace
+
+BOOST_AUTO_TEST_CASE(writes_alone_wait_for_nothing) {
+    Peer peer("default", equal_paths(2));
+    for (int i = 0; i < 10; ++i) {
+        BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == kMiB);
+        place(peer, Direction::write, kMiB);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_write_goes_as_far_as_reads_are_ahead) {
+    Peer peer("default", equal_paths(2));
+    place(peer, Direction::read, kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(2 * kMiB, 1000) == kMiB);
+    place(peer, Direction::write, kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == 0u);
+    BOOST_TEST(peer.scheduler.write_ahead(8192, 1000) == 8192u); // too small to be in anybody's way
+    place(peer, Direction::read, kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == kMiB);
+}
+
+BOOST_AUTO_TEST_CASE(paths_are_kept_busy_between_reads) {
+    Peer peer("default", equal_paths(2));
+    const Nanos done = 3'000'000;
+    for (PathIndex i : {0, 1}) {
+        peer.scheduler.place_on(i, Direction::read, kMiB);
+        peer.scheduler.observe({i, Direction::read, kMiB, kMiB, done - kMiB - 2000, done});
+    }
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, done) == kBusy);
+    place(peer, Direction::write, kBusy / 2);
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, done) == kBusy / 2);
+    BOOST_TEST(peer.scheduler.write_ahead(kBusy / 2 + 16384, done) == kBusy / 2 + 16384); // what is left is not worth a stripe
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, done + 1'900'000) == kBusy / 2);
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, done + 2'100'000) == kMiB); // no reads any more, it seems
+}
+
+BOOST_AUTO_TEST_CASE(reads_with_paths_of_their_own_need_no_lead) {
+    std::vector<PathSetup> setup = equal_paths(4);
+    setup[0].reads = setup[1].reads = setup[2].writes = setup[3].writes = false;
+    Peer peer("default", setup);
+    for (PathIndex i : {2, 3}) peer.scheduler.place_on(i, Direction::read, kMiB);
+    place(peer, Direction::write, 4 * kMiB);
+    BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == kMiB);
+}
