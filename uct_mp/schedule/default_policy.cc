@@ -61,9 +61,9 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
-    const bool both = !paths.apart() && both_ways(paths, d);
+    const bool both = both_ways(paths, d);
     const bool large = message.size >= config_->pull_threshold;
-    if (large && !both && !undisturbed(paths, d)) return Outcome::pull;
+    if (large && !(both && !paths.apart()) && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     Level level;
     fill(paths, paths.usable(d), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
