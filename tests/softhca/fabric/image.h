@@ -22,6 +22,7 @@ struct AdapterLimits {
     uint32_t message_ns;         // send-side cost per message and adapter (message rate = 1e9 / message_ns)
     uint32_t qp_message_ns;      // least distance between two messages of one QP
     uint32_t engines_per_port;   // send engines; a QP is bound to engine qpn % engines; 0 = one per QP
+    uint32_t engine_message_ns;  // of a send engine per message, before its data: they do not overlap
     uint32_t dct_contexts;       // simultaneous initiators that a DCT serves; 0 = any; more get a busy NAK
     uint64_t engine_rate;        // bytes/s that one send engine moves
     uint64_t bus_rate;           // bytes/s of the host bus, per direction and adapter

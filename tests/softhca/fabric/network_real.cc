@@ -101,6 +101,7 @@ void RealNetwork::pull(SendEngine& e, Nanos when) {
             const bool hit = touch_context(device, s->source_qpn, limits.qp_cache_entries);
             const uint64_t cost = begin_message(*s, device, hit, now);
             if (cost != 0) t.ready = reserve(d.tx_busy_until, now, cost) + cost;
+            t.ready += limits.engine_message_ns;
         }
         t.fetched = t.ready + transfer_ns(t.wire, limits.engine_rate);
         if (limits.bus_rate != 0) {

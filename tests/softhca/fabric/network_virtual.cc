@@ -112,6 +112,9 @@ void VirtualNetwork::pull(SendEngine& e, Nanos now) {
                 t.lead = cost;
                 ready = d.unit_until = std::max(now, d.unit_until) + cost;
             }
+            const uint64_t own = image_.device(device).limits.engine_message_ns;
+            t.lead += own;
+            ready += own;
         }
         if (ready > now)
             at(ready, on_fetch, &t);

@@ -3,7 +3,7 @@
 // A send engine (AdapterLimits::engines_per_port, or one per source) pulls one chunk at a time, round robin over its
 // ready sources, and stages it at the port until the port's link takes it:
 //   pull -> [message unit: message_ns, context miss; one per adapter, first chunks only]
-//        -> [fetch: engine_rate; bus_rate, one per adapter] -> port FIFO -> link
+//        -> [engine_message, first chunks only] -> [fetch: engine_rate; bus_rate, one per adapter] -> port FIFO -> link
 // The next pull is timed so that the engine's costs overlap the chunk on the link, but no earlier: a small message
 // waits for the chunk on the link and one staged chunk at most.
 //

@@ -35,8 +35,8 @@ AdapterType read_adapter(const YamlValue& value, const std::string& name) {
     const YamlMap map(
         value,
         {"ports",         "mtu",         "has_dc",        "has_timestamps",   "has_apm",        "qp_cache_entries",
-         "qp_cache_miss", "message",     "qp_message",    "engines_per_port", "engine_rate",    "bus_rate",
-         "dct_contexts",  "dc_connect",  "dc_disconnect", "dc_busy_backoff",  "command_create", "command_modify",
+         "qp_cache_miss", "message",     "qp_message",    "engines_per_port", "engine_message", "engine_rate",
+         "bus_rate",      "dct_contexts",  "dc_connect",  "dc_disconnect", "dc_busy_backoff",  "command_create", "command_modify",
          "command_query", "command_reg", "wire_header",   "clock_offset",     "clock_drift"});
     AdapterType type = default_adapter();
     type.name = name;
@@ -56,6 +56,7 @@ AdapterType read_adapter(const YamlValue& value, const std::string& name) {
     read_time(map, "message", l.message_ns);
     read_time(map, "qp_message", l.qp_message_ns);
     read_count(map, "engines_per_port", l.engines_per_port);
+    read_time(map, "engine_message", l.engine_message_ns);
     read_rate(map, "engine_rate", l.engine_rate);
     read_rate(map, "bus_rate", l.bus_rate);
     read_count(map, "dct_contexts", l.dct_contexts);

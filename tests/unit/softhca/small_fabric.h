@@ -24,10 +24,12 @@ struct Wire {
 
 // The AdapterLimits that tests set; the rest is free.
 struct Costs {
-    uint32_t qp_cache_entries = 0, qp_cache_miss_ns = 0, message_ns = 0, qp_message_ns = 0, engines_per_port = 0;
+    uint32_t qp_cache_entries = 0, qp_cache_miss_ns = 0, message_ns = 0, qp_message_ns = 0, engines_per_port = 0,
+             engine_message_ns = 0;
     uint64_t engine_rate = 0, bus_rate = 0;
     uint32_t wire_header = 0;
     uint32_t dct_contexts = 0, dc_connect_ns = 0, dc_disconnect_ns = 0, dc_busy_backoff_ns = 0;
+    bool timestamps = false;
     operator AdapterLimits() const {
         AdapterLimits l{};
         l.qp_cache_entries = qp_cache_entries;
@@ -35,10 +37,12 @@ struct Costs {
         l.message_ns = message_ns;
         l.qp_message_ns = qp_message_ns;
         l.engines_per_port = engines_per_port;
+        l.engine_message_ns = engine_message_ns;
         l.engine_rate = engine_rate;
         l.bus_rate = bus_rate;
         l.wire_header = wire_header;
         l.has_dc = 1;
+        l.has_timestamps = timestamps;
         l.dct_contexts = dct_contexts;
         l.dc_connect_ns = dc_connect_ns;
         l.dc_disconnect_ns = dc_disconnect_ns;

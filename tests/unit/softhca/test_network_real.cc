@@ -280,6 +280,17 @@ BOOST_AUTO_TEST_CASE(adapter_costs) {
     BOOST_TEST(near(d(small.last_arrival - kStart), 20e3 + 1000 * (10e3 + 128), 2e3));
 }
 
+// 1000 messages of an engine that needs 1 us for each and 640 ns for its data.
+BOOST_AUTO_TEST_CASE(an_engine_takes_its_time) {
+    Dumbbell net({}, {}, {.engines_per_port = 1, .engine_message_ns = 1000, .engine_rate = kGB / 10});
+    Play play(net);
+    Play::Actor& process = play.process();
+    Flow& flow = play.flow(process, net.ports[0], net.lid(net.ports[2]), 64, 1000);
+    play.run(kStart + 20 * kMs);
+    BOOST_TEST(flow.bytes == 1000 * 64u);
+    BOOST_TEST(near(d(flow.last_arrival - kStart), 1000 * (1000 + 640), 2e3));
+}
+
 BOOST_AUTO_TEST_CASE(faults) {
     Dumbbell net;
     Play play(net);

@@ -253,6 +253,11 @@ BOOST_AUTO_TEST_CASE(messages_and_context_misses_cost_time) {
     BOOST_TEST(time_for({.message_ns = 20}, 1, 1000).first == 20u + 64'000);   // the wire is slower
     BOOST_TEST(time_for({.qp_message_ns = 1000}, 1, 101).first == 100'000u + 64);
     BOOST_TEST(time_for({.qp_message_ns = 1000}, 10, 101).first < 101'000u);
+    // An engine's own time does not overlap with what it moves, but with other engines.
+    const Costs engine{.engines_per_port = 2, .engine_message_ns = 1000, .engine_rate = kGB / 10};
+    BOOST_TEST(time_for(engine, 1, 100).first == 100 * (1000 + 640u));
+    BOOST_TEST(time_for(engine, 2, 100).first < 100 * (1000 + 640u) + 100);
+    BOOST_TEST(time_for(engine, 4, 100).first >= 200 * (1000 + 640u)); // two on each
     const Costs cache{.qp_cache_entries = 4, .qp_cache_miss_ns = 500};
     BOOST_TEST(time_for(cache, 4, 100).second == 4u);
     BOOST_TEST(time_for(cache, 4, 100).first < 4 * 500 + 400 * 64 + 500);
