@@ -28,6 +28,7 @@ using channel::Iov;
 class SimServices final : public SimTimers {
 public:
     SimServices(softhca::sim::World& world, unsigned node) : SimTimers(world), node_(node) {}
+    Nanos now() override { return world_.now_at(node_) + spent; }
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
         if (level == LogLevel::error) ++errors;
@@ -73,18 +74,16 @@ public:
     using Memory = SimMemory; // lives as long as the node
     [[nodiscard]] Memory memory(std::size_t size) { return heap_.allocate(devices_, size); }
 
-    // Everything that can be done now. False: nothing was.
+    // Everything that can be done now. False: nothing was. Not while its processor is busy: it is touched when it is through.
     bool progress() {
         if (closed() || asleep) return false;
         bool any = false;
-        for (;;) {
-            const bool more = services_.run_due() | (iface_->progress() != 0);
-            if (!more) return any;
-            any = true;
-        }
+        while (!busy() && (services_.run_due() | (iface_->progress() != 0))) any = true;
+        return any;
     }
 
 private:
+    [[nodiscard]] bool busy() const { return world_.now_at(index_) > world_.now(); } // its processor
     static Status ignore(void*, void*, std::size_t, unsigned) { return Status::ok; }
     void room(Channel& channel) override {
         if (on_room) on_room(channel);

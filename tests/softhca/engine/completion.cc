@@ -199,6 +199,7 @@ void Engine::retire(Cqe& e) {
 }
 
 void Engine::consume_cqe(Cq& cq) {
+    charge_completions(cq, 1);
     Cqe& e = cq.entries[cq.head & cq.mask];
     if (e.queue) retire_receive(e);
     ++cq.head;
@@ -234,6 +235,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     if (n) {
         cq.rec->head.store(cq.head, std::memory_order_release);
         cq.empty_polls = 0;
+        charge_completions(cq, static_cast<uint32_t>(n));
     }
     if (!cq.single_threaded) cq.poll_lock.unlock();
     if (n == 0) empty_poll(cq);

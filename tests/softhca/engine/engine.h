@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "engine/host_time.h"
 #include "engine/objects.h"
 #include "engine/scheduler.h"
 
@@ -28,6 +29,8 @@ class Engine {
     Network& network() { return *network_; }
     Scheduler& scheduler() { return scheduler_; }
     Nanos now() const { return process_.now(); }
+    // As the programs of this device's node see it (HostTime).
+    Nanos program_now(uint32_t device) { return host ? host->now(node_of(device), now()) : now(); }
     std::recursive_mutex mutex;                  // see objects.h for the order
 
     // Runs events that are due. poll(): cheap check first, try-lock. Virtual time: no-ops.
@@ -80,9 +83,15 @@ class Engine {
     // `on_command`. No lock is held.
     void charge_command(uint32_t device, int which);
     void (*on_command)(Nanos cost) = nullptr; // virtual time; nullptr: commands are free
+    std::unique_ptr<HostTime> host;           // virtual time; nullptr: processors are infinitely fast
 
   private:
     friend class Requester;
+    uint32_t node_of(uint32_t device) { return seg().img().device(device).node; }
+    // The processor collects `n` completions.
+    void charge_completions(const Cq& cq, uint32_t n) {
+        if (host) [[unlikely]] host->spend(node_of(cq.rec->device), cq.rec->device, n * host->completion, now());
+    }
     void poll_slow();
     void run_due(Nanos now);
     void helper();

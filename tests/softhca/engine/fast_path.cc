@@ -145,7 +145,9 @@ int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
         if (!addressed || d.ah)
             rq.refresh_path(addressed ? d.ah->attr.dlid : qp.rec->path.dlid, addressed ? d.remote_qpn : qp.rec->dest_qpn);
     }
-    const int result = rq.enqueue(d, total, bad, t);
+    const uint32_t device = qp.rec->device;
+    const Nanos posted = host ? host->spend(node_of(device), device, host->post, t) : t;
+    const int result = rq.enqueue(d, total, bad, posted, t);
     run_due(t);
     kick();
     return result;

@@ -111,7 +111,7 @@ struct SendWqe {                     // in the private send ring
     uint64_t remote_addr, compare_add, swap;
     uint64_t dc_key;
     uint64_t total;                  // bytes
-    Nanos posted;
+    Nanos posted;                    // if the adapter does not know of it at once (HostTime), else 0
     uint32_t rkey, imm, flags;
     uint32_t first_psn, packets;     // assigned when first sent
     uint32_t remote_qpn, remote_qkey;

@@ -83,7 +83,7 @@ void Requester::grow() {
     ring_size_ = size;
 }
 
-int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos now) {
+int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos posted, Nanos now) {
     if (tail_ - head_ >= qp_.caps.max_send_wr) return ENOMEM;
     if (tail_ - head_ == ring_size_) grow();
     SendWqe& w = wqe(tail_);
@@ -101,7 +101,8 @@ int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos now
     w.remote_qkey = d.remote_qkey;
     w.dc_key = d.dc_key;
     w.bad = bad;
-    w.posted = now;
+    // Else at once, whatever the time: in real time events are told their nominal one, which may be before now.
+    if (posted > now) [[unlikely]] w.posted = posted;
     if (d.ah) {
         w.dlid = d.ah->attr.dlid;
         w.sl = d.ah->attr.sl;
@@ -121,7 +122,8 @@ int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos now
         std::copy_n(d.sge, d.sges, sges(w));
     }
     ++tail_;
-    wake(now);
+    if (posted > now) [[unlikely]] wake_at(posted);
+    else wake(now);
     return 0;
 }
 
@@ -136,7 +138,20 @@ void Requester::wake(Nanos now) {
     engine_.network().activate(*this, now);
 }
 
+void Requester::wake_at(Nanos when) {
+    ++refs_;
+    engine_.scheduler().at(
+        when,
+        [](void* self, uint64_t, Nanos t) {
+            Requester& r = *static_cast<Requester*>(self);
+            --r.refs_;
+            r.wake(t);
+        },
+        this);
+}
+
 bool Requester::may_start(SendWqe& w, Nanos now) {
+    if (w.posted > now) [[unlikely]] return false;
     if (w.bad) {
         // Its turn comes when all before it are complete.
         if (head_ == next_) fail(static_cast<ibv_wc_status>(w.bad), now);

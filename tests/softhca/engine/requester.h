@@ -40,7 +40,8 @@ class Requester final : public Source {
     [[nodiscard]] bool unused() const;
 
     // ---- data path ----
-    int enqueue(const SendDesc& desc, uint64_t total, uint8_t bad, Nanos now); // 0 or ENOMEM; mutex held
+    // 0 or ENOMEM; mutex held. `posted`: when the program has told the adapter of it, not before now.
+    int enqueue(const SendDesc& desc, uint64_t total, uint8_t bad, Nanos posted, Nanos now);
     [[nodiscard]] bool idle() const { return head_ == tail_; }
     // Looks up where `dlid`/`qpn` lead (RC, UC: the connection's own) and whether requests there may be executed at once.
     void refresh_path(uint16_t dlid, uint32_t qpn);
@@ -95,6 +96,7 @@ class Requester final : public Source {
     void complete_head(ibv_wc_status status, Nanos when);
     void rewind(uint32_t psn);
     void wake(Nanos now);           // something may be sent again
+    void wake_at(Nanos when);
     // Of the path in use; 0: never.
     Nanos retry_period() const { return rec_.path.timeout ? Nanos{4096} << rec_.path.timeout : 0; }
     void arm_timer(Nanos now);

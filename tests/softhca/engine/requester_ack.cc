@@ -39,15 +39,7 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
         rewind(reply.psn);
         paused_until_ = when + rnr_delay(reply.rnr_timer);
         timer_base_ = paused_until_;
-        ++refs_;
-        engine_.scheduler().at(
-            paused_until_,
-            [](void* self, uint64_t, Nanos t) {
-                Requester& r = *static_cast<Requester*>(self);
-                --r.refs_;
-                if (!r.dead_ && t >= r.paused_until_) r.wake(t);
-            },
-            this);
+        wake_at(paused_until_);
         break;
     case ReplyKind::nak_invalid: fail(IBV_WC_REM_INV_REQ_ERR, when); break;
     case ReplyKind::nak_access: fail(IBV_WC_REM_ACCESS_ERR, when); break;

@@ -103,6 +103,13 @@ SIM_API uint64_t softhca_sim_events() { return g_world->events; }
 
 SIM_API uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max) {
     std::vector<uint32_t>& touched = g_world->touched;
+    // Who is busy is touched again when it is through.
+    if (g_world->engine->host)
+        std::erase_if(touched, [](uint32_t node) {
+            const bool busy = softhca_sim_node_now(node) > g_world->clock;
+            if (busy) g_world->is_touched[node] = false;
+            return busy;
+        });
     const auto n = std::min(max, static_cast<uint32_t>(touched.size()));
     for (uint32_t i = 0; i < n; ++i) {
         nodes[i] = touched[i];
@@ -117,6 +124,17 @@ SIM_API void softhca_sim_on_command(void (*fn)(void*, uint64_t), void* self) {
     g_world->on_command_self = self;
     g_world->engine->on_command =
         fn ? [](Nanos cost) { g_world->on_command(g_world->on_command_self, cost); } : static_cast<void (*)(Nanos)>(nullptr);
+}
+
+SIM_API void softhca_sim_host_costs(uint64_t post, uint64_t completion) {
+    Engine& engine = *g_world->engine;
+    engine.host = std::make_unique<HostTime>(engine.scheduler(), engine.seg().img().nodes);
+    engine.host->post = post;
+    engine.host->completion = completion;
+}
+SIM_API uint64_t softhca_sim_node_now(uint32_t node) {
+    const auto& host = g_world->engine->host;
+    return host ? host->now(node, g_world->clock) : g_world->clock;
 }
 
 SIM_API void softhca_sim_raise_port_event(uint32_t port, uint32_t type) {

@@ -36,12 +36,15 @@ void World::open(const FabricImage& image, const Options& options) {
     }
     segment_ = softhca_sim_open(&image, options.seed, options.payload_limit, options.start);
     if (!segment_) throw std::system_error(errno, std::generic_category(), "virtual-time world");
+    if (options.host.post != 0 || options.host.completion != 0)
+        softhca_sim_host_costs(options.host.post, options.host.completion);
     touched_.resize(image.nodes);
     state_.resize(image.nodes);
 }
 
 void World::select(uint32_t node) { softhca_sim_select(node); }
 Nanos World::now() const { return softhca_sim_now(); }
+Nanos World::now_at(uint32_t node) const { return softhca_sim_node_now(node); }
 bool World::step() { return softhca_sim_step() != 0; }
 
 void World::run_until(Nanos t) {

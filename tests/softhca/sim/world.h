@@ -4,7 +4,7 @@
 // libibverbs); the node whose adapters ibv_get_device_list() shows is chosen by select(). Nothing moves until the
 // program steps the clock: one step fires one event (a chunk on a link, a time-out, a timer of the program). Single
 // threaded and deterministic: the same calls with the same seed give the same bytes at the same times; fingerprint()
-// tells. Calls take no virtual time by themselves.
+// tells. Calls take no virtual time by themselves, unless Options::host says what they cost.
 //
 //     World world("fattree-144", {.seed = 1});
 //     world.select(0); ... ibv_open_device, ibv_create_qp, ibv_post_send ...
@@ -26,12 +26,20 @@ struct FaultCommand;
 
 namespace softhca::sim {
 
+// What a node's processor spends, in ns: a program that posts much and has many completions to collect gets less done. Its
+// calls return at once; what they do happens when the processor has come to it, and the node is not touched() before.
+struct HostCosts {
+    Nanos post = 0;       // a send request posted
+    Nanos completion = 0; // a completion collected
+};
+
 struct Options {
     uint64_t seed = 1;
     // RDMA and send payloads longer than this many bytes are not copied (their times and completions are as always), so
     // that buffers may be shared or smaller than what is sent through them. 0 = everything is copied.
     uint64_t payload_limit = 0;
     Nanos start = 1'000'000'000; // the clock is never 0
+    HostCosts host = {};
 };
 
 class World {
@@ -47,6 +55,8 @@ public:
     [[nodiscard]] uint32_t nodes() const { return image().nodes; }
     void select(uint32_t node);
     [[nodiscard]] Nanos now() const;
+    // As the node's programs see it: later than now() while its processor is busy.
+    [[nodiscard]] Nanos now_at(uint32_t node) const;
 
     // Fires the next event; false: there is none.
     bool step();
