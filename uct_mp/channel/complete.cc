@@ -57,6 +57,7 @@ unsigned Interface::Impl::poll_receives(Adapter& adapter) {
         ibv_wc batch[kBatch];
         const unsigned n = fetch(adapter.cq.get(), batch);
         adapter.to_post += n;
+        at_work += n;
         for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len);
         total += n;
         if (n < kBatch) break;
@@ -69,6 +70,7 @@ template <bool extended> unsigned Interface::Impl::poll_sends(Adapter& adapter) 
     while (total < config.poll_batch) {
         std::conditional_t<extended, Completed, ibv_wc> batch[kBatch];
         const unsigned n = fetch(adapter.send_cq.get(), batch);
+        at_work += n;
         for (unsigned i = 0; i < n; ++i) {
             if constexpr (extended) handle_send(adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
             else handle_send(adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);

@@ -387,6 +387,7 @@ struct Interface::Impl final : connect::Owner {
     std::uint32_t rounds = 0;    // of progress, wraps
     std::uint32_t quiet_mask, silent_mask; // rounds in which an adapter is asked that has been quiet, or silent
     const std::uint32_t ring;    // entries of a channel's rings: config.window or more, a power of two
+    std::uint32_t at_work = 0;   // completions found since progress has last found nothing
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round

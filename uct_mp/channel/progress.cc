@@ -44,6 +44,7 @@ unsigned Interface::progress() {
     if (m.alert) [[unlikely]] m.recover();
     if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
     if (m.listed) m.serve_lists(n);
+    if (n == 0) m.at_work = 0;
     return n;
 }
 

@@ -8,6 +8,9 @@
 
 namespace ucx_mp::channel {
 
+// Completions since progress() has last found nothing to do: so many, and there is more than the processor comes to.
+constexpr std::uint32_t kNoRest = 16;
+
 void Interface::Impl::finish_work(Work& work) { finish(work); }
 
 void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
@@ -203,7 +206,8 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         append(channel, work);
         return Status::in_progress;
     }
-    const schedule::Message message{first, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now};
+    const schedule::Message message{first, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now,
+                                    at_work >= kNoRest};
     switch (channel.scheduler->plan(message, plan)) {
     case schedule::Outcome::no_path: return give_up();
     case schedule::Outcome::stripes: {

@@ -87,7 +87,9 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         const double together = bytes / rates;
         const double descriptors = (level.count - 1) * config_->descriptor_cost;
         const bool cheap = descriptors <= kDescriptorShare * together;
-        if (message.hint == TrafficHint::non_blocking ? idle > 0 : idle > together && !cheap) {
+        const bool many = message.hint == TrafficHint::non_blocking;
+        const bool enough = idle > (many ? 0 : together); // for the paths to be busy until the next message
+        if (cheap ? many && enough : many || enough || message.host_is_busy) {
             plan.count = 1;
             plan.batch_weight = 0;
             plan.stripes[0] = {0, message.size, 0, soonest};

@@ -31,6 +31,7 @@ struct Message {
     MessageKind kind = MessageKind::am;
     TrafficHint hint = TrafficHint::none;
     Nanos now = 0; // time of this call; 0: unknown, the latest completion stands in
+    bool host_is_busy = false; // the processor has had no rest lately: every descriptor delays something else
 };
 
 [[nodiscard]] constexpr Direction direction(MessageKind kind) {

@@ -113,6 +113,21 @@ BOOST_AUTO_TEST_CASE(medium_on_busy_paths_goes_whole) {
     BOOST_TEST(loaded.plan.count == 1u);
 }
 
+BOOST_AUTO_TEST_CASE(medium_goes_whole_where_descriptors_are_what_is_scarce) {
+    const auto stripes = [](std::uint64_t size, TrafficHint hint, bool host_is_busy) {
+        Peer peer("default", equal_paths(4)); // idle
+        (void)peer.scheduler.plan({size, MessageKind::put, hint, 1000, host_is_busy}, peer.plan);
+        return peer.plan.count;
+    };
+    BOOST_TEST(stripes(65536, TrafficHint::none, false) == 4u);
+    BOOST_TEST(stripes(65536, TrafficHint::none, true) == 1u);
+    BOOST_TEST(stripes(65536, TrafficHint::blocking, true) == 4u); // somebody waits for it
+    BOOST_TEST(stripes(65536, TrafficHint::non_blocking, false) == 1u);
+    // Descriptors are cheap: three of 300 ns, and 100 us on four paths.
+    BOOST_TEST(stripes(409600, TrafficHint::none, true) == 4u);
+    BOOST_TEST(stripes(409600, TrafficHint::non_blocking, false) == 4u);
+}
+
 BOOST_AUTO_TEST_CASE(large_is_pulled_unless_there_is_one_path) {
     Peer peer("default", equal_paths(2));
     BOOST_TEST(int(peer.put(kMiB)) == int(Outcome::pull));
