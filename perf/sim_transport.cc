@@ -1,11 +1,15 @@
 // Bandwidth of the real transport in virtual time: puts and gets between two nodes, one policy and load per run, with or
-// without another flow that takes part of one route. Deterministic: processor time is not part of it.
+// without another flow that takes part of one route. Deterministic: processor time is not part of it unless --host-... says so.
 //
 //     bench_sim_transport --fabric two-rail --policy default --op put --size 1048576 --window 4
 //
-// Prints one line: MB/s (1e6 bytes per second) of the payload, and what was asked. A rendezvous of UCP is one get_zcopy (or
-// put_zcopy) of the message here: the handshake messages around it are not in the figure, which hurts small sizes only.
-// --op both: `window` puts and as many gets per flush, in turns (--turns ppgg: two and two). --back: the same from the other node, too, at once.
+// Prints one line: MB/s (1e6 bytes per second) of the payload, and what was asked.
+// --op put, get: nothing but these, `window` of them under way. --op both: `window` puts and as many gets per flush, in turns
+// (--turns ppgg: two and two).
+// --back: the same from the other node, too, at once.
+// --op eager, rendezvous_get, rendezvous_put, rendezvous_fence: windows of messages as MPI programs send them (sim_window.h).
+// --host-post NS, --host-completion NS: what a posted request and a collected completion cost the processor of their node.
+// --signal-interval N: every so many small messages ask for a completion.
 // --split-reads: reads and writes on queue pairs of their own.
 // --links: the share of each link that both nodes send on that was in use, first node first. --trace US: the same in every such
 // period, with what each node has under way (KiB of writes and reads on each path) and its flushes so far.
@@ -21,6 +25,7 @@
 #include "sim/sim_verbs.h"
 #include "sim_cluster.h"
 #include "uct_mp/channel/channel.h"
+#include "sim_window.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -30,8 +35,9 @@ namespace {
 
 struct Options {
     std::string fabric = "two-rail", policy = "default", op = "put", transport = "mp_rc", hint = "none", turns = "pg";
-    unsigned from = 0, to = 1, paths = 0, window = 4, peers = 1;
+    unsigned from = 0, to = 1, paths = 0, window = 4, peers = 1, signal_interval = 0;
     std::size_t size = 1 << 20;
+    softhca::sim::HostCosts host;
     double warm_up_ms = 20, run_ms = 100, hot = 0, hot_move_ms = 0;
     unsigned hot_from = 1, hot_to = 6, routes = 4;
     unsigned setup = 0;
@@ -159,6 +165,7 @@ channel::Config config_of(const Options& o) {
     config.policy = *choice.config;
     config.paths.num_paths = o.paths;
     config.paths.split_reads = o.split_reads;
+    if (o.signal_interval) config.signal_interval = o.signal_interval;
     config.transport = o.transport == "mp_dc" ? connect::Transport::dc : connect::Transport::rc;
     return config;
 }
@@ -193,12 +200,22 @@ void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr
 
 void bandwidth(const Options& o) {
     const unsigned nodes = std::max(o.from, o.to) + 1;
-    Cluster cluster(o.fabric, nodes, config_of(o), {.seed = 1, .payload_limit = 1024});
+    const auto protocol = WindowTest::protocol(o.op);
+    if (!protocol && o.op != "put" && o.op != "get" && o.op != "both") throw std::runtime_error("--op " + o.op + ": unknown");
+    // Active messages carry what they are told from.
+    const bool eager = protocol == WindowTest::Protocol::eager;
+    Cluster cluster(o.fabric, nodes, config_of(o), {.seed = 1, .payload_limit = eager ? 0u : 1024u, .host = o.host});
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
     std::vector<std::unique_ptr<Load>> loads;
-    loads.push_back(std::make_unique<Load>(cluster, o, o.from, o.to));
-    if (o.back) loads.push_back(std::make_unique<Load>(cluster, o, o.to, o.from));
+    std::unique_ptr<WindowTest> test;
+    if (protocol) test = std::make_unique<WindowTest>(cluster, o.from, o.to, *protocol, o.size, o.window);
+    else loads.push_back(std::make_unique<Load>(cluster, o, o.from, o.to));
+    if (o.back && !test) loads.push_back(std::make_unique<Load>(cluster, o, o.to, o.from));
     for (auto& load : loads) cluster.node(o.from).iface().set_hint(load->channel(), hint_of(o.hint));
+    if (test) {
+        test->set_hint(hint_of(o.hint));
+        test->start();
+    }
     std::unique_ptr<HotSpot> hot;
     if (o.hot > 0) hot = std::make_unique<HotSpot>(cluster.world, o);
     const auto pump = [&] {
@@ -212,15 +229,21 @@ void bandwidth(const Options& o) {
             throw std::runtime_error("nothing happens any more");
     };
     run(o.warm_up_ms);
-    std::uint64_t before = 0, after = 0;
-    for (auto& load : loads) before += load->bytes;
+    const auto bytes = [&] {
+        std::uint64_t all = test ? test->bytes : 0;
+        for (auto& load : loads) all += load->bytes;
+        return all;
+    };
+    const auto now = [&] { return test ? test->ended : cluster.world.now(); };
+    const std::uint64_t before = bytes();
     const std::uint64_t hot_before = hot ? hot->sent : 0;
-    const Nanos begin = cluster.world.now();
+    const Nanos begin = now();
     perf::LinkUse use(cluster.world, o.from, o.to);
     if (o.trace_us > 0) trace(cluster, o, loads);
     else run(o.run_ms);
-    for (auto& load : loads) after += load->bytes;
-    const auto time = static_cast<double>(cluster.world.now() - begin);
+    const std::uint64_t after = bytes();
+    const auto time = static_cast<double>(now() - begin);
+    if (time <= 0) throw std::runtime_error("--run is too short for a window");
     channel::Interface::Statistics statistics;
     cluster.node(o.from).iface().statistics(statistics);
     std::printf("MB/s %.1f other %.1f policy %s op %s size %zu window %u paths", 1e3 * static_cast<double>(after - before) / time,
@@ -325,6 +348,9 @@ int main(int argc, char** argv) {
         else if (a == "--to") o.to = number();
         else if (a == "--peers") o.peers = number();
         else if (a == "--setup") o.setup = number();
+        else if (a == "--signal-interval") o.signal_interval = number();
+        else if (a == "--host-post") o.host.post = number();
+        else if (a == "--host-completion") o.host.completion = number();
         else if (a == "--warm-up") o.warm_up_ms = std::atof(value());
         else if (a == "--run") o.run_ms = std::atof(value());
         else if (a == "--hot") o.hot = std::atof(value());

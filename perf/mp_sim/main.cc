@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
     std::vector<std::string> faults;
     unsigned nodes = 64, paths = 0, repeat = 1, warm_up = 1;
     std::uint64_t size = 65536, seed = 1;
+    softhca::sim::HostCosts host;
     app.add_option("--fabric", fabric, "fabric file, or a name of config/fabrics")->capture_default_str();
     app.add_option("--nodes", nodes, "nodes that take part")->capture_default_str()->check(CLI::Range(2, 1024));
     app.add_option("--transport", transport, "mp_rc or mp_dc")->capture_default_str()->check(CLI::IsMember({"mp_rc", "mp_dc"}));
@@ -47,6 +48,8 @@ int main(int argc, char** argv) {
     app.add_option("--repeat", repeat, "times the pattern is run and measured")->capture_default_str();
     app.add_option("--warm-up", warm_up, "runs before, not measured: connections, learning policies")->capture_default_str();
     app.add_option("--mapping", mapping, "ranks to nodes: block, or random (the papers' default mapping)")->capture_default_str()->check(CLI::IsMember({"block", "random"}));
+    app.add_option("--host-post", host.post, "ns of a node's processor for each request that it posts")->capture_default_str();
+    app.add_option("--host-completion", host.completion, "ns for each completion that it collects")->capture_default_str();
     app.add_option("--fault", faults, "fault command before the run, e.g. 'rate 2Gb/s leaf1 spine1' (repeatable)");
     app.add_option("--seed", seed, "of everything random")->capture_default_str();
     app.add_option("--csv", csv, "also write the table to this file");
@@ -71,7 +74,7 @@ int main(int argc, char** argv) {
             config.receive_depth = 128;
             config.window = 64;
             config.completion_depth = 1024;
-            Cluster cluster(fabric, nodes, config, {.seed = seed, .payload_limit = 512});
+            Cluster cluster(fabric, nodes, config, {.seed = seed, .payload_limit = 512, .host = host});
             for (const std::string& fault : faults) cluster.world.fault(fault);
             std::vector<unsigned> ranks(nodes);
             std::iota(ranks.begin(), ranks.end(), 0u);

@@ -6,7 +6,7 @@ time are medians of ratios of neighbouring turns.
 import collections
 import os
 
-from speed import instructions
+from speed import engines, instructions
 from speed.run import ROOT, bandwidth, environment, fabric, in_turn, output, perftest, simulate
 
 # value: the ratio that is judged (None: printed only); target and sense: ">=" or "<="; text: what the table shows.
@@ -173,39 +173,9 @@ def accounts(c):
                              f"of their own {own:.0f}, shared {shared:.0f} MB/s: {own / shared:.3f}")
 
 
-# The dissertation gives 1661 MB/s of one send engine and 2745 MB/s of a port with four queue pairs (6.4, figure 6.6), and
-# says that even striping is "much worse" for 16 to 64 KiB and as good for very large messages; it does not say what a
-# descriptor costs its queue pair. 8 us is the least of the powers of two for which 16 KiB show it.
-DESCRIPTOR = 8
-
-
-def engines(c):
+def engine_windows(c):
     """Window of 64 non-blocking messages, 4 queue pairs per port with send engines (dissertation, ch. 6), virtual time"""
-    with open(os.path.join(ROOT, "perf", "fabrics", "twelve-x.yaml"), encoding="ascii") as file:
-        model = file.read()
-    times = (4, 8, 16) if c.quick else (1, 2, 4, 8, 12, 16, 24, 32)
-    curves = collections.defaultdict(list)
-    here = {}
-    for us in times:
-        where = os.path.join(c.folder, f"twelve-x-{us}.yaml")
-        with open(where, "w", encoding="ascii") as out:
-            out.write(model.replace("qp_message: 4 us", f"qp_message: {us} us"))
-        for size in (16384, 32768, 65536):
-            def run(policy, hint="none"):
-                return bandwidth(c.build, fabric=where, paths=4, window=64, size=size, policy=policy, hint=hint, run=30)
-            even, epc, default = run("even"), run("epc", "non_blocking"), run("default")
-            curves[f"epc / even, {size // 1024} KiB"].append((us, epc / even))
-            if us == DESCRIPTOR:
-                here[size] = (even, epc, default)
-    for size, (even, epc, default) in here.items():
-        for name, value in (("epc", epc), ("default, no hint", default)):
-            yield Result("engines", f"{size // 1024} KiB, {name} / even", f"{value:.0f} / {even:.0f} MB/s: {value / even:.3f} "
-                         f"(a descriptor {DESCRIPTOR} us)", value / even, ">=", 1.15)
-    for name, points in curves.items():
-        enough = [us for us, ratio in points if ratio >= 1.15]
-        yield Result("engines", f"{name}: descriptor time from which it is 1.15",
-                     f"{enough[0]} us" if enough else f"above {times[-1]} us")
-    c.plots.append(Plot("Send engines: gain by the time that a descriptor costs its queue pair", "lines", [], dict(curves), "ratio"))
+    yield from engines.rows(c, Result, Plot)
 
 
 def setup(c):
@@ -238,5 +208,5 @@ def memory(c):
 
 
 ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "unequal": unequal_rails,
-        "hot_route": hot_route, "put_get": put_get, "accounts": accounts, "engines": engines, "rate": message_rate,
+        "hot_route": hot_route, "put_get": put_get, "accounts": accounts, "engines": engine_windows, "rate": message_rate,
         "p99": tail, "setup": setup, "memory": memory}
