@@ -4,16 +4,17 @@ What the model is made of (perf/README.md has the reasons):
 - from the text: 1661 MB/s of one queue pair, 2745 MB/s of the port (figure 6.6);
 - calibrated with the small messages of 6.3.2: HOST, what a processor needs for a request that it posts, and for a completion
   that it collects; ENGINE, a send engine's time per message beside moving its data. Four queue pairs have to be better than
-  two from 1 KiB on and not below: fitting_engine(). They still are at 8 KiB;
-- assumed: that they are by 10 % there, as far as one sees in a figure. That picks a point on the line.
-Nothing is chosen for what comes out; the plots show what would come out of other times.
+  two from 1 KiB on and not below: fitting_engine();
+- and with what 6.3.3 says of 16 KiB, that even striping is much worse than EPC: the least times on that line for which it is
+  by TARGET. So this size is no prediction; 32 and 64 KiB are.
+The plots show what would come out of other times.
 """
 import os
 import re
 
 from speed.run import ROOT, bandwidth
 
-HOST, ENGINE = 560, 1620  # ns; ENGINE is what fabrics/twelve-x.yaml says
+HOST, ENGINE = 750, 2380  # ns; ENGINE is what fabrics/twelve-x.yaml says
 TARGET = 1.15
 SIZES = (16384, 32768, 65536)
 LONGEST = 6000  # ns of host time that are looked at
@@ -102,22 +103,22 @@ def rows(c, Result, Plot):
             for name, policy, hint in (("epc", "epc", "non_blocking"), ("default, no hint", "default", "none")):
                 value = port.rate(size, policy, hint, protocol)
                 judged = (value / even, ">=", TARGET) if protocol == "rendezvous_get" else (None, "", None)
-                kind = "" if judged[0] else f" ({protocol[11:]})"
+                kind = f" ({protocol[11:]})" if not judged[0] else " (calibrated)" if size == SIZES[0] else ""
                 yield Result("engines", f"{size // 1024} KiB{kind}, {name} / even", f"{value:.0f} / {even:.0f} MB/s: {value / even:.3f}",
                              *judged)
 
     # Where would it be met? By host time, by engine time, and by both.
-    times = (0, 560, 1000, 2000, 4000) if c.quick else (0, 250, 400, 560, 700, 850, 1000, 1250, 1500, 2000, 2500, 3000, 4000)
+    times = (0, 750, 1000, 2000, 4000) if c.quick else (0, 250, 400, 560, 750, 850, 1000, 1250, 1500, 2000, 2500, 3000, 4000)
     host = {f"epc / even, {size // 1024} KiB": [(t / 1000, port.gain(size, host=t)) for t in times] for size in SIZES}
     host["target"] = [(t / 1000, TARGET) for t in (times[0], times[-1])]
     c.plots.append(Plot(f"Send engines: gain by host time ({ENGINE / 1000} us of an engine per message)", "lines",
                         ["us of the processor per request posted and per completion collected"], host, "ratio"))
-    times = (0, 1620, 8000, 32000) if c.quick else (0, 800, 1620, 2400, 4000, 8000, 12000, 16000, 24000, 32000)
+    times = (0, 2380, 8000, 32000) if c.quick else (0, 800, 1620, 2380, 4000, 8000, 12000, 16000, 24000, 32000)
     engine = {f"epc / even, {size // 1024} KiB": [(t / 1000, port.gain(size, engine=t)) for t in times] for size in SIZES}
     engine["target"] = [(t / 1000, TARGET) for t in (times[0], times[-1])]
     c.plots.append(Plot(f"Send engines: gain by the time of an engine per message ({HOST / 1000} us of host time)", "lines",
                         ["us of the send engine per message"], engine, "ratio"))
-    times = (500, 1620, 4000) if c.quick else (0, 500, 1000, 1620, 2400, 3200, 4000, 6000, 8000)
+    times = (500, 2380, 4000) if c.quick else (0, 500, 1000, 1620, 2380, 3200, 4000, 6000, 8000)
     both = {}
     for size in SIZES:
         needed = [(t / 1000, port.host_needed(size, lambda _, t=t: t)) for t in times]
