@@ -73,7 +73,9 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     r.imm = d.imm;
     r.src_qpn = rq.source_qpn;
     r.dst_qpn = rq.peer_qpn;
-    r.when = qp.send_cq->rec->wants_time || seg().cq(peer.recv_cq).wants_time ? now() : 0;
+    // The clock is read for who is told the time: adapters have theirs for nothing.
+    const bool signaled = (d.flags & IBV_SEND_SIGNALED) || qp.sq_sig_all;
+    r.when = (signaled && qp.send_cq->rec->wants_time) || seg().cq(peer.recv_cq).wants_time ? now() : 0;
     r.data.sge = d.sge;
     r.data.sges = d.sges;
     const bool is_read = d.opcode == IBV_WR_RDMA_READ;
@@ -118,8 +120,7 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
         rq.next_psn = psn_add(rq.next_psn, is_read ? packets_of(total, rq.mtu) : r.packets);
     }
     rec.sq_psn.store(rq.next_psn, std::memory_order_relaxed);
-    if ((d.flags & IBV_SEND_SIGNALED) || qp.sq_sig_all)
-        rq.push_completion(d.wr_id, static_cast<uint8_t>(d.opcode), total, IBV_WC_SUCCESS, r.when);
+    if (signaled) rq.push_completion(d.wr_id, static_cast<uint8_t>(d.opcode), total, IBV_WC_SUCCESS, r.when);
     return true;
 }
 
