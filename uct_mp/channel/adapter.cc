@@ -16,6 +16,22 @@ namespace {
 std::string failure(const verbs::Device& device, const char* what) {
     return std::string(what) + " on " + device.name + ": " + std::strerror(errno);
 }
+
+// One that the worker's thread alone uses; providers that don't know the flag refuse, and do without. nullptr: errno.
+ibv_cq* make_queue(const verbs::Device& device, unsigned entries, ibv_comp_channel* channel, std::uint64_t flags) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = entries;
+    attr.channel = channel;
+    attr.wc_flags = flags;
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    ibv_cq_ex* made = ibv_create_cq_ex(device.context.get(), &attr);
+    if (!made) {
+        attr.comp_mask = 0;
+        made = ibv_create_cq_ex(device.context.get(), &attr);
+    }
+    return made ? ibv_cq_ex_to_cq(made) : nullptr;
+}
 } // namespace
 
 Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
@@ -29,38 +45,25 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     }
     const unsigned receives = std::min(config.receive_depth, from.max_srq_wr);
     if (from.max_cqe < std::max(receives, kDrains + 64)) {
-        error = failure(from, "the completion queue is too small for RX_QUEUE_LEN");
+        error = failure(from, "completion queues are too small (RX_QUEUE_LEN)");
         return Status::invalid_param;
     }
     send_credits = static_cast<std::int32_t>(std::min(config.completion_depth, from.max_cqe - kDrains));
     scarce_credits = send_credits / 2;
     const unsigned entries = static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
-        ibv_cq_init_attr_ex attr{};
-        attr.cqe = entries;
-        attr.channel = channel.get();
-        attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
-        // The worker's thread alone uses it; providers that don't know the flag refuse, and do without.
-        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-        attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-        ibv_cq_ex* made = ibv_create_cq_ex(from.context.get(), &attr);
-        if (!made) {
-            attr.comp_mask = 0;
-            made = ibv_create_cq_ex(from.context.get(), &attr);
-        }
-        if (made) {
-            send_cq.reset(ibv_cq_ex_to_cq(made));
-            extended = timestamps = true;
-        }
+        send_cq.reset(make_queue(from, entries, channel.get(), IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
+        extended = timestamps = send_cq != nullptr;
     }
     if (!send_cq) send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
     level = level_for(peers, config);
-    const auto make_cq = [&] { cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(level), nullptr, channel.get(), 0)); };
-    make_cq();
-    if (cq && level < receives && ibv_resize_cq(cq.get(), static_cast<int>(level)) != 0) { // it can't do that
-        level = receives;
-        make_cq();
-    }
+    const auto make_cq = [&](unsigned size) {
+        cq.reset(make_queue(from, size, channel.get(), IBV_WC_EX_WITH_BYTE_LEN));
+        if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(size), nullptr, channel.get(), 0));
+    };
+    make_cq(std::max(1u, level < receives ? level / 2 : level));
+    if (cq && level < receives && ibv_resize_cq(cq.get(), static_cast<int>(level)) != 0) make_cq(level = receives); // it can't do that
+    batch = std::min(kBatch, std::max(1u, level / 2));
     if (!send_cq || !cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;
@@ -83,20 +86,25 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
 }
 
 unsigned Adapter::level_for(unsigned peers, const Config& config) const {
-    // The first may send before we know it; and some have been received and not posted again.
-    const std::uint64_t wanted = std::uint64_t{std::max(peers, 1u)} * config.window + kBatch;
+    // The first may send before we know it. Acknowledgments and markers are outside of the window; and some have been
+    // received and not posted again.
+    const std::uint64_t wanted = std::uint64_t{std::max(peers, 1u)} * (config.window + kControl) + kBatch + kFetch;
     return static_cast<unsigned>(std::min<std::uint64_t>({wanted, config.receive_depth, device->max_srq_wr}));
 }
 
 int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout) {
-    const unsigned wanted = level_for(peers, config);
+    unsigned wanted = level_for(peers, config);
     if (wanted <= level) return 0;
-    if (static_cast<unsigned>(cq->cqe) < wanted)
-        if (const int error = ibv_resize_cq(cq.get(), static_cast<int>(wanted))) return error;
+    int error = 0;
+    if (static_cast<unsigned>(cq->cqe) < wanted) {
+        error = ibv_resize_cq(cq.get(), static_cast<int>(wanted));
+        if (error) wanted = std::max(level, static_cast<unsigned>(cq->cqe)); // the next peer tries again
+    }
     to_post += wanted - level;
     level = wanted;
+    batch = std::min(kBatch, std::max(1u, level / 2));
     fill(devices, layout);
-    return 0;
+    return error;
 }
 
 void Adapter::fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
@@ -122,6 +130,7 @@ void Adapter::take_over(Adapter& fresh) {
     free_count = fresh.free_count;
     to_post = fresh.to_post;
     level = fresh.level;
+    batch = fresh.batch;
     rest = fresh.rest;
     // Handlers keep what they keep; all else of the old memory nobody knows any more.
     old_kept += std::exchange(kept, 0);

@@ -32,6 +32,10 @@ struct Peeked {
 };
 
 struct alignas(64) Adapter {
+    static constexpr std::uint32_t kBatch = 32;
+    static constexpr unsigned kFetch = 16; // completions that are taken from a queue at a time
+    static constexpr unsigned kControl = 16; // messages of a peer, beyond its window, that receives are posted for
+
     // What every poll and every send needs: one cache line.
     verbs::CompletionQueue cq; // of receives
     verbs::CompletionQueue send_cq;
@@ -45,6 +49,7 @@ struct alignas(64) Adapter {
     std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
     std::int32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
     std::uint32_t free_count = 0;
+    std::uint32_t batch = kBatch; // to_post from which receives are posted: kBatch, less if there are few of them
     ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
 
     std::uint32_t level = 0; // receives that are to be posted
@@ -64,7 +69,7 @@ struct alignas(64) Adapter {
     std::uint32_t old_kept = 0;
     static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
     // Handled by the next poll.
-    static constexpr unsigned kPeek = 32;
+    static constexpr unsigned kPeek = 2 * kFetch;
     Peeked peeked[kPeek];
 
     ~Adapter() {
@@ -78,8 +83,7 @@ struct alignas(64) Adapter {
     // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted, and
     // the fewer buffers take turns the more of them are in a cache when a message comes. A command, perhaps. errno or 0.
     int provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout);
-    // Posts what is missing; to be called from kBatch on. Slow only when buffers must be made.
-    static constexpr std::uint32_t kBatch = 32;
+    // Posts what is missing; to be called from `batch` on. Slow only when buffers must be made.
     void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
     void give_back(ReceiveBuffer* buffer) {
         buffer->wr.next = free;

@@ -9,7 +9,7 @@ namespace ucx_mp::channel {
 
 namespace {
 
-constexpr unsigned kBatch = Adapter::kPeek / 2;
+constexpr unsigned kBatch = Adapter::kFetch;
 
 // Sends, from a queue with timestamps; what comes is copied out, see Completed.
 [[gnu::always_inline]] inline unsigned fetch(ibv_cq* queue, Completed* out) {
@@ -59,6 +59,7 @@ unsigned Interface::Impl::poll_receives(Adapter& adapter) {
         adapter.to_post += n;
         at_work += n;
         for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len);
+        if (adapter.to_post >= adapter.batch) adapter.refill(devices, layout);
         total += n;
         if (n < kBatch) break;
     }
@@ -86,7 +87,6 @@ unsigned Interface::Impl::poll(Adapter& adapter, bool all) {
     if (adapter.peeked_count) [[unlikely]] n = handle_peeked(adapter);
     n += poll_receives(adapter);
     if (adapter.owed > 0 || all) n += adapter.extended ? poll_sends<true>(adapter) : poll_sends<false>(adapter);
-    if (adapter.to_post >= Adapter::kBatch) adapter.refill(devices, layout);
     return n;
 }
 

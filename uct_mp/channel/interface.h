@@ -68,11 +68,11 @@ struct Config {
     unsigned send_depth = 128;     // requests per queue pair
     unsigned completion_depth = 1024; // outstanding sends per device
     unsigned receive_depth = 1024; // buffers posted per device
-    unsigned window = 224;         // sequenced messages per channel not yet acknowledged. With the receives that wait to be
-                                   // posted again (Adapter::kBatch) 256 for one peer: queues have powers of two
+    unsigned window = 192;         // sequenced messages per channel not yet acknowledged. With Adapter::kControl and those that
+                                   // wait to be posted again these are 256 receives: queues have powers of two
     unsigned max_send_buffers = 16384; // per interface, of each size class
     unsigned signal_interval = 32; // every so many small messages of a queue pair ask for a completion
-    unsigned poll_batch = 32;      // completions per device and progress()
+    unsigned poll_batch = 32;      // receives, and sends, per device and progress(); in steps of Adapter::kFetch
     unsigned quiet_interval = 4;   // progress() looks at adapters without traffic every so many calls; power of two
     unsigned silent_interval = 16; // ... at those that have had none for long, and for failed sends
     unsigned control_interval = 64; // progress() looks for handshakes of others every so many calls

@@ -391,7 +391,7 @@ struct Interface::Impl final : connect::Owner {
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
-    bool listed = false;         // something is, or was a moment ago, in replies, ..._due, failures or waiting
+    bool listed = false;         // something is, or was a moment ago, in replies, ..._due, failures or waiting; or provide_due
     std::uint32_t looks = 0;     // see count_look(); wraps
     unsigned crowded = 0;        // rounds of the look under way
     unsigned connected = 0;      // channels that have been established

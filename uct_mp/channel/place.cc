@@ -75,7 +75,7 @@ bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::failed) return true; // the operation tells the error
     if (channel.gates & (gate::not_ready | gate::recovering | gate::keys)) return false;
     if (channel.gates & gate::fence) {
-        if (!clear_drain(channel) || channel.marker_due || channel.gets_open) return false;
+        if (!clear_drain(channel) || channel.marker_due || channel.gets_open || channel.pulled_count) return false;
     }
     return channel.window_open() && any_path_has_room(channel, Direction::write) &&
            (!channel.scheduler->paths().apart() || any_path_has_room(channel, Direction::read)) &&

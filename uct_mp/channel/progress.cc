@@ -26,7 +26,7 @@ unsigned Interface::progress() {
         for (unsigned i = 0; i < m.polled_count; ++i) {
             Adapter& adapter = m.adapters[i];
             if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != m.latest_adapter &&
-                !adapter.peeked_count)
+                adapter.owed <= 0 && !adapter.peeked_count)
                 continue;
             const unsigned found = m.poll(adapter, all);
             if (found) {
@@ -52,7 +52,7 @@ void Interface::Impl::serve_lists(unsigned found) {
     if (std::exchange(provide_due, false))
         for (unsigned i = 0; i < adapter_count; ++i)
             if (const int error = adapters[i].provide(connected, devices, config, layout))
-                services.say(LogLevel::debug, "%s: no room for more receives: %s", adapters[i].device->name.c_str(), std::strerror(error));
+                services.say(LogLevel::info, "%s: no room for more receives: %s", adapters[i].device->name.c_str(), std::strerror(error));
     if (!replies.empty()) serve_replies();
     if (!pushes_due.empty()) push_due();
     if (!acks_due.empty()) send_due_acks();
@@ -61,7 +61,7 @@ void Interface::Impl::serve_lists(unsigned found) {
         if (!pulls_due.empty()) pull_due();
         if (!waiting.empty()) wake_waiting();
     }
-    listed = !(replies.empty() && pushes_due.empty() && acks_due.empty() && failures.empty() && pulls_due.empty() &&
+    listed = provide_due || !(replies.empty() && pushes_due.empty() && acks_due.empty() && failures.empty() && pulls_due.empty() &&
                waiting.empty());
 }
 

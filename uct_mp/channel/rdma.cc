@@ -261,6 +261,8 @@ void Interface::Impl::append(Channel& channel, Work& work) {
 
 // Something of the channel that is posted whole, or the beginning of what waits, will complete and ask for the rest.
 std::uint64_t Interface::Impl::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now) {
+    // What is lost and not settled completes only when the peer has answered.
+    if (channel.recovery && (channel.recovery->damaged || channel.recovery->puts_open)) return size;
     // Whoever waits for each operation has nothing else that could go first.
     if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective) return size;
     const std::uint64_t ahead = channel.scheduler->write_ahead(size, now);

@@ -3,6 +3,7 @@
 namespace ucx_mp::schedule {
 
 namespace {
+constexpr std::uint64_t kMostWaiting = 4 << 20; // bytes of a write; larger ones would leave much behind when a program computes
 constexpr Nanos kTurnRound = 2'000'000; // ns after its last completion in which a direction still counts as used
 }
 
@@ -18,7 +19,7 @@ bool both_ways(const PathTable& paths, Direction d) {
 
 std::uint64_t write_ahead(const PathTable& paths, const SprayWindows& windows, const PolicyConfig& config,
                           std::uint64_t size) {
-    if (paths.apart() || !both_ways(paths, Direction::write)) return size;
+    if (size > kMostWaiting || paths.apart() || !both_ways(paths, Direction::write)) return size;
     double room = 0, lead = 0; // lead: of the reads under way
     for (PathIndex i : each(paths.usable(Direction::write))) {
         const auto writes = static_cast<double>(paths[i].of(Direction::write).in_flight);

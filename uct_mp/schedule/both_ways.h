@@ -7,8 +7,8 @@
 // round nothing is lost: a write behind a read's request waits for nothing.
 //
 // So while a peer is read from, writes wait for the next read, unless reads of as many bytes are under way already, or the
-// paths would run dry within chunk_time. They wait no longer than until the channel's next completion, flush or fence, and only
-// a few of them: more or less until the program has issued what it has at hand. (Dissertation ch. 5: reordering, so that both
+// paths would run dry within chunk_time. They wait no longer than until progress finds the channel's next completion, or a
+// flush or fence comes; and only a few of them, none of the very large: more or less until the program has issued what it has at hand. (Dissertation ch. 5: reordering, so that both
 // directions are filled.) Reads with queue pairs of their own need none of this.
 #pragma once
 

@@ -65,9 +65,10 @@ public:
         return split(message, plan);
     }
 
-    // How much of a write of `size` is to be posted before the channel's next read, see both_ways.h.
+    // How much of a write of `size` is to be posted before the channel's next read, see both_ways.h. The papers'
+    // policies are what they are: all of it.
     std::uint64_t write_ahead(std::uint64_t size, Nanos now) {
-        if (size < threshold_) return size;
+        if (size < threshold_ || config_->kind != PolicyKind::default_policy) return size;
         paths_.advance(now);
         return schedule::write_ahead(paths_, windows_, *config_, size);
     }

@@ -153,11 +153,11 @@ ucs_config_field_t kMdTable[] = {
          offsetof(IfaceOptions, completion_depth), UCS_CONFIG_TYPE_UINT},                                              \
                                                                                                                        \
         {"RX_QUEUE_LEN", "1024",                                                                                       \
-         "Receive buffers of one adapter, shared by all peers, at most: TX_WINDOW for each peer, and 32, are posted.\n" \
+         "Receive buffers of one adapter, shared by all peers, at most: TX_WINDOW and 16 for each peer are posted.\n"   \
          "Larger if many peers send at once, or if the program computes for long without progress.",                   \
          offsetof(IfaceOptions, receive_depth), UCS_CONFIG_TYPE_UINT},                                                 \
                                                                                                                        \
-        {"TX_WINDOW", "224",                                                                                           \
+        {"TX_WINDOW", "192",                                                                                           \
          "Messages to one peer, over all paths, that may be unacknowledged, 16 to 32768; the same on all nodes.\n"     \
          "Bounds the receiver's store of messages that overtook others, and what is posted of RX_QUEUE_LEN.",          \
          offsetof(IfaceOptions, window), UCS_CONFIG_TYPE_UINT},                                                        \
@@ -172,8 +172,8 @@ ucs_config_field_t kMdTable[] = {
          offsetof(IfaceOptions, signal_interval), UCS_CONFIG_TYPE_UINT},                                               \
                                                                                                                        \
         {"POLL_BATCH", "32",                                                                                           \
-         "Completions that one progress call takes from one adapter. Larger for throughput, smaller if other\n"        \
-         "transports of the worker have to wait too long.",                                                            \
+         "Receives, and ends of sends, that one progress call takes from one adapter, in steps of 16. Larger for\n"     \
+         "throughput, smaller if other transports of the worker have to wait too long.",                               \
          offsetof(IfaceOptions, poll_batch), UCS_CONFIG_TYPE_UINT},                                                    \
                                                                                                                        \
         {"TIMEOUT", "67ms",                                                                                            \
