@@ -56,14 +56,13 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         extended = timestamps = send_cq != nullptr;
     }
     if (!send_cq) send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
-    level = level_for(peers, config);
+    unsigned wanted = level_for(peers, config);
     const auto make_cq = [&](unsigned size) {
         cq.reset(make_queue(from, size, channel.get(), IBV_WC_EX_WITH_BYTE_LEN));
         if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(size), nullptr, channel.get(), 0));
     };
-    make_cq(std::max(1u, level < receives ? level / 2 : level));
-    if (cq && level < receives && ibv_resize_cq(cq.get(), static_cast<int>(level)) != 0) make_cq(level = receives); // it can't do that
-    batch = std::min(kBatch, std::max(1u, level / 2));
+    make_cq(wanted < receives ? wanted / 2 : wanted);
+    if (cq && wanted < receives && ibv_resize_cq(cq.get(), static_cast<int>(wanted)) != 0) make_cq(wanted = receives); // it can't do that
     if (!send_cq || !cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;
@@ -76,7 +75,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         error = failure(from, "cannot create a shared receive queue");
         return Status::io_error;
     }
-    to_post = level;
+    set_level(wanted);
     if (reserve(devices, layout, receives)) fill(devices, layout);
     if (to_post == level) {
         error = failure(from, "cannot register receive buffers (check ulimit -l)");
@@ -100,9 +99,7 @@ int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Conf
         error = ibv_resize_cq(cq.get(), static_cast<int>(wanted));
         if (error) wanted = std::max(level, static_cast<unsigned>(cq->cqe)); // the next peer tries again
     }
-    to_post += wanted - level;
-    level = wanted;
-    batch = std::min(kBatch, std::max(1u, level / 2));
+    set_level(wanted);
     fill(devices, layout);
     return error;
 }

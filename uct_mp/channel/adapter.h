@@ -103,6 +103,11 @@ struct alignas(64) Adapter {
     void take_over(Adapter& fresh);
 
 private:
+    void set_level(std::uint32_t to) {
+        to_post += to - level;
+        level = to;
+        batch = to < 2 * kBatch ? (to + 1) / 2 : kBatch;
+    }
     [[nodiscard]] unsigned level_for(unsigned peers, const Config& config) const;
     void fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
     bool reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);

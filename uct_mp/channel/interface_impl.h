@@ -177,6 +177,7 @@ struct Interface::Impl final : connect::Owner {
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     void pull(Channel& channel);
     void pull(Channel& channel, bool read);
+    [[nodiscard]] schedule::Message message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const;
     void append(Channel& channel, Work& work);
     void unlink(Channel& channel, bool read, Work& work);
     std::uint64_t ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now);

@@ -206,9 +206,7 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         append(channel, work);
         return Status::in_progress;
     }
-    const schedule::Message message{first, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now,
-                                    at_work >= kNoRest};
-    switch (channel.scheduler->plan(message, plan)) {
+    switch (channel.scheduler->plan(message(channel, first, read, now), plan)) {
     case schedule::Outcome::no_path: return give_up();
     case schedule::Outcome::stripes: {
         if (plan.count == 1 && !path_has_room(channel, plan.stripes[0].path, direction, 1 + SendQueue::kReserve)) {
@@ -252,6 +250,10 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
     return Status::in_progress;
 }
 
+schedule::Message Interface::Impl::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const {
+    return {size, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now, at_work >= kNoRest};
+}
+
 void Interface::Impl::append(Channel& channel, Work& work) {
     auto& list = channel.pulled[work.transfer.direction == Direction::read];
     (list.last ? list.last->next : list.first) = &work;
@@ -290,8 +292,7 @@ void Interface::Impl::release_writes(Channel& channel, Nanos now) {
 bool Interface::Impl::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now) {
     schedule::Transfer& transfer = work.transfer;
     const std::uint64_t offset = transfer.offset;
-    const schedule::Message message{end - offset, schedule::MessageKind::put, channel.hint, now};
-    switch (channel.scheduler->plan(message, plan)) {
+    switch (channel.scheduler->plan(message(channel, end - offset, false, now), plan)) {
     case schedule::Outcome::no_path: return false; // a path that returns pulls
     case schedule::Outcome::pull: transfer.waits = false; return true;
     case schedule::Outcome::stripes: break;
