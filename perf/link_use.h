@@ -1,9 +1,7 @@
-// How busy the links of two nodes are in virtual time: over a run, and as a table over time.
+// How busy the links of two nodes are in virtual time.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <string>
 #include <vector>
 
 #include "sim/world.h"

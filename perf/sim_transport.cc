@@ -24,8 +24,8 @@
 #include "link_use.h"
 #include "sim/sim_verbs.h"
 #include "sim_cluster.h"
-#include "uct_mp/channel/channel.h"
 #include "sim_window.h"
+#include "uct_mp/channel/channel.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
