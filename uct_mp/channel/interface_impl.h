@@ -48,6 +48,9 @@ struct Interface::Impl final : connect::Owner {
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
     void describe_self(connect::Connection& connection) const;
+    [[nodiscard]] std::uint32_t probe_key_of(const verbs::Rail& rail) const;
+    std::uint32_t probe_key(const verbs::Rail& rail) override { return probe_key_of(rail); }
+    [[nodiscard]] connect::Terms own_terms() const;
     void connect_later(Channel& channel);
 
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
@@ -482,6 +485,10 @@ struct Interface::Impl final : connect::Owner {
     unsigned tick = 0;
     std::uint64_t dropped = 0;
     int event_fd = -1;
+
+    // What peers read that want to know whether what they have written here is seen
+    alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
+    verbs::Registration probe_region;
 
     // mp_dc
     std::vector<DcRail> dc_rails;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::channel {
 
@@ -304,11 +305,27 @@ void Interface::Impl::connect_later(Channel& channel) {
     }
 }
 
+// Others may have opened the device anew already; we have not then, and nobody reads here before we do.
+std::uint32_t Interface::Impl::probe_key_of(const verbs::Rail& rail) const {
+    verbs::RemoteKeys keys;
+    if (!devices.registry()->find(probe_region.id, keys)) return 0;
+    return keys.life(rail.device) == devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
+}
+
+connect::Terms Interface::Impl::own_terms() const {
+    return {.features = connect::feature::known,
+            .probe_address = reinterpret_cast<std::uint64_t>(probe_bytes),
+            .window = config.window,
+            .ring = ring,
+            .segment = config.segment};
+}
+
 void Interface::Impl::describe_self(Connection& connection) const {
     connection.remote_rails.clear();
     for (const verbs::Rail& rail : rails) {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
         remote.life = devices.device_of(rail).life;
+        remote.probe_key = probe_key_of(rail);
         if (config.transport == connect::Transport::dc) remote.dct_number = dc_rails[rail.index].target->qp_num;
     }
 }
@@ -327,6 +344,13 @@ void Interface::Impl::connect_self(Channel& channel) {
     }
     describe_self(connection);
     connection.dc_key = dc_key;
+    const connect::Terms terms = own_terms();
+    connection.features = terms.features;
+    connection.probe_address = terms.probe_address;
+    connection.peer_window = terms.window;
+    connection.peer_ring = terms.ring;
+    connection.peer_segment = terms.segment;
+    connection.dc_tag = connection.own_dc_tag = control->random_tag();
     connection.ends.assign(connection.paths.size(), {});
     Status status = Status::ok;
     for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i) status = make_end(connection, i);

@@ -83,7 +83,14 @@ Status Interface::Impl::open(std::string& error) {
     limits.max_am_zcopy_header = 256;
     limits.max_rdma = std::size_t{1} << 30;
 
+    // Local writing as well: kernels want that of memory that is writable.
+    if (ucx_mp::failed(verbs::register_memory(devices, probe_bytes, sizeof probe_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+                                              probe_region))) {
+        error = std::string("cannot register ") + std::to_string(sizeof probe_bytes) + " bytes for peers to read: " + std::strerror(errno);
+        return Status::io_error;
+    }
     connect::ControlConfig with;
+    with.terms = own_terms();
     with.transport = config.transport;
     with.paths = config.paths;
     with.timeout = config.connect_timeout;

@@ -44,10 +44,6 @@ private:
     std::uint8_t *begin_, *at_;
 };
 
-template <class Array> bool all_zero(const Array& bytes) {
-    return std::ranges::all_of(bytes, [](std::uint8_t b) { return b == 0; });
-}
-
 bool valid_transport(std::uint8_t t) { return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc); }
 bool valid_qpn(std::uint32_t n) { return n >= 2 && n <= k24Bits; } // 0 and 1 are the subnet manager's and the GSI's
 
@@ -60,7 +56,7 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
             r.rate == 0)
             return false;
         if (r.device >= verbs::kMaxDevices || r.dct_number > k24Bits || !valid_qpn(r.control_qpn)) return false;
-        if (r.reserved || r.roce > 1) return false;
+        if (r.roce > 1) return false;
         verbs::Gid gid{};
         if (r.roce && (!in.take(gid) || r.lid || r.lmc || !verbs::is_unicast(gid))) return false;
         out.rails.push_back({.lid = r.lid,
@@ -72,6 +68,7 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
                              .dct_number = r.dct_number,
                              .control_qpn = r.control_qpn,
                              .life = r.life,
+                             .probe_key = r.probe_key,
                              .gid = gid});
     }
     return true;
@@ -86,11 +83,21 @@ bool read_end(const wire::End& end, Message& out, bool absent) {
     return true;
 }
 
+bool read_terms(const wire::Terms& t, Message& out) {
+    if (t.window == 0 || t.ring == 0 || t.segment == 0) return false;
+    out.terms = {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment};
+    return true;
+}
+
+wire::Terms written(const Terms& t) {
+    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, 0};
+}
+
 bool read_request(Reader& in, Message& out) {
     wire::Request b;
-    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || b.reserved) return false;
+    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer) return false;
     if (b.split_reads > 1) return false;
-    if (out.destination != 0 || !read_rails(in, b.rails, out)) return false;
+    if (out.destination != 0 || !read_terms(b.terms, out) || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
     out.split_reads = b.split_reads;
@@ -103,7 +110,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
     if (b.split_reads > 1 || (b.split_reads && b.paths % 2)) return false;
     const unsigned part = b.split_reads ? b.paths / 2u : b.paths;
-    if (b.absent >= part) return false;
+    if (b.absent >= part || !read_terms(b.terms, out)) return false;
     if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
@@ -128,7 +135,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
 
 bool read_confirm(Reader& in, Message& out) {
     wire::Confirm b;
-    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
     if (in.left() != b.paths * sizeof(wire::End)) return false;
     for (unsigned i = 0; i < b.paths; ++i)
         // Which paths are absent is known to who has planned them.
@@ -146,7 +153,7 @@ bool read_ready(Reader& in, Message& out) {
 
 bool read_refuse(Reader& in, Message& out) {
     wire::Refuse b;
-    if (!in.take(b) || !all_zero(b.reserved)) return false;
+    if (!in.take(b)) return false;
     if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
     const bool known =
         b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::unknown);
@@ -178,7 +185,7 @@ bool read_news(Reader& in, Message& out) {
 
 bool read_rails_list(Reader& in, Message& out) {
     wire::Rails b;
-    if (!in.take(b) || !all_zero(b.reserved) || !read_rails(in, b.rails, out)) return false;
+    if (!in.take(b) || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.rails_number = b.number;
     return true;
@@ -194,7 +201,7 @@ bool read_rails_known(Reader& in, Message& out) {
 
 bool read_keys(Reader& in, Message& out) {
     wire::Keys b;
-    if (!in.take(b) || !all_zero(b.reserved)) return false;
+    if (!in.take(b)) return false;
     out.incarnation = b.incarnation;
     out.keys.id = b.region;
     return true;
@@ -202,7 +209,7 @@ bool read_keys(Reader& in, Message& out) {
 
 bool read_keys_told(Reader& in, Message& out) {
     wire::KeysTold b;
-    if (!in.take(b) || b.found > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.found > 1) return false;
     if (b.found ? b.count < 1 || b.count > verbs::kMaxDevices : b.count != 0) return false;
     for (unsigned i = b.count; i < verbs::kMaxDevices; ++i)
         if (b.rkey[i] || (b.lives >> (8 * i) & 0xff)) return false;
@@ -224,7 +231,7 @@ bool read_ping(Reader& in, Message& out) {
 
 bool read_pong(Reader& in, Message& out) {
     wire::Pong b;
-    if (!in.take(b) || b.holds > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.holds > 1) return false;
     out.incarnation = b.incarnation;
     out.holds = b.holds;
     return true;
@@ -239,7 +246,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     if (!in.take(h) || h.magic != wire::kMagic || h.length != datagram.size()) return Parse::malformed;
     if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version)
         return Parse::malformed;
-    if (h.sender_uid == 0 || h.transaction == 0 || h.reserved != 0) return Parse::malformed;
+    if (h.sender_uid == 0 || h.transaction == 0) return Parse::malformed;
     if (!valid_transport(h.transport)) return Parse::malformed;
     const auto kind = Kind(h.kind);
     out = Message{.version = h.version,
@@ -254,6 +261,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .min_version = h.min_version,
                   .max_version = h.max_version,
                   .transport = Transport(h.transport),
+                  .terms = {},
                   .rails = {},
                   .paths = {},
                   .ends = {},
@@ -338,18 +346,19 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .device = r.device,
                                .roce = roce,
                                .life = r.life,
-                               .reserved = 0});
+                               .reserved = 0,
+                               .probe_key = r.probe_key});
             if (roce) out.put(r.gid);
         }
     };
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key, written(m.terms)});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key});
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key, written(m.terms)});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];

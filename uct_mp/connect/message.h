@@ -29,6 +29,7 @@ struct Message {
     std::uint8_t num_paths = 0;
     bool split_reads = false; // request; a reply's paths say it
     std::uint64_t dc_key = 0;
+    Terms terms; // request, reply: the sender's
     std::vector<path::RemoteRail> rails;
     std::vector<path::PathSpec> paths; // reply
     std::vector<LocalEnd> ends;        // reply, confirm: the sender's
@@ -47,8 +48,8 @@ enum class Parse : std::uint8_t {
     version,   // the header is fine (and is in `out`), but the version is none of `min`..`max`
 };
 
-// Checks everything that a message alone can tell: length, counts, ranges, reserved fields; `out` holds only values
-// that are in range. What needs the other list (rail indices and path bits of a reply refer to the client's rails,
+// Checks everything that a message alone can tell: length, counts, ranges; `out` holds only values that are in range.
+// Reserved fields are ignored. What needs the other list (rail indices and path bits of a reply refer to the client's rails,
 // which the receiver knows) is checked against `own_rails`.
 [[nodiscard]] Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails,
                           Message& out, std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);

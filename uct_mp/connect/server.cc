@@ -85,7 +85,8 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
     c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
     c.remote_id = m.source;
     c.remote_rails = m.rails;
-    c.dc_key = m.dc_key;
+    c.own_dc_tag = random_tag();
+    take_terms(c, m);
     c.paths = std::move(paths);
     c.absent = absent;
     c.rails_number = 0;
@@ -112,6 +113,7 @@ void ControlPlane::Impl::send_reply(Connection& c, const Target& way_back) {
     Message m = message_to(wire::Kind::reply, c);
     m.void_through = newest_transaction;
     m.dc_key = config.dc_key;
+    m.terms = terms_of(c);
     m.rails = own_rails;
     m.paths = c.paths;
     m.absent = c.absent;

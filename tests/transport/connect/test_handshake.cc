@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(smaller_packets) {
     c[0].connect_to(c[1]);
     BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
     const std::size_t paths = c[0].peer_of(c[1])->connection.paths.size();
-    BOOST_TEST(paths == 10u); // (256 - 52 - 20 - 2 * 28) / 12, whole rounds
+    BOOST_TEST(paths == 6u); // (256 - 52 - 60 - 2 * 32) / 12, whole rounds
     BOOST_TEST(c.greet());
     BOOST_CHECK_THROW(Cluster({"aaaaaaaa"}, {}, {}, 1, "{mtu: 256}"), std::runtime_error);
 }
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(versions) {
     Peer& known = c[2].connect_to(c[0]);
     BOOST_TEST(c.run([&] { return known.times_failed == 1; }));
     BOOST_TEST((known.status == Status::unsupported));
-    BOOST_TEST(known.why == "it speaks version 3 of the handshake, we version 4");
+    BOOST_TEST(known.why == "it speaks version 4 of the handshake, we version 5");
     c[2].erase(known);
     // The address is wrong (the library was exchanged meanwhile): the server says it.
     connect::InterfaceAddress forged = c[0].plane->address();
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(versions) {
     Peer& refused = c[2].connect_to(forged);
     BOOST_TEST(c.run([&] { return refused.times_failed == 1; }, kSecond));
     BOOST_TEST((refused.status == Status::unsupported));
-    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 3; we: version 4)");
+    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 4; we: version 5)");
     BOOST_TEST(c[0].peers.empty());
     // Common versions are found.
     c[1].connect_to(c[0]);
