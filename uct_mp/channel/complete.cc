@@ -249,6 +249,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
         }
         buffer->pool->put(buffer);
     }
+    end_read_backs(channel, status);
     for (Work* work : std::exchange(channel.atomics, {})) {
         work->status = status;
         if (--work->open == 0) finish_work(*work);

@@ -230,8 +230,10 @@ template <Fits fits, class Fill>
     if (work.kind <= WorkKind::get) [[likely]] {
         --channel.rdma_open;
         channel.gets_open -= work.kind == WorkKind::get;
-    } else {
-        finish_unusual(channel, work);
+        // Who has no completion cannot tell the peer before a fence or a flush.
+        if (work.kind == WorkKind::put && completion) channel.gates |= channel.unseen_gate;
+    } else if (!finish_unusual(channel, work)) {
+        return;
     }
     if (work.bounce) work.bounce->pool->put(work.bounce);
     const std::uint8_t epoch = work.epoch;

@@ -20,6 +20,7 @@ namespace ucx_mp::channel {
 inline constexpr unsigned kHeader = sizeof(MessageHeader);
 // After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
 inline constexpr unsigned kExtra = 64;
+inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (visible.cc)
 
 // mp_dc: what a target of this life of its device asks for. Requests for targets of the life before may still be repeated,
 // and their numbers be in use again.
@@ -190,7 +191,7 @@ struct Interface::Impl final : connect::Owner {
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
     void finish(Work& work);      // the same, inline
-    void finish_unusual(Channel& channel, Work& work);
+    [[nodiscard]] bool finish_unusual(Channel& channel, Work& work); // false: it is not over, after all
 
     // -- Atomics: atomic.cc
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
@@ -212,6 +213,20 @@ struct Interface::Impl final : connect::Owner {
     bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     void close_epochs(Channel& channel);
+
+    // -- What the peer's memory shows: visible.cc
+    void note_devices(Channel& channel); // after a change of the peer's rails, or of our paths
+    void mark_unseen(Channel& channel);
+    [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
+    [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const; // it or another to the same adapter; kNoPath: none
+    void read_back(Channel& channel); // part of the present epoch
+    void post_read_backs(Channel& channel);
+    [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not now
+    void read_back_lost(Channel& channel, Work& work, PathIndex path);
+    void read_back_again(Channel& channel, Work& work);
+    [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // as finish_unusual()
+    void end_read_backs(Channel& channel, Status status);
+    void read_backs_due_again();
 
     // -- Completions: complete.cc
     // `all`: also for sends that have not asked for a completion, and may have failed.
@@ -415,6 +430,7 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> acks_due;
     std::vector<Channel*> failures;
     std::vector<Channel*> pulls_due;
+    std::vector<Channel*> read_backs_due;
     std::vector<Channel*> waiting;
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);

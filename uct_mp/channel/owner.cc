@@ -190,6 +190,7 @@ unsigned Interface::Impl::read_mail() {
                 control->take_rails(channel.connection, m.number, m.rails);
             }
             note_lives(channel);
+            if (!(channel.gates & gate::not_ready)) note_devices(channel);
             join_paths(channel);
             break;
         case Mail::What::keys: take_keys(channel, m.found, m.keys); break;
@@ -274,6 +275,7 @@ void Interface::Impl::establish(Channel& channel) {
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
     note_lives(channel);
+    note_devices(channel);
     if (channel.path_count == 1 && rc) {
         channel.only = channel.subs[0].queue[0];
         channel.only->set_sole(true);

@@ -46,6 +46,7 @@ Status Interface::Impl::pass_gate_message(Channel& channel) {
 
 Status Interface::Impl::start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
+    if (channel.gates & gate::unseen) mark_unseen(channel);
     return channel.marker_due ? start_fenced(channel, pool, size, start) : start_plain(channel, pool, size, start);
 }
 
@@ -115,6 +116,7 @@ void Interface::Impl::append_trailer(Channel& channel, Buffer& buffer, std::uint
     channel.fence_sequence[channel.fence_number % Channel::kFences] = sequence + 1;
     channel.fence_paths = 0;
     channel.marker_due = false;
+    channel.gates &= ~gate::unseen;
     if (!channel.drain_due) channel.gates &= ~gate::fence;
 }
 
@@ -225,8 +227,12 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
                       channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
-    if (kind == Kind::marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
+    // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that is
+    // lost holds it (lose()).
+    const bool marker = kind == Kind::marker;
+    channel.epoch_open[channel.epoch] += marker;
+    Posted posted{&channel, nullptr, 0, 0, path, marker ? channel.epoch : kNoEpoch, false, false, 0, 1};
+    if (marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
     Subchannel& sub = channel.subs[path];
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;

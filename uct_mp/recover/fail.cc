@@ -176,6 +176,7 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
         case WorkKind::get:
         case WorkKind::get_bcopy:
         case WorkKind::replayed_get: redo(channel, *work, posted.offset, posted.bytes); break;
+        case WorkKind::read_back: read_back_lost(channel, *work, posted.path); break;
         case WorkKind::message: // its pieces are no longer read by this adapter
         case WorkKind::replayed_message:
             messages = 1;

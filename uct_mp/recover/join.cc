@@ -55,6 +55,7 @@ void Interface::Impl::tell_self(Channel& channel) {
     if (!channel.self || !recoverable(channel)) return;
     describe_self(channel.connection);
     note_lives(channel);
+    note_devices(channel);
 }
 
 void Interface::Impl::join_paths(Channel& channel) {
@@ -117,6 +118,7 @@ void Interface::Impl::widen(Channel& channel) {
     channel.by_lane = true;
     channel.path_count = channel.places;
     channel.put_paths |= 1; // perhaps
+    note_devices(channel);
     ++recovery_steps;
     join_paths(channel);
 }
