@@ -221,7 +221,7 @@ private:
             }
             if (!chosen) {
                 kind = static_cast<unsigned>(random() % 8);
-                size = random_size(kind == 3 ? stress.options_.slot : kind == 4 ? stress.options_.constant : 8000);
+                size = random_size(kind == 3 ? stress.options_.slot : kind == 4 ? stress.options_.constant : std::min<std::uint64_t>(8000, iface.limits().max_bcopy - sizeof(Numbered)));
                 offset = kind == 4 ? random() % (stress.options_.constant - size + 1) : 0;
                 chosen = true;
             }

@@ -70,6 +70,14 @@ public:
     }
     // One is there, or can be made.
     [[nodiscard]] bool available() { return free_ || grow(); }
+    [[nodiscard]] bool available(unsigned n) { // so many; slow
+        for (;;) {
+            unsigned found = 0;
+            for (const Buffer* buffer = free_; buffer && found < n; buffer = buffer->next) ++found;
+            if (found == n) return true;
+            if (!grow()) return false;
+        }
+    }
     [[nodiscard]] std::size_t bytes() const { return chunks_.bytes(); }
 
 private:
@@ -93,6 +101,7 @@ struct alignas(64) ReceiveBuffer {
     std::uint8_t adapter; // index; kStored: belongs to the store of early messages
     std::uint8_t life;    // of the adapter (verbs/registry.h) that it was made for
     static constexpr std::uint8_t kStored = 0xff;
+    static constexpr std::uint8_t kJoined = 0xfe; // made for one message that has come in parts
     [[nodiscard]] static ReceiveBuffer* of(ibv_recv_wr* wr) { return reinterpret_cast<ReceiveBuffer*>(wr); }
 };
 static_assert(sizeof(ReceiveBuffer) == 64);

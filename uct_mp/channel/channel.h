@@ -3,7 +3,7 @@
 // acknowledged, the store of what came early, fences, and the epochs that flushes wait for.
 //
 // Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
-// numbers are not acknowledged. Acknowledgments ride on messages of the other direction, or go alone when a quarter of
+// numbers are not acknowledged. (The smaller of both sides' windows.) Acknowledgments ride on messages of the other direction, or go alone when a quarter of
 // the window is owed, or when the sender asks.
 //
 // Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
@@ -81,6 +81,7 @@ inline constexpr std::uint32_t held = 2;      // the face has older operations q
 inline constexpr std::uint32_t fence = 4;     // a fence has something to do
 inline constexpr std::uint32_t failed = 8;    // the peer is gone
 inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
+inline constexpr std::uint32_t parts = 64; // not closed: messages may be too large for the peer (parts.cc)
 inline constexpr std::uint32_t keys = 32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
 inline constexpr std::uint32_t unseen = 64; // messages only: writes have completed that another adapter's message could overtake
 inline constexpr std::uint32_t rdma = ~unseen; // those that concern puts and gets
@@ -125,9 +126,15 @@ public:
 
     std::uint32_t local_id = 0; // what messages to us carry
     std::uint32_t remote_id = 0;
+    std::uint32_t ack_threshold = 1; // what ack_after usually is: well before the peer's window is full
     std::uint32_t ack_until = 0; // the number up to which the peer waits for each acknowledgment, see ack_after
     schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
+
+    struct { // the message whose parts are coming (parts.cc)
+        ReceiveBuffer* buffer = nullptr;
+        std::uint32_t bytes = 0, capacity = 0;
+    } joining;
 
     // -- Fences, sending
     PathMask put_paths = 0;      // have carried puts since the last fence

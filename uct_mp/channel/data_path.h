@@ -190,6 +190,14 @@ template <Fits fits, class Fill>
 [[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                           std::uint32_t size, Fill fill) {
     Start start;
+    if constexpr (fits == Fits::maybe) {
+        if (channel.gates & gate::parts) {
+            if (const Status status = start_parts(channel, start); status != Status::ok) return static_cast<ssize_t>(status);
+            const std::uint32_t length = fill(whole.get());
+            finish_parts(channel, start, id, length);
+            return length;
+        }
+    }
     if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
         return static_cast<ssize_t>(status);
     const std::uint32_t length = fill(start.buffer->data() + kHeader);

@@ -18,6 +18,7 @@
 namespace ucx_mp::channel {
 
 inline constexpr unsigned kHeader = sizeof(MessageHeader);
+inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::segment
 // After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
 inline constexpr unsigned kExtra = 64;
 inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (visible.cc)
@@ -51,7 +52,6 @@ struct Interface::Impl final : connect::Owner {
     void describe_self(connect::Connection& connection) const;
     [[nodiscard]] std::uint32_t probe_key_of(const verbs::Rail& rail) const;
     std::uint32_t probe_key(const verbs::Rail& rail) override { return probe_key_of(rail); }
-    [[nodiscard]] connect::Terms own_terms() const;
     void connect_later(Channel& channel);
 
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
@@ -165,6 +165,21 @@ struct Interface::Impl final : connect::Owner {
     bool send_ack(Channel& channel, Kind kind);
     void send_due_acks();
     void owe_ack(Channel& channel, bool now);
+
+    // -- What both sides agree on, and messages larger than the peer's segment: parts.cc
+    [[nodiscard]] connect::Terms own_terms() const;
+    std::string misfit(const connect::Terms& theirs) override;
+    void agree(Channel& channel);
+    [[nodiscard]] std::uint32_t part_size(const Channel& channel) const;
+    [[nodiscard]] unsigned most_parts(const Channel& channel) const;
+    [[nodiscard]] bool room_for_parts(Channel& channel);
+    Status start_parts(Channel& channel, Start& start);
+    void finish_parts(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length); // of `whole`
+    Status am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
+                          std::size_t count);
+    void join_part(Channel& channel, const MessageHeader& header, const std::byte* payload, std::uint32_t bytes);
+    [[nodiscard]] bool grow_joined(Channel& channel, std::uint32_t bytes);
+    void drop_joined(Channel& channel);
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
@@ -385,7 +400,10 @@ struct Interface::Impl final : connect::Owner {
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
-    void store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    // False: no memory for it, and the channel has been ended.
+    bool store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    // The peer has sent what nobody sends who keeps to the agreement. Its channel ends.
+    [[gnu::cold]] void broken(Channel& channel, const char* what, std::uint64_t detail);
     void drain_early(Channel& channel);
     bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
     void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
@@ -497,7 +515,7 @@ struct Interface::Impl final : connect::Owner {
         buffer->wr.next = stored_free;
         stored_free = &buffer->wr;
     }
-    unsigned ack_threshold = 64;
+    std::unique_ptr<std::byte[]> whole; // a message that goes in parts; made when first needed
     unsigned tick = 0;
     std::uint64_t dropped = 0;
     int event_fd = -1;

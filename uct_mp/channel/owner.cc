@@ -270,7 +270,7 @@ void Interface::Impl::establish(Channel& channel) {
     }
     channel.scheduler.emplace(config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask));
     channel.retained = std::make_unique<Buffer*[]>(ring);
-    channel.window = config.window;
+    agree(channel);
     channel.window_mask = ring - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
@@ -312,14 +312,6 @@ std::uint32_t Interface::Impl::probe_key_of(const verbs::Rail& rail) const {
     verbs::RemoteKeys keys;
     if (!devices.registry()->find(probe_region.id, keys)) return 0;
     return keys.life(rail.device) == devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
-}
-
-connect::Terms Interface::Impl::own_terms() const {
-    return {.features = connect::feature::known,
-            .probe_address = reinterpret_cast<std::uint64_t>(probe_bytes),
-            .window = config.window,
-            .ring = ring,
-            .segment = config.segment};
 }
 
 void Interface::Impl::describe_self(Connection& connection) const {

@@ -160,6 +160,7 @@ void Interface::Impl::bury(Channel& channel) {
         channel.early_count = 0;
         channel.set_live();
     }
+    drop_joined(channel);
 }
 
 // A failed channel whose queue pairs do not flush: the adapter is dead. What they would still say is recognised as late.

@@ -83,7 +83,8 @@ bool Interface::Impl::surely_room(Channel& channel) {
     }
     return channel.window_open() && any_path_has_room(channel, Direction::write) &&
            (!channel.scheduler->paths().apart() || any_path_has_room(channel, Direction::read)) &&
-           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() && lane_has_room(channel);
+           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() && lane_has_room(channel) &&
+           (!(channel.gates & gate::parts) || room_for_parts(channel));
 }
 
 bool Interface::Impl::maybe_room(Channel& channel) {

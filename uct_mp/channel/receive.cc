@@ -40,15 +40,16 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             if (channel.early_count) [[unlikely]] drain_early(channel);
             return;
         }
-        const std::uint32_t ahead = sequence - channel.expected;
-        if (ahead >= ring) {
-            ++channel.duplicates; // delivered before (or nonsense): the sender has missed our acknowledgment
+        const auto ahead = static_cast<std::int32_t>(sequence - channel.expected);
+        if (ahead < 0) {
+            ++channel.duplicates; // delivered before: the sender has missed our acknowledgment, or a copy has been under way for long
             owe_ack(channel, true);
             channel.ack_sent = channel.expected - 1;
+        } else if (static_cast<std::uint32_t>(ahead) >= ring) {
+            broken(channel, "a message that is too far ahead of its turn", static_cast<std::uint64_t>(ahead));
         } else {
             // Copied out, so that messages waiting for a late one never keep the adapter's receives.
-            store_early(channel, buffer, length, sequence);
-            if (ahead == 0) drain_early(channel);
+            if (store_early(channel, buffer, length, sequence) && ahead == 0) drain_early(channel);
         }
         adapter.give_back(buffer);
         return;
@@ -95,6 +96,10 @@ bool Interface::Impl::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint
     std::uint32_t bytes = length - kHeader;
     if (header.kind == static_cast<std::uint8_t>(Kind::am)) [[likely]] {
         if (header.flags & flag::fenced) [[unlikely]] bytes -= sizeof(FenceTrailer);
+        if (header.flags & flag::part) [[unlikely]] {
+            join_part(channel, header, payload, bytes);
+            return true;
+        }
         return hand_over(header, payload, bytes);
     }
     if (header.kind == static_cast<std::uint8_t>(Kind::atomic) && bytes >= sizeof(AtomicRequest)) {
@@ -131,28 +136,39 @@ ReceiveBuffer* Interface::Impl::get_stored() {
     return buffer;
 }
 
-void Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
+bool Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
     const std::uint32_t mask = ring - 1;
-    if (sequence - channel.expected >= ring) return;
-    if (!channel.early) channel.early = std::make_unique<ReceiveBuffer*[]>(ring);
-    ReceiveBuffer*& place = channel.early[sequence & mask];
-    if (place) {
-        ++channel.duplicates;
-        return;
+    if (!channel.early) channel.early.reset(new (std::nothrow) ReceiveBuffer*[ring]());
+    ReceiveBuffer* stored = nullptr;
+    if (channel.early) {
+        if (channel.early[sequence & mask]) {
+            ++channel.duplicates;
+            return true;
+        }
+        stored = get_stored();
     }
-    ReceiveBuffer* stored = get_stored();
+    // It is acknowledged by the adapter, so it would be missing for ever.
     if (!stored) {
-        services.say(LogLevel::error, "no memory for a message that came early: dropped");
-        return;
+        services.say(LogLevel::error, "no memory for a message of peer %016llx that came early: its channel ends",
+                     static_cast<unsigned long long>(channel.uid));
+        fail_channel(channel, Status::no_memory);
+        return false;
     }
     std::memcpy(layout.message(stored), layout.message(from), length);
     const auto& header = *reinterpret_cast<const MessageHeader*>(layout.message(stored));
     if (header.flags & flag::fenced) (void)markers_in(channel, header, layout.message(stored), length); // a marker from now on
     stored->length = length;
-    place = stored;
+    channel.early[sequence & mask] = stored;
     ++channel.early_count;
     channel.set_live();
     ++channel.early_total;
+    return true;
+}
+
+void Interface::Impl::broken(Channel& channel, const char* what, std::uint64_t detail) {
+    services.say(LogLevel::error, "peer %016llx has sent %s (%llu): its channel ends", static_cast<unsigned long long>(channel.uid), what,
+                 static_cast<unsigned long long>(detail));
+    fail_channel(channel, Status::connection_reset);
 }
 
 void Interface::Impl::drain_early(Channel& channel) {
@@ -200,6 +216,8 @@ bool Interface::Impl::markers_in(Channel& channel, const MessageHeader& header, 
 void Interface::Impl::release(ReceiveBuffer* buffer) {
     if (buffer->adapter == ReceiveBuffer::kStored) {
         keep_stored(buffer);
+    } else if (buffer->adapter == ReceiveBuffer::kJoined) {
+        std::free(buffer);
     } else {
         adapters[buffer->adapter].take_back(buffer);
     }

@@ -278,7 +278,7 @@ void Interface::Impl::send_due_acks() {
         }
         channel.ack_due = channel.ack_now = false;
         if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
-            channel.ack_after = ack_threshold;
+            channel.ack_after = channel.ack_threshold;
             channel.ack_until = channel.expected; // keeps up: numbers wrap
         }
     }
@@ -364,6 +364,8 @@ ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                            const Iov* iov, std::size_t count, Completion* completion) {
     Impl& m = *channel.impl;
+    if ((channel.gates & gate::parts) && header_length + total_length(iov, count) > channel.connection.peer_segment) [[unlikely]]
+        return m.am_zcopy_parts(channel, id, header, header_length, iov, count);
     Impl::Start start;
     const std::uint32_t size = kHeader + header_length;
     if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;

@@ -39,8 +39,7 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
 Status Interface::Impl::open(std::string& error) {
     read_rails();
     limits.max_iov = pieces_per_request(devices);
-    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + 256 + sizeof(FenceTrailer));
-    ack_threshold = std::max(1u, config.window / 4);
+    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer));
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
@@ -80,7 +79,7 @@ Status Interface::Impl::open(std::string& error) {
     limits.max_put_short = inline_bytes;
     limits.max_bcopy = config.segment;
     limits.max_am_zcopy = config.segment;
-    limits.max_am_zcopy_header = 256;
+    limits.max_am_zcopy_header = kMaxUserHeader;
     limits.max_rdma = std::size_t{1} << 30;
 
     // Local writing as well: kernels want that of memory that is writable.
@@ -146,6 +145,7 @@ Interface::Impl::~Impl() {
     if (jobs_timer) services.cancel(jobs_timer);
     if (watch_timer) services.cancel(watch_timer);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        drop_joined(*channels[slot]);
         const recover::Recovery* recovery = channels[slot]->recovery.get();
         if (!recovery) continue;
         if (recovery->partition) services.cancel(recovery->partition);

@@ -25,6 +25,8 @@ enum class Kind : std::uint8_t {
 namespace flag {
 inline constexpr std::uint8_t ack_request = 1; // the sender waits: acknowledge at the end of this progress
 inline constexpr std::uint8_t fenced = 2;      // a FenceTrailer ends the message: deliver when its markers are in
+inline constexpr std::uint8_t part = 4;        // am: of a message that is larger than the receiver's segment (feature::parts)
+inline constexpr std::uint8_t more = 8;        // with `part`: the next number brings the next part. Joined, they are delivered
 } // namespace flag
 
 struct __attribute__((packed)) MessageHeader {

@@ -27,6 +27,7 @@ Status status_of(wire::Reason reason) {
     switch (reason) {
     case wire::Reason::version:
     case wire::Reason::transport:
+    case wire::Reason::terms:
         return Status::unsupported;
     case wire::Reason::unreachable:
         return Status::unreachable;
@@ -194,6 +195,11 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
     }
     if (!newer(m.incarnation, c->incarnation)) {
         ++counters.dropped;
+        return;
+    }
+    if (const std::string why = owner.misfit(m.terms); !why.empty()) {
+        refuse(way_back, m, wire::Reason::terms);
+        fail(*c, Status::unsupported, why);
         return;
     }
     const std::uint32_t before = c->incarnation;

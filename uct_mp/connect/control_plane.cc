@@ -206,6 +206,7 @@ Message ControlPlane::Impl::message(wire::Kind kind, std::uint64_t cookie, std::
     m.min_version = address.min_version;
     m.max_version = address.max_version;
     m.transport = config.transport;
+    m.reserved = config.reserved;
     return m;
 }
 

@@ -93,7 +93,8 @@ struct Terms {
 };
 // Bits of Terms::features: what this library can do. None of them may be taken for granted, and unknown ones are ignored.
 namespace feature {
-inline constexpr std::uint64_t known = 0;
+inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are larger than its segment (channel/wire.h)
+inline constexpr std::uint64_t known = parts;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
 
@@ -224,6 +225,8 @@ public:
     virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
     // The present keys of memory of ours; false: there is none of that name.
     virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
+    // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
+    virtual std::string misfit(const Terms&) { return {}; }
     // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0: none.
     virtual std::uint32_t probe_key(const verbs::Rail&) { return 0; }
     // Of ask_keys(). Not found: `told` has nothing but the id.
@@ -247,6 +250,7 @@ struct ControlConfig {
     // are repeatable; every interface needs another one.
     std::uint64_t seed = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion; // for tests
+    std::uint8_t reserved = 0; // likewise: in all reserved bytes of our messages, as a later version may write them
 };
 
 struct ControlCounters { // messages

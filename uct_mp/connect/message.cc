@@ -89,8 +89,8 @@ bool read_terms(const wire::Terms& t, Message& out) {
     return true;
 }
 
-wire::Terms written(const Terms& t) {
-    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, 0};
+wire::Terms written(const Terms& t, std::uint8_t reserved) {
+    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, reserved * 0x01010101u};
 }
 
 bool read_request(Reader& in, Message& out) {
@@ -156,7 +156,7 @@ bool read_refuse(Reader& in, Message& out) {
     if (!in.take(b)) return false;
     if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
     const bool known =
-        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::unknown);
+        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::terms);
     out.reason = known ? wire::Reason(b.reason) : wire::Reason::resources;
     out.refused = Kind(b.of);
     return true;
@@ -331,7 +331,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                          .min_version = m.min_version,
                          .max_version = m.max_version,
                          .transport = std::uint8_t(m.transport),
-                         .reserved = 0});
+                         .reserved = m.reserved});
     const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
     const auto put_rails = [&] {
         for (const path::RemoteRail& r : m.rails) {
@@ -346,19 +346,20 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .device = r.device,
                                .roce = roce,
                                .life = r.life,
-                               .reserved = 0,
+                               .reserved = m.reserved,
                                .probe_key = r.probe_key});
             if (roce) out.put(r.gid);
         }
     };
+    const std::uint8_t z = m.reserved;
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key, written(m.terms)});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, m.reserved, m.dc_key, written(m.terms, m.reserved)});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key, written(m.terms)});
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key, written(m.terms, m.reserved)});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];
@@ -367,14 +368,14 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         }
         break;
     case Kind::confirm:
-        out.put(wire::Confirm{m.incarnation, paths, {}});
+        out.put(wire::Confirm{m.incarnation, paths, {z, z, z}});
         for (const LocalEnd& e : m.ends) out.put(wire::End{e.qp_number, e.psn});
         break;
     case Kind::ready:
         out.put(wire::Ready{m.incarnation});
         break;
     case Kind::refuse:
-        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}});
+        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {z, z}});
         break;
     case Kind::path_down:
     case Kind::path_open:
@@ -393,17 +394,17 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .end = {m.news.end.qp_number, m.news.end.psn}});
         break;
     case Kind::rails:
-        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {}});
+        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {z, z, z}});
         put_rails();
         break;
     case Kind::rails_known:
         out.put(wire::RailsKnown{m.incarnation, m.rails_number});
         break;
     case Kind::keys:
-        out.put(wire::Keys{m.incarnation, {}, m.keys.id});
+        out.put(wire::Keys{m.incarnation, {z, z, z, z}, m.keys.id});
         break;
     case Kind::keys_told: {
-        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {}, m.keys.id, 0, {}};
+        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {z, z}, m.keys.id, 0, {}};
         if (m.holds) {
             body.count = m.keys.count;
             body.lives = m.keys.lives;
@@ -416,7 +417,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(wire::Ping{m.incarnation});
         break;
     case Kind::pong:
-        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {}});
+        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
         break;
     }
     assert(out.size() <= wire::kMaxMessage);
@@ -478,6 +479,8 @@ const char* name(wire::Reason reason) {
         return "it holds an older connection with us";
     case wire::Reason::unknown:
         return "it has given up this handshake";
+    case wire::Reason::terms:
+        return "its SEG_SIZE and TX_WINDOW and ours do not go together (its log names them)";
     }
     return "?";
 }

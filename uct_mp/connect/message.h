@@ -23,6 +23,7 @@ struct Message {
     std::uint32_t transaction = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion;
     Transport transport = Transport::rc;
+    std::uint8_t reserved = 0; // what pack() writes into reserved bytes, parse() leaves 0: for tests
 
     std::uint32_t incarnation = 0;
     std::uint32_t void_through = 0;

@@ -1,6 +1,7 @@
 // The server's part of the handshake: it answers, and only the time limit of an unfinished handshake is its own.
 #include <algorithm>
 #include <cassert>
+#include <cinttypes>
 
 #include "uct_mp/connect/control_plane_impl.h"
 
@@ -55,6 +56,11 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
     std::vector<path::PathSpec> paths = plan(m, absent);
     if (paths.empty()) {
         refuse(way_back, m, wire::Reason::unreachable);
+        return;
+    }
+    if (const std::string why = owner.misfit(m.terms); !why.empty()) {
+        services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s", m.sender_uid, why.c_str());
+        refuse(way_back, m, wire::Reason::terms);
         return;
     }
     if (!c && !(c = owner.accept(m.sender_uid))) {

@@ -64,6 +64,7 @@ enum class Reason : std::uint8_t {
     resources = 5,   // queue pairs could not be made or connected
     settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Owner::renew)
     unknown = 7,     // we know nothing of this handshake (any more)
+    terms = 8,       // your Terms and ours don't go together
 };
 
 struct __attribute__((packed)) Header {
@@ -124,7 +125,8 @@ struct __attribute__((packed)) Terms {
     std::uint64_t dc_tag;        // mp_dc: random, of this connection; messages to the sender of this begin with it
     std::uint32_t window;        // sequenced messages of its own that it leaves unacknowledged at most; not 0
     std::uint32_t ring;          // of the receiver's that it can keep while an earlier one is missing; not 0
-    std::uint32_t segment;       // bytes of payload of the largest message that it can receive; not 0
+    std::uint32_t segment;       // bytes of the largest message that it can receive, and sends, without what the data path
+                                 // adds (MessageHeader, FenceTrailer); not 0
     std::uint32_t reserved;
 };
 static_assert(sizeof(Terms) == 40);
