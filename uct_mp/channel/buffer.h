@@ -28,7 +28,7 @@ struct alignas(64) Buffer {
     std::uint32_t length;      // bytes of the message, without pieces elsewhere and without the trailer
     std::uint8_t trailer;      // bytes of a fence's trailer behind them
     std::uint8_t path;         // last path it was posted to
-    BufferPool* pool;          // where it belongs
+    BufferPool* pool;          // where it goes when it is no longer needed: its pool, or a detour on the way there
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] std::uint64_t address() { return reinterpret_cast<std::uint64_t>(this + 1); }
 };
@@ -55,7 +55,18 @@ class BufferPool {
 public:
     BufferPool(const verbs::DeviceSet& devices, unsigned data_bytes, unsigned max)
         : devices_(&devices), data_bytes_(data_bytes), max_(max) {}
+    // A detour on the way home, for buffers that an adapter may still be reading when they are no longer needed otherwise:
+    // what is put here goes home with take_home().
+    explicit BufferPool(BufferPool& home) : devices_(home.devices_), data_bytes_(0), max_(0), home_(&home) {}
     BufferPool(const BufferPool&) = delete;
+    [[nodiscard]] BufferPool& home() { return home_ ? *home_ : *this; }
+    void take_home() {
+        while (Buffer* const buffer = free_) {
+            free_ = buffer->next;
+            buffer->pool = home_;
+            home_->put(buffer);
+        }
+    }
     [[nodiscard]] Buffer* get() {
         if (!free_) [[unlikely]] {
             if (!grow()) return nullptr;
@@ -86,6 +97,7 @@ private:
     Buffer* free_ = nullptr;
     const verbs::DeviceSet* devices_;
     unsigned data_bytes_, max_, made_ = 0;
+    BufferPool* const home_ = nullptr;
     RegisteredChunks chunks_;
 };
 

@@ -240,14 +240,13 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
             if (own) drain(*own, channel, static_cast<PathIndex>(i));
-    for (; channel.acked != channel.next_sequence; ++channel.acked) {
-        Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
-        if (Work* work = std::exchange(buffer->work, nullptr)) {
-            work->status = status;
-            if (work->kind == WorkKind::atomic) --channel.atomics_pending;
-            if (--work->open == 0) finish_work(*work);
-        }
-        buffer->pool->put(buffer);
+    // The buffers stay where they are: adapters may be reading them, see free_retained().
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
+        Work* const work = std::exchange(channel.retained[i & channel.window_mask]->work, nullptr);
+        if (!work) continue;
+        work->status = status;
+        if (work->kind == WorkKind::atomic) --channel.atomics_pending;
+        if (--work->open == 0) finish_work(*work);
     }
     end_read_backs(channel, status);
     for (Work* work : std::exchange(channel.atomics, {})) {
@@ -266,17 +265,39 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     close_epochs(channel);
 }
 
+bool Interface::Impl::all_back(const Channel& channel) {
+    for (unsigned i = 0; channel.subs && i < channel.places; ++i) {
+        if (channel.subs[i].open != 0) return false;
+        for (const auto& own : channel.subs[i].own)
+            if (own && !own->idle()) return false;
+    }
+    return true;
+}
+
+// Of a failed channel, when nothing of it is posted any more.
+void Interface::Impl::free_retained(Channel& channel) {
+    for (; channel.acked != channel.next_sequence; ++channel.acked) {
+        Buffer* const buffer = channel.retained[channel.acked & channel.window_mask];
+        buffer->pool = &buffer->pool->home();
+        buffer->pool->put(buffer);
+    }
+    for (PathIndex path = 0; channel.recovery && path < channel.recovery->paths.size(); ++path) end_detours(channel, path);
+}
+
 // Outside of everything else: the user may do anything in it. When everything has come back: users close their endpoints
 // now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is under way.
 void Interface::Impl::tell_failures() {
     constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(failures, {})) {
-        if (!channel->epochs_empty() && services.now() - channel->failed_at < kPatience) {
-            enlist(failures, channel);
-            continue;
+        if (!all_back(*channel)) {
+            if (services.now() - channel->failed_at >= kPatience) abandon(*channel);
+            else if (config.transport == connect::Transport::dc) (void)push_out(*channel); // there may have been no room
         }
-        if (!channel->epochs_empty()) abandon(*channel);
-        if (channel->error_told) continue;
+        const bool back = all_back(*channel);
+        if (back) free_retained(*channel);
+        const bool tell = channel->epochs_empty() || services.now() - channel->failed_at >= kPatience;
+        if (!back || !tell) enlist(failures, channel);
+        if (!tell || channel->error_told) continue;
         channel->error_told = true;
         events.peer_failed(*channel, channel->error);
     }

@@ -258,6 +258,8 @@ struct Interface::Impl final : connect::Owner {
     void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     void fail_channel(Channel& channel, Status status);
+    [[nodiscard]] static bool all_back(const Channel& channel); // what has been posted
+    void free_retained(Channel& channel);
     void tell_failures();
 
     // -- Recovery: uct_mp/recover. fail.cc
@@ -276,6 +278,7 @@ struct Interface::Impl final : connect::Owner {
     void note_back(Channel& channel, PathIndex path);
     void lose(SendQueue& queue, const Posted& posted);
     void mark_messages(Channel& channel, PathIndex path);
+    void end_detours(Channel& channel, PathIndex path);
     void drained(Channel& channel, PathIndex path);
     void rail_failed(unsigned rail, const char* cause, bool device_gone);
     void rail_active(unsigned rail);

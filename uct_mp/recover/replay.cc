@@ -137,7 +137,7 @@ bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
     PathIndex path = 0;
     if (channel.only ? !channel.only->room() : (path = place_again(channel, buffer, bytes)) == kNoPath) return false;
     // A copy: the acknowledgment may come by another way while this one is still being sent.
-    Buffer* copy = buffer.pool->get();
+    Buffer* copy = buffer.pool->home().get();
     if (!copy) {
         if (!channel.only) channel.scheduler->cancel(path, Direction::write, bytes);
         return false;
