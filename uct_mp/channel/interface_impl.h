@@ -67,7 +67,7 @@ struct Interface::Impl final : connect::Owner {
     void abandoned(connect::Connection& connection) override;
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;
     [[nodiscard]] bool is_news(const connect::Connection& connection, const verbs::Rail& rail) const;
-    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level); // null: logged
+    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr); // null: logged, errno
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
@@ -87,6 +87,7 @@ struct Interface::Impl final : connect::Owner {
     void tell(Mail mail);
     unsigned read_mail();             // progress only
     void drop_prepared(Channel& channel); // with the lock held
+    void entomb(verbs::QueuePair qp, const verbs::Rail& rail); // likewise
     unsigned clear_graves(bool occupied); // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend(unsigned found);  // progress: what is rare; so much has been found at the adapters
@@ -454,8 +455,9 @@ struct Interface::Impl final : connect::Owner {
     Services::Timer reopen_timer[verbs::kMaxDevices] = {}; // runs while the device is dead
     unsigned reopen_attempts[verbs::kMaxDevices] = {};
     bool timed = false; // completions of adapters bring timestamps, if they can
-    // Queue pairs that a handshake has made and dropped. Progress destroys them, since a completion queue has one user: a few
-    // at a time, each is a command.
+    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, since a completion queue has
+    // one user (Adapter's are made for a single thread, and destroying takes what is left of a queue pair out of them): a few at a
+    // time, each is a command. Under the lock.
     std::vector<std::unique_ptr<SendQueue>> graves;
     Nanos next_clearing = 0;
     recover::History history;
