@@ -14,6 +14,7 @@
 #include "uct_mp/channel/table.h"
 #include "uct_mp/recover/history.h"
 #include "uct_mp/verbs/address_handles.h"
+#include "uct_mp/verbs/packet_numbers.h"
 
 namespace ucx_mp::channel {
 
@@ -281,6 +282,8 @@ struct Interface::Impl final : connect::Owner {
     void resume(Channel& channel);
     // join.cc
     void renew_rail(unsigned rail);
+    void test_numbers(unsigned device);
+    void take_numbers();
     [[nodiscard]] bool is_absent(const Channel& channel, PathIndex path) const {
         return channel.recovery && channel.recovery->paths[path].phase == recover::Phase::absent;
     }
@@ -446,6 +449,10 @@ struct Interface::Impl final : connect::Owner {
     int paths_away = 0;               // that are not up: the control plane is asked all the time
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
     std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
+    // Those that are being tested, or wait for it: verbs/packet_numbers.h
+    std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
+    std::uint32_t numbers_wanted = 0;
+    Services::Timer numbers_timer = 0; // runs while there are any
     std::uint32_t more_downs[verbs::kMaxRails] = {}; // events of it, than ups, while the port is up; wraps
     [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
         return seen_events[rail].downs - seen_events[rail].ups != more_downs[rail];
