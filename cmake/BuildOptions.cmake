@@ -9,6 +9,14 @@ endif()
 option(UCX_MP_WERROR "Treat warnings as errors" ${werror_default})
 set(UCX_MP_SANITIZE "" CACHE STRING "Value for -fsanitize=, e.g. address,undefined or thread; empty: none")
 
+# The product is libuct_mp.so, and what it is built from and tested with (cmake/install-deps) has to be there: a test that is
+# missing fails nothing. With this on, only what needs neither UCX nor Open MPI is built: the core, the adapter, their tests.
+option(UCX_MP_CORE_ONLY "Build without UCX and Open MPI: no libuct_mp.so" OFF)
+# ucx_mp_missing(WHAT): what the product needs is not there. One line that cmake does not wrap.
+function(ucx_mp_missing what)
+  message(FATAL_ERROR " ucx-mp: ${what}. Run cmake/install-deps, or configure with -DUCX_MP_CORE_ONLY=ON to build without UCX and Open MPI")
+endfunction()
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()

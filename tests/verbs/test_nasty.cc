@@ -1,6 +1,11 @@
 // What the specification allows and programs like to forget: the nasty knobs of `softhca fault`, each seen through verbs.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE nasty
+#include <sys/resource.h>
+
+#include <atomic>
+
+#include "children.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -101,4 +106,64 @@ BOOST_AUTO_TEST_CASE(ports_exchange_their_lids) {
     connect(a, b);
     BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 5000), 0);
     left.wait();
+}
+
+// Made, and of no use: destroying it is all that can be done.
+BOOST_AUTO_TEST_CASE(queue_pairs_that_stay_in_reset) {
+    Adapter left(0);
+    Restore restore{{"fault queue-pairs granted " + port_name(0)}};
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = left.cq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    ibv_qp* const qp = ibv_create_qp(left.pd, &init);
+    BOOST_REQUIRE(qp);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    softhca("fault queue-pairs refused " + port_name(0));
+    BOOST_CHECK_EQUAL(ibv_modify_qp(qp, &attr, mask), ENOMEM);
+    BOOST_CHECK_EQUAL(qp->state, IBV_QPS_RESET);
+    softhca("fault queue-pairs granted " + port_name(0));
+    BOOST_CHECK_EQUAL(ibv_modify_qp(qp, &attr, mask), 0);
+    BOOST_CHECK_EQUAL(ibv_destroy_qp(qp), 0);
+}
+
+// A completion queue for a single thread: who polls it while another thread destroys a queue pair of it is ended. What takes no
+// time is hardly ever seen, neither here nor by rdma-core: so the command takes some.
+BOOST_AUTO_TEST_CASE(two_threads_use_what_is_for_one) {
+    const auto run = [](bool single) {
+        rlimit none{0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGABRT, SIG_DFL); // Boost's
+        Adapter left(0);
+        ibv_cq_init_attr_ex attr{};
+        attr.cqe = 64;
+        attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+        attr.flags = single ? IBV_CREATE_CQ_ATTR_SINGLE_THREADED : 0;
+        ibv_cq* const cq = ibv_cq_ex_to_cq(ibv_create_cq_ex(left.context, &attr));
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = cq;
+        init.qp_type = IBV_QPT_RC;
+        init.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+        ibv_qp* qps[20];
+        for (ibv_qp*& qp : qps) qp = ibv_create_qp(left.pd, &init);
+        std::atomic<bool> done{false};
+        std::thread other([&] {
+            for (ibv_qp* qp : qps) ibv_destroy_qp(qp);
+            done = true;
+        });
+        while (!done) {
+            ibv_wc wc;
+            (void)ibv_poll_cq(cq, 1, &wc);
+        }
+        other.join();
+        return ibv_destroy_cq(cq);
+    };
+    softhca("fault command-cost create 2ms " + device_name(0));
+    Restore restore{{"fault command-cost create reset " + device_name(0)}};
+    BOOST_CHECK(ended_well(status_of(start(0, [&] { return run(false); }), 20000)));
+    const int status = status_of(start(0, [&] { return run(true); }), 20000);
+    BOOST_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }

@@ -14,6 +14,7 @@
 #include "uct_mp/channel/table.h"
 #include "uct_mp/recover/history.h"
 #include "uct_mp/verbs/address_handles.h"
+#include "uct_mp/verbs/packet_numbers.h"
 
 namespace ucx_mp::channel {
 
@@ -71,7 +72,7 @@ struct Interface::Impl final : connect::Owner {
     void abandoned(connect::Connection& connection) override;
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;
     [[nodiscard]] bool is_news(const connect::Connection& connection, const verbs::Rail& rail) const;
-    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level); // null: logged
+    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr); // null: logged, errno
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
@@ -91,6 +92,7 @@ struct Interface::Impl final : connect::Owner {
     void tell(Mail mail);
     unsigned read_mail();             // progress only
     void drop_prepared(Channel& channel); // with the lock held
+    void entomb(verbs::QueuePair qp, const verbs::Rail& rail); // likewise
     unsigned clear_graves(bool occupied); // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend(unsigned found);  // progress: what is rare; so much has been found at the adapters
@@ -316,6 +318,8 @@ struct Interface::Impl final : connect::Owner {
     void resume(Channel& channel);
     // join.cc
     void renew_rail(unsigned rail);
+    void test_numbers(unsigned device);
+    void take_numbers();
     [[nodiscard]] bool is_absent(const Channel& channel, PathIndex path) const {
         return channel.recovery && channel.recovery->paths[path].phase == recover::Phase::absent;
     }
@@ -485,6 +489,10 @@ struct Interface::Impl final : connect::Owner {
     int paths_away = 0;               // that are not up: the control plane is asked all the time
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
     std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
+    // Those that are being tested, or wait for it: verbs/packet_numbers.h
+    std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
+    std::uint32_t numbers_wanted = 0;
+    Services::Timer numbers_timer = 0; // runs while there are any
     std::uint32_t more_downs[verbs::kMaxRails] = {}; // events of it, than ups, while the port is up; wraps
     [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
         return seen_events[rail].downs - seen_events[rail].ups != more_downs[rail];
@@ -494,8 +502,9 @@ struct Interface::Impl final : connect::Owner {
     Services::Timer reopen_timer[verbs::kMaxDevices] = {}; // runs while the device is dead
     unsigned reopen_attempts[verbs::kMaxDevices] = {};
     bool timed = false; // completions of adapters bring timestamps, if they can
-    // Queue pairs that a handshake has made and dropped. Progress destroys them, since a completion queue has one user: a few
-    // at a time, each is a command.
+    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, since a completion queue has
+    // one user (Adapter's are made for a single thread, and destroying takes what is left of a queue pair out of them): a few at a
+    // time, each is a command. Under the lock.
     std::vector<std::unique_ptr<SendQueue>> graves;
     Nanos next_clearing = 0;
     recover::History history;

@@ -36,6 +36,7 @@ Status Interface::Impl::make_end(Connection& connection, std::size_t path) {
     if (channel.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
     if (path == 0) {
         const std::size_t count = connection.paths.size();
+        drop_prepared(channel); // there is nothing; if there were, progress has to destroy it
         channel.prepared.subs = std::make_unique<Subchannel[]>(count);
         channel.prepared.count = static_cast<std::uint8_t>(count);
     }
@@ -45,10 +46,12 @@ Status Interface::Impl::make_end(Connection& connection, std::size_t path) {
     const verbs::Rail& rail = rails[sub.rail];
     sub.device = static_cast<std::uint8_t>(rail.device);
     if (config.transport == connect::Transport::dc || connection.is_absent(path)) return Status::ok;
-    verbs::QueuePair qp = make_half(rail, LogLevel::debug);
+    verbs::QueuePair broken, qp = make_half(rail, LogLevel::debug, &broken);
+    const int error = errno;
+    if (broken) entomb(std::move(broken), rail);
     sub.unconnected = (!qp && may_do_without(channel, rail)) || is_news(connection, rail);
     if (!qp && !sub.unconnected) {
-        services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
+        services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
         return Status::no_memory;
     }
     constexpr std::uint32_t kNobody = 0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
@@ -74,11 +77,15 @@ bool Interface::Impl::is_news(const Connection& connection, const verbs::Rail& r
 }
 
 // Our half of a path: a queue pair in INIT.
-verbs::QueuePair Interface::Impl::make_half(const verbs::Rail& rail, LogLevel level) {
+verbs::QueuePair Interface::Impl::make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken) {
     Adapter& adapter = adapters[rail.device];
     verbs::QueuePair qp = verbs::create_rc(*adapter.device, rail, adapter.queues(),
-                                           {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr);
-    if (!qp) services.say(level, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(errno));
+                                           {config.send_depth + 1, limits.max_iov + 2, inline_bytes}, nullptr, broken);
+    if (!qp) {
+        const int error = errno;
+        services.say(level, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
+        errno = error;
+    }
     return qp;
 }
 
@@ -131,6 +138,12 @@ void Interface::Impl::drop_ends(Connection& connection) {
     connection.ends.clear();
     // Data had come before the handshake was over, and the peer knows nothing of it any more.
     if (channel.prepared.taken) tell({Mail::What::failed, &channel, Status::connection_reset});
+}
+
+// One that the handshake's thread cannot use: with the lock held.
+void Interface::Impl::entomb(verbs::QueuePair qp, const verbs::Rail& rail) {
+    graves.push_back(std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false));
+    attention.store(true, std::memory_order_relaxed);
 }
 
 void Interface::Impl::drop_prepared(Channel& channel) {

@@ -143,6 +143,7 @@ Interface::Impl::~Impl() {
     for (const Services::Timer timer : reopen_timer)
         if (timer) services.cancel(timer);
     if (jobs_timer) services.cancel(jobs_timer);
+    if (numbers_timer) services.cancel(numbers_timer);
     if (watch_timer) services.cancel(watch_timer);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         drop_joined(*channels[slot]);

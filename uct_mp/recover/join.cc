@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "uct_mp/channel/data_path.h"
-#include "uct_mp/verbs/packet_numbers.h"
 
 namespace ucx_mp::channel {
 
@@ -31,10 +30,8 @@ void Interface::Impl::renew_rail(unsigned index) {
     verbs::Rail now = rails[index];
     if (!verbs::refresh(devices.device_of(now), now) || !now.active) return; // the next event tells
     more_downs[index] = seen_events[index].downs - seen_events[index].ups;
-    if (const std::uint32_t bit = 1u << now.device; untested & bit && verbs::tells_packet_numbers(devices.device_of(now), now))
-        untested &= ~bit;
     const auto facts = [](const verbs::Rail& r) { return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.mtu, r.rate, r.active); };
-    if (facts(now) == facts(rails[index])) return;
+    if (facts(now) == facts(rails[index])) return test_numbers(now.device);
     services.say(LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), rails[index].active ? "another one" : "up",
                  now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
     {
@@ -44,11 +41,41 @@ void Interface::Impl::renew_rail(unsigned index) {
         control->renew(now);
         tell_rails();
     }
+    test_numbers(now.device);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
         tell_self(channel);
         join_paths(channel);
     }
+}
+
+// Until it is known that the adapter tells packet numbers it counts as one that does not.
+void Interface::Impl::test_numbers(unsigned device) {
+    if (!(untested >> device & 1)) return;
+    numbers_wanted |= 1u << device;
+    if (!numbers_timer) take_numbers();
+}
+
+void Interface::Impl::take_numbers() {
+    constexpr Nanos kLook = 10'000'000;
+    numbers_timer = 0;
+    for (const verbs::Device& device : devices.devices()) {
+        const std::uint32_t bit = 1u << device.index;
+        if (!(numbers_wanted & bit)) continue;
+        std::unique_ptr<verbs::PacketNumberTest>& test = number_tests[device.index];
+        if (!test) {
+            const auto rail = std::ranges::find_if(rails, [&](const verbs::Rail& r) { return r.device == device.index && r.active; });
+            if (rail != rails.end()) test = verbs::PacketNumberTest::begin(services, device, *rail);
+            else numbers_wanted &= ~bit; // a port that comes up wants it again
+        }
+        if (!test || test->state() == verbs::PacketNumberTest::State::running) continue;
+        const bool tells = test->state() == verbs::PacketNumberTest::State::yes && test->life() == device.life;
+        test.reset();
+        numbers_wanted &= ~bit;
+        if (tells) untested &= ~bit;
+        services.say(LogLevel::info, "%s %s packet numbers", device.name.c_str(), tells ? "tells" : "has not been found to tell");
+    }
+    if (numbers_wanted) numbers_timer = services.at(services.now() + kLook, [this] { take_numbers(); });
 }
 
 void Interface::Impl::tell_self(Channel& channel) {

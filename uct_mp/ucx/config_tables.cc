@@ -80,7 +80,8 @@ ucs_config_field_t kMdTable[] = {
 
     {"PACKET_NUMBERS", "try",
      "Ask the adapter which packets of a failed mp_rc path were executed. Exact also for programs that poll memory\n"
-     "for writes without fence or flush. \"try\": if a test when opening shows that the adapter tells the truth;\n"
+     "for writes without fence or flush. \"try\": if a test when opening shows that the adapter tells the truth\n"
+     "(when its first port comes up, if that is later);\n"
      "\"no\": markers decide, which is exact for everything that a program can be told of.",
      offsetof(MdOptions, packet_numbers), UCS_CONFIG_TYPE_TERNARY},
 

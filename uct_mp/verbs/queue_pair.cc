@@ -155,7 +155,7 @@ int ud_to_rts(ibv_qp* qp, const Rail& rail, std::uint32_t q_key) {
 } // namespace
 
 QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues, const QueuePairLimits& limits,
-                    std::uint32_t* granted_inline) {
+                    std::uint32_t* granted_inline, QueuePair* broken) {
     QueuePair qp = create_with_inline(send_capabilities(device, limits), granted_inline, [&](ibv_qp_cap& cap) {
         ibv_qp_init_attr init{};
         init.qp_type = IBV_QPT_RC;
@@ -169,6 +169,11 @@ QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues
     });
     if (!qp) return nullptr;
     const int error = rc_to_init(qp.get(), rail.port);
+    if (error && broken) {
+        *broken = std::move(qp);
+        errno = error;
+        return nullptr;
+    }
     return if_good(std::move(qp), error);
 }
 

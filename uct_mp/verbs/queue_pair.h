@@ -51,8 +51,10 @@ struct Queues {
     ibv_srq* srq;
 };
 // RC, in INIT on the rail's port, remote read, write and atomics allowed. nullptr: errno. `granted_inline` may be null.
+// `broken`, if not null, takes one that has been made and could not be moved to INIT. Destroying it is a use of its completion
+// queues, and who makes a queue pair need not be who polls them: such queues allow one user at a time (rdma-core ends the process).
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
-                                  const QueuePairLimits& limits, std::uint32_t* granted_inline);
+                                  const QueuePairLimits& limits, std::uint32_t* granted_inline, QueuePair* broken = nullptr);
 // INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. Packet numbers are taken modulo 2^24. 0 or errno.
 [[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
                              std::uint32_t sq_psn);

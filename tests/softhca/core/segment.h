@@ -105,6 +105,7 @@ struct alignas(64) PortState {
     std::atomic<uint32_t> announced;      // value of `up` that PORT_ERR / PORT_ACTIVE was last raised for
     std::atomic<uint32_t> loopback_fails; // nasty: traffic to oneself needs the port up
     std::atomic<uint32_t> handles_refused; // nasty: no address handles are made
+    std::atomic<uint32_t> init_refused;    // nasty: no queue pair gets beyond RESET
     FaultKnobs faults;                    // also apply in crossbar subnets, which have no links
     std::atomic<uint64_t> tx_bytes, tx_packets, rx_bytes, rx_packets, drops, corrupted;
     std::atomic<uint16_t> lid; // current base LID (LID_CHANGE)

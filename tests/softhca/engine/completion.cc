@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "core/guarded_copy.h"
@@ -192,6 +193,13 @@ Cqe* Engine::next_cqe(Cq& cq) {
     }
 }
 
+void Cq::broken_promise() const {
+    static constexpr char text[] = "softhca: two threads use a completion queue at the same time that was made for a single one "
+                                   "(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)\n";
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    abort();
+}
+
 void Engine::retire(Cqe& e) {
     if (!e.queue) return;
     retire_receive(e);
@@ -208,7 +216,7 @@ void Engine::consume_cqe(Cq& cq) {
 
 int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     poll();
-    if (!cq.single_threaded) cq.poll_lock.lock();
+    cq.begin_use();
     int n = 0;
     while (n < entries) {
         Cqe* e = next_cqe(cq);
@@ -237,7 +245,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
         cq.empty_polls = 0;
         charge_completions(cq, static_cast<uint32_t>(n));
     }
-    if (!cq.single_threaded) cq.poll_lock.unlock();
+    cq.end_use();
     if (n == 0) empty_poll(cq);
     return n; // after an overrun, too: what is there is still valid
 }

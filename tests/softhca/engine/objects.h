@@ -60,8 +60,42 @@ struct Cq {
     uint64_t wc_flags = 0;           // what create_cq_ex asked for
     bool single_threaded = false;
     Engine* engine;
+    // One consumer at a time: by the lock, or because the program has promised it (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). A promise
+    // that is seen broken ends the process, as in rdma-core's mlx5. Polling consumes, and so does what takes the completions
+    // of a queue pair out: destroying it, its way back to RESET. Here for as long as the command takes: so it is seen.
+    std::atomic<bool> in_use{false};
+    void begin_use() {
+        if (!single_threaded) return poll_lock.lock();
+        if (in_use.load(std::memory_order_relaxed)) [[unlikely]] broken_promise();
+        in_use.store(true, std::memory_order_relaxed);
+    }
+    void end_use() {
+        if (!single_threaded) return poll_lock.unlock();
+        in_use.store(false, std::memory_order_relaxed);
+    }
+    [[noreturn, gnu::cold]] void broken_promise() const;
+
     // Events handed to the program; destroying waits until it has acknowledged as many. Under ibv_cq::mutex.
     uint32_t comp_events_reported = 0, async_events_reported = 0;
+};
+
+// A command to a queue pair that also is a use of its completion queues, if those are for a single thread; else clean_cq() locks.
+class SoleUse {
+public:
+    explicit SoleUse(Cq* sends, Cq* receives)
+        : cqs_{sends && sends->single_threaded ? sends : nullptr,
+               receives && receives != sends && receives->single_threaded ? receives : nullptr} {
+        for (Cq* cq : cqs_)
+            if (cq) cq->begin_use();
+    }
+    ~SoleUse() {
+        for (Cq* cq : cqs_)
+            if (cq) cq->end_use();
+    }
+    SoleUse(const SoleUse&) = delete;
+
+private:
+    Cq* cqs_[2];
 };
 
 struct RecvQ {                       // receive queue of a QP, or SRQ

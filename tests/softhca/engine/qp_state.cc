@@ -69,6 +69,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
             std::lock_guard sq(qp.sq_lock);
             rq.reset();
         }
+        const SoleUse use(qp.send_cq, qp.recv_cq);
         clean_cq(*qp.send_cq, rec.qpn.load());
         if (qp.recv_cq != qp.send_cq) clean_cq(*qp.recv_cq, rec.qpn.load());
         // Receives that were posted are forgotten without completions (10.3.1); those half filled as well. Not before
@@ -217,7 +218,8 @@ void Engine::flush_posted(Qp& qp) {
 
 // Completions of a QP that is gone must not reach the program any more (as hardware drivers clean their CQs).
 void Engine::clean_cq(Cq& cq, uint32_t qpn) {
-    std::lock_guard poll(cq.poll_lock);
+    std::unique_lock poll(cq.poll_lock, std::defer_lock);
+    if (!cq.single_threaded) poll.lock(); // else the caller's SoleUse
     lock_cq(seg(), *cq.rec);
     for (uint64_t at = cq.head;; ++at) {
         Cqe& e = cq.entries[at & cq.mask];

@@ -171,6 +171,7 @@ const Form kForms[] = {
     {"query", FaultVerb::query, "query truthful|stale|refused NODE:DEVICE"},
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
     {"address-handles", FaultVerb::address_handles, "address-handles refused|granted NODE:DEVICE:PORT"},
+    {"queue-pairs", FaultVerb::queue_pairs, "queue-pairs refused|granted NODE:DEVICE:PORT"},
     {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg TIME|reset NODE:DEVICE"},
     {"lid-swap", FaultVerb::lid_swap, "lid-swap NODE:DEVICE:PORT NODE:DEVICE:PORT"},
     {"clear", FaultVerb::clear, "clear"},
@@ -237,6 +238,7 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         c.ports = match_ports(image, in.next());
         break;
     case FaultVerb::address_handles:
+    case FaultVerb::queue_pairs:
         c.value = one_of(in.next(), {"granted", "refused"});
         c.ports = match_ports(image, in.next());
         break;

@@ -77,6 +77,7 @@ void clear_all(Segment& seg) {
         seg.port(i).admin_down = 0;
         seg.port(i).loopback_fails = 0;
         seg.port(i).handles_refused = 0;
+        seg.port(i).init_refused = 0;
     }
     for (uint32_t i = 0; i < image.devices; ++i) {
         DeviceState& d = seg.device(i);
@@ -127,6 +128,8 @@ void apply_to_port(Segment& seg, uint32_t port, const FaultCommand& c) {
         p.loopback_fails = static_cast<uint32_t>(c.value);
     else if (c.verb == FaultVerb::address_handles)
         p.handles_refused = static_cast<uint32_t>(c.value);
+    else if (c.verb == FaultVerb::queue_pairs)
+        p.init_refused = static_cast<uint32_t>(c.value);
     else if (c.verb == FaultVerb::port_up)
         bring_up(seg, port);
     else if (c.verb == FaultVerb::port_down && !c.at_packet)
@@ -163,7 +166,7 @@ uint32_t count_disturbances(Segment& seg) {
     for (uint32_t i = 0; i < image.links; ++i) n += !seg.link(i).up || any_knob(seg.link(i).faults);
     for (uint32_t i = 0; i < image.ports; ++i)
         n += (image.port(i).cabled && !seg.port(i).up) || any_knob(seg.port(i).faults) || seg.port(i).loopback_fails ||
-             seg.port(i).handles_refused;
+             seg.port(i).handles_refused || seg.port(i).init_refused;
     for (uint32_t i = 0; i < image.devices; ++i) {
         const DeviceState& d = seg.device(i);
         n += d.dead || d.place_delay_ns || d.flush_accepted || d.query_mode;

@@ -13,6 +13,7 @@
 //   query truthful|stale|refused DEVICE    nasty: ibv_query_qp
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
+//   queue-pairs refused|granted PORT       nasty: they are made, but none gets from RESET to INIT
 //   command-cost create|modify|query|reg TIME|reset DEVICE
 //   clear                                  ends all of the above except death, and what comes below
 //   lid-swap PORT PORT                     two ports of a subnet exchange their LIDs, as when a subnet manager comes up
@@ -52,6 +53,7 @@ enum class FaultVerb : uint8_t {
     query,
     loopback_fails,
     address_handles,
+    queue_pairs,
     command_cost,
     lid_swap,
     clear,

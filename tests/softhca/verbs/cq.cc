@@ -131,7 +131,9 @@ VERBS_API int ibv_resize_cq(ibv_cq* p, int cqe) {
     Off old;
     uint32_t old_entries;
     {
-        std::lock_guard polling(cq->poll_lock);
+        const SoleUse use(cq, nullptr);
+        std::unique_lock polling(cq->poll_lock, std::defer_lock);
+        if (!cq->single_threaded) polling.lock();
         lock_cq(c.seg(), rec);
         const uint64_t waiting = rec.tail - cq->head;
         if (waiting > entries) {

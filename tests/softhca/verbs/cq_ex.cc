@@ -23,10 +23,10 @@ int start_poll(ibv_cq_ex* p, ibv_poll_cq_attr* attr) {
     if (attr && attr->comp_mask) [[unlikely]]
         return EINVAL;
     cq.engine->poll();
-    if (!cq.single_threaded) cq.poll_lock.lock();
+    cq.begin_use();
     if (step(cq) == 0) [[likely]]
         return 0;
-    if (!cq.single_threaded) cq.poll_lock.unlock(); // no end_poll after ENOENT from here
+    cq.end_use(); // no end_poll after ENOENT from here
     cq.engine->empty_poll(cq);
     return ENOENT;
 }
@@ -42,7 +42,7 @@ void end_poll(ibv_cq_ex* p) {
     if (cq.cursor) cq.engine->consume_cqe(cq);
     cq.cursor = nullptr;
     cq.empty_polls = 0;
-    if (!cq.single_threaded) cq.poll_lock.unlock();
+    cq.end_use();
 }
 
 const Cqe& entry(ibv_cq_ex* p) { return *cq_of_ex(p).cursor; }

@@ -54,6 +54,9 @@ int modify(Context& c, Qp& qp, const ibv_qp_attr& a, int mask) {
     const ibv_qp_state to = mask & IBV_QP_STATE ? a.qp_state : from;
     if (!transition_allowed(qp.kind, from, to, mask)) return EINVAL;
     if (!values_ok(c, qp, a, mask)) return EINVAL;
+    if (to == IBV_QPS_INIT && from == IBV_QPS_RESET &&
+        c.seg().port(c.port(a.port_num)).init_refused.load(std::memory_order_relaxed))
+        return ENOMEM;
     return qp.engine->apply_modify(qp, a, mask, from, to);
 }
 

@@ -220,8 +220,11 @@ VERBS_API ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* a) {
 VERBS_API int ibv_destroy_qp(ibv_qp* p) {
     Qp* qp = qp_of(p);
     Context& c = *context_of(p->context);
-    c.engine->charge_command(c.device, create_cmd);
-    qp->engine->destroy_qp(*qp);
+    {
+        const SoleUse use(qp->send_cq, qp->recv_cq);
+        c.engine->charge_command(c.device, create_cmd);
+        qp->engine->destroy_qp(*qp);
+    }
     remove_event_target(c, qp);
     await_acks(p->mutex, p->cond, p->events_completed, qp->events_reported);
     if (!qp->srq) qp->rq.rec->id = 0;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -47,6 +48,21 @@ inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
     uct_config_release(config);
     return status;
 }
+
+// Runs `softhca ARGUMENTS` against this session (SOFTHCA_BIN and SOFTHCA_SESSION come from the environment). The command itself
+// must not run on the emulated adapter.
+inline void softhca(const std::string& arguments) {
+    const char* bin = std::getenv("SOFTHCA_BIN");
+    const std::string line = "LD_PRELOAD= " + std::string(bin ? bin : "softhca") + " " + arguments + " >/dev/null";
+    BOOST_REQUIRE_MESSAGE(std::system(line.c_str()) == 0, "failed: softhca " << arguments);
+}
+// Undoes what a test does to the fabric, also when it fails.
+struct Restore {
+    std::vector<std::string> commands;
+    ~Restore() {
+        for (const std::string& command : commands) softhca(command);
+    }
+};
 
 class Domain {
 public:

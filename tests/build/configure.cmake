@@ -1,0 +1,42 @@
+# Configures the project without UCX's source, in a folder of its own: stops with one line that says what to do, unless only
+# the core is wanted. cmake -DCASE=... -DSOURCE=... -DGENERATOR=... -DCOMPILER=... -DFOLDER=... -P configure.cmake
+set(core_only OFF)
+if(CASE STREQUAL no_source_core_only)
+  set(core_only ON)
+endif()
+file(REMOVE_RECURSE ${FOLDER})
+execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${FOLDER} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
+                        -DUCX_MP_UCX_SOURCE=${FOLDER}/nowhere -DUCX_MP_CORE_ONLY=${core_only} -DUCX_MP_FUZZ=OFF
+                RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE complained)
+
+if(CASE STREQUAL no_source)
+  if(result EQUAL 0)
+    message(FATAL_ERROR "configured without UCX's source, as if nothing were missing:\n${said}${complained}")
+  endif()
+  string(REGEX MATCHALL "[^\n]*ucx-mp: [^\n]*" lines "${complained}")
+  list(LENGTH lines count)
+  if(NOT count EQUAL 1 OR NOT lines MATCHES "/nowhere" OR NOT lines MATCHES "cmake/install-deps" OR
+     NOT lines MATCHES "-DUCX_MP_CORE_ONLY=ON")
+    message(FATAL_ERROR "one line that names the folder and says what to do was expected:\n${complained}")
+  endif()
+  message(STATUS "${lines}")
+  return()
+endif()
+
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "the core alone does not configure:\n${said}${complained}")
+endif()
+if(NOT said MATCHES "UCX_MP_CORE_ONLY: [^\n]*left out")
+  message(FATAL_ERROR "nothing says what is left out:\n${said}")
+endif()
+execute_process(COMMAND ${CMAKE_CTEST_COMMAND} --test-dir ${FOLDER} -N OUTPUT_VARIABLE tests)
+foreach(kept unit.schedule transport.sim_operations faults.campaign verbs.rc judge.perftest)
+  if(NOT tests MATCHES "${kept}")
+    message(FATAL_ERROR "the core's tests ${kept} are missing:\n${tests}")
+  endif()
+endforeach()
+foreach(gone transport.uct_ transport.ucp_ mpi.storm judge.mp judge.ucx)
+  if(tests MATCHES "${gone}")
+    message(FATAL_ERROR "${gone}* needs libuct_mp.so:\n${tests}")
+  endif()
+endforeach()
