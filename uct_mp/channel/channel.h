@@ -83,8 +83,8 @@ inline constexpr std::uint32_t failed = 8;    // the peer is gone
 inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
 inline constexpr std::uint32_t parts = 64; // not closed: messages may be too large for the peer (parts.cc)
 inline constexpr std::uint32_t keys = 32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
-inline constexpr std::uint32_t unseen = 64; // messages only: writes have completed that another adapter's message could overtake
-inline constexpr std::uint32_t rdma = ~unseen; // those that concern puts and gets
+inline constexpr std::uint32_t unseen = 128; // messages only: writes have completed that another adapter's message could overtake
+inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
 } // namespace gate
 
 class alignas(64) Channel {
