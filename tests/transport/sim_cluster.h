@@ -31,6 +31,7 @@ public:
     Nanos now() override { return world_.now_at(node_) + spent; }
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
+        warnings += level == LogLevel::warn;
         if (level == LogLevel::error) {
             ++errors;
             last_error = line;
@@ -44,7 +45,7 @@ public:
     }
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
-    unsigned errors = 0;
+    unsigned errors = 0, warnings = 0;
     std::string last_error;
 
 private:

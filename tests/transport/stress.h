@@ -77,6 +77,12 @@ public:
                     << ", checks " << flow->checks << " of " << flow->puts << "\n";
         }
         if (!mistakes_.empty()) out << mistakes_;
+        for (unsigned i = 0; i < cluster_.size(); ++i) {
+            if (cluster_.node(i).closed()) continue;
+            channel::Interface::Statistics statistics;
+            cluster_.node(i).iface().statistics(statistics);
+            if (statistics.forged) out << "node " << i << " has taken " << statistics.forged << " messages for forged ones\n";
+        }
         for (unsigned i = 0; finished() && i < cluster_.size(); ++i)
             for (std::size_t slot = 0; slot < sides_[i].kept.size(); ++slot)
                 for (std::size_t b = 0; b < sides_[i].kept[slot]; ++b)

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "uct_mp/channel/wire.h"
 #include "uct_mp/verbs/memory.h"
 
 namespace ucx_mp::channel {
@@ -29,10 +30,12 @@ struct alignas(64) Buffer {
     std::uint8_t trailer;      // bytes of a fence's trailer behind them
     std::uint8_t path;         // last path it was posted to
     BufferPool* pool;          // where it goes when it is no longer needed: its pool, or a detour on the way there
+    std::uint64_t unused[2];
+    std::uint64_t tag;         // mp_dc: goes before the message; SendQueue::post_dc() writes it
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] std::uint64_t address() { return reinterpret_cast<std::uint64_t>(this + 1); }
 };
-static_assert(sizeof(Buffer) == 64);
+static_assert(sizeof(Buffer) == 64 && offsetof(Buffer, tag) == 64 - kTagBytes);
 
 // Chunks of registered memory; shared by the pools below.
 class RegisteredChunks {
@@ -123,7 +126,8 @@ struct ReceiveLayout {
     unsigned message_offset = 0; // from the ReceiveBuffer to the message header
     unsigned message_bytes = 0;  // largest message
     unsigned stride = 0;         // from buffer to buffer
-    static ReceiveLayout make(unsigned headroom, unsigned header_bytes, unsigned message_bytes);
+    unsigned tag_bytes = 0;      // received before the message
+    static ReceiveLayout make(unsigned headroom, unsigned header_bytes, unsigned message_bytes, unsigned tag_bytes);
     [[nodiscard]] std::byte* message(ReceiveBuffer* buffer) const {
         return reinterpret_cast<std::byte*>(buffer) + message_offset;
     }

@@ -213,6 +213,10 @@ public:
     // -- Statistics
     std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
 
+    Channel() = default;
+    Channel(const Channel&) = delete;
+    ~Channel(); // nobody is told any more that a message is its: Adapter::heard
+
     // After a change of early_count, gate::not_ready or gate::failed.
     void set_live() {
         live_id = early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot

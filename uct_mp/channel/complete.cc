@@ -36,9 +36,9 @@ constexpr unsigned kBatch = Adapter::kFetch;
 } // namespace
 
 [[gnu::always_inline]] inline void Interface::Impl::handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                                   std::uint32_t length) {
+                                                                   std::uint32_t length, std::uint32_t qp_number) {
     auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
-    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length);
+    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length, qp_number);
     else adapter.give_back(buffer); // flushed with its queue pair
 }
 
@@ -58,7 +58,7 @@ unsigned Interface::Impl::poll_receives(Adapter& adapter) {
         const unsigned n = fetch(adapter.cq.get(), batch);
         adapter.to_post += n;
         at_work += n;
-        for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len);
+        for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
         if (adapter.to_post >= adapter.batch) adapter.refill(devices, layout);
         total += n;
         if (n < kBatch) break;
@@ -95,7 +95,7 @@ unsigned Interface::Impl::handle_peeked(Adapter& adapter) {
     for (unsigned i = 0; i < n; ++i) {
         const Peeked& c = adapter.peeked[i];
         if (SendQueue::is_send(c.sent.id)) handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
-        else ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length);
+        else ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length, c.qp_number);
     }
     return n;
 }
@@ -105,13 +105,13 @@ bool Interface::Impl::peek(Adapter& adapter) {
     ibv_wc wc[kBatch];
     const auto keep = [&](unsigned n) {
         for (unsigned i = 0; i < n; ++i)
-            adapter.peeked[adapter.peeked_count++] = {{wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len};
+            adapter.peeked[adapter.peeked_count++] = {{wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len, wc[i].qp_num};
     };
     keep(fetch(adapter.cq.get(), wc));
     if (adapter.extended) {
         Completed sent[kBatch];
         const unsigned n = fetch(adapter.send_cq.get(), sent);
-        for (unsigned i = 0; i < n; ++i) adapter.peeked[adapter.peeked_count++] = {sent[i], 0};
+        for (unsigned i = 0; i < n; ++i) adapter.peeked[adapter.peeked_count++] = {sent[i], 0, 0};
     } else {
         keep(fetch(adapter.send_cq.get(), wc));
     }

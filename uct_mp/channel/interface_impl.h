@@ -250,7 +250,7 @@ struct Interface::Impl final : connect::Owner {
     unsigned poll(Adapter& adapter, bool all);
     unsigned poll_receives(Adapter& adapter);
     template <bool extended> unsigned poll_sends(Adapter& adapter);
-    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length);
+    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint32_t qp_number);
     void handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks, std::uint32_t vendor_error);
     unsigned handle_peeked(Adapter& adapter);
     void reap_sole(SendQueue& queue, std::uint16_t position);
@@ -403,8 +403,15 @@ struct Interface::Impl final : connect::Owner {
     void watch_peers(Nanos now);
 
     // -- Receiving: receive.cc
-    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
-    void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
+    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t qp_number);
+    // By what the adapter has heard last; `from`: that, see Adapter::heard.
+    void receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    // What came there by `from` was sent by this channel's peer. `path`: the message's own word, a hint.
+    [[nodiscard]] bool is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from);
+    [[nodiscard]] bool has_queue_pair(const Subchannel* subs, unsigned count, const Adapter& adapter, PathIndex path, std::uint64_t number) const;
+    [[gnu::cold]] void drop_forged(const Channel& channel);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
     // False: no memory for it, and the channel has been ended.
@@ -530,6 +537,8 @@ struct Interface::Impl final : connect::Owner {
     std::unique_ptr<std::byte[]> whole; // a message that goes in parts; made when first needed
     unsigned tick = 0;
     std::uint64_t dropped = 0;
+    std::uint64_t forged = 0; // of them: by other than the channel's peer
+    Nanos next_forged_line = 0;
     int event_fd = -1;
 
     // What peers read that want to know whether what they have written here is seen

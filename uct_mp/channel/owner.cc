@@ -105,6 +105,7 @@ Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
         sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
         sub.dc.dct_number = remote.dct_number;
         sub.dc.key = key_of_life(connection.dc_key, remote.life);
+        sub.dc.tag = connection.dc_tag;
         sub.unconnected = !sub.dc.ah && config.recovery.enabled && !channel.self;
         if (!sub.dc.ah)
             services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot make an address handle on %s: %s",

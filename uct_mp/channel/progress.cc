@@ -108,6 +108,7 @@ void Interface::statistics(Statistics& out) const {
     out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
     for (unsigned i = 0; i < m.adapter_count; ++i) out.receive_buffer_bytes += m.adapters[i].chunks.bytes();
     out.dropped = m.dropped;
+    out.forged = m.forged;
     const Nanos now = m.services.now();
     out.transitions = m.history.count();
     m.history.for_each([&](const recover::Transition& t) {

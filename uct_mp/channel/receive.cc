@@ -4,21 +4,76 @@
 #include <new>
 
 #include "uct_mp/channel/data_path.h"
+#include "uct_mp/channel/well_formed.h"
 
 namespace ucx_mp::channel {
 
+// -- Who has sent it
+
+bool Interface::Impl::has_queue_pair(const Subchannel* subs, unsigned count, const Adapter& adapter, PathIndex path,
+                                     std::uint64_t number) const {
+    const auto is_it = [&](const Subchannel& sub) {
+        if (sub.device != adapter.index) return false; // numbers are an adapter's own
+        for (const auto& own : sub.own)
+            if (own && own->qp && own->qp->qp_num == number) return true;
+        return false;
+    };
+    if (path < count && is_it(subs[path])) return true;
+    for (unsigned i = 0; i < count; ++i)
+        if (is_it(subs[i])) return true;
+    return false;
+}
+
+bool Interface::Impl::is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from) {
+    if (!(channel.gates & gate::not_ready)) {
+        if (adapter.tagged) return from == channel.connection.own_dc_tag;
+        return channel.subs && has_queue_pair(channel.subs.get(), channel.places, adapter, path, from);
+    }
+    const std::lock_guard lock(services);
+    const Channel::Prepared& made = channel.prepared;
+    if (!made.subs) return false;
+    return adapter.tagged ? from == channel.connection.own_dc_tag : has_queue_pair(made.subs.get(), made.count, adapter, path, from);
+}
+
+void Interface::Impl::drop_forged(const Channel& channel) {
+    ++dropped;
+    ++forged;
+    constexpr Nanos kPause = 1'000'000'000;
+    const Nanos now = services.now();
+    if (now < next_forged_line) return;
+    next_forged_line = now + kPause;
+    services.say(LogLevel::warn, "a message in the name of peer %016llx has come by other ways than its own: dropped (%llu so far)",
+                 static_cast<unsigned long long>(channel.uid), static_cast<unsigned long long>(forged));
+}
+
+// By another queue pair, or from another peer, than the message before.
+void Interface::Impl::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
+    const auto& header = *reinterpret_cast<const MessageHeader*>(layout.message(buffer));
+    Channel* const channel = length < kHeader ? nullptr : channel_with(header.channel);
+    if (!channel || channel->live_id != header.channel || !is_from(adapter, *channel, header.path, from))
+        return receive_unusual(adapter, buffer, length, from);
+    adapter.heard = from;
+    adapter.heard_channel = channel;
+    receive_heard(adapter, buffer, length, from);
+}
+
 // Whatever is not the next active message in order.
-void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
-    Channel* const found = channel_with(header.channel);
-    if (length < kHeader || header.version != kWireVersion || !found) [[unlikely]] {
+    Channel* const found = length < kHeader ? nullptr : channel_with(header.channel);
+    if (!found || found->gates & gate::failed) [[unlikely]] { // of a channel that is over
         ++dropped;
         adapter.give_back(buffer);
         return;
     }
     Channel& channel = *found;
-    if (channel.gates & (gate::not_ready | gate::failed)) [[unlikely]] {
+    if ((adapter.heard != from || adapter.heard_channel != found) && !is_from(adapter, channel, header.path, from)) [[unlikely]] {
+        drop_forged(channel);
+        adapter.give_back(buffer);
+        return;
+    }
+    if (channel.gates & gate::not_ready) [[unlikely]] {
         // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are we.
         establish(channel);
         if (channel.gates & (gate::not_ready | gate::failed)) {
@@ -26,6 +81,11 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             adapter.give_back(buffer);
             return;
         }
+    }
+    if (const char* const flaw = flaw_of(message, length, (PathMask{1} << channel.places) - 1)) [[unlikely]] {
+        broken(channel, flaw, length);
+        adapter.give_back(buffer);
+        return;
     }
     take_ack(channel, header.ack);
     const auto kind = static_cast<Kind>(header.kind);
@@ -64,27 +124,20 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
         owe_ack(channel, true);
         if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
         break;
-    case Kind::marker:
-        if (length >= kHeader + sizeof(MarkerBody)) {
-            MarkerBody body;
-            std::memcpy(&body, message + kHeader, sizeof body);
-            take_marker(channel, body.number, header.path);
-            if (channel.early_count) drain_early(channel);
-        } else {
-            ++dropped;
-        }
+    case Kind::marker: {
+        MarkerBody body;
+        std::memcpy(&body, message + kHeader, sizeof body);
+        take_marker(channel, body.number, header.path);
+        if (channel.early_count) drain_early(channel);
         break;
-    case Kind::path_up:
-        if (length >= kHeader + sizeof(PathUpBody)) {
-            PathUpBody body;
-            std::memcpy(&body, message + kHeader, sizeof body);
-            take_path_up(channel, header.path, body.life);
-        } else {
-            ++dropped;
-        }
+    }
+    case Kind::path_up: {
+        PathUpBody body;
+        std::memcpy(&body, message + kHeader, sizeof body);
+        take_path_up(channel, header.path, body.life);
         break;
-    case Kind::ack: break;
-    default: ++dropped;
+    }
+    default: break; // an acknowledgment
     }
     adapter.give_back(buffer);
 }
@@ -93,25 +146,22 @@ bool Interface::Impl::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::byte* const payload = message + kHeader;
-    std::uint32_t bytes = length - kHeader;
     if (header.kind == static_cast<std::uint8_t>(Kind::am)) [[likely]] {
-        if (header.flags & flag::fenced) [[unlikely]] bytes -= sizeof(FenceTrailer);
+        const std::uint32_t bytes = payload_bytes(header, length);
         if (header.flags & flag::part) [[unlikely]] {
             join_part(channel, header, payload, bytes);
             return true;
         }
         return hand_over(header, payload, bytes);
     }
-    if (header.kind == static_cast<std::uint8_t>(Kind::atomic) && bytes >= sizeof(AtomicRequest)) {
+    if (header.kind == static_cast<std::uint8_t>(Kind::atomic)) {
         AtomicRequest request;
         std::memcpy(&request, payload, sizeof request);
         serve_atomic(channel, request);
-    } else if (header.kind == static_cast<std::uint8_t>(Kind::atomic_reply) && bytes >= sizeof(AtomicReply)) {
+    } else {
         AtomicReply reply;
         std::memcpy(&reply, payload, sizeof reply);
         take_reply(channel, reply);
-    } else {
-        ++dropped;
     }
     return true;
 }
@@ -205,7 +255,6 @@ void Interface::Impl::take_marker(Channel& channel, std::uint32_t number, PathIn
 
 bool Interface::Impl::markers_in(Channel& channel, const MessageHeader& header, const std::byte* message,
                                  std::uint32_t length) {
-    if (length < kHeader + sizeof(FenceTrailer)) return true; // nonsense: deliver() drops it
     FenceTrailer trailer;
     std::memcpy(&trailer, message + length - sizeof trailer, sizeof trailer);
     take_marker(channel, trailer.number, header.path); // it is the marker of its own path

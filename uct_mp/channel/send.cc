@@ -219,6 +219,7 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
                                    SendQueue& queue, PathIndex marked) {
     if (!queue.room(1)) return false;
     struct {
+        std::uint64_t tag; // mp_dc
         MessageHeader header;
         std::byte body[16];
     } message;
@@ -237,7 +238,7 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
     if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
-    if (queue.send_inline(sub.dc, &message, kHeader + length, posted, flags)) return true;
+    if (queue.send_inline(sub.dc, &message.header, kHeader + length, posted, flags)) return true;
     post_refused(channel, queue, posted);
     return false;
 }

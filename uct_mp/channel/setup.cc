@@ -39,7 +39,8 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
 Status Interface::Impl::open(std::string& error) {
     read_rails();
     limits.max_iov = pieces_per_request(devices);
-    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer));
+    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
+                                 config.transport == connect::Transport::dc ? kTagBytes : 0);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
@@ -122,14 +123,14 @@ Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Devic
     for (unsigned i = 0; i < config.dci_count; ++i) {
         std::uint32_t granted = 0;
         verbs::QueuePair qp = verbs::create_dci(device, rail, adapter.send_cq.get(),
-                                                {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
+                                                {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes + kTagBytes},
                                                 config.reliability, &granted);
         if (!qp) {
             error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) + " on " +
                     rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
             return Status::io_error;
         }
-        inline_bytes = std::min(inline_bytes, granted);
+        inline_bytes = std::min(inline_bytes, granted - std::min(granted, kTagBytes));
         dc.initiators.push_back(std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
     }
     return Status::ok;
@@ -161,6 +162,11 @@ Interface::Impl::~Impl() {
     channels.clear();
     control.reset();
     if (event_fd >= 0) close(event_fd);
+}
+
+Channel::~Channel() {
+    for (unsigned i = 0; impl && i < impl->adapter_count; ++i)
+        if (impl->adapters[i].heard_channel == this) impl->adapters[i].forget();
 }
 
 Channel* Interface::Impl::make_channel(std::uint64_t uid) {

@@ -214,6 +214,7 @@ bool Interface::Impl::address_target(Channel& channel, PathIndex path) {
     const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], {});
     sub.dc.dct_number = connection.remote_rail(path).dct_number;
     sub.dc.key = key_of_life(connection.dc_key, connection.remote_rail(path).life);
+    sub.dc.tag = connection.dc_tag;
     sub.dc.ah = address_handles.get(devices, rails[sub.rail], end.destination(), config.reliability.service_level);
     return sub.dc.ah != nullptr;
 }
