@@ -22,8 +22,6 @@ enum class Sequence : std::uint8_t {
     flush_add,      // flush, fetch-add
 };
 inline constexpr unsigned kSequences = 8, kAllSequences = (1u << kSequences) - 1;
-// Those that a message behind a fence ends.
-inline constexpr unsigned kFencedMessages = 1u << static_cast<unsigned>(Sequence::fence_am) | 1u << static_cast<unsigned>(Sequence::complete_fence);
 
 inline const char* name_of(Sequence sequence) {
     static constexpr const char* names[] = {"fence-am",   "complete-am", "complete-fence-am", "flush-am",
