@@ -23,7 +23,8 @@ void place_completion(Engine&, QpRec& target, uint32_t source, const Cqe&, uint8
 // Performs what is still delayed on `device` (by this process), for reads and atomics that must see it: they push what was
 // written before them. With place_delay_qp_ns only what has come the way that they come.
 void drain_placements(Engine&, uint32_t device, uint32_t target_qpn, uint32_t source_qpn);
-// A queue pair is reset or destroyed: what was written through it (by this process) is in memory when that is over.
+// A queue pair is taken out of service (ERR, RESET, destroyed): what was written through it (by this process) is in memory when
+// the command is over, as that comes behind it.
 // Engine::mutex held.
 void settle_writes(Engine&, uint32_t target_qpn);
 void drop_placements(Engine&); // the engine ends

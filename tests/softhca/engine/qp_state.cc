@@ -92,6 +92,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (to == IBV_QPS_ERR) {
         kept.qp_state = IBV_QPS_ERR;
         enter_error(qp);
+        settle_writes(*this, rec.qpn.load());
         run_due(now());
         kick();
         return 0;
