@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "uct_mp/channel/adapter.h"
+#include "uct_mp/channel/cancel.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/table.h"
@@ -366,6 +367,18 @@ struct Interface::Impl final : connect::Owner {
     void restart(SendQueue& queue);
     void watch_peers(Nanos now);
 
+    // -- One of several endpoints: cancel.cc
+    Completion* tag(Completion* user, std::uint32_t origin);
+    void untag(Completion* completion);
+    Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    void announce(Cancel& cancel);
+    void go_on(Cancel& cancel);
+    void cancel_waiting(Cancel& cancel);
+    void cancel_retained(Cancel& cancel);
+    void take_back_posted(Cancel& cancel);
+    Channel& canceled_channel();
+
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
@@ -491,6 +504,10 @@ struct Interface::Impl final : connect::Owner {
     unsigned tick = 0;
     std::uint64_t dropped = 0;
     int event_fd = -1;
+    std::vector<std::unique_ptr<Cancel>> cancels;
+    std::vector<std::unique_ptr<Tag>> tags; // all of them
+    Tag* free_tags = nullptr;
+    std::unique_ptr<Channel> canceled;
 
     // mp_dc
     std::vector<DcRail> dc_rails;
