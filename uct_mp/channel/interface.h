@@ -185,6 +185,19 @@ public:
     // peer's operations fail, too. `quiet`: Events::peer_failed is not called.
     void invalidate(Channel& channel, Status status, bool quiet);
 
+    // Several users of one channel (the face's endpoints), apart: operations of the first one, origin 0, are given as they are;
+    // those of others with a tag in place of the completion (which may be null). untag() it unless the operation has answered
+    // in_progress. Slow path.
+    [[nodiscard]] Completion* tag(Completion* user, std::uint32_t origin);
+    void untag(Completion* tag);
+    // Ends one user's operations, with Status::canceled unless they happen to succeed, and his flushes; the others' go on
+    // (cancel.cc). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will be
+    // called, with Status::canceled; who asks again joins in. He starts nothing more.
+    [[nodiscard]] Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    [[nodiscard]] Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    // Where he turns to then: every operation fails with Status::canceled. Never attached or detached.
+    [[nodiscard]] Channel& canceled_channel();
+
     // Polls, delivers, completes. Number of things that happened.
     unsigned progress();
 

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "uct_mp/channel/adapter.h"
+#include "uct_mp/channel/cancel.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/table.h"
@@ -402,6 +403,18 @@ struct Interface::Impl final : connect::Owner {
     void restart(SendQueue& queue);
     void watch_peers(Nanos now);
 
+    // -- One of several endpoints: cancel.cc
+    Completion* tag(Completion* user, std::uint32_t origin);
+    void untag(Completion* completion);
+    Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    void announce(Cancel& cancel);
+    void go_on(Cancel& cancel);
+    void cancel_waiting(Cancel& cancel);
+    void cancel_retained(Cancel& cancel);
+    void take_back_posted(Cancel& cancel);
+    Channel& canceled_channel();
+
     // -- Receiving: receive.cc
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t qp_number);
     // By what the adapter has heard last; `from`: that, see Adapter::heard.
@@ -540,6 +553,10 @@ struct Interface::Impl final : connect::Owner {
     std::uint64_t forged = 0; // of them: by other than the channel's peer
     Nanos next_forged_line = 0;
     int event_fd = -1;
+    std::vector<std::unique_ptr<Cancel>> cancels;
+    std::vector<std::unique_ptr<Tag>> tags; // all of them
+    Tag* free_tags = nullptr;
+    std::unique_ptr<Channel> canceled;
 
     // What peers read that want to know whether what they have written here is seen
     alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};

@@ -143,6 +143,8 @@ Interface::Impl::~Impl() {
     }
     for (const Services::Timer timer : reopen_timer)
         if (timer) services.cancel(timer);
+    for (const auto& cancel : cancels)
+        if (cancel->timer) services.cancel(cancel->timer);
     if (jobs_timer) services.cancel(jobs_timer);
     if (numbers_timer) services.cancel(numbers_timer);
     if (watch_timer) services.cancel(watch_timer);

@@ -167,7 +167,14 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
     Recovery& recovery = recovery_of(channel);
     PathRecovery& r = recovery.paths[posted.path];
     std::uint32_t messages = 0;
-    if (Work* work = posted.work) {
+    const auto given_up = [](const Work& work) { // see cancel.cc
+        const bool part = work.kind == WorkKind::replayed_put || work.kind == WorkKind::replayed_get;
+        const Work* const whole = part ? static_cast<const Work*>(work.unpack_arg) : &work;
+        return work.kind != WorkKind::message && work.kind != WorkKind::replayed_message && whole && ucx_mp::failed(whole->status);
+    };
+    if (Work* work = posted.work; work && given_up(*work)) {
+        if (--work->open == 0) finish_work(*work);
+    } else if (work) {
         switch (work->kind) {
         case WorkKind::put:
         case WorkKind::replayed_put:

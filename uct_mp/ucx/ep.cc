@@ -6,6 +6,47 @@ namespace {
 
 const verbs::RemoteKeys& keys(uct_rkey_t rkey) { return *reinterpret_cast<const verbs::RemoteKeys*>(rkey); }
 
+// Operations that name memory of the caller's, and flushes, of an endpoint that is not the first of its channel: functions of their
+// own, so that the others' is a comparison.
+template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, const Operation& operation) {
+    channel::Completion* const tag = e.core->tag(to_core(completion), e.origin);
+    const Status status = operation(tag);
+    if (status != Status::in_progress) e.core->untag(tag);
+    return status;
+}
+
+[[gnu::noinline]] ucs_status_t am_zcopy_tagged(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length,
+                                               const uct_iov_t* iov, std::size_t count, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
+        return channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, tag);
+    }));
+}
+
+[[gnu::noinline]] ucs_status_t put_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote,
+                                                uct_rkey_t rkey, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
+        return channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
+    }));
+}
+
+[[gnu::noinline]] ucs_status_t get_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote,
+                                                uct_rkey_t rkey, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
+        return channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
+    }));
+}
+
+[[gnu::noinline]] ucs_status_t get_bcopy_tagged(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length,
+                                                std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
+        return channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), tag);
+    }));
+}
+
 } // namespace
 
 ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
@@ -26,6 +67,7 @@ ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* a
 ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
                       std::size_t count, unsigned, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (e.origin) [[unlikely]] return am_zcopy_tagged(ep, id, header, header_length, iov, count, completion);
     return to_ucs(
         channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
 }
@@ -43,6 +85,7 @@ ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_
 ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (e.origin) [[unlikely]] return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
         channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
@@ -50,6 +93,7 @@ ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std
 ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
                        uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (e.origin) [[unlikely]] return get_bcopy_tagged(ep, unpack, arg, length, remote, rkey, completion);
     return to_ucs(
         channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
 }
@@ -57,6 +101,7 @@ ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std
 ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (e.origin) [[unlikely]] return get_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
         channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
@@ -73,8 +118,11 @@ ucs_status_t post(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value,
 ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value, std::uint64_t compare, void* result,
                    std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value,
-                                                   compare, result, remote, keys(rkey), to_core(completion)));
+    const auto operation = [&](channel::Completion* c) {
+        return channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare, result,
+                                                remote, keys(rkey), c);
+    };
+    return to_ucs(e.origin ? tagged(e, completion, operation) : operation(to_core(completion)));
 }
 
 } // namespace
@@ -113,13 +161,18 @@ ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
         // Requests that wait for room belong to what is flushed; the caller queues up behind them. While the queue is worked
         // off, it is the caller's turn: what waits then came after it.
         if (e.peer->first && !e.peer->busy && !e.peer->failed) return UCS_ERR_NO_RESOURCE;
-        return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+        const auto operation = [&](channel::Completion* c) { return e.core->flush(*e.channel, c); };
+        return to_ucs(e.origin && completion ? tagged(e, completion, operation) : operation(to_core(completion)));
     }
-    // UCT_FLUSH_FLAG_CANCEL: what is under way is given up, and the endpoint is only destroyed afterwards. As with
-    // rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on sending. What other
-    // endpoints to the same peer have under way must not suffer: with them, everything ends by itself.
-    if (e.peer->eps.size() == 1 && e.core->flush(*e.channel, nullptr) == Status::in_progress)
-        e.core->invalidate(*e.channel, Status::canceled, true);
+    if (e.cancelled) return to_ucs(e.core->join_cancel(*e.cancelled, e.origin, to_core(completion)));
+    if (e.peer->eps.size() == 1) {
+        // As with rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on sending.
+        if (e.core->flush(*e.channel, nullptr) == Status::in_progress) e.core->invalidate(*e.channel, Status::canceled, true);
+    } else if (e.core->flush(*e.channel, nullptr) == Status::in_progress || e.peer->first) {
+        const Status status = e.core->cancel(*e.channel, e.origin, to_core(completion));
+        Iface::leave(e);
+        return to_ucs(status);
+    }
     const Status status = e.core->flush(*e.channel, to_core(completion));
     return failed(status) ? UCS_OK : to_ucs(status); // on a failed channel: everything has ended
 }

@@ -44,6 +44,7 @@ struct Peer {
     std::vector<Ep*> eps;
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
+    std::uint32_t numbers = 0; // of endpoints, given out
     unsigned busy = 0;   // callbacks of the user under way: don't delete
     bool retry = false;  // in Iface::retry_
     bool failed = false; // peer_failed() was called
@@ -54,6 +55,9 @@ struct Ep : uct_base_ep_t {
     channel::Interface* core;
     channel::Channel* channel;
     Peer* peer;
+    // 0: the first of those that share the channel (nearly always the only one). See cancelling in ep.h.
+    std::uint32_t origin = 0;
+    channel::Channel* cancelled = nullptr; // the channel that it has left: UCT_FLUSH_FLAG_CANCEL
 
     [[nodiscard]] static Ep& of(uct_ep_h ep) { return *static_cast<Ep*>(reinterpret_cast<uct_base_ep_t*>(ep)); }
 };
@@ -73,6 +77,9 @@ public:
 
     // What an endpoint's interface is recognised by.
     [[nodiscard]] static auto close_operation() { return ops_.iface_close; }
+
+    // The endpoint leaves its channel: all that it does from now on fails with UCS_ERR_CANCELED.
+    static void leave(Ep& ep);
 
     // ep.cc, pending.cc
     static ucs_status_t ep_create(const uct_ep_params_t* params, uct_ep_h* out);

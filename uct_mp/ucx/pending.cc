@@ -57,7 +57,9 @@ ucs_status_t Iface::ep_create(const uct_ep_params_t* params, uct_ep_h* out) {
         }
         const std::lock_guard lock(self.peers_lock_);
         ep->peer = &self.peer_of(*ep->channel, address.uid);
-        ep->peer->eps.push_back(ep.get());
+        std::vector<Ep*>& eps = ep->peer->eps;
+        if (!std::ranges::all_of(eps, &Ep::origin)) ep->origin = ++ep->peer->numbers; // someone is the first
+        eps.push_back(ep.get());
         *out = &ep.release()->super;
         return UCS_OK;
     });
@@ -77,7 +79,32 @@ void Iface::ep_destroy(uct_ep_h handle) {
         std::erase(peer.eps, ep.get());
     }
     self.drop_if_unused(peer);
-    self.core_->detach(channel);
+    if (!ep->cancelled) self.core_->detach(channel);
+}
+
+// What waits of it is to be purged, and goes nowhere: it must not stand in the others' way.
+void Iface::leave(Ep& ep) {
+    Iface& self = of(ep.super.iface);
+    Peer& before = *ep.peer;
+    channel::Channel& to = self.core_->canceled_channel();
+    {
+        const std::lock_guard lock(self.peers_lock_);
+        Peer& after = self.peer_of(to, before.uid);
+        after.failed = true;
+        std::erase(before.eps, &ep);
+        after.eps.push_back(&ep);
+        ep.peer = &after;
+    }
+    ep.cancelled = std::exchange(ep.channel, &to);
+    self.core_->detach(*ep.cancelled);
+    uct_pending_req_t* request = before.first;
+    before.first = before.last = nullptr;
+    while (request) {
+        uct_pending_req_t* const next = link(request).next;
+        push_back(*link(request).ep->peer, request);
+        request = next;
+    }
+    if (!before.first && !before.busy) self.core_->hold(*ep.cancelled, false);
 }
 
 void Iface::push_back(Peer& peer, uct_pending_req_t* request) {
@@ -143,6 +170,10 @@ void Iface::dispatch(Peer& peer) {
         if (!peer.first) peer.last = nullptr;
         const ucs_status_t status = request->func(request);
         if (status == UCS_OK) continue; // gone: its memory may be, too
+        if (Peer& now = *link(request).ep->peer; &now != &peer) { // it has been cancelled meanwhile
+            push_back(now, request);
+            continue;
+        }
         // Unfinished (UCS_INPROGRESS: it has sent something and wants more), or no room: back to the front.
         link(request).next = peer.first;
         peer.first = request;
