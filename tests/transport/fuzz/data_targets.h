@@ -31,9 +31,9 @@ inline std::vector<Bytes> sample_data() {
                                           : kind == Kind::path_up      ? sizeof(PathUpBody)
                                                                        : 0;
                 if (!am && body != 8) continue;
-                b.resize(b.size() + (am ? body : fixed), 0x11);
+                b.resize(b.size() + (am ? body : fixed), kind == Kind::atomic_reply ? 0 : 0x11); // 0: done
                 if (flags & flag::fenced) {
-                    const FenceTrailer trailer{0b1010, 7, 0};
+                    const FenceTrailer trailer{0b10, 7, 0}; // which it brings itself
                     const auto* bytes = reinterpret_cast<const std::uint8_t*>(&trailer);
                     b.insert(b.end(), bytes, bytes + sizeof trailer);
                 }
