@@ -36,7 +36,7 @@ public:
             ++errors;
             last_error = line;
         }
-        std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
+        if (!quiet) std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
     }
 
     bool aside(std::function<void()> work) override { // a list of devices is that of the node which asks
@@ -45,6 +45,7 @@ public:
     }
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
+    bool quiet = false; // counts, but does not print
     unsigned errors = 0, warnings = 0;
     std::string last_error;
 

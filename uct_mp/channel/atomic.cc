@@ -109,7 +109,7 @@ void Interface::Impl::serve_atomic(Channel& channel, const AtomicRequest& reques
         services.say(LogLevel::error, "atomic operation %u of %u bytes at 0x%llx refused: not in registered memory",
                      request.op, request.width, static_cast<unsigned long long>(request.address));
     }
-    if (!request.fetch) return;
+    if (!request.fetch && good) return;
     enlist(replies, {&channel, reply});
     serve_replies();
 }
@@ -152,7 +152,14 @@ void Interface::Impl::take_reply(Channel& channel, const AtomicReply& reply) {
         if (--work->open == 0) finish_work(*work);
         return;
     }
-    ++dropped;
+    // Of one without a result: nobody waits, so the channel is told, as by an adapter that is refused.
+    if (reply.status == 0) {
+        ++dropped;
+        return;
+    }
+    services.say(LogLevel::error, "peer %016llx has refused an atomic operation: not in memory that it offers (any more)",
+                 static_cast<unsigned long long>(channel.uid));
+    fail_channel(channel, Status::connection_reset);
 }
 
 Status Interface::atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "uct_mp/channel/interface_impl.h"
-#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::channel {
 
@@ -324,7 +323,7 @@ void Interface::Impl::connect_later(Channel& channel) {
 // Others may have opened the device anew already; we have not then, and nobody reads here before we do.
 std::uint32_t Interface::Impl::probe_key_of(const verbs::Rail& rail) const {
     verbs::RemoteKeys keys;
-    if (!devices.registry()->find(probe_region.id, keys)) return 0;
+    probe_region.look_up(keys);
     return keys.life(rail.device) == devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
 }
 

@@ -76,7 +76,7 @@ enum class AtomicOp : std::uint8_t { add = 0, bit_and = 1, bit_or = 2, bit_xor =
 struct __attribute__((packed)) AtomicRequest {
     std::uint8_t op;    // AtomicOp
     std::uint8_t width; // 4 or 8
-    std::uint8_t fetch; // 1: send a reply
+    std::uint8_t fetch; // 1: send a reply; else only if it is refused
     std::uint8_t reserved;
     std::uint32_t tag;     // of the reply
     std::uint64_t address;

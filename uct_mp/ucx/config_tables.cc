@@ -145,7 +145,8 @@ ucs_config_field_t kMdTable[] = {
                                                                                                                        \
         {"SEG_SIZE", "8k",                                                                                             \
          "Bytes of payload of the largest buffered message. Every receive buffer has this size: larger makes\n"        \
-         "middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter.",                        \
+         "middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter. Best the same on all\n"   \
+         "nodes: a peer with smaller buffers gets larger messages in parts.",                                          \
          offsetof(IfaceOptions, segment), UCS_CONFIG_TYPE_MEMUNITS},                                                   \
                                                                                                                        \
         {"MAX_INLINE", "256",                                                                                          \
@@ -168,7 +169,8 @@ ucs_config_field_t kMdTable[] = {
          offsetof(IfaceOptions, receive_depth), UCS_CONFIG_TYPE_UINT},                                                 \
                                                                                                                        \
         {"TX_WINDOW", "192",                                                                                           \
-         "Messages to one peer, over all paths, that may be unacknowledged, 16 to 32768; the same on all nodes.\n"     \
+         "Messages to one peer, over all paths, that may be unacknowledged, 16 to 32768; two peers use the\n"          \
+         "smaller of theirs. "                                                                                         \
          "Bounds the receiver's store of messages that overtook others, and what is posted of RX_QUEUE_LEN.",          \
          offsetof(IfaceOptions, window), UCS_CONFIG_TYPE_UINT},                                                        \
                                                                                                                        \

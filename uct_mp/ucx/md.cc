@@ -32,14 +32,27 @@ Status RegisteredMemory::open(const verbs::DeviceSet& devices, verbs::KeyTable& 
                               std::size_t length) {
     const Status status = verbs::register_memory(devices, address, length, kAccess, registration_);
     if (status != Status::ok) return status;
-    keys.insert(registration_.id, reinterpret_cast<std::uint64_t>(address), length);
+    address_ = reinterpret_cast<std::uint64_t>(address);
+    length_ = length;
     keys_ = &keys;
     return Status::ok;
 }
 
+void RegisteredMemory::pack(void* out, bool first) {
+    if (first && offers_ == 0) keys_->insert(registration_.id, address_, length_);
+    offers_ += first;
+    registration_.pack(out);
+}
+
+void RegisteredMemory::withdraw() {
+    if (--offers_ != 0) return;
+    keys_->erase(registration_.id);
+    registration_.withdraw();
+}
+
 RegisteredMemory::~RegisteredMemory() {
     // First refuse what we execute ourselves, then what the adapters execute.
-    if (keys_) keys_->erase(registration_.id);
+    if (offers_) keys_->erase(registration_.id);
 }
 
 uct_md_ops_t Md::ops_ = {
@@ -97,6 +110,10 @@ ucs_status_t Md::open(const MdOptions& options) {
             ucs_error("UCX_MP_APM=yes: %s cannot migrate paths; allowed is \"try\" or \"no\"", device.name.c_str());
             return UCS_ERR_UNSUPPORTED;
         }
+    constexpr int kPriority = 1000;
+    const ucs_status_t hooked = ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED, kPriority, memory_unmapped, this);
+    hooked_ = hooked == UCS_OK;
+    if (!hooked_) ucs_debug("mp: nobody tells when memory is unmapped: %s", ucs_status_string(hooked));
     return open_cache(options);
 }
 
@@ -151,7 +168,13 @@ ucs_status_t Md::open_cache(const MdOptions& options) {
     return UCS_OK;
 }
 
+// Before it is done, by whoever does it. The cache hears as well, but acts when it is asked the next time.
+void Md::memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self) {
+    static_cast<Md*>(self)->keys_.unmapped(reinterpret_cast<std::uint64_t>(event->vm_unmapped.address), event->vm_unmapped.size);
+}
+
 Md::~Md() {
+    if (hooked_) ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED, memory_unmapped, this);
     if (cache_) ucs_rcache_destroy(cache_);
 }
 

@@ -23,7 +23,8 @@
 
 namespace ucx_mp::face {
 
-// Registered with every adapter and known to the key table, for as long as it lives.
+// Registered with every adapter for as long as it lives; offered to peers, and known to the key table, for as long as a
+// handle lives that its keys have been packed by.
 class RegisteredMemory {
 public:
     [[nodiscard]] Status open(const verbs::DeviceSet& devices, verbs::KeyTable& keys, void* address,
@@ -32,12 +33,17 @@ public:
     RegisteredMemory(const RegisteredMemory&) = delete;
     ~RegisteredMemory();
 
+    // Both by one thread at a time. `first`: of the caller's handle, which calls withdraw() at its end.
+    void pack(void* out, bool first);
+    void withdraw();
     [[nodiscard]] const verbs::Registration& registration() const { return registration_; }
     [[nodiscard]] verbs::Registration& registration() { return registration_; }
 
 private:
     verbs::Registration registration_;
     verbs::KeyTable* keys_ = nullptr; // set while registered
+    std::uint64_t address_ = 0, length_ = 0;
+    unsigned offers_ = 0; // handles that have packed
 };
 
 struct Region { // of the registration cache, which allocates it and knows nothing of constructors
@@ -56,6 +62,8 @@ struct Memory : verbs::MemoryKeys {
         from.add_copy(*this);
         keys_of = &from;
     }
+    [[nodiscard]] RegisteredMemory& memory() const { return region ? region->memory() : *own; }
+    bool packed = false;
     void* address = nullptr; // as the user gave it
     std::size_t length = 0;
     verbs::Registration* keys_of = nullptr;      // of `region` or `own`
@@ -96,6 +104,7 @@ private:
     static void cache_dereg(void* context, ucs_rcache_t* cache, ucs_rcache_region_t* region);
     static void cache_dump(void* context, ucs_rcache_t* cache, ucs_rcache_region_t* region, char* buffer,
                            std::size_t max);
+    static void memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self);
     Status make(RegisteredMemory& memory, void* address, std::size_t length, bool quiet);
 
     static uct_md_ops_t ops_;
@@ -104,7 +113,8 @@ private:
     channel::Config config_;
     ucs_rcache_t* cache_ = nullptr;
     ucs_linear_func_t reg_cost_{};
-    std::mutex packing_; // of keys for invalidation: slow path
+    std::mutex packing_; // of keys, and withdrawing them: slow path
+    bool hooked_ = false; // hears when memory is unmapped
 };
 
 } // namespace ucx_mp::face

@@ -71,19 +71,22 @@ ucs_status_t Md::mkey_pack(uct_md_h md, uct_mem_h memh, const uct_md_mkey_pack_p
     Md& self = of(md);
     Memory& memory = *static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh));
     const unsigned flags = params && (params->field_mask & UCT_MD_MKEY_PACK_FIELD_FLAGS) ? params->flags : 0;
-    if (!(flags & UCT_MD_MKEY_PACK_FLAG_INVALIDATE)) {
-        memory.keys_of->pack(out);
-        return UCS_OK;
-    }
     return guard("packing a key", [&] {
         const std::lock_guard lock(self.packing_);
+        if (!(flags & UCT_MD_MKEY_PACK_FLAG_INVALIDATE)) {
+            memory.memory().pack(out, !memory.packed);
+            memory.packed = true;
+            return UCS_OK;
+        }
         if (!memory.revocable) {
             auto revocable = std::make_unique<RegisteredMemory>();
             const Status status = self.make(*revocable, memory.address, memory.length, false);
             if (status != Status::ok) return to_ucs(status);
+            revocable->pack(out, true);
             memory.revocable = std::move(revocable);
+            return UCS_OK;
         }
-        memory.revocable->registration().pack(out);
+        memory.revocable->pack(out, false);
         return UCS_OK;
     });
 }
@@ -100,6 +103,10 @@ ucs_status_t Md::mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t* params)
     const bool all_revoked = memory->revocable || !memory->region;
     // From here on no key that was packed for invalidation works.
     memory->revocable.reset();
+    if (memory->packed) { // what stays in the cache is no longer offered to anybody
+        const std::lock_guard lock(self.packing_);
+        memory->memory().withdraw();
+    }
     if (memory->keys_of) std::exchange(memory->keys_of, nullptr)->drop_copy(*memory);
     memory->own.reset();
     if (memory->region) {

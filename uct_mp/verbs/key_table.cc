@@ -8,6 +8,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <vector>
@@ -64,29 +65,45 @@ struct Table {
 } // namespace
 
 struct KeyTable::Impl {
-    Impl() { adopt(kFirstCapacity); }
-
-    Table& adopt(std::size_t capacity) {
-        tables.push_back(std::make_unique<Table>(capacity));
+    Impl() {
+        tables.reserve(64); // sizes double: more there will never be
+        tables.push_back(std::make_unique<Table>(kFirstCapacity));
         current.store(tables.back().get(), std::memory_order_release);
-        return *tables.back();
     }
     // Between these two, readers wait. Writers hold the mutex.
     void begin_change() { sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
     // Sequentially consistent: visible to all before erase() returns.
     void end_change() { sequence.store(sequence.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
-    void grow() {
-        const Table& old = *tables.back();
-        auto larger = std::make_unique<Table>(old.slots.size() * 2);
-        for (const Slot& slot : old.slots)
+    // With the mutex held; `larger` has been made without it.
+    void adopt(std::unique_ptr<Table> larger) {
+        for (const Slot& slot : tables.back()->slots)
             if (const Entry e = slot.load(); e.tag) larger->slots[larger->find(e.tag)].store(e);
         tables.push_back(std::move(larger));
         begin_change();
         current.store(tables.back().get(), std::memory_order_release);
         end_change();
     }
+    [[nodiscard]] bool full() const { return (used + 1) * 2 > tables.back()->slots.size(); }
 
+    void erase_at(Table& table, std::size_t hole) {
+        begin_change();
+        // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are needed,
+        // so that searches stay short however many keys come and go.
+        for (std::size_t i = (hole + 1) & table.mask;; i = (i + 1) & table.mask) {
+            const Entry e = table.slots[i].load();
+            if (e.tag == 0) break;
+            const std::size_t from_home = (i - table.home(e.tag)) & table.mask, from_hole = (i - hole) & table.mask;
+            if (from_home < from_hole) continue;
+            table.slots[hole].store(e);
+            hole = i;
+        }
+        table.slots[hole].store({});
+        end_change();
+        if (--used == 0) lowest = ~std::uint64_t{0}, highest = 0;
+    }
+
+    std::uint64_t lowest = ~std::uint64_t{0}, highest = 0; // all memory that is in it lies between them
     std::mutex mutex;
     std::size_t used = 0;
     std::vector<std::unique_ptr<Table>> tables;         // the last one is current
@@ -98,36 +115,44 @@ KeyTable::KeyTable() : impl_(std::make_unique<Impl>()) {}
 KeyTable::~KeyTable() = default;
 
 void KeyTable::insert(Key key, std::uint64_t address, std::uint64_t length) {
-    const std::lock_guard guard(impl_->mutex);
-    if ((impl_->used + 1) * 2 > impl_->tables.back()->slots.size()) impl_->grow();
+    std::unique_ptr<Table> larger;
+    std::unique_lock guard(impl_->mutex);
+    while (impl_->full()) {
+        const std::size_t capacity = impl_->tables.back()->slots.size() * 2;
+        guard.unlock();
+        larger = std::make_unique<Table>(capacity);
+        guard.lock();
+        if (impl_->tables.back()->slots.size() < capacity) impl_->adopt(std::move(larger));
+    }
     Table& table = *impl_->tables.back();
     const Entry entry{kPresent | key, address, length};
     Slot& slot = table.slots[table.find(entry.tag)];
     if (slot.tag.load(std::memory_order_relaxed) == 0) ++impl_->used;
+    impl_->lowest = std::min(impl_->lowest, address);
+    impl_->highest = std::max(impl_->highest, address + (length - 1));
     impl_->begin_change();
     slot.store(entry);
     impl_->end_change();
+    guard.unlock(); // before `larger` goes, if another thread was first
 }
 
 void KeyTable::erase(Key key) {
     const std::lock_guard guard(impl_->mutex);
     Table& table = *impl_->tables.back();
-    std::size_t hole = table.find(kPresent | key);
-    if (table.slots[hole].tag.load(std::memory_order_relaxed) == 0) return;
-    impl_->begin_change();
-    // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are needed,
-    // so that searches stay short however many keys come and go.
-    for (std::size_t i = (hole + 1) & table.mask;; i = (i + 1) & table.mask) {
+    const std::size_t place = table.find(kPresent | key);
+    if (table.slots[place].tag.load(std::memory_order_relaxed) != 0) impl_->erase_at(table, place);
+}
+
+void KeyTable::unmapped(std::uint64_t address, std::uint64_t length) {
+    const std::lock_guard guard(impl_->mutex);
+    const std::uint64_t last = address + (length - 1);
+    if (length == 0 || impl_->used == 0 || last < impl_->lowest || address > impl_->highest) return;
+    Table& table = *impl_->tables.back();
+    for (std::size_t i = 0; i < table.slots.size();) {
         const Entry e = table.slots[i].load();
-        if (e.tag == 0) break;
-        const std::size_t from_home = (i - table.home(e.tag)) & table.mask, from_hole = (i - hole) & table.mask;
-        if (from_home < from_hole) continue;
-        table.slots[hole].store(e);
-        hole = i;
+        if (e.tag && e.address <= last && address <= e.address + (e.length - 1)) impl_->erase_at(table, i); // and another may be here
+        else ++i;
     }
-    table.slots[hole].store({});
-    impl_->end_change();
-    --impl_->used;
 }
 
 bool KeyTable::allows(Key key, std::uint64_t address, std::uint64_t length) const {

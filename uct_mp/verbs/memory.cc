@@ -76,7 +76,7 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
         out.length_ = length;
         out.access_ = access;
         out.count = static_cast<std::uint8_t>(count);
-        out.id = ++registry.last_id_;
+        out.id = registry.new_id();
         for (unsigned i = 0; i < count; ++i) out.set_key(present[i], std::move(made[i]));
         registry.regions_.emplace(out.id, &out);
         out.registry_ = devices.registry();
@@ -105,6 +105,7 @@ void Registration::reset() {
         }
         for (MemoryRegion& region : mr) region.reset();
         pds_ = {};
+        packed_ = false;
     }
     static_cast<MemoryKeys&>(*this) = {};
 }
@@ -120,9 +121,28 @@ void Registration::drop_copy(const MemoryKeys& copy) {
     std::erase(copies_, &copy);
 }
 
-void Registration::pack(void* out) const {
+void Registration::pack(void* out) {
     const std::lock_guard lock(registry_->mutex_);
+    packed_ = true;
     pack_keys(*this, out);
+}
+
+void Registration::withdraw() {
+    const std::lock_guard lock(registry_->mutex_);
+    packed_ = false;
+}
+
+void Registration::look_up(RemoteKeys& out) const {
+    const std::lock_guard lock(registry_->mutex_);
+    copy_keys(out);
+}
+
+void Registration::copy_keys(RemoteKeys& out) const {
+    out = {};
+    out.count = count;
+    out.id = id;
+    out.lives = lives;
+    for (unsigned i = 0; i < count; ++i) out.rkey[i] = rkey[i];
 }
 
 void pack_keys(const MemoryKeys& keys, void* out) {

@@ -17,13 +17,14 @@
 namespace ucx_mp::verbs {
 
 class Registry;
+struct RemoteKeys;
 
 // What the data path knows of registered memory. Stays where it is: operations under way point to its keys.
 struct MemoryKeys {
     std::array<std::uint32_t, kMaxDevices> lkey{};
     std::array<std::uint32_t, kMaxDevices> rkey{};
     std::uint64_t lives = 0; // byte i: which life of device i its keys belong to
-    std::uint64_t id = 0;    // names the region where no adapter is involved; never given to another
+    std::uint64_t id = 0;    // names the region where no adapter is involved: random, never given to another
     std::uint8_t count = 0;
 
     [[nodiscard]] std::uint8_t life(unsigned device) const { return static_cast<std::uint8_t>(lives >> (8 * device)); }
@@ -40,8 +41,11 @@ public:
     // `copy` has the same keys from now on, also when they are made anew, until drop_copy(). It lives as long as this.
     void add_copy(MemoryKeys& copy);
     void drop_copy(const MemoryKeys& copy);
-    // Writes packed_keys_size(count) bytes, of all devices at one moment.
-    void pack(void* out) const;
+    // Writes packed_keys_size(count) bytes, of all devices at one moment. From now on peers may ask for its keys.
+    void pack(void* out);
+    void withdraw(); // ... and from now on they may not
+    // The present keys, for its owner.
+    void look_up(RemoteKeys& out) const;
 
     std::array<MemoryRegion, kMaxDevices> mr;
 
@@ -49,11 +53,13 @@ private:
     friend class Registry;
     friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
     void set_key(const Device& device, MemoryRegion region); // with the registry's lock held
+    void copy_keys(RemoteKeys& out) const;                   // likewise
 
     std::shared_ptr<Registry> registry_; // set while registered
     void* address_ = nullptr;
     std::size_t length_ = 0;
     int access_ = 0;
+    bool packed_ = false;
     std::vector<MemoryKeys*> copies_;
     std::array<std::shared_ptr<ibv_pd>, kMaxDevices> pds_; // of `mr`: kept for as long as these are there
 };

@@ -1,5 +1,7 @@
 #include "uct_mp/verbs/registry.h"
 
+#include <sys/random.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -65,14 +67,16 @@ bool Registry::register_all(unsigned index, std::string& trouble) {
 bool Registry::find(std::uint64_t id, RemoteKeys& out) const {
     const std::lock_guard lock(mutex_);
     const auto found = regions_.find(id);
-    if (found == regions_.end() || !(found->second->access_ & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE))) return false;
-    const Registration& region = *found->second;
-    out = {};
-    out.count = region.count;
-    out.id = id;
-    out.lives = region.lives;
-    for (unsigned i = 0; i < region.count; ++i) out.rkey[i] = region.rkey[i];
+    if (found == regions_.end() || !found->second->packed_) return false;
+    found->second->copy_keys(out);
     return true;
+}
+
+std::uint64_t Registry::new_id() const {
+    std::uint64_t id = 0;
+    // Never fails for so few bytes, but may be interrupted early after boot.
+    while (getrandom(&id, sizeof id, 0) != sizeof id || id == 0 || regions_.contains(id)) {}
+    return id;
 }
 
 } // namespace ucx_mp::verbs

@@ -8,8 +8,8 @@
 // Threads: any. reopen() may take long (registering pins memory). Meanwhile whoever registers, releases or packs memory, or
 // looks keys up for a peer, waits for as long as the region at hand takes; the data path does not.
 //
-// Ids are no secret, unlike the cookie of an interface: every peer that is connected may ask for the keys of any region that
-// peers may access at all.
+// Ids are secrets, as keys of adapters are meant to be: 64 random bits, which those know that the region's keys have been
+// packed for. Who names one may ask for its keys, as long as they are offered (Registration::pack, withdraw).
 #pragma once
 
 #include <array>
@@ -38,18 +38,18 @@ public:
     // thread is at it.
     [[nodiscard]] bool reopen(unsigned device, std::string& trouble);
 
-    // The present keys of a region that peers may access, by its id; false: there is none (any more).
+    // The present keys of a region that is offered to peers, by its id; false: there is none (any more).
     [[nodiscard]] bool find(std::uint64_t id, RemoteKeys& out) const;
 
 private:
     friend class Registration;
     friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
+    [[nodiscard]] std::uint64_t new_id() const; // with the lock held
     [[nodiscard]] bool register_all(unsigned device, std::string& trouble);
 
     mutable std::mutex mutex_; // of all but lives_
     std::vector<Device> devices_;
     std::array<std::atomic<std::uint8_t>, kMaxDevices> lives_{};
-    std::uint64_t last_id_ = 0;
     std::unordered_map<std::uint64_t, Registration*> regions_; // by id
     std::mutex reopening_;
 };

@@ -1,10 +1,10 @@
-// Writes good messages and addresses as files below a folder: DIR/message/*, DIR/address/*.
+// Writes good messages and addresses as files below a folder: DIR/message/*, DIR/data/*, DIR/address/*.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "fuzz/targets.h"
+#include "fuzz/data_targets.h"
 
 namespace {
 
@@ -25,6 +25,7 @@ int main(int argc, char** argv) {
     const std::filesystem::path dir = argv[1];
     int n = 0;
     for (const auto& m : sample_messages()) write(dir / "message" / std::to_string(n++), packed(m));
+    for (const Bytes& b : sample_data()) write(dir / "data" / std::to_string(n++), b);
     for (unsigned i = 1; i <= ucx_mp::connect::kMaxControlAddresses; ++i)
         write(dir / "address" / std::to_string(i), packed(sample_address(i)));
     for (const bool ipv6 : {false, true}) write(dir / "address" / (ipv6 ? "ipv6" : "ipv4"), packed(mixed_address(ipv6)));

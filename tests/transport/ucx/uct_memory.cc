@@ -113,3 +113,62 @@ BOOST_DATA_TEST_CASE(invalidated_keys_stop_working, boost::unit_test::data::make
     uct_ep_destroy(late);
     uct_ep_destroy(ep);
 }
+
+// The transport executes atomics itself, so it must know what its adapters would know: that the memory has been released, or
+// is not there. The operation fails at its origin; the target lives on.
+BOOST_DATA_TEST_CASE(atomics_end_with_their_memory,
+                     boost::unit_test::data::make({"yes", "no"}) * boost::unit_test::data::make({"released", "unmapped", "not packed"}) *
+                         boost::unit_test::data::make({true, false}),
+                     cache, end, fetches) {
+    ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
+                            const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
+    {
+        Domain domain(Options{{"RCACHE", cache}});
+        Interface a(domain, "mp_rc"), b(domain, "mp_rc");
+        const uct_ep_h ep = a.connect(b);
+        constexpr std::size_t kBytes = 1 << 16;
+        void* const where = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        BOOST_REQUIRE(where != MAP_FAILED);
+        auto* const counter = static_cast<std::uint64_t*>(where);
+        *counter = 40;
+        auto memory = std::make_unique<Memory>(domain, where, kBytes);
+        std::uint64_t result = 0;
+        const auto fetch_add = [&] {
+            Done done;
+            ucs_status_t status = UCS_ERR_NO_RESOURCE;
+            BOOST_REQUIRE(domain.until([&] {
+                status = uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &result, at(counter), memory->key.rkey, &done);
+                return status != UCS_ERR_NO_RESOURCE;
+            }));
+            BOOST_REQUIRE(status == UCS_INPROGRESS);
+            BOOST_REQUIRE(domain.until([&] { return done.fired; }));
+            return done.status;
+        };
+        BOOST_TEST(fetch_add() == UCS_OK);
+        BOOST_TEST(result == 40u);
+        BOOST_TEST(*counter == 41u);
+        const std::string how = end;
+        if (how == "unmapped") {
+            BOOST_REQUIRE(munmap(where, kBytes) == 0);
+        } else {
+            uct_md_mem_dereg(domain.md, std::exchange(memory->handle, nullptr));
+            // The cache may give the same region to who registers again; nobody has been told of it.
+            if (how == "not packed") BOOST_REQUIRE(uct_md_mem_reg(domain.md, where, kBytes, UCT_MD_MEM_ACCESS_ALL, &memory->handle) == UCS_OK);
+        }
+        if (fetches) {
+            BOOST_TEST(fetch_add() != UCS_OK);
+            BOOST_TEST(result == 40u);
+        } else {
+            BOOST_REQUIRE(domain.until([&] { return uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, 1, at(counter), memory->key.rkey) == UCS_OK; }));
+            BOOST_TEST(domain.until([&] { return !a.errors.empty(); }));
+        }
+        if (how != "unmapped") {
+            BOOST_TEST(*counter == 41u);
+            munmap(where, kBytes);
+        }
+        BOOST_TEST(b.errors.size() <= 1u);
+        uct_ep_destroy(ep);
+        memory.reset();
+    }
+    ucs_log_pop_handler();
+}

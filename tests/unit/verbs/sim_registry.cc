@@ -60,9 +60,9 @@ BOOST_FIXTURE_TEST_CASE(a_new_life, Fixture) {
     }
     BOOST_TEST(registration.mr[0]->pd == registry.device(0).pd.get());
     RemoteKeys told, unpacked;
-    BOOST_TEST(registry.find(before.id, told));
     std::vector<uint8_t> packed(packed_keys_size(2));
     registration.pack(packed.data());
+    BOOST_TEST(registry.find(before.id, told));
     BOOST_TEST(unpack_keys(packed.data(), unpacked));
     for (const RemoteKeys& keys : {told, unpacked}) {
         BOOST_TEST(keys.rkey[0] == registration.rkey[0]);
@@ -120,13 +120,28 @@ BOOST_FIXTURE_TEST_CASE(many_lives, Fixture) {
     }
 }
 
-// What peers may not access is told to nobody.
+// What has never been packed for a peer, or is offered no longer, is told to nobody.
 BOOST_FIXTURE_TEST_CASE(private_memory, Fixture) {
     Registration registration;
-    BOOST_CHECK(add(registration, IBV_ACCESS_LOCAL_WRITE) == Status::ok);
+    BOOST_CHECK(add(registration) == Status::ok);
     RemoteKeys keys;
     BOOST_TEST(!registry.find(registration.id, keys));
+    std::vector<std::uint8_t> packed(packed_keys_size(registration.count));
+    registration.pack(packed.data());
+    BOOST_TEST(registry.find(registration.id, keys));
+    BOOST_TEST(keys.rkey[0] == registration.rkey[0]);
     BOOST_TEST(!registry.find(registration.id + 1, keys));
+    registration.withdraw();
+    BOOST_TEST(!registry.find(registration.id, keys));
+    const std::uint64_t id = registration.id;
+    registration.pack(packed.data());
+    BOOST_TEST(registry.find(id, keys));
+    registration.reset();
+    BOOST_TEST(!registry.find(id, keys));
+    // Not to be guessed from another.
+    BOOST_CHECK(add(registration) == Status::ok);
+    BOOST_TEST((registration.id ^ id) >> 32 != 0u);
+    BOOST_TEST(!registry.find(id, keys));
 }
 
 // Memory that is unmapped before it is released has no key any more, and stands in nobody's way.

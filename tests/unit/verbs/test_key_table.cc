@@ -52,6 +52,35 @@ BOOST_AUTO_TEST_CASE(zero_and_the_largest_are_keys_as_others) {
     BOOST_TEST(keys.allows(UINT32_MAX, 256, 8));
 }
 
+BOOST_AUTO_TEST_CASE(unmapped_memory_is_refused) {
+    KeyTable keys;
+    keys.unmapped(0, UINT64_MAX); // nothing there
+    keys.insert(1, 0x1000, 0x1000);
+    keys.insert(2, 0x2000, 0x1000);
+    keys.insert(3, 0x3000, 0x1000);
+    keys.insert(4, UINT64_MAX - 0xfff, 0x1000);
+    keys.unmapped(0x4000, 0x100000);
+    keys.unmapped(0, 0x1000);
+    keys.unmapped(0x2000, 0);
+    for (const std::uint64_t key : {1, 2, 3}) BOOST_TEST(keys.allows(key, 0x1000 * key, 8));
+    keys.unmapped(0x2fff, 1);
+    BOOST_TEST(keys.allows(1, 0x1000, 8));
+    BOOST_TEST(!keys.allows(2, 0x2000, 8)); // some of it is gone: all of it
+    BOOST_TEST(keys.allows(3, 0x3000, 8));
+    keys.unmapped(0x1800, 0x1801);
+    BOOST_TEST(!keys.allows(1, 0x1000, 8));
+    BOOST_TEST(!keys.allows(3, 0x3000, 8));
+    BOOST_TEST(keys.allows(4, UINT64_MAX - 7, 8));
+    keys.unmapped(UINT64_MAX, 1);
+    BOOST_TEST(!keys.allows(4, UINT64_MAX - 7, 8));
+    // Among many, at random places of the table.
+    std::mt19937_64 random(1);
+    std::vector<std::uint64_t> names;
+    for (std::uint64_t i = 0; i < 1000; ++i) keys.insert(names.emplace_back(random()), 0x10000 * i, 0x10000);
+    keys.unmapped(0x10000 * 100, 0x10000 * 700);
+    for (std::uint64_t i = 0; i < 1000; ++i) BOOST_TEST(keys.allows(names[i], 0x10000 * i, 8) == (i < 100 || i >= 800));
+}
+
 // Against a map of the standard library: keys come and go, as an adapter makes them (index and variant) and at random.
 BOOST_AUTO_TEST_CASE(follows_a_map) {
     std::mt19937 random(4711);
