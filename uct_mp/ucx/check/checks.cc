@@ -195,7 +195,7 @@ private:
             stale += !seen;
         }
         if (stale == 0) report_.line(what, Verdict::yes, "with one adapter at the peer neither flush nor fence costs a read");
-        else report_.line(what, Verdict::broken, "%u of %u stale although acknowledged: the order within one adapter is relied on; set UCX_MP_NUM_PATHS=1 and UCX_MP_RAILS to one port", stale, kRounds);
+        else report_.line(what, Verdict::broken, "%u of %u stale although acknowledged: the order within one adapter is relied on; set UCX_MP_READ_BACK=always", stale, kRounds);
     }
 
     void dynamic(Lane& lane) {
