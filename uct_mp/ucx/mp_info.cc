@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "uct_mp/ucx/check/checks.h"
+#include "uct_mp/ucx/check/wire.h"
 #include "uct_mp/verbs/device.h"
 
 namespace {
@@ -133,7 +135,8 @@ int main(int argc, char** argv) {
                  "  mp_info               rails: LIDs, rates, what the adapters can do\n"
                  "  mp_info -p PID        a process: peers, paths, weights, bytes, delivery times\n"
                  "  mp_info -a --history  all processes of yours, and what became of their paths lately\n"
-                 "  mp_info -a --watch 1  all processes of yours, every second, with rates per path"};
+                 "  mp_info -a --watch 1  all processes of yours, every second, with rates per path\n"
+                 "  mp_info --check       are the adapters what the transport takes them for?"};
     std::vector<std::string> rails;
     std::vector<int> pids;
     bool all = false, raw = false, history = false;
@@ -144,7 +147,24 @@ int main(int argc, char** argv) {
     app.add_option("-w,--watch", watch, "again every so many seconds, until interrupted")->check(CLI::PositiveNumber);
     app.add_flag("-H,--history", history, "also the latest transitions of its paths: down (with the cause), settled, up again, ...");
     app.add_flag("--raw", raw, "the answers as they are: one line per interface, peer, path and transition, \"key value\" pairs");
-    CLI11_PARSE(app, argc, argv);
+    std::string host;
+    unsigned port = check::kPort;
+    auto* const checks = app.add_option("-c,--check", host,
+        "try out what the transport assumes of adapters: over the ports of this host, or with HOST[:PORT], where\n"
+        "mp_info --check --listen waits. Exit code 0: all that is relied on holds; 1: see what to set; 2: usage")->expected(0, 1);
+    auto* const listens = app.add_option("-l,--listen", port, "with --check: be the other end, on this port")->expected(0, 1)->check(CLI::Range(1, 65535))->needs(checks)->capture_default_str();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& e) {
+        return app.exit(e) == 0 ? 0 : 2;
+    }
+    if (*checks) {
+        if (!pids.empty() || all || (*listens && !host.empty())) {
+            std::fprintf(stderr, "mp_info: --check goes with --rails, and with either HOST[:PORT] or --listen [PORT]\n");
+            return 2;
+        }
+        return *listens ? check::listen(rails, port) : check::check(rails, host);
+    }
     if (pids.empty() && !all) return show_rails(rails);
     std::map<std::string, double> before;
     for (bool again = false;; again = true) {

@@ -55,7 +55,7 @@ uint32_t delay_of(Engine& e, const Stream& s) {
 }
 
 constexpr uint64_t kWord = 8;  // Lack::write_order: bytes that come first,
-constexpr Nanos kTorn = 200000; // and how long before the others
+constexpr Nanos kTorn = 2000000; // and how long before the others
 
 // True: it is late, and appears at `when`, moved here to where its order allows. Also behind what is late still when the
 // knob has been turned back.
@@ -161,26 +161,29 @@ CopyResult place_write(Engine& engine, QpRec& t, uint32_t source, const MrRec& r
                        uint64_t from, uint64_t length, Nanos when) {
     if (g_touched) [[unlikely]] g_touched(t.device);
     if (length == 0) return CopyResult::ok;
-    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when)) [[unlikely]] {
+    const Stream stream = stream_of(engine, t.device, t.qpn.load(), source);
+    iovec v[kMaxSge];
+    if (length > kWord && engine.seg().device(t.device).lack(Lack::write_order)) [[unlikely]] {
+        // Out of order within the write: the last word of each run of packets is there first. All that comes behind the write
+        // is in order, so only who polls for the last word can tell.
+        const uint64_t late = length - kWord;
+        Placement* p = make(stream, Placement::Kind::write, data, from, late);
+        if (!p) return CopyResult::local_fault;
+        p->rkey = region.key.load();
+        p->to = to;
+        when += kTorn;
+        (void)is_late(engine, stream, when);
+        defer(engine, p, when);
+        const unsigned n = data.pieces(from + late, kWord, v);
+        return engine.process().write_to(region.owner, to + late, {v, n}, kWord);
+    }
+    if (is_late(engine, stream, when)) [[unlikely]] {
         Placement* p = make(stream, Placement::Kind::write, data, from, length);
         if (!p) return CopyResult::local_fault;
         p->rkey = region.key.load();
         p->to = to;
         defer(engine, p, when);
         return CopyResult::ok;
-    }
-    iovec v[kMaxSge];
-    if (uint64_t late = length - std::min(length, kWord); late && engine.seg().device(t.device).lack(Lack::write_order)) [[unlikely]] {
-        // Out of order within the write: its last word (in ideal and virtual fabrics that of each run of packets) is there
-        // first. All that comes behind is in order, so only who polls for the last word can tell.
-        const Stream stream = stream_of(engine, t.device, t.qpn.load(), source);
-        Placement* p = make(stream, Placement::Kind::write, data, from, late);
-        if (!p) return CopyResult::local_fault;
-        p->rkey = region.key.load();
-        p->to = to;
-        defer(engine, p, when + kTorn);
-        const unsigned n = data.pieces(from + late, kWord, v);
-        return engine.process().write_to(region.owner, to + late, {v, n}, kWord);
     }
     const unsigned n = data.pieces(from, length, v);
     return engine.process().write_to(region.owner, to, {v, n}, length);
