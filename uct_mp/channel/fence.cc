@@ -85,7 +85,7 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
 Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
     close_epochs(channel);
-    if (channel.epochs_empty()) return dead ? channel.error : Status::ok;
+    if (channel.epochs_empty()) return dead && !channel.quiet ? channel.error : Status::ok;
     if (!dead && channel.pulled[0].first && !channel.only) pull(channel); // what waits for reads waits no longer
     if (!dead) push(channel); // else everything is coming back flushed
     if (!completion) return Status::in_progress;
