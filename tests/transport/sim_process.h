@@ -25,20 +25,28 @@ public:
         const Timer id = ++last_;
         timers_[id] = world_.at(std::max<Nanos>(t, world_.now() + 1), [this, id, fn = std::move(fn)] {
             timers_.erase(id);
-            due_.push_back(fn);
+            due_.emplace_back(id, fn);
             became_due();
         });
         return id;
     }
     void cancel(Timer timer) override {
         const auto found = timers_.find(timer);
-        if (found == timers_.end()) return;
+        if (found == timers_.end()) { // perhaps it is due, and waits for its turn
+            for (auto* list : {&due_, &running_})
+                for (auto& [id, fn] : *list)
+                    if (id == timer) fn = {};
+            return;
+        }
         world_.cancel(found->second);
         timers_.erase(found);
     }
     bool run_due() {
         if (due_.empty()) return false;
-        for (auto& fn : std::exchange(due_, {})) fn();
+        running_ = std::exchange(due_, {});
+        for (auto& [id, due] : running_)
+            if (const auto fn = std::exchange(due, {})) fn(); // which may cancel others
+        running_.clear();
         return true;
     }
     [[nodiscard]] bool has_due() const { return !due_.empty(); }
@@ -50,7 +58,7 @@ protected:
 private:
     Timer last_ = 0;
     std::map<Timer, softhca::sim::World::Timer> timers_;
-    std::vector<std::function<void()>> due_;
+    std::vector<std::pair<Timer, std::function<void()>>> due_, running_;
 };
 
 // Registered memory; `keys` as peers see it.

@@ -83,7 +83,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     }
     set_level(wanted);
     if (reserve(devices, layout, receives)) fill(devices, layout);
-    if (to_post == level) {
+    if (to_post == static_cast<std::int32_t>(level)) {
         error = failure(from, "cannot register receive buffers (check ulimit -l)");
         return Status::no_memory;
     }
@@ -99,7 +99,10 @@ unsigned Adapter::level_for(unsigned peers, const Config& config) const {
 
 int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout) {
     unsigned wanted = level_for(peers, config);
-    if (wanted <= level) return 0;
+    if (wanted <= level) {
+        set_level(wanted);
+        return 0;
+    }
     int error = 0;
     if (static_cast<unsigned>(cq->cqe) < wanted) {
         error = ibv_resize_cq(cq.get(), static_cast<int>(wanted));
@@ -112,7 +115,7 @@ int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Conf
 
 void Adapter::fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
     while (to_post > 0) {
-        const std::uint32_t before = to_post;
+        const std::int32_t before = to_post;
         refill(devices, layout);
         if (to_post == before) break;
     }
@@ -165,24 +168,25 @@ void Adapter::make(const ReceiveLayout& layout, unsigned count) {
 
 void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
     // Kept buffers are missing here: as many new ones are made, the level is a promise to the senders.
-    if (free_count < to_post) [[unlikely]] {
-        const unsigned missing = to_post - free_count;
+    const auto lacking = static_cast<std::uint32_t>(to_post); // called while it is positive
+    if (free_count < lacking) [[unlikely]] {
+        const unsigned missing = lacking - free_count;
         if (rest.left || reserve(devices, layout, std::max(missing, kBatch))) make(layout, missing);
         if (free_count == 0) return;
     }
     ibv_recv_wr* first = free;
     unsigned count = free_count;
-    if (count <= to_post) [[likely]] {
+    if (count <= lacking) [[likely]] {
         free = nullptr;
     } else {
         ibv_recv_wr* last = first;
-        for (count = to_post; count > 1; --count) last = last->next;
-        count = to_post;
+        for (count = lacking; count > 1; --count) last = last->next;
+        count = lacking;
         free = last->next;
         last->next = nullptr;
     }
     free_count -= count;
-    to_post -= count;
+    to_post -= static_cast<std::int32_t>(count);
     ibv_recv_wr* bad = nullptr;
     if (ibv_post_srq_recv(srq.get(), first, &bad) == 0) [[likely]] return;
     // Those not taken come back; the next refill tries again.

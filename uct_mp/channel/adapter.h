@@ -41,7 +41,7 @@ struct alignas(64) Adapter {
     // What every poll and every send needs: one cache line.
     verbs::CompletionQueue cq; // of receives
     verbs::CompletionQueue send_cq;
-    std::uint32_t to_post = 0; // receives that the queue lacks
+    std::int32_t to_post = 0;  // receives that the queue lacks; below 0: that it has too many
     std::uint32_t quiet = 0;   // polls in a row that found nothing, up to kSilent
     std::int32_t owed = 0;     // records of its queue pairs that have asked for a completion
     std::uint8_t peeked_count = 0;
@@ -51,7 +51,7 @@ struct alignas(64) Adapter {
     std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
     std::int32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
     std::uint32_t free_count = 0;
-    std::uint32_t batch = kBatch; // to_post from which receives are posted: kBatch, less if there are few of them
+    std::int32_t batch = kBatch; // to_post from which receives are posted: kBatch, less if there are few of them
     ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
 
     std::uint32_t level = 0; // receives that are to be posted
@@ -93,7 +93,8 @@ struct alignas(64) Adapter {
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
                 const ReceiveLayout& layout, unsigned peers, bool timed, std::string& error);
     // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted, and
-    // the fewer buffers take turns the more of them are in a cache when a message comes. A command, perhaps. errno or 0.
+    // the fewer buffers take turns the more of them are in a cache when a message comes. What is posted cannot be taken back:
+    // with fewer peers than before it is used up, and not posted again. A command, perhaps. errno or 0.
     int provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout);
     // Posts what is missing; to be called from `batch` on. Slow only when buffers must be made.
     void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
@@ -116,9 +117,9 @@ struct alignas(64) Adapter {
 
 private:
     void set_level(std::uint32_t to) {
-        to_post += to - level;
+        to_post += static_cast<std::int32_t>(to) - static_cast<std::int32_t>(level);
         level = to;
-        batch = to < 2 * kBatch ? (to + 1) / 2 : kBatch;
+        batch = static_cast<std::int32_t>(to < 2 * kBatch ? (to + 1) / 2 : kBatch);
     }
     [[nodiscard]] unsigned level_for(unsigned peers, const Config& config) const;
     void fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);

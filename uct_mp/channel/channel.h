@@ -85,6 +85,7 @@ inline constexpr std::uint32_t parts = 64; // not closed: messages may be too la
 inline constexpr std::uint32_t keys = 32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
 inline constexpr std::uint32_t unseen = 128; // messages only: writes have completed that another adapter's message could overtake
 inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
+inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (depart.cc)
 } // namespace gate
 
 class alignas(64) Channel {
@@ -194,6 +195,7 @@ public:
         bool taken = false; // for good
     } prepared;
     bool buried = false; // failed: a new channel takes its place. Under the lock, too
+    bool parted = false; // the peer has agreed that the connection ends: so will this side. Under the lock, too
 
     // -- Who
     connect::Connection connection; // under the lock, while it is not established
@@ -208,6 +210,19 @@ public:
     bool error_told = false;
     Status error = Status::ok;
     Nanos failed_at = 0;
+    // How it ends: depart.cc
+    bool failing = false;  // in the interface's list of failures
+    bool quiet = false;    // failed with nothing outstanding: nobody need be told, unless he uses it
+    bool renewing = false; // likewise, and it begins anew as soon as nothing refers to what it was
+    bool ending = false;   // in the list of those that end
+    bool leaving = false;  // in the list of those whose peer has said goodbye
+    std::uint32_t ending_since = 0, leaving_since = 0; // Impl::looks
+    connect::Goodbye goodbye; // the peer's
+    bool pushed = false;      // ... completions of what was posted before it have been asked for
+    Nanos left_at = 0;        // when it came
+    // While no endpoint uses it
+    Nanos used_at = 0, checked_at = 0; // about; when its adapter was asked last
+    std::uint32_t used_count = 0;      // messages by then, in both directions
     void* user = nullptr; // the face's
 
     // -- Statistics

@@ -56,7 +56,7 @@ unsigned Interface::Impl::poll_receives(Adapter& adapter) {
     while (total < config.poll_batch) {
         ibv_wc batch[kBatch];
         const unsigned n = fetch(adapter.cq.get(), batch);
-        adapter.to_post += n;
+        adapter.to_post += static_cast<std::int32_t>(n);
         at_work += n;
         for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
         if (adapter.to_post >= adapter.batch) adapter.refill(devices, layout);
@@ -231,6 +231,7 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     channel.set_live();
     channel.error = status;
     channel.failed_at = services.now();
+    channel.failing = true;
     enlist(failures, &channel);
     bury(channel);
     abandon_recovery(channel, status);
@@ -296,8 +297,10 @@ void Interface::Impl::tell_failures() {
         const bool back = all_back(*channel);
         if (back) free_retained(*channel);
         const bool tell = channel->epochs_empty() || services.now() - channel->failed_at >= kPatience;
-        if (!back || !tell) enlist(failures, channel);
-        if (!tell || channel->error_told) continue;
+        channel->failing = !back || !tell;
+        if (channel->failing) enlist(failures, channel);
+        else if (channel->references == 0 || channel->renewing) list_ending(*channel);
+        if (!tell || channel->error_told || channel->quiet || channel->references == 0) continue;
         channel->error_told = true;
         events.peer_failed(*channel, channel->error);
     }

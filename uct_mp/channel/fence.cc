@@ -89,7 +89,7 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     if (!dead && channel.pulled[0].first && !channel.only) pull(channel); // what waits for reads waits no longer
     if (channel.unread && channel.reads_back && !(channel.gates & gate::failed)) read_back(channel);
     close_epochs(channel);
-    if (channel.epochs_empty()) return dead ? channel.error : Status::ok;
+    if (channel.epochs_empty()) return dead && !channel.quiet ? channel.error : Status::ok;
     if (!dead) push(channel); // else everything is coming back flushed
     if (!completion) return Status::in_progress;
     // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and this

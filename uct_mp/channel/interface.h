@@ -92,6 +92,8 @@ struct Config {
     RecoveryConfig recovery;
     bool background = false;       // serve() is called when control_fds() are readable; else progress() does its work
     Nanos connect_timeout = 60'000'000'000;
+    unsigned max_unused = 1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
+    Nanos unused_interval = 10'000'000'000; // an idle one's adapter is asked so often whether the peer is there
     Nanos check_interval = 1'000'000'000; // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
 };
@@ -122,7 +124,8 @@ public:
     [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const Config& config, Services& services,
                                      Events& events, const verbs::KeyTable& keys, const AmHandler* handlers,
                                      std::unique_ptr<Interface>& out, std::string& error);
-    // Outstanding operations are dropped without completion; flush before.
+    // Outstanding operations are dropped without completion; flush before. Says goodbye to the peers, and waits until they
+    // know and have what they are owed (acknowledgments, replies), 100 ms at most (Services::wait).
     ~Interface();
     Interface(const Interface&) = delete;
 
@@ -133,8 +136,9 @@ public:
     [[nodiscard]] double latency() const;   // ns, estimate of one small message
 
     // The channel to a peer, new or not; several endpoints to one peer share it. Nothing is connected before the first
-    // operation. nullptr and a line if it is unreachable. Reference counted: release() drops it; the channel itself (and its
-    // queue pairs) stays until the interface closes or a victim is needed.
+    // operation. nullptr and a line if it is unreachable. Reference counted: detach() drops it; the channel itself (and its
+    // queue pairs) stays, since the peer may use it, until the peer has gone or it is one of many that are idle
+    // (Config::max_unused). A channel that has failed is given back after the last detach().
     [[nodiscard]] Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     void detach(Channel& channel);
 

@@ -56,6 +56,27 @@ struct Interface::Impl final : connect::Owner {
     std::uint32_t probe_key(const verbs::Rail& rail) override { return probe_key_of(rail); }
     void connect_later(Channel& channel);
 
+    // -- Peers come and go: depart.cc
+    [[nodiscard]] static bool has_outstanding(const Channel& channel);
+    [[nodiscard]] Status refusal(Channel& channel); // of an operation on a channel that has failed
+    void end_quietly(Channel& channel, bool renew);
+    void list_ending(Channel& channel);
+    void end_channels();
+    [[nodiscard]] bool is_forgotten(Channel& channel);
+    void clear(Channel& channel); // of what others have a part in; with the lock held
+    void end_channel(Channel& channel);
+    void begin_anew(Channel& channel);
+    void take_leave(Channel& channel, const connect::Goodbye& goodbye); // of the peer
+    bool judge_leaver(Channel& channel);
+    void judge_leavers();
+    void watch_unused(Channel& channel, Nanos now);
+    void trim_unused();
+    void parted(Channel& channel, connect::Answer answer);
+
+    // -- The interface closes: close.cc. Says goodbye to everybody
+    void say_goodbye();
+    unsigned poll_closing();
+
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
     Channel* successor(Channel& channel);
 
@@ -78,11 +99,15 @@ struct Interface::Impl final : connect::Owner {
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
+    bool hears(std::uint64_t peer_uid) override;
+    void ended(connect::Connection& connection, const connect::Goodbye& goodbye) override;
+    void parted(connect::Connection& connection, connect::Answer answer) override;
     struct Mail {
-        enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails, keys } what;
+        enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails, keys, ended, parted } what;
         Channel* channel;
         Status status; // failed
-        connect::Answer answer = connect::Answer::alive; // answered
+        connect::Answer answer = connect::Answer::alive; // answered, parted
+        connect::Goodbye goodbye{}; // ended
         connect::PathKind kind = connect::PathKind::down; // path
         connect::PathNews news{};
         std::uint32_t number = 0; // rails
@@ -455,17 +480,21 @@ struct Interface::Impl final : connect::Owner {
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
-    bool listed = false;         // something is, or was a moment ago, in replies, ..._due, failures or waiting; or provide_due
+    bool listed = false;         // something is, or was a moment ago, in replies, ..._due, failures, endings or waiting; or provide_due
     std::uint32_t looks = 0;     // see count_look(); wraps
     unsigned crowded = 0;        // rounds of the look under way
-    unsigned connected = 0;      // channels that have been established
+    unsigned connected = 0;      // channels that have been established, and not been given back
+    unsigned unused = 0;         // channels without an endpoint. Under the lock
+    bool trim_due = false;       // there are many of those. Under the lock
+    bool closing = false;        // the interface. Under the lock
     bool provide_due = false;    // ... since receives were provided
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;
     std::atomic<bool> attention{false}; // attend() now: mail, or a handshake under way
     // Ids carry a generation, so that late messages of an earlier run are recognised.
-    ChannelTable channels;
+    Channel nobody; // in free slots
+    ChannelTable channels{nobody};
     struct PendingReply {
         Channel* channel;
         AtomicReply reply;
@@ -477,6 +506,8 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> pulls_due;
     std::vector<Channel*> read_backs_due;
     std::vector<Channel*> waiting;
+    std::vector<Channel*> endings; // failed or unused, and to be given back
+    std::vector<Channel*> leavers; // their peers have said goodbye
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
         listed = true;

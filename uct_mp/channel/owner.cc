@@ -18,6 +18,27 @@ Connection* Interface::Impl::accept(std::uint64_t peer_uid) {
     return channel ? &channel->connection : nullptr;
 }
 
+// Peers that nobody here has an endpoint to are so many at most, whoever they are: others wait until some of those are used,
+// or idle and ended.
+bool Interface::Impl::hears(std::uint64_t peer_uid) {
+    if (closing) return false;
+    const auto known = by_uid.find(peer_uid);
+    if (known != by_uid.end() && (known->second->renewing || known->second->parted)) return false; // ours has not ended yet
+    if (unused < config.max_unused - config.max_unused / 8) return true;
+    trim_due = true;
+    attention.store(true, std::memory_order_relaxed);
+    return unused < config.max_unused || known != by_uid.end();
+}
+
+void Interface::Impl::ended(Connection& connection, const connect::Goodbye& goodbye) {
+    tell({.what = Mail::What::ended, .channel = &channel_of(connection), .status = Status::ok, .goodbye = goodbye});
+}
+
+void Interface::Impl::parted(Connection& connection, connect::Answer answer) {
+    channel_of(connection).parted = answer == connect::Answer::lost;
+    tell({.what = Mail::What::parted, .channel = &channel_of(connection), .status = Status::ok, .answer = answer});
+}
+
 Connection* Interface::Impl::find(std::uint64_t peer_uid) {
     const auto found = by_uid.find(peer_uid);
     if (found == by_uid.end()) return nullptr;
@@ -32,6 +53,7 @@ Connection* Interface::Impl::find_local(std::uint32_t local_id) {
 
 Status Interface::Impl::make_end(Connection& connection, std::size_t path) {
     Channel& channel = channel_of(connection);
+    if (channel.renewing) return Status::busy;
     if (channel.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
     if (path == 0) {
         const std::size_t count = connection.paths.size();
@@ -137,7 +159,7 @@ void Interface::Impl::drop_ends(Connection& connection) {
     drop_prepared(channel);
     connection.ends.clear();
     // Data had come before the handshake was over, and the peer knows nothing of it any more.
-    if (channel.prepared.taken) tell({Mail::What::failed, &channel, Status::connection_reset});
+    if (channel.prepared.taken && !channel.renewing) tell({Mail::What::failed, &channel, Status::connection_reset});
 }
 
 // One that the handshake's thread cannot use: with the lock held.
@@ -211,7 +233,10 @@ unsigned Interface::Impl::read_mail() {
             // The peer had wanted a connection, and what we have to send has waited for that.
             channel.asked = false;
             if (channel.waiting) (void)blocked(channel);
+            if (channel.references == 0 && !(channel.gates & gate::failed)) list_ending(channel);
             break;
+        case Mail::What::ended: take_leave(channel, m.goodbye); break;
+        case Mail::What::parted: parted(channel, m.answer); break;
         }
     }
     return static_cast<unsigned>(news.size());

@@ -27,7 +27,7 @@ void Interface::Impl::judge_peer(Channel& channel) {
 
 void Interface::Impl::no_path_left(Channel& channel) {
     const Nanos timeout = config.recovery.partition_timeout;
-    services.say(LogLevel::warn, "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
+    services.say(channel.references ? LogLevel::warn : LogLevel::info, "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
     const Nanos now = services.now();
     judge_peer(channel);
     note(channel, recover::Transition::What::cut_off, kNoPath);
@@ -42,7 +42,7 @@ void Interface::Impl::still_no_path(Channel& channel) {
     if (channel.scheduler->paths().usable()) return; // a suspect has turned out to be good
     const Nanos now = services.now(), timeout = config.recovery.partition_timeout;
     if (timeout && now - recovery.partition_since >= timeout) {
-        services.say(LogLevel::error, "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
+        services.say(channel.references ? LogLevel::error : LogLevel::info, "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
                      static_cast<unsigned long long>(channel.uid), static_cast<double>(timeout) * 1e-9);
         return fail_channel(channel, Status::endpoint_timeout);
     }
@@ -132,6 +132,7 @@ void Interface::Impl::watch_peers(Nanos now) {
         }
         channel.watching = owes;
         channel.watched = channel.acked;
+        if (channel.references == 0 && !channel.self && !owes) watch_unused(channel, now);
     }
 }
 
@@ -148,10 +149,10 @@ Nanos Interface::next_watch() const {
 // What a failed channel leaves to a successor, and what nobody will come for.
 void Interface::Impl::bury(Channel& channel) {
     const std::lock_guard lock(services);
-    channel.buried = true;
+    channel.buried = !channel.renewing;
     const connect::State state = channel.connection.state;
     if (state == connect::State::requesting || state == connect::State::confirming ||
-        state == connect::State::accepting)
+        state == connect::State::accepting || channel.renewing)
         control->forget(channel.connection);
     drop_prepared(channel);
     if (channel.early) {
@@ -202,6 +203,7 @@ void Interface::Impl::restart(SendQueue& queue) {
 
 void Interface::check(Channel& channel) {
     if (!(channel.gates & (gate::not_ready | gate::failed))) channel.impl->check(channel);
+    else if (channel.gates & gate::failed) (void)channel.impl->refusal(channel);
 }
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {

@@ -72,8 +72,8 @@ bool Interface::Impl::lane_has_room(Channel& channel) {
 }
 
 bool Interface::Impl::surely_room(Channel& channel) {
-    if (channel.gates & gate::failed) return true; // the operation tells the error
-    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys)) return false;
+    if (channel.gates & gate::failed) return !channel.renewing; // the operation tells the error
+    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys | gate::retiring)) return false;
     if (channel.gates & gate::fence) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open || channel.pulled_count) return false;
     }
@@ -88,8 +88,8 @@ bool Interface::Impl::surely_room(Channel& channel) {
 }
 
 bool Interface::Impl::maybe_room(Channel& channel) {
-    if (channel.gates & gate::failed) return true;
-    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys)) return false;
+    if (channel.gates & gate::failed) return !channel.renewing;
+    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys | gate::retiring)) return false;
     if (any_path_has_room(channel, Direction::write)) return true;
     return channel.scheduler && channel.scheduler->paths().apart() && any_path_has_room(channel, Direction::read);
 }

@@ -58,11 +58,12 @@ void Interface::Impl::serve_lists(unsigned found) {
     if (!read_backs_due.empty()) read_backs_due_again();
     if (!acks_due.empty()) send_due_acks();
     if (!failures.empty()) tell_failures();
+    if (!endings.empty()) end_channels();
     if (found) {
         if (!pulls_due.empty()) pull_due();
         if (!waiting.empty()) wake_waiting();
     }
-    listed = provide_due || !(replies.empty() && pushes_due.empty() && read_backs_due.empty() && acks_due.empty() && failures.empty() && pulls_due.empty() &&
+    listed = provide_due || !(replies.empty() && pushes_due.empty() && read_backs_due.empty() && acks_due.empty() && failures.empty() && endings.empty() && pulls_due.empty() &&
                waiting.empty());
 }
 
@@ -71,9 +72,11 @@ unsigned Interface::Impl::attend(unsigned found) {
     if (services.try_lock()) { // else the other side is at it
         n += control->poll(found != 0);
         const bool dead = !graves.empty();
+        const bool trim = std::exchange(trim_due, false);
         attention.store(control->busy() || !mail.empty() || dead, std::memory_order_relaxed);
         services.unlock();
         n += read_mail();
+        if (trim) trim_unused();
         if (dead) n += clear_graves(found != 0);
     }
     if (until_control == 0) {
@@ -118,6 +121,7 @@ void Interface::statistics(Statistics& out) const {
     for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
     for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {
         const Channel* const channel = m.channels[slot];
+        if (m.channels.is_free(slot)) continue;
         ChannelStatistics& to = out.channels.emplace_back();
         to.peer_uid = channel->connection.peer.uid;
         to.state = channel->connection.state;

@@ -32,7 +32,7 @@ bool Interface::Impl::finish_unusual(Channel& channel, Work& work) {
 
 // `keys`: those to be used.
 Status Interface::Impl::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys)) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }

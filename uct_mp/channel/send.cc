@@ -10,7 +10,7 @@ namespace ucx_mp::channel {
 // -- Gates (slow path)
 
 Status Interface::Impl::blocked(Channel& channel) {
-    if (channel.gates & gate::failed) return channel.error;
+    if (channel.gates & gate::failed) return refusal(channel);
     if ((channel.gates & gate::not_ready) && !channel.asked) {
         channel.asked = true;
         const std::lock_guard lock(services);
@@ -27,7 +27,7 @@ Status Interface::Impl::blocked(Channel& channel) {
 }
 
 Status Interface::Impl::pass_gate_message(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys)) {
+    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }

@@ -30,6 +30,8 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
       silent_mask(std::bit_ceil(std::max(with.silent_interval, 1u)) - 1), ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
       small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kExtra, with.max_send_buffers) {
+    nobody.gates = gate::not_ready | gate::failed;
+    nobody.local_id = nobody.live_id = nobody.connection.local_id = ChannelTable::kMaxSlots;
     // Opened anew since.
     verbs::Device now;
     for (unsigned i = 0; i < devices.devices().size(); ++i)
@@ -137,6 +139,7 @@ Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Devic
 }
 
 Interface::Impl::~Impl() {
+    if (control) say_goodbye();
     {
         const std::lock_guard lock(services);
         for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
@@ -172,20 +175,21 @@ Channel::~Channel() {
 }
 
 Channel* Interface::Impl::make_channel(std::uint64_t uid) {
-    const std::uint32_t slot = channels.size();
-    if (slot > kSlotMask) return nullptr;
+    // The generation differs from run to run: a stranger's message does not match by chance of both being young.
+    std::uint32_t id = 0;
+    if (!channels.next_id(static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52), id)) return nullptr;
     auto made = std::make_unique<Channel>();
     Channel& channel = *made;
     channel.impl = this;
     channel.uid = uid;
-    // The generation differs from run to run: a stranger's message does not match by chance of both being young.
-    const std::uint32_t generation = static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52);
-    channel.local_id = slot | generation << kSlotBits;
+    channel.used_at = services.now();
+    channel.local_id = id;
     channel.connection.local_id = channel.local_id;
     channel.set_live();
     channel.connection.peer.uid = uid;
     channels.add(std::move(made));
     by_uid[uid] = &channel;
+    ++unused;
     return &channel;
 }
 
@@ -223,7 +227,7 @@ Channel* Interface::Impl::attach(const connect::InterfaceAddress& peer, std::str
         channel->connection.peer = peer;
         channel->self = peer.uid == control->address().uid;
     }
-    ++channel->references;
+    if (channel->references++ == 0) --unused;
     return channel;
 }
 
@@ -266,7 +270,15 @@ double Interface::latency() const { return 700; }
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
     return impl_->attach(peer, error);
 }
-void Interface::detach(Channel& channel) { --channel.references; }
+void Interface::detach(Channel& channel) {
+    Impl& m = *impl_;
+    const std::lock_guard lock(m.services);
+    if (--channel.references != 0) return;
+    ++m.unused;
+    channel.used_at = m.services.now();
+    const bool never = (channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed;
+    if ((channel.gates & gate::failed) ? !channel.failing : never) m.list_ending(channel);
+}
 
 void Interface::Impl::watch_descriptor(int fd) {
     epoll_event event{EPOLLIN, {}};
@@ -302,7 +314,7 @@ Status Interface::arm() {
     Impl& m = *impl_;
     m.read_events(); // or their descriptor would wake us for ever
     if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
-        !m.recovering.empty() || !m.questions.empty() || (m.jobs_wait() && !m.jobs_timer))
+        !m.recovering.empty() || !m.questions.empty() || !m.leavers.empty() || !m.endings.empty() || (m.jobs_wait() && !m.jobs_timer))
         return Status::busy;
     {
         const std::lock_guard lock(m.services);

@@ -1,12 +1,18 @@
 // Channels by slot. Either side of Services::lock() adds one (with the lock held) while the data path looks others up
 // without it. So the table grows by publishing a larger copy; the old copies stay until the end (all together they are
-// smaller than the last). A channel stays where it is until the interface closes.
+// smaller than the last). A channel stays where it is until it is removed, by the thread that progresses and with the lock
+// held; then nobody's is in its place, a channel that never matches anything. Slots are used again, the one that has been
+// free for longest first, and with another generation in the channel's id: what still comes for the channel before is
+// nobody's.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
+
+#include "uct_mp/channel/wire.h"
 
 namespace ucx_mp::channel {
 
@@ -14,39 +20,79 @@ class Channel;
 
 class ChannelTable {
 public:
-    // Any thread. A slot below size() holds a channel.
-    [[nodiscard]] std::uint32_t size() const { return count_.load(std::memory_order_acquire); }
-    [[nodiscard]] Channel* operator[](std::uint32_t slot) const { return slots_.load(std::memory_order_relaxed)[slot]; }
+    static constexpr std::uint32_t kMaxSlots = kSlotMask; // the last one is nobody's
 
-    // With the lock held. Returns the slot.
-    template <class C> std::uint32_t add(std::unique_ptr<C> channel) {
-        const std::uint32_t slot = size();
+    explicit ChannelTable(Channel& nobody) : nobody_(nobody) {}
+
+    // Any thread. A slot below size() holds a channel, or nobody's.
+    [[nodiscard]] std::uint32_t size() const { return count_.load(std::memory_order_acquire); }
+    [[nodiscard]] Channel* operator[](std::uint32_t slot) const {
+        return slots_.load(std::memory_order_relaxed)[slot].load(std::memory_order_acquire);
+    }
+    [[nodiscard]] bool is_free(std::uint32_t slot) const { return (*this)[slot] == &nobody_; }
+
+    // With the lock held, all of them.
+    // The id for the channel that is added next; `random` gives the first generation of a slot. False: the table is full.
+    [[nodiscard]] bool next_id(std::uint32_t random, std::uint32_t& id) {
+        const std::uint32_t slot = next_slot();
+        if (slot >= kMaxSlots) return false;
+        if (slot == generations_.size()) generations_.push_back(random);
+        id = slot | generations_[slot] << kSlotBits;
+        return true;
+    }
+    // Another generation of a channel that keeps its slot.
+    [[nodiscard]] std::uint32_t renew_id(std::uint32_t id) {
+        const std::uint32_t slot = id & kSlotMask;
+        return slot | ++generations_[slot] << kSlotBits;
+    }
+    template <class C> void add(std::unique_ptr<C> channel) {
+        const std::uint32_t slot = next_slot();
         if (slot == capacity_) grow();
-        slots_.load(std::memory_order_relaxed)[slot] = channel.get();
-        owned_.emplace_back(channel.release(), [](void* c) { delete static_cast<C*>(c); });
-        count_.store(slot + 1, std::memory_order_release); // after the slot, and after a new copy
-        return slot;
+        slots_.load(std::memory_order_relaxed)[slot].store(channel.get(), std::memory_order_release);
+        Owned owned(channel.release(), [](void* c) { delete static_cast<C*>(c); });
+        if (slot == owned_.size()) {
+            owned_.push_back(std::move(owned));
+            count_.store(slot + 1, std::memory_order_release); // after the slot, and after a new copy
+        } else {
+            owned_[slot] = std::move(owned);
+            free_.pop_front();
+        }
+    }
+    void remove(std::uint32_t slot) {
+        slots_.load(std::memory_order_relaxed)[slot].store(&nobody_, std::memory_order_release);
+        owned_[slot].reset();
+        ++generations_[slot];
+        free_.push_back(slot);
     }
 
     void clear() {
         count_.store(0, std::memory_order_release);
         owned_.clear();
+        free_.clear();
+        generations_.clear();
     }
 
 private:
+    using Slot = std::atomic<Channel*>;
+    using Owned = std::unique_ptr<void, void (*)(void*)>;
+
+    [[nodiscard]] std::uint32_t next_slot() const { return free_.empty() ? size() : free_.front(); }
     void grow() {
         const std::uint32_t capacity = capacity_ ? capacity_ * 2 : 64;
-        Channel** const copy = copies_.emplace_back(std::make_unique<Channel*[]>(capacity)).get();
-        for (std::uint32_t i = 0; i < capacity_; ++i) copy[i] = slots_.load(std::memory_order_relaxed)[i];
+        Slot* const copy = copies_.emplace_back(std::make_unique<Slot[]>(capacity)).get();
+        for (std::uint32_t i = 0; i < capacity_; ++i) copy[i].store((*this)[i], std::memory_order_relaxed);
         capacity_ = capacity;
         slots_.store(copy, std::memory_order_release);
     }
 
+    Channel& nobody_;
     std::atomic<std::uint32_t> count_{0};
-    std::atomic<Channel**> slots_{nullptr};
+    std::atomic<Slot*> slots_{nullptr};
     std::uint32_t capacity_ = 0;
-    std::vector<std::unique_ptr<Channel*[]>> copies_;
-    std::vector<std::unique_ptr<void, void (*)(void*)>> owned_;
+    std::vector<std::unique_ptr<Slot[]>> copies_;
+    std::vector<Owned> owned_;
+    std::vector<std::uint32_t> generations_; // of the channel that is in the slot, or of the next one
+    std::deque<std::uint32_t> free_;
 };
 
 } // namespace ucx_mp::channel

@@ -155,6 +155,7 @@ ControlPlane::Impl::~Impl() {
     for (Connection* c : under_way) cancel_timer(*c);
     while (!asking.empty()) stop_asking(**asking.begin());
     while (!telling.empty()) stop_telling(**telling.begin());
+    while (!parting.empty()) stop_parting(**parting.begin());
     if (rest) services.cancel_in_background(rest);
 }
 
@@ -339,6 +340,12 @@ void ControlPlane::Impl::arrived(const Target& from, std::span<const std::uint8_
     case wire::Kind::keys_told:
         on_keys_told(m);
         break;
+    case wire::Kind::ended:
+        on_ended(way_back, m);
+        break;
+    case wire::Kind::ended_known:
+        on_ended_known(m);
+        break;
     }
 }
 
@@ -386,6 +393,7 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
     drop_due(c);
     if (c.question.number) stop_asking(c);
     stop_telling(c);
+    stop_parting(c);
     c.state = to;
     if (connect::under_way(to))
         under_way.insert(&c);

@@ -31,7 +31,7 @@
 // An interface that starts anew has another uid and is another peer. A peer with the same uid that asks anew although
 // we hold a connection with it has dropped its side: Owner::renew().
 // A connection to oneself is not made here: the owner loops back.
-// Beside the handshake: a question whether a peer lives (ping, pong).
+// Beside the handshake: a question whether a peer lives (ping, pong), and goodbye (ended, ended_known).
 //
 // Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
 // still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. Owner's
@@ -98,6 +98,20 @@ inline constexpr std::uint64_t known = parts;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
 
+// One side of a connection ends it.
+struct Goodbye {
+    bool idle = false;           // it asks only: nobody uses the connection there. Else its interface closes
+    std::uint32_t delivered = 0; // number of the next message that it would have delivered
+};
+
+// Our goodbye on its way; the control plane's own.
+struct Parting {
+    bool known = false; // the peer has answered
+    Goodbye goodbye;
+    unsigned sent = 0;
+    Services::Timer timer = 0;
+};
+
 // One side's half of a path (mp_dc: zeros).
 struct LocalEnd {
     std::uint32_t qp_number = 0;
@@ -136,6 +150,7 @@ struct Connection {
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     Question question;
     Telling telling;
+    Parting parting;
     std::uint32_t rails_number = 0; // of the peer's newest list that we have; 0: the handshake's
 
     // Of a path: our rail and its path bits, the peer's.
@@ -213,6 +228,12 @@ public:
     virtual void abandoned(Connection&) {}
     // Of ask(). Once; not if the connection was forgotten meanwhile.
     virtual void answered(Connection&, Answer) {}
+    // A request of this peer is to be heard; false: not now, it will be repeated.
+    virtual bool hears(std::uint64_t /*peer_uid*/) { return true; }
+    // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers.
+    virtual void ended(Connection&, const Goodbye&) {}
+    // Of say_ended() with `idle`. Once: lost (it holds the connection no more), alive (it needs it), or silent.
+    virtual void parted(Connection&, Answer) {}
     // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
     // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
@@ -298,6 +319,15 @@ public:
     // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit` ns at
     // most; Owner::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
+
+    // Goodbye (goodbye.cc), of an established connection; with the lock held. An idle one is asked whether it may end, again
+    // and again for about a second: Owner::parted().
+    void say_idle(Connection& connection, std::uint32_t delivered);
+    // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has come.
+    // False: there is no room now.
+    bool say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt);
+    // To the peer's idle goodbye. Not agreed: the connection stays.
+    void say_known(Connection& connection, bool agreed);
 
     // News of a path, for an established connection. Unreliable: the caller repeats.
     // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection)

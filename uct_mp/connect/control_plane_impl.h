@@ -1,5 +1,5 @@
 // Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
-// states), client.cc, server.cc, turns.cc, question.cc, path_news.cc, rails_news.cc.
+// states), client.cc, server.cc, turns.cc, question.cc, path_news.cc, rails_news.cc, goodbye.cc.
 #pragma once
 
 #include <map>
@@ -144,6 +144,13 @@ struct ControlPlane::Impl {
     void on_keys(const Target& way_back, const Message& m);
     void on_keys_told(const Message& m);
 
+    // --- goodbye.cc
+    void say_idle(Connection& c); // and timer
+    void stop_parting(Connection& c);
+    void on_ended(const Target& way_back, const Message& m);
+    void on_ended_known(const Message& m);
+    [[nodiscard]] Message goodbye_to(const Connection& c, const Goodbye& goodbye) const;
+
     // --- path_news.cc
     void on_path_news(const Target& way_back, const Message& m);
     bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
@@ -165,6 +172,7 @@ struct ControlPlane::Impl {
     std::uint32_t newest_question = 0;         // 0: none yet
     std::unordered_set<Connection*> asking;    // those with a question
     std::unordered_set<Connection*> telling;   // those that are being told our rails
+    std::unordered_set<Connection*> parting;   // those with a timer for our goodbye
     bool polling = false;
     std::map<std::uint64_t, Due> waiting; // by Connection::place. Not empty: `rest`, or poll() goes on with it
     std::uint64_t newest_place = 0;

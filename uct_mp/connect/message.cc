@@ -222,6 +222,22 @@ bool read_keys_told(Reader& in, Message& out) {
     return true;
 }
 
+bool read_ended(Reader& in, Message& out) {
+    wire::Ended b;
+    if (!in.take(b) || b.idle > 1 || !all_zero(b.reserved)) return false;
+    out.incarnation = b.incarnation;
+    out.goodbye = {b.idle == 1, b.delivered};
+    return true;
+}
+
+bool read_ended_known(Reader& in, Message& out) {
+    wire::EndedKnown b;
+    if (!in.take(b) || b.agreed > 1 || !all_zero(b.reserved)) return false;
+    out.incarnation = b.incarnation;
+    out.holds = b.agreed == 0;
+    return true;
+}
+
 bool read_ping(Reader& in, Message& out) {
     wire::Ping b;
     if (!in.take(b)) return false;
@@ -266,6 +282,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .paths = {},
                   .ends = {},
                   .news = {},
+                  .goodbye = {},
                   .keys = {}};
     // Refusals are the same in all versions: this is how the other one learns of it.
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
@@ -304,6 +321,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
         break;
     case Kind::keys_told:
         good = read_keys_told(in, out);
+        break;
+    case Kind::ended:
+        good = read_ended(in, out);
+        break;
+    case Kind::ended_known:
+        good = read_ended_known(in, out);
         break;
     case Kind::ping:
         good = read_ping(in, out);
@@ -413,6 +436,12 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(body);
         break;
     }
+    case Kind::ended:
+        out.put(wire::Ended{m.incarnation, m.goodbye.delivered, m.goodbye.idle, {}});
+        break;
+    case Kind::ended_known:
+        out.put(wire::EndedKnown{m.incarnation, !m.holds, {}});
+        break;
     case Kind::ping:
         out.put(wire::Ping{m.incarnation});
         break;
@@ -455,6 +484,10 @@ const char* name(wire::Kind kind) {
         return "keys";
     case Kind::keys_told:
         return "keys_told";
+    case Kind::ended:
+        return "ended";
+    case Kind::ended_known:
+        return "ended_known";
     case Kind::ping:
         return "ping";
     case Kind::pong:

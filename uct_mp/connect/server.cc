@@ -27,12 +27,23 @@ bool ControlPlane::Impl::just_answered(const Connection& c) const {
 }
 
 void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
+    if (!owner.hears(m.sender_uid)) {
+        ++counters.late; // it will be repeated
+        return;
+    }
     Connection* c = owner.find(m.sender_uid);
     if (c && c->peer.uid && !known_as(*c, m)) {
         ++counters.dropped;
         return;
     }
     if (c) {
+        const bool late = c->seen && !newer(m.transaction, c->seen);
+        if (c->state == State::established && c->parting.timer && !late) { // it has agreed to our goodbye, and comes again
+            stop_parting(*c);
+            owner.parted(*c, Answer::lost);
+            ++counters.late;
+            return;
+        }
         if (c->state == State::accepting && c->transaction == m.transaction) {
             if (Due* const due = due_of(*c)) { // we are at it
                 if (due->what == Due::What::make) due->way_back = way_back;
@@ -44,7 +55,6 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
             }
             return;
         }
-        const bool late = c->seen && !newer(m.transaction, c->seen);
         // Both have started: the smaller uid stays client, and the peer will learn it from our request.
         const bool ours = c->state == State::requesting && address.uid < c->peer.uid;
         if (late || ours) {

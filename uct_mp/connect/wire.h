@@ -22,8 +22,8 @@
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
-// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/recover/PROTOCOL.md); more of them
-// are free for what shares these queue pairs later, like teardown on demand.
+// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/recover/PROTOCOL.md), or to the
+// connection as a whole; more of them are free for what shares these queue pairs later.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,8 @@ enum class Kind : std::uint8_t {
     rails_known = 24, // RailsKnown: the answer
     keys = 25,        // Keys: an adapter of the receiver is there again; which keys has this memory now?
     keys_told = 26,   // KeysTold: the answer
+    ended = 27,       // Ended: the sender ends the connection, or wants to
+    ended_known = 28, // EndedKnown: the answer, also for a connection that is not known (any more)
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -234,6 +236,22 @@ struct __attribute__((packed)) Pong {
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(Pong) == 8);
+
+// Repeated until the answer has come, or for a while.
+struct __attribute__((packed)) Ended {
+    std::uint32_t incarnation; // of the connection
+    std::uint32_t delivered;   // sequence number of the next message that the sender would have delivered: acknowledges those before
+    std::uint8_t idle;         // 1: nobody uses the connection there, may it end? 0: it has ended, the interface closes
+    std::uint8_t reserved[3];  // 0
+};
+static_assert(sizeof(Ended) == 12);
+
+struct __attribute__((packed)) EndedKnown {
+    std::uint32_t incarnation;
+    std::uint8_t agreed;      // 1: the sender holds the connection no more; 0: it needs it (to an idle goodbye only)
+    std::uint8_t reserved[3]; // 0
+};
+static_assert(sizeof(EndedKnown) == 8);
 
 // `gids`: of the rails, how many are RoCE
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails, std::size_t gids) {

@@ -43,6 +43,10 @@ public:
     // The asynchronous side has something for progress: the thread may be asleep (Interface::event_fd).
     virtual void wake() {}
 
+    // For who closes and can do nothing but wait: lets about `t` ns pass, with everything that happens meanwhile elsewhere.
+    // False: no time passes by waiting (a simulation that nobody steps).
+    virtual bool wait(Nanos) { return false; }
+
     // Something that may take long, on a thread of its own; in simulations at once. False: it has not been
     // taken, what was given before is still under way. It uses nothing that ends before these services. Slow path.
     virtual bool aside(std::function<void()> work) {

@@ -343,8 +343,9 @@ void Interface::Impl::recover() {
         channel->recovery->listed = false;
         if (recover(*channel)) list_recovering(*channel);
     }
+    if (!leavers.empty()) judge_leavers();
     if (jobs_wait()) run_jobs();
-    alert = paths_away || !recovering.empty() || !questions.empty();
+    alert = paths_away || !recovering.empty() || !questions.empty() || !leavers.empty() || !endings.empty();
 }
 
 } // namespace ucx_mp::channel

@@ -154,6 +154,8 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     check.time("CONNECT_TIMEOUT", options.connect_timeout, 1e-3, 86400);
     out.connect_timeout = static_cast<Nanos>(options.connect_timeout * 1e9);
 
+    check.count("MAX_UNUSED", options.max_unused, 1, 1 << 20, out.max_unused);
+
     if (out.transport == connect::Transport::dc) {
         check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);
         out.dci_policy = static_cast<channel::DciPolicy>(options.dci_policy);

@@ -54,6 +54,7 @@ struct IfaceOptions {
     double rnr_timeout; // s
     unsigned max_rd_atomic, service_level;
     double connect_timeout;         // s
+    unsigned max_unused;
     unsigned dci_count, dci_policy; // mp_dc only
 };
 

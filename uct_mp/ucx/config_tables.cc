@@ -210,6 +210,12 @@ ucs_config_field_t kMdTable[] = {
         {"SL", "0", "InfiniBand service level of all traffic, 0 to 15.", offsetof(IfaceOptions, service_level),        \
          UCS_CONFIG_TYPE_UINT},                                                                                        \
                                                                                                                        \
+        {"MAX_UNUSED", "1024",                                                                                         \
+         "Connections that peers have made and no endpoint here uses, at most. Of many, those that have been idle for\n"\
+         "longest are ended (the peers connect again when they need to), and more peers have to wait for room. Larger\n"\
+         "for jobs in which thousands send to a process that has not sent to them.",                                   \
+         offsetof(IfaceOptions, max_unused), UCS_CONFIG_TYPE_UINT},                                                    \
+                                                                                                                       \
     {                                                                                                                  \
         "CONNECT_TIMEOUT", "60s",                                                                                      \
             "Time from the first message to a peer until the connection must exist; then the peer counts as failed.",  \

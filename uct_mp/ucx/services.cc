@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <system_error>
 #include <utility>
@@ -146,6 +147,11 @@ bool UcxServices::aside(std::function<void()> work) {
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return made;
+}
+
+bool UcxServices::wait(Nanos t) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(t));
+    return true;
 }
 
 void UcxServices::drain_wake() {

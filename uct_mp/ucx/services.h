@@ -35,6 +35,7 @@ public:
     void unlock() override;
     void wake() override;
     bool aside(std::function<void()> work) override;
+    bool wait(Nanos t) override;
     [[nodiscard]] bool logs(LogLevel level) const override;
     void log(LogLevel level, const char* line) override;
 

@@ -57,7 +57,7 @@ inline std::vector<connect::Message> sample_messages() {
             for (const wire::Kind kind :
                  {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
                   wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known,
-                  wire::Kind::keys, wire::Kind::keys_told}) {
+                  wire::Kind::keys, wire::Kind::keys_told, wire::Kind::ended, wire::Kind::ended_known}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -80,6 +80,8 @@ inline std::vector<connect::Message> sample_messages() {
                         for (unsigned i = 0; i < verbs::kMaxDevices; ++i) m.keys.rkey[i] = 0xffffff00 + i;
                     }
                 }
+                if (kind == wire::Kind::ended) m.goodbye = {rails > 1, 0xfffffff0};
+                if (kind == wire::Kind::ended_known) m.holds = rails > 1;
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
                     m.rails = sample_rails(rails);

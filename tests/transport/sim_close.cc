@@ -1,0 +1,180 @@
+// Goodbye: who closes has acknowledged what it was delivered, and its peers know at once that it is gone.
+#define BOOST_TEST_MODULE transport_close
+#include <cstring>
+
+#include "both_transports.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+using channel::AtomicOp;
+
+namespace {
+
+constexpr Nanos kMs = 1'000'000;
+
+struct Done : Completion {
+    Done() : Completion{fired, 1, Status::ok} {}
+    bool done = false;
+    static void fired(Completion* self) { static_cast<Done*>(self)->done = true; }
+};
+
+// Node 0 has a channel to 1, where messages of id 3 are counted.
+struct Scene {
+    Cluster cluster;
+    Channel* to = nullptr;
+    unsigned got = 0, told = 0;
+    Status status = Status::ok; // that node 0 was told
+
+    explicit Scene(connect::Transport transport, unsigned nodes = 2) : cluster("two-rail", nodes, slow(transport)) {
+        cluster.node(1).on_am(3, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; }, &got);
+        cluster.node(0).on_failure = [this](Channel& channel, Status s) {
+            BOOST_TEST(&channel == to);
+            status = s;
+            ++told;
+        };
+        to = &cluster.channel(0, 1);
+        BOOST_REQUIRE(send(5));
+        run(kMs);
+    }
+    static channel::Config slow(connect::Transport transport) {
+        channel::Config config = config_of(transport);
+        config.reliability.timeout = 14; // adapters find out late
+        config.reliability.retry_count = 7;
+        return config;
+    }
+    void run(Nanos time) { // not further, if nothing happens
+        cluster.world.at(cluster.world.now() + time, [] {});
+        cluster.run_for(time);
+    }
+    bool until(const std::function<bool()>& condition, Nanos limit) {
+        cluster.world.at(cluster.world.now() + limit, [] {});
+        return cluster.until(condition, limit);
+    }
+    bool send(unsigned id) {
+        return cluster.until([&] { return channel::Interface::am_short(*to, static_cast<std::uint8_t>(id), 0, nullptr, 0) == Status::ok; });
+    }
+    Status flush(Done& done) { return cluster.node(0).iface().flush(*to, &done); }
+    Nanos close(unsigned node) {
+        const Nanos begin = cluster.world.now();
+        cluster.node(node).close();
+        return cluster.world.now() - begin;
+    }
+};
+
+const auto kLater = boost::unit_test::data::make({Nanos{0}, Nanos{1'000}, Nanos{10'000}, kMs});
+
+} // namespace
+
+BOOST_DATA_TEST_CASE(right_after_delivery, kBoth* kLater, transport, later) {
+    Scene scene(transport);
+    auto memory = scene.cluster.node(0).memory(8192);
+    const Iov iov = memory.iov(0, 4000);
+    Done sent, flushed;
+    BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &sent)) == int(Status::in_progress));
+    BOOST_REQUIRE(scene.send(3));
+    BOOST_REQUIRE(int(scene.flush(flushed)) == int(Status::in_progress));
+    BOOST_REQUIRE(scene.cluster.until([&] { return scene.got == 2; }));
+    if (later) scene.run(later);
+    BOOST_TEST(scene.close(1) < 10 * kMs);
+    BOOST_TEST(scene.until([&] { return sent.done && flushed.done; }, 10 * kMs));
+    BOOST_TEST(int(sent.status) == int(Status::ok));
+    BOOST_TEST(int(flushed.status) == int(Status::ok));
+    BOOST_TEST(scene.told == 0u);
+}
+
+// A flush counts from the completion of its memory, a reply is owed, too.
+BOOST_DATA_TEST_CASE(an_atomic_has_its_reply, kBoth, transport) {
+    Scene scene(transport);
+    auto memory = scene.cluster.node(1).memory(4096);
+    std::memset(memory.data, 0, 4096);
+    std::uint64_t before = 1;
+    Done done;
+    BOOST_REQUIRE(int(scene.cluster.node(0).iface().atomic_fetch(*scene.to, AtomicOp::add, 8, 7, 0, &before, memory.address(), memory.keys, &done)) ==
+                  int(Status::in_progress));
+    BOOST_REQUIRE(scene.cluster.until([&] { return *reinterpret_cast<std::uint64_t*>(memory.data) == 7; }));
+    scene.close(1);
+    BOOST_TEST(scene.until([&] { return done.done; }, 10 * kMs));
+    BOOST_TEST(int(done.status) == int(Status::ok));
+    BOOST_TEST(before == 0u);
+}
+
+// With a rail that has failed, or that swallows everything without a word.
+BOOST_DATA_TEST_CASE(over_what_is_left, kBoth* boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_1:1", "drop 100% node1:0->switch", "drop 100% switch->node0:1"}),
+                     transport, fault) {
+    Scene scene(transport);
+    Done flushed;
+    std::vector<std::unique_ptr<Done>> sent;
+    auto memory = scene.cluster.node(0).memory(8192);
+    const Iov iov = memory.iov(0, 4000);
+    scene.cluster.world.fault(fault);
+    for (unsigned i = 0; i < 4; ++i) {
+        sent.push_back(std::make_unique<Done>());
+        BOOST_REQUIRE(scene.cluster.until([&] { return channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, sent.back().get()) == Status::in_progress; }));
+    }
+    BOOST_REQUIRE(scene.cluster.until([&] { return scene.got == 4; }));
+    BOOST_TEST(scene.close(1) <= 120 * kMs);
+    // One whose own completion does not come is over when its adapter reads that memory no more: over DC others are on its
+    // queue pair, and it is given a second.
+    BOOST_TEST(scene.until([&] { return std::ranges::all_of(sent, [](auto& d) { return d->done; }); },
+                           transport == connect::Transport::rc ? 100 * kMs : 1500 * kMs));
+    for (const auto& done : sent) BOOST_TEST((int(done->status) == int(Status::ok) || int(done->status) == int(Status::connection_reset)));
+}
+
+// What was not delivered is lost, and the sender hears it at once.
+BOOST_DATA_TEST_CASE(what_was_not_delivered, kBoth, transport) {
+    Scene scene(transport);
+    scene.cluster.sleep(1, true);
+    auto memory = scene.cluster.node(0).memory(8192);
+    const Iov iov = memory.iov(0, 4000);
+    Done sent;
+    BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &sent)) == int(Status::in_progress));
+    scene.run(kMs);
+    BOOST_TEST(scene.close(1) < 10 * kMs);
+    BOOST_TEST(scene.until([&] { return sent.done && scene.told == 1; }, 10 * kMs));
+    BOOST_TEST(int(sent.status) == int(Status::connection_reset));
+    BOOST_TEST(int(scene.status) == int(Status::connection_reset));
+    BOOST_TEST(scene.got == 0u);
+}
+
+// Who has nothing under way is told when he wants something of the peer.
+BOOST_DATA_TEST_CASE(nothing_was_outstanding, kBoth* boost::unit_test::data::make({false, true}), transport, check) {
+    Scene scene(transport);
+    BOOST_TEST(scene.close(1) < 10 * kMs);
+    scene.run(50 * kMs);
+    BOOST_TEST(scene.told == 0u);
+    Done flushed;
+    BOOST_TEST(int(scene.flush(flushed)) == int(Status::ok));
+    channel::Interface& iface = scene.cluster.node(0).iface();
+    if (check) iface.check(*scene.to);
+    else BOOST_TEST(int(channel::Interface::am_short(*scene.to, 3, 0, nullptr, 0)) == int(Status::connection_reset));
+    (void)iface.progress();
+    scene.run(kMs);
+    BOOST_TEST(scene.told == 1u);
+    BOOST_TEST(int(scene.status) == int(Status::connection_reset));
+}
+
+// All close, one after the other, and none waits for those who have closed before.
+BOOST_DATA_TEST_CASE(everybody_closes, kBoth, transport) {
+    constexpr unsigned kNodes = 6;
+    Scene scene(transport, kNodes);
+    for (unsigned i = 0; i < kNodes; ++i)
+        for (unsigned k = 0; k < kNodes; ++k) {
+            if (i == k) continue;
+            Channel& channel = scene.cluster.channel(i, k);
+            BOOST_REQUIRE(scene.cluster.until([&] { return channel::Interface::am_short(channel, 5, 0, nullptr, 0) == Status::ok; }));
+        }
+    scene.run(kMs);
+    Nanos all = 0;
+    for (unsigned i = 0; i < kNodes; ++i) all += scene.close(i);
+    BOOST_TEST(all < 10 * kMs);
+    BOOST_TEST(scene.told == 0u);
+}
+
+// Nobody answers: it ends all the same.
+BOOST_DATA_TEST_CASE(a_peer_that_is_silent, kBoth* boost::unit_test::data::make({"drop 100% all", "stop 1"}), transport, fault) {
+    Scene scene(transport);
+    scene.cluster.world.fault(fault);
+    scene.cluster.sleep(1, true);
+    BOOST_REQUIRE(scene.send(3));
+    BOOST_TEST(scene.close(0) < 150 * kMs);
+}

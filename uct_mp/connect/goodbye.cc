@@ -1,0 +1,93 @@
+// Goodbye: an interface that closes tells its peers, and one that has a connection which nobody uses there asks whether it may
+// end. Who is told that the other side has gone need not wait for adapters to give up.
+#include <algorithm>
+
+#include "uct_mp/connect/control_plane_impl.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+constexpr unsigned kAttempts = 10; // of an idle one: about a second
+}
+
+Message ControlPlane::Impl::goodbye_to(const Connection& c, const Goodbye& goodbye) const {
+    Message m = message_to(wire::Kind::ended, c);
+    m.goodbye = goodbye;
+    return m;
+}
+
+void ControlPlane::Impl::say_idle(Connection& c) {
+    if (c.parting.sent == kAttempts) {
+        stop_parting(c);
+        return owner.parted(c, Answer::silent);
+    }
+    if (const auto to = route(c, c.parting.sent)) send(*to, goodbye_to(c, c.parting.goodbye));
+    else ++counters.unsent;
+    const Nanos pause = std::min(config.retry << std::min(c.parting.sent, 20u), config.max_retry);
+    ++c.parting.sent;
+    parting.insert(&c);
+    c.parting.timer = services.at_in_background(services.now() + pause, [this, &c] {
+        c.parting.timer = 0;
+        say_idle(c);
+    });
+}
+
+void ControlPlane::Impl::stop_parting(Connection& c) {
+    if (c.parting.timer) services.cancel_in_background(c.parting.timer);
+    c.parting = {};
+    parting.erase(&c);
+}
+
+// A connection that we do not know has ended here as well.
+void ControlPlane::Impl::on_ended(const Target& way_back, const Message& m) {
+    Connection* c = connection_of(m);
+    if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming))) c = nullptr;
+    if (c) owner.ended(*c, m.goodbye);
+    if (c && m.goodbye.idle) return; // the owner answers
+    Message known = message(wire::Kind::ended_known, m.sender_cookie, m.transaction);
+    known.version = m.version;
+    known.destination = m.source;
+    known.source = m.destination;
+    known.incarnation = m.incarnation;
+    send(way_back, known);
+}
+
+void ControlPlane::Impl::on_ended_known(const Message& m) {
+    Connection* const c = connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation) {
+        ++counters.late;
+    } else if (c->parting.timer) {
+        stop_parting(*c);
+        owner.parted(*c, m.holds ? Answer::alive : Answer::lost);
+    } else {
+        c->parting.known = !m.holds;
+    }
+}
+
+void ControlPlane::say_idle(Connection& connection, std::uint32_t delivered) {
+    if (connection.parting.timer) return;
+    connection.parting = {.goodbye = {true, delivered}};
+    impl_->mend();
+    impl_->say_idle(connection);
+}
+
+bool ControlPlane::say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt) {
+    if (connection.parting.timer) impl_->stop_parting(connection);
+    impl_->mend();
+    const auto to = impl_->route(connection, attempt);
+    if (!to) {
+        ++impl_->counters.unsent;
+        return true;
+    }
+    return impl_->send(*to, impl_->goodbye_to(connection, {false, delivered}));
+}
+
+void ControlPlane::say_known(Connection& connection, bool agreed) {
+    Message m = impl_->message_to(wire::Kind::ended_known, connection);
+    m.holds = !agreed;
+    if (const auto to = impl_->route(connection, connection.telling.answers++)) // repetitions take other ways
+        impl_->send(*to, m);
+    else ++impl_->counters.unsent;
+}
+
+} // namespace ucx_mp::connect
