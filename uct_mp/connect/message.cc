@@ -224,7 +224,7 @@ bool read_keys_told(Reader& in, Message& out) {
 
 bool read_ended(Reader& in, Message& out) {
     wire::Ended b;
-    if (!in.take(b) || b.idle > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.idle > 1) return false;
     out.incarnation = b.incarnation;
     out.goodbye = {b.idle == 1, b.delivered};
     return true;
@@ -232,7 +232,7 @@ bool read_ended(Reader& in, Message& out) {
 
 bool read_ended_known(Reader& in, Message& out) {
     wire::EndedKnown b;
-    if (!in.take(b) || b.agreed > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.agreed > 1) return false;
     out.incarnation = b.incarnation;
     out.holds = b.agreed == 0;
     return true;
