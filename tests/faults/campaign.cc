@@ -14,8 +14,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.receive_depth = 128;
     config.send_depth = 32;
     config.dci_count = 2;
-    // 131 us: a lost packet costs little virtual time. (Late placement: no failures by congestion.)
-    config.reliability.timeout = options.late_placement ? 9 : 5;
+    config.reliability.timeout = 5; // 131 us: a lost packet costs little virtual time
     config.reliability.retry_count = 3;
     config.recovery.packet_numbers = options.packet_numbers;
     config.apm = options.apm;
@@ -62,15 +61,11 @@ Campaign::Campaign(CampaignOptions options)
         const auto& rails = cluster_->node(node).devices().rails();
         for (const verbs::Rail& rail : rails) {
             const std::string port = std::to_string(node) + ":" + rail.name, adapter = port.substr(0, port.rfind(':'));
-            if (&rail == &rails.back() && options_.late_placement) {
-                cluster_->world.fault("place-delay 20us " + adapter);
-                continue;
-            }
             ports_.push_back(port);
             if (rail.device != rails.back().device || options_.adapter_return) adapters_.push_back(adapter);
         }
     }
-    if (!options_.late_placement || !options_.cables.empty()) add_switch_links();
+    add_switch_links();
     if (options_.nasty) cluster_->world.fault("flush-accepted on all");
     for (unsigned node = 0; options_.loud && node < options_.nodes; ++node)
         cluster_->node(node).services().threshold = LogLevel::debug;
@@ -166,7 +161,8 @@ void Campaign::next() {
 }
 
 CampaignResult Campaign::run() {
-    Stress stress(*cluster_, {.seed = options_.seed, .operations = options_.operations, .slot = 1 << 18, .constant = 1 << 18});
+    Stress stress(*cluster_, {.seed = options_.seed, .operations = options_.operations, .slot = 1 << 18, .constant = 1 << 18,
+                              .sequences = options_.sequences, .late = options_.late_placement ? Nanos{20'000} : 0});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
     for (const std::string& fault : late_)

@@ -30,7 +30,8 @@ struct CampaignOptions {
     bool split_reads = false;
     std::string cables;          // not empty: only cables between switches fail, those with this in `A B`
     bool nasty = false;          // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
-    bool late_placement = false; // the last rail of each node places data late; faults spare it
+    bool late_placement = false; // one adapter of each node, by the seed, places data late
+    unsigned sequences = kAllSequences; // that follow puts
     bool late_ports = false;     // some ports are down at the start (never all of a node) and come up at any time
     bool apm = false;            // queue pairs have an alternate route
     bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)

@@ -17,6 +17,13 @@ int main(int argc, char** argv) {
     std::string transport = "mp_rc";
     unsigned runs = 1, seconds = 0;
     std::uint64_t events = 0;
+    std::vector<std::string> sequences;
+    const auto sequence_of = [](const std::string& name) {
+        unsigned i = 0;
+        while (i < kSequences && name != name_of(static_cast<Sequence>(i))) ++i;
+        return i;
+    };
+    const auto is_sequence = [&](const std::string& name) { return sequence_of(name) < kSequences ? "" : "no such sequence: " + name; };
     bool one_at_a_time = false, no_packet_numbers = false;
     app.add_option("--fabric", options.fabric, "a file, or the name of one of config/fabrics")->capture_default_str();
     app.add_option("--transport", transport, "mp_rc or mp_dc")->capture_default_str()->check(CLI::IsMember({"mp_rc", "mp_dc"}));
@@ -37,7 +44,9 @@ int main(int argc, char** argv) {
     app.add_flag("--single-path", options.single_path, "only one path between any two");
     app.add_option("--cables", options.cables, "nothing fails but cables between switches with this in their names `A B`");
     app.add_flag("--nasty", options.nasty, "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");
-    app.add_flag("--late-placement", options.late_placement, "the last rail places data after acknowledging it; faults spare it");
+    app.add_flag("--late-placement", options.late_placement, "one adapter of each node places data after acknowledging them");
+    app.add_option("--sequences", sequences, "only these follow puts: fence-am, complete-am, complete-fence-am, flush-am, fence-flag, "
+                   "fence-get, flush-get, flush-add")->delimiter(',')->check(is_sequence);
     app.add_flag("--late-ports", options.late_ports, "some ports are down at the start and come up at any time");
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
@@ -50,6 +59,8 @@ int main(int argc, char** argv) {
     }
     options.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
     options.partitions = !one_at_a_time;
+    if (!sequences.empty()) options.sequences = 0;
+    for (const std::string& name : sequences) options.sequences |= 1u << sequence_of(name);
     options.packet_numbers = !no_packet_numbers;
     const auto begin = std::chrono::steady_clock::now();
     CampaignResult sum;

@@ -65,7 +65,7 @@ def one_lane_for_everything(session):
 
 
 SHARED = ("RAILS", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
-          "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT")
+          "READ_BACK", "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT")
 BOTH = ("SEG_SIZE", "MAX_INLINE", "TX_QUEUE_LEN", "TX_CQ_LEN", "RX_QUEUE_LEN", "TX_WINDOW", "TX_MAX_BUFS",
         "TX_SIGNAL_INTERVAL", "POLL_BATCH", "TIMEOUT", "RETRY_COUNT", "RNR_TIMEOUT", "MAX_RD_ATOMIC", "SL",
         "CONNECT_TIMEOUT")
@@ -105,7 +105,7 @@ WRONG = {
     "MP_RC_MAX_RD_ATOMIC": ("0",), "MP_RC_CONNECT_TIMEOUT": ("0s",), "MP_DC_NUM_DCI": ("0", "65"),
 }
 # Refused by UCX's own parser, which leaves the prefix of a name out.
-UNREADABLE = {"MP_NUM_PATHS": "x", "MP_PATH_BITS": "1,y", "MP_ATOMICS": "nonsense", "MP_CROSS_RAILS": "maybe",
+UNREADABLE = {"MP_NUM_PATHS": "x", "MP_PATH_BITS": "1,y", "MP_ATOMICS": "nonsense", "MP_READ_BACK": "never", "MP_CROSS_RAILS": "maybe",
               "MP_RC_SEG_SIZE": "many", "MP_RC_TIMEOUT": "3 hours", "MP_DC_DCI_POLICY": "nonsense"}
 
 

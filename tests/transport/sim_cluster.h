@@ -31,7 +31,11 @@ public:
     Nanos now() override { return world_.now_at(node_) + spent; }
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
-        if (level == LogLevel::error) ++errors;
+        warnings += level == LogLevel::warn;
+        if (level == LogLevel::error) {
+            ++errors;
+            last_error = line;
+        }
         std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
     }
 
@@ -41,7 +45,8 @@ public:
     }
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
-    unsigned errors = 0;
+    unsigned errors = 0, warnings = 0;
+    std::string last_error;
 
 private:
     const unsigned node_;
@@ -118,6 +123,11 @@ public:
         for (const std::string& fault : faults) world.fault(fault);
         open(nodes, config, options, rails);
     }
+    // Nodes whose settings differ: one for each.
+    Cluster(const std::string& fabric, const std::vector<channel::Config>& configs, const softhca::sim::Options& options = {})
+        : world(fabric, options) {
+        for (const channel::Config& config : configs) open_one(config, options, {});
+    }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
     std::function<void()> after_progress; // outside of callbacks, after something has happened
@@ -175,17 +185,19 @@ public:
     }
 
 private:
-    void open(unsigned nodes, channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
+    void open(unsigned nodes, const channel::Config& config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
+        for (unsigned i = 0; i < nodes; ++i) open_one(config, options, rails);
+    }
+    void open_one(channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
+        const unsigned i = size();
         config.control_interval = config.event_interval = 1;
         // Progress is called only when there is something to be found. Who sets other intervals knows what he does.
         const channel::Config defaults;
         if (config.quiet_interval == defaults.quiet_interval) config.quiet_interval = 1;
         if (config.silent_interval == defaults.silent_interval) config.silent_interval = 1;
         if (config.completion_depth > 1024) config.completion_depth = 1024;
-        for (unsigned i = 0; i < nodes; ++i) {
-            config.seed = options.seed * 1'000'003 + i + 1;
-            nodes_.push_back(std::make_unique<Node>(world, i, config, rails));
-        }
+        config.seed = options.seed * 1'000'003 + i + 1;
+        nodes_.push_back(std::make_unique<Node>(world, i, config, rails));
     }
     bool progress(Node& node) {
         progressing_ = node.index();

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "traffic.h"
+#include "uct_mp/channel/channel.h"
 #include "uct_mp/verbs/registry.h"
 
 using namespace ucx_mp;
@@ -63,6 +64,30 @@ struct Window {
     Node::Memory theirs, ours;
 };
 
+// What node `from` has been told for probing node `to` can be read with, over whatever path; empty: right.
+std::string probe(Cluster& cluster, unsigned from, unsigned to) {
+    const connect::Connection& connection = cluster.channel(from, to).connection;
+    verbs::RemoteKeys keys;
+    keys.count = verbs::kMaxDevices;
+    for (const path::RemoteRail& rail : connection.remote_rails) {
+        if (rail.probe_key == 0) return "a rail has no key";
+        keys.rkey[rail.device] = rail.probe_key;
+        keys.lives |= std::uint64_t{rail.life} << (8 * rail.device);
+    }
+    Node::Memory ours = cluster.node(from).memory(connect::kProbeBytes);
+    const Iov iov = ours.iov(0, ours.size);
+    for (unsigned i = 0; i < 16; ++i) {
+        Done done;
+        Status status = Status::no_resource;
+        if (!cluster.until([&] {
+                status = cluster.node(from).iface().get_zcopy(cluster.channel(from, to), &iov, 1, connection.probe_address, keys, &done);
+                return status != Status::no_resource;
+            }) || status != Status::in_progress || !cluster.until([&] { return done.done; }) || done.status != Status::ok)
+            return "not read";
+    }
+    return "";
+}
+
 std::size_t open_files() {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
@@ -96,6 +121,8 @@ BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth * boost::unit_test::data::make
     fault("adapter-revive ");
     BOOST_TEST(all_up(cluster, all));
     BOOST_TEST(window.exchange(5) == "");
+    BOOST_TEST(probe(cluster, 0, 1) == "");
+    BOOST_TEST(probe(cluster, 1, 0) == "");
     BOOST_TEST(traffic(cluster, 3) == "");
     BOOST_TEST(cluster.node(0).iface().bandwidth() == bandwidth);
     const double again = put_rate(cluster, 0, 1 << 20);

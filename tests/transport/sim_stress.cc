@@ -19,10 +19,11 @@ struct Case {
     unsigned nodes;
     unsigned window;
     const char* nasty; // fault command, or null
+    Nanos late = 0;    // StressOptions::late
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
     return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy << " nodes " << c.nodes
-               << " window " << c.window << " " << (c.nasty ? c.nasty : "");
+               << " window " << c.window << " " << (c.nasty ? c.nasty : "") << (c.late ? " late" : "");
 }
 using enum connect::Transport;
 const Case kCases[] = {
@@ -39,6 +40,10 @@ const Case kCases[] = {
     {"four-path", rc, "adaptive", 3, 8, "delay 20us 1:softhca_0:1"},
     {"four-path", dc, "load_balanced", 3, 256, "delay 20us 1:softhca_0:1"},
     {"dual-port", rc, "epc", 3, 256, nullptr},
+    {"two-rail", rc, "default", 3, 256, nullptr, 30'000},
+    {"two-rail", dc, "round_robin", 3, 64, nullptr, 30'000},
+    {"four-path", rc, "even", 3, 256, "delay 20us 1:softhca_0:1", 30'000},
+    {"four-path", dc, "default", 3, 256, nullptr, 100'000},
 };
 
 } // namespace
@@ -54,7 +59,7 @@ BOOST_DATA_TEST_CASE(random_traffic, boost::unit_test::data::make(kCases), c) {
     for (const std::uint64_t seed : {1, 2}) {
         Cluster cluster(c.fabric, c.nodes, config, {.seed = seed});
         if (c.nasty) cluster.world.fault(c.nasty);
-        Stress stress(cluster, {.seed = seed});
+        Stress stress(cluster, {.seed = seed, .late = c.late});
         const bool done = stress.run();
         BOOST_TEST(done, "seed " << seed);
         BOOST_TEST(stress.verdict() == "", "seed " << seed << ": " << stress.verdict());

@@ -2,9 +2,9 @@
 // and, with faults, by the fault campaigns.
 //
 // Per ordered pair of nodes: numbered messages of all kinds whose content follows from their number; puts of random size
-// into a slot of the target, each followed by a fence (some wait for their completion first) and a message that makes the
-// target check the slot at once (and give it back); gets of a constant region; fetch-adds of one to the target's counter,
-// whose results must all differ.
+// into a slot of the target, each with a sequence behind it (stress_sequences.h) that ends with a message that makes the target
+// check the slot at once (and give it back); gets of a constant region; fetch-adds of one to the target's counter, whose
+// results must all differ. Sequences of several slots mix with each other and with all other traffic.
 #pragma once
 
 #include <cstring>
@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "sim_cluster.h"
+#include "stress_sequences.h"
 
 namespace ucx_mp::sim {
 
@@ -23,6 +24,12 @@ struct StressOptions {
     std::size_t slot = 1 << 20;         // largest put
     std::size_t constant = 1 << 20;     // region that gets read
     bool with_self = true;
+    unsigned sequences = kAllSequences; // bit: Sequence
+    bool mixed = true; // other traffic of the pair may come between a put and what follows it
+    // Data appear this long after their acknowledgment, at one adapter of each node: another one at each, by the seed.
+    Nanos late = 0;
+    // All adapters of each node place late by up to this, and in order for each queue pair only.
+    Nanos late_queue_pairs = 0;
 };
 
 class Stress {
@@ -38,6 +45,8 @@ public:
             side.read = node.memory(options.constant * n);
             side.counter = node.memory(64);
             std::memset(side.counter.data, 0, 64);
+            side.flags = node.memory(8 * kSlots * n);
+            std::memset(side.flags.data, 0, side.flags.size);
             side.kept.resize(kSlots * n);
             for (std::size_t b = 0; b < options.constant; ++b) side.constant.data[b] = pattern(b, i + 1000);
         }
@@ -46,6 +55,7 @@ public:
                 if (from == to && !options.with_self) continue;
                 flows_.push_back(std::make_unique<Flow>(*this, from, to));
             }
+        place_late(cluster, options.seed, options.late, options.late_queue_pairs);
         for (unsigned i = 0; i < n; ++i) {
             cluster.node(i).on_am(kNumbered, numbered, this);
             cluster.node(i).on_am(kCheck, check, this);
@@ -60,7 +70,10 @@ public:
     bool run(Nanos limit = 100'000'000'000) {
         cluster_.after_progress = [this] { repump(); };
         for (auto& flow : flows_) flow->pump();
-        return cluster_.until([&] { return finished(); }, limit);
+        return cluster_.until([&] {
+            poll_flags();
+            return finished();
+        }, limit);
     }
     [[nodiscard]] bool finished() const {
         for (const auto& flow : flows_)
@@ -77,6 +90,12 @@ public:
                     << ", checks " << flow->checks << " of " << flow->puts << "\n";
         }
         if (!mistakes_.empty()) out << mistakes_;
+        for (unsigned i = 0; i < cluster_.size(); ++i) {
+            if (cluster_.node(i).closed()) continue;
+            channel::Interface::Statistics statistics;
+            cluster_.node(i).iface().statistics(statistics);
+            if (statistics.forged) out << "node " << i << " has taken " << statistics.forged << " messages for forged ones\n";
+        }
         for (unsigned i = 0; finished() && i < cluster_.size(); ++i)
             for (std::size_t slot = 0; slot < sides_[i].kept.size(); ++slot)
                 for (std::size_t b = 0; b < sides_[i].kept[slot]; ++b)
@@ -97,14 +116,11 @@ public:
 private:
     static constexpr unsigned kSlots = 4;
     static constexpr unsigned kNumbered = 1, kCheck = 2;
+    static constexpr std::uint64_t kAdded = 3;
 
     static constexpr std::byte kKept{0xe7};
-
-    static std::byte pattern(std::size_t i, std::uint64_t seed) {
-        return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8) + (i >> 16));
-    }
     struct Side {
-        Node::Memory slots, constant, scratch, read, counter;
+        Node::Memory slots, constant, scratch, read, counter, flags;
         std::set<std::uint64_t> results; // of fetch-adds here
         std::vector<std::size_t> kept;   // per slot: bytes that the target has stored itself
     };
@@ -114,7 +130,7 @@ private:
     };
     struct CheckMessage {
         std::uint32_t from, slot;
-        std::uint64_t length, seed;
+        std::uint64_t length, seed, added;
     };
 
     struct Flow {
@@ -129,12 +145,10 @@ private:
         std::uint64_t numbered_sent = 0, delivered = 0, adds = 0;
         unsigned slots_free = (1u << kSlots) - 1;
         bool pumping = false;
-        int check_due = -1; // slot whose put has been started: fence and message follow
-        bool fence_done = false;
-        bool put_alone = false; // nothing follows before it has completed
-        std::uint64_t check_length = 0, check_seed = 0;
+        std::vector<std::unique_ptr<Following>> following; // puts that have been started, until the target has been told
+        Following* active = nullptr;                       // whose next step was refused: it goes first
         unsigned kind = 0;
-        bool chosen = false;
+        bool chosen = false, trying = false; // what comes next; it was refused, and goes first when there is room
         std::uint64_t size = 0, offset = 0;
 
         struct Op : Completion {
@@ -171,7 +185,7 @@ private:
             stress.mistakes_ += std::to_string(from) + "->" + std::to_string(to) + ": " + what + "\n";
         }
         [[nodiscard]] bool finished() const {
-            return started == stress.options_.operations && open == 0 && check_due < 0 && delivered == numbered_sent &&
+            return started == stress.options_.operations && open == 0 && following.empty() && delivered == numbered_sent &&
                    checks == puts;
         }
         [[nodiscard]] std::uint64_t random_size(std::uint64_t max) {
@@ -185,10 +199,10 @@ private:
             bool promised = false;
             auto& iface = stress.cluster_.node(from).iface();
             for (;;) {
-                if (check_due < 0 && started == stress.options_.operations) break;
+                if (following.empty() && started == stress.options_.operations) break;
                 if (open > 64) break; // a completion pumps again
                 if (!step(iface)) {
-                    if (put_alone || iface.want_room(channel) != Status::busy || waiting_for_slot()) break;
+                    if (idle || iface.want_room(channel) != Status::busy) break;
                     if (std::exchange(promised, true)) { // UCP would try for ever
                         mistake("there is no room where it was promised");
                         break;
@@ -199,32 +213,112 @@ private:
             }
             pumping = false;
         }
-        [[nodiscard]] bool waiting_for_slot() const { return chosen && kind == 3 && slots_free == 0; }
+        bool idle = false; // nothing was tried: there is nothing to be done before something completes
 
-        bool step(channel::Interface& iface) {
-            Side& mine = stress.sides_[from];
+        // One of those whose turn it may be; sooner or later than what is new.
+        Following* next_following() {
+            std::vector<Following*> ready;
+            for (const auto& one : following)
+                if (!one->waits) ready.push_back(one.get());
+            if (ready.empty()) return nullptr;
+            const bool others = stress.options_.mixed && started < stress.options_.operations && (kind != 3 || slots_free != 0);
+            return others && random() % 4 == 0 ? nullptr : ready[random() % ready.size()];
+        }
+        void draw(const channel::Limits& limits) {
+            kind = static_cast<unsigned>(random() % 8);
+            size = random_size(kind == 3 ? stress.options_.slot : kind == 4 ? stress.options_.constant : std::min<std::uint64_t>(8000, limits.max_bcopy - sizeof(Numbered)));
+            offset = kind == 4 ? random() % (stress.options_.constant - size + 1) : 0;
+            chosen = true;
+        }
+        // The next step of what follows a put. False: refused.
+        bool advance(channel::Interface& iface, Following& f) {
             Side& theirs = stress.sides_[to];
-            if (check_due >= 0) {
-                if (put_alone) return false;
-                if (!fence_done) {
-                    (void)iface.fence(channel);
-                    fence_done = true;
-                }
-                const CheckMessage message{from, static_cast<std::uint32_t>(check_due), check_length, check_seed};
+            const std::size_t at = (from * kSlots + f.slot) * stress.options_.slot;
+            const auto completes = [&](std::function<void()> then) {
+                return op([&f, then = std::move(then)] {
+                    f.waits = false;
+                    if (then) then();
+                });
+            };
+            // What an operation of it has returned; `f` waits for its completion.
+            const auto goes_on = [&](Status status, Op* done) {
+                if (!took(status, done)) return false;
+                f.waits = status == Status::in_progress;
+                f.fenced = false;
+                ++f.step;
+                return true;
+            };
+            const Step step = step_of(f.kind, f.step);
+            if (step.fence && !std::exchange(f.fenced, true)) (void)iface.fence(channel);
+            switch (step.what) {
+            case Step::flush: {
+                Op* done = completes({});
+                return goes_on(iface.flush(channel, done), done);
+            }
+            case Step::flag: {
+                const std::size_t place = 8 * (from * kSlots + f.slot);
+                const std::uint64_t value = f.seed + 1;
+                const Status status = iface.put_short(channel, &value, sizeof value, theirs.flags.address(place), theirs.flags.keys);
+                if (!goes_on(status, nullptr)) return false;
+                stress.polled_.push_back({this, f, value});
+                return true;
+            }
+            case Step::get: {
+                auto into = std::make_shared<Node::Memory>(stress.cluster_.node(from).memory(f.length + 1));
+                Op* done = completes([this, into, &f] {
+                    compare(into->data, f, "");
+                });
+                const Iov iov = into->iov(0, f.length);
+                return goes_on(iface.get_zcopy(channel, &iov, 1, theirs.slots.address(at), theirs.slots.keys, done), done);
+            }
+            case Step::add: {
+                auto result = std::make_shared<std::uint64_t>(~0ull);
+                Op* done = completes([this, result, &f] {
+                    Following before = f;
+                    before.length = 8;
+                    before.added = 0;
+                    compare(reinterpret_cast<const std::byte*>(result.get()), before, "");
+                });
+                if (!goes_on(iface.atomic_fetch(channel, channel::AtomicOp::add, 8, kAdded, 0, result.get(), theirs.slots.address(at),
+                                                theirs.slots.keys, done), done)) return false;
+                f.added = kAdded;
+                return true;
+            }
+            case Step::tell: {
+                kinds[f.slot] = f.kind;
+                const CheckMessage message{from, f.slot, f.length, f.seed, f.added};
                 std::uint64_t head;
                 std::memcpy(&head, &message, 8);
                 const Status status = iface.am_short(channel, kCheck, head, reinterpret_cast<const std::byte*>(&message) + 8,
                                                      sizeof message - 8);
                 if (status != Status::ok) return took(status, nullptr);
-                check_due = -1;
+                std::erase_if(following, [&](const auto& one) { return one.get() == &f; });
                 return true;
             }
-            if (!chosen) {
-                kind = static_cast<unsigned>(random() % 8);
-                size = random_size(kind == 3 ? stress.options_.slot : kind == 4 ? stress.options_.constant : 8000);
-                offset = kind == 4 ? random() % (stress.options_.constant - size + 1) : 0;
-                chosen = true;
             }
+            return false;
+        }
+        void compare(const std::byte* data, const Following& f, const char* when) {
+            if (const std::int64_t wrong = first_wrong(data, f.length, f.seed, f.added); wrong >= 0)
+                mistake("put-" + std::string(name_of(f.kind)) + ": wrong byte " + std::to_string(wrong) + " of " + std::to_string(f.length) + when);
+        }
+        Sequence kinds[kSlots] = {}; // of the last put to each
+
+        bool step(channel::Interface& iface) {
+            Side& mine = stress.sides_[from];
+            Side& theirs = stress.sides_[to];
+            idle = false;
+            if (!active && !trying) {
+                if (!chosen && started < stress.options_.operations) draw(iface.limits());
+                active = next_following();
+            }
+            if (active) {
+                if (!advance(iface, *active)) return false;
+                active = nullptr;
+                return true;
+            }
+            if (!chosen || (kind == 3 && slots_free == 0) || (!stress.options_.mixed && !following.empty())) return idle = true, false;
+            trying = true;
             bool went = false;
             switch (kind) {
             case 0: case 1: case 2: { // numbered messages: short, bcopy, zcopy
@@ -268,22 +362,27 @@ private:
                 stress.bytes += length;
                 break;
             }
-            case 3: { // put, fence, check
-                if (slots_free == 0) return false;
+            case 3: { // put; what follows it is drawn
                 const unsigned slot = static_cast<unsigned>(std::countr_zero(slots_free));
                 const std::size_t at = (from * kSlots + slot) * stress.options_.slot;
                 const std::size_t source = (to * kSlots + slot) * stress.options_.slot;
-                check_seed = started + from * 31 + to * 17;
-                for (std::size_t i = 0; i < size; ++i) mine.scratch.data[source + i] = pattern(i, check_seed);
-                Op* done = op([this] { put_alone = false; });
+                auto behind = std::make_unique<Following>();
+                behind->slot = slot;
+                behind->length = size;
+                behind->seed = started + from * 31 + to * 17;
+                behind->kind = draw_sequence(random, stress.options_.sequences, size);
+                for (std::size_t i = 0; i < size; ++i) mine.scratch.data[source + i] = pattern(i, behind->seed);
+                behind->waits = waits_for_put(behind->kind);
+                Op* done = op([waiting = behind->waits ? behind.get() : nullptr] {
+                    if (waiting) waiting->waits = false;
+                });
                 const Iov iov[] = {mine.scratch.iov(source, size / 3), mine.scratch.iov(source + size / 3, size - size / 3)};
-                went = took(iface.put_zcopy(channel, iov, 2, theirs.slots.address(at), theirs.slots.keys, done), done);
+                const Status status = iface.put_zcopy(channel, iov, 2, theirs.slots.address(at), theirs.slots.keys, done);
+                went = took(status, done);
                 if (!went) return false;
+                if (status == Status::ok) behind->waits = false;
                 slots_free &= ~(1u << slot);
-                check_due = static_cast<int>(slot);
-                put_alone = size != 0 && random() % 4 == 0;
-                fence_done = false;
-                check_length = size;
+                following.push_back(std::move(behind));
                 ++puts;
                 stress.bytes += size;
                 break;
@@ -324,7 +423,7 @@ private:
                 (void)iface.fence(channel);
                 break;
             }
-            chosen = false;
+            chosen = trying = false;
             ++started;
             return true;
         }
@@ -360,11 +459,11 @@ private:
         Flow& flow = stress.flow(message.from, stress.receiver());
         Side& side = stress.sides_[flow.to];
         const std::byte* at = side.slots.data + (message.from * kSlots + message.slot) * stress.options_.slot;
-        for (std::size_t i = 0; i < message.length; ++i)
-            if (at[i] != pattern(i, message.seed)) {
-                flow.mistake("put: wrong byte " + std::to_string(i) + " of " + std::to_string(message.length) + " when the message came");
-                break;
-            }
+        Following told{.slot = message.slot, .length = message.length, .seed = message.seed, .added = message.added, .kind = flow.kinds[message.slot]};
+        stress.poll_flags();
+        if (std::erase_if(stress.polled_, [&](const Polled& polled) { return polled.flow == &flow && polled.put.slot == message.slot; }))
+            flow.mistake("a message came before the flag that it is behind");
+        flow.compare(at, told, " when the message came");
         // What the target stores there now must stay: a write that is executed a second time would show here, or at the end.
         auto& kept = side.kept[message.from * kSlots + message.slot];
         for (std::size_t i = message.length; i < kept; ++i)
@@ -380,6 +479,16 @@ private:
         stress.repump_.push_back(&flow);
         return Status::ok;
     }
+    // Flags that targets poll for: the put before is there when its flag is.
+    void poll_flags() {
+        std::erase_if(polled_, [this](const Polled& polled) {
+            const Flow& flow = *polled.flow;
+            const std::size_t slot = flow.from * kSlots + polled.put.slot;
+            if (std::memcmp(sides_[flow.to].flags.data + 8 * slot, &polled.value, 8) != 0) return false;
+            polled.flow->compare(sides_[flow.to].slots.data + slot * options_.slot, polled.put, " when the flag came");
+            return true;
+        });
+    }
     unsigned receiver() const { return cluster_.progressing(); }
 
 public:
@@ -394,6 +503,12 @@ private:
     std::vector<Side> sides_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<Flow*> repump_;
+    struct Polled {
+        Flow* flow;
+        Following put;
+        std::uint64_t value;
+    };
+    std::vector<Polled> polled_;
     std::string mistakes_;
 };
 

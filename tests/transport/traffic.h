@@ -10,7 +10,8 @@ namespace ucx_mp::sim {
 
 // Traffic of all kinds, with memory registered before; empty: no mistake.
 inline std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operations = 60, bool with_self = false) {
-    Stress stress(cluster, {.seed = seed, .operations = operations, .slot = 1 << 16, .constant = 1 << 16, .with_self = with_self});
+    Stress stress(cluster, {.seed = seed, .operations = operations, .slot = 1 << 16, .constant = 1 << 16, .with_self = with_self,
+                           .mixed = false});
     const bool finished = stress.run(4'000'000'000);
     cluster.after_progress = {};
     for (unsigned i = 0; i < cluster.size(); ++i) cluster.node(i).on_room = {};

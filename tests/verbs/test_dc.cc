@@ -209,3 +209,36 @@ BOOST_AUTO_TEST_CASE(so_does_one_whose_initiator_is_killed) {
     close(told[0]);
     close(told[1]);
 }
+
+// Late placement (place-delay-qp): each initiator has an order of its own at a target. Its own read pushes what it wrote,
+// another's does not; with place-delay alone the adapter has one order for all.
+BOOST_AUTO_TEST_CASE(late_data_in_order_per_initiator_only) {
+    Adapter left(0), right(1);
+    Target target(right);
+    constexpr unsigned kInitiators = 6;
+    std::vector<std::unique_ptr<Initiator>> initiators;
+    for (unsigned i = 0; i < kInitiators; ++i) initiators.push_back(std::make_unique<Initiator>(left));
+    ibv_ah* const to = initiators[0]->address(right);
+    const auto go = [&](unsigned i, Initiator::Op op, size_t local) {
+        BOOST_REQUIRE_EQUAL(initiators[i]->go(op, to, target.qp->qp_num, kKey, right, local, 0, 8), 0);
+        left.wait();
+        return left.at<uint64_t>(local);
+    };
+    Restore restore{{"fault place-delay-qp 0 " + device_name(1), "fault place-delay 0 " + device_name(1)}};
+    for (const bool each : {true, false}) {
+        softhca("fault place-delay 0 " + device_name(1));
+        softhca(std::string("fault ") + (each ? "place-delay-qp" : "place-delay") + " 1s " + device_name(1));
+        unsigned overtaken = 0;
+        for (unsigned i = 0; i < kInitiators; ++i) {
+            left.at<uint64_t>(0) = 77;
+            right.at<uint64_t>(0) = 0;
+            go(i, Initiator::Op::write, 0);
+            overtaken += go((i + 1) % kInitiators, Initiator::Op::read, 1024) != 77;
+            BOOST_CHECK_EQUAL(go(i, Initiator::Op::read, 1024), 77u);
+        }
+        if (each) BOOST_CHECK_GE(overtaken, 2u);
+        else BOOST_CHECK_EQUAL(overtaken, 0u);
+        softhca("fault place-delay-qp 0 " + device_name(1));
+    }
+    BOOST_CHECK_EQUAL(ibv_destroy_ah(to), 0);
+}

@@ -167,3 +167,166 @@ BOOST_AUTO_TEST_CASE(two_threads_use_what_is_for_one) {
     const int status = status_of(start(0, [&] { return run(true); }), 20000);
     BOOST_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
+
+namespace {
+
+// What one end finds at the other, after its write there has been acknowledged and while it is late.
+struct LateWrites {
+    Adapter left{0}, right{1};
+    std::vector<std::unique_ptr<Queue>> a, b;
+    explicit LateWrites(unsigned pairs) {
+        for (unsigned i = 0; i < pairs; ++i) {
+            a.push_back(std::make_unique<Queue>(left));
+            b.push_back(std::make_unique<Queue>(right));
+            connect(*a[i], *b[i]);
+            b[i]->recv(600000 + 1024 * i, 1024, i);
+        }
+    }
+    // Writes `value` over pair `i`; true when it has been acknowledged.
+    void write(unsigned i, uint64_t value) {
+        left.at<uint64_t>(8192) = value;
+        BOOST_REQUIRE_EQUAL(a[i]->rdma(IBV_WR_RDMA_WRITE, *b[i], 8192, 0, 8), 0);
+        left.wait();
+    }
+    uint64_t read(unsigned i) {
+        left.at<uint64_t>(16384) = ~0ull;
+        BOOST_REQUIRE_EQUAL(a[i]->rdma(IBV_WR_RDMA_READ, *b[i], 16384, 0, 8), 0);
+        left.wait();
+        return left.at<uint64_t>(16384);
+    }
+    uint64_t add(unsigned i) {
+        BOOST_REQUIRE_EQUAL(a[i]->atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, *b[i], 24576, 0, 1), 0);
+        left.wait();
+        return left.at<uint64_t>(24576);
+    }
+};
+
+constexpr uint64_t kWritten = 0x0102030405060708;
+
+} // namespace
+
+// Reads and atomics push what was written before them; a message comes behind it, whatever queue pair of the adapter it takes.
+BOOST_AUTO_TEST_CASE(late_data_keep_their_order_within_the_adapter) {
+    LateWrites w(2);
+    Restore restore{{"fault place-delay 0 " + device_name(1)}};
+    softhca("fault place-delay 1s " + device_name(1));
+    for (const unsigned reader : {0u, 1u}) {
+        w.right.at<uint64_t>(0) = 0;
+        w.write(0, kWritten);
+        BOOST_CHECK_EQUAL(w.read(reader), kWritten);
+        w.right.at<uint64_t>(0) = 0;
+        w.write(0, kWritten);
+        BOOST_CHECK_EQUAL(w.add(reader), kWritten);
+        BOOST_CHECK_EQUAL(w.right.at<uint64_t>(0), kWritten + 1);
+    }
+    for (const bool back : {false, true}) { // also behind what is late still when the knob is turned back
+        w.right.at<uint64_t>(0) = 0;
+        w.write(0, kWritten);
+        if (back) softhca("fault place-delay 0 " + device_name(1));
+        BOOST_REQUIRE_EQUAL(w.a[back]->post(IBV_WR_SEND, {w.left.sge(0, 16)}), 0);
+        w.left.wait();
+        w.right.wait();
+        BOOST_CHECK_EQUAL(w.right.at<uint64_t>(0), kWritten);
+    }
+}
+
+// Every queue pair has an order of its own: what comes over one overtakes what was acknowledged over another.
+BOOST_AUTO_TEST_CASE(late_data_in_order_per_queue_pair_only) {
+    constexpr unsigned kPairs = 6;
+    LateWrites w(kPairs);
+    Restore restore{{"fault place-delay-qp 0 " + device_name(1)}};
+    softhca("fault place-delay-qp 1s " + device_name(1));
+    unsigned late = 0, overtaken_by_read = 0, overtaken_by_message = 0;
+    for (unsigned i = 0; i < kPairs; ++i) {
+        w.right.at<uint64_t>(0) = 0;
+        w.write(i, kWritten);
+        if (w.right.at<volatile uint64_t>(0) == kWritten) continue; // its share is nothing
+        ++late;
+        overtaken_by_read += w.read((i + 1) % kPairs) != kWritten; // that one pushes its own writes only
+        BOOST_CHECK_EQUAL(w.read(i), kWritten);
+        w.right.at<uint64_t>(0) = 0;
+        w.write(i, kWritten);
+        BOOST_CHECK_EQUAL(w.add(i), kWritten);
+    }
+    BOOST_CHECK_GE(late, 2u);
+    BOOST_CHECK_GE(overtaken_by_read, 1u);
+    // All write, each to a place of its own, and are acknowledged; then all send. Behind each message its own write is seen.
+    for (unsigned i = 0; i < kPairs; ++i) {
+        w.right.at<uint64_t>(8 * i) = 0;
+        w.left.at<uint64_t>(8192) = kWritten;
+        BOOST_REQUIRE_EQUAL(w.a[i]->rdma(IBV_WR_RDMA_WRITE, *w.b[i], 8192, 8 * i, 8), 0);
+        w.left.wait();
+    }
+    for (unsigned i = 0; i < kPairs; ++i) {
+        BOOST_REQUIRE_EQUAL(w.a[i]->post(IBV_WR_SEND, {w.left.sge(0, 16)}), 0);
+        w.left.wait();
+    }
+    for (unsigned i = 0; i < kPairs; ++i) {
+        const uint64_t who = w.right.wait().wr_id;
+        BOOST_CHECK_EQUAL(w.right.at<volatile uint64_t>(8 * who), kWritten);
+        for (unsigned other = 0; other < kPairs; ++other)
+            overtaken_by_message += w.right.at<volatile uint64_t>(8 * other) != kWritten;
+    }
+    BOOST_CHECK_GE(overtaken_by_message, 1u);
+}
+
+// What was acknowledged is not lost with its queue pair: it is there when the reset is over.
+BOOST_AUTO_TEST_CASE(late_data_survive_their_queue_pair) {
+    LateWrites w(1);
+    Restore restore{{"fault place-delay 0 " + device_name(1)}};
+    softhca("fault place-delay 2s " + device_name(1));
+    w.write(0, kWritten);
+    w.b[0].reset();
+    BOOST_CHECK_EQUAL(w.right.at<volatile uint64_t>(0), kWritten);
+}
+
+BOOST_AUTO_TEST_CASE(reads_that_overtake_writes) {
+    LateWrites w(1);
+    Restore restore{{"fault place-delay 0 " + device_name(1), "fault lacks read-push off " + device_name(1)}};
+    softhca("fault place-delay 1s " + device_name(1));
+    softhca("fault lacks read-push on " + device_name(1));
+    w.write(0, kWritten);
+    BOOST_CHECK_EQUAL(w.read(0), 0u);
+}
+
+BOOST_AUTO_TEST_CASE(last_word_first) {
+    LateWrites w(1);
+    Restore restore{{"fault lacks write-order off " + device_name(1)}};
+    softhca("fault lacks write-order on " + device_name(1));
+    bool seen = false;
+    for (int attempt = 0; attempt < 200 && !seen; ++attempt) { // until we are not late ourselves
+        std::memset(w.right.memory.data(), 0, 4096);
+        fill(w.left.memory, 8192, 4096, 1);
+        BOOST_REQUIRE_EQUAL(w.a[0]->rdma(IBV_WR_RDMA_WRITE, *w.b[0], 8192, 0, 4096), 0);
+        w.left.wait();
+        const bool last = w.right.at<volatile char>(4095) == w.left.memory[8192 + 4095];
+        seen = last && w.right.at<volatile char>(1000) != w.left.memory[8192 + 1000];
+        BOOST_CHECK(last);
+    }
+    BOOST_CHECK(seen);
+}
+
+BOOST_AUTO_TEST_CASE(what_an_adapter_lacks) {
+    Adapter a(0);
+    const auto lacks = [](const char* what, bool on) {
+        softhca(std::string("fault lacks ") + what + (on ? " on " : " off ") + device_name(0));
+    };
+    Restore restore{{"fault lacks dc off " + device_name(0), "fault lacks timestamps off " + device_name(0),
+                     "fault lacks resize off " + device_name(0), "fault lacks srq off " + device_name(0)}};
+    for (const bool on : {true, false}) {
+        lacks("resize", on);
+        BOOST_CHECK_EQUAL(ibv_resize_cq(a.cq, 8192) == 0, !on);
+        lacks("srq", on);
+        ibv_srq_init_attr attr{};
+        attr.attr = {16, 1, 0};
+        ibv_srq* srq = ibv_create_srq(a.pd, &attr);
+        BOOST_CHECK_EQUAL(srq != nullptr, !on);
+        if (srq) BOOST_CHECK_EQUAL(ibv_destroy_srq(srq), 0);
+        lacks("dc", on);
+        BOOST_CHECK_EQUAL(mlx5dv_is_supported(a.context->device), !on);
+        lacks("timestamps", on);
+        ibv_values_ex values{};
+        values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+        BOOST_CHECK_EQUAL(ibv_query_rt_values_ex(a.context, &values) == 0, !on);
+    }
+}

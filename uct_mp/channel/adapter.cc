@@ -1,6 +1,7 @@
 #include "uct_mp/channel/adapter.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -37,6 +38,11 @@ ibv_cq* make_queue(const verbs::Device& device, unsigned entries, ibv_comp_chann
 Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
                      const ReceiveLayout& layout, unsigned peers, bool timed, std::string& error) {
     device = &from;
+    tagged = config.transport == connect::Transport::dc;
+    nobody = std::uint64_t{1} << 32; // no number of a queue pair
+    if (tagged)
+        while (getrandom(&nobody, sizeof nobody, 0) != sizeof nobody) {}
+    forget();
     index = static_cast<std::uint8_t>(from.index);
     channel.reset(ibv_create_comp_channel(from.context.get()));
     if (!channel || fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) < 0) {
@@ -118,6 +124,7 @@ void Adapter::take_over(Adapter& fresh) {
     send_cq = std::move(fresh.send_cq);
     channel = std::move(fresh.channel);
     peeked_count = 0;
+    forget();
     extended = fresh.extended;
     timestamps = fresh.timestamps;
     clock = fresh.clock;
@@ -145,7 +152,8 @@ bool Adapter::reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layo
 void Adapter::make(const ReceiveLayout& layout, unsigned count) {
     for (; count > 0 && rest.left > 0; --count, --rest.left, rest.begin += layout.stride) {
         auto* buffer = new (rest.begin) ReceiveBuffer{};
-        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)), layout.message_bytes, rest.lkey};
+        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)) - layout.tag_bytes, layout.message_bytes + layout.tag_bytes,
+                       rest.lkey};
         buffer->wr.wr_id = reinterpret_cast<std::uint64_t>(buffer);
         buffer->wr.sg_list = &buffer->sge;
         buffer->wr.num_sge = 1;

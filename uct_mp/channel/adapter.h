@@ -16,6 +16,7 @@
 
 namespace ucx_mp::channel {
 
+class Channel;
 struct Config;
 
 // One send, copied out before anything is done about it: users' callbacks must not run inside ibv_start_poll.
@@ -29,6 +30,7 @@ struct Completed {
 struct Peeked {
     Completed sent; // of a receive: id and status
     std::uint32_t length;
+    std::uint32_t qp_number;
 };
 
 struct alignas(64) Adapter {
@@ -53,6 +55,16 @@ struct alignas(64) Adapter {
     ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
 
     std::uint32_t level = 0; // receives that are to be posted
+    bool tagged = false;     // mp_dc: messages begin with a tag
+    // By what the latest message came, a queue pair's number or a tag, and whose that is: most come by the same. Never another
+    // channel's: whoever ends a queue pair or a channel calls forget().
+    std::uint64_t heard = 0;
+    Channel* heard_channel = nullptr;
+    std::uint64_t nobody = 0; // what no message brings; mp_dc: a secret
+    void forget() {
+        heard = nobody;
+        heard_channel = nullptr;
+    }
     verbs::SharedReceiveQueue srq;
     const verbs::Device* device = nullptr;
     verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later

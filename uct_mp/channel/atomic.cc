@@ -46,6 +46,8 @@ Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned w
         work->open = 1;
         ++channel.rdma_open;
         ++channel.gets_open; // it reads: what follows a fence waits for it
+        channel.put_paths |= PathMask{1} << path;
+        channel.unread |= PathMask{1} << path;
         sub.open += queue.dc;
         const Posted posted{&channel, work, 0, 0, path, kNoEpoch, true, false, 0, 1};
         if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, present->rkey[0]},

@@ -50,13 +50,14 @@ bool BufferPool::grow() {
     return true;
 }
 
-ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsigned message_bytes) {
+ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsigned message_bytes, unsigned tag_bytes) {
     ReceiveLayout layout;
     // The message starts on a cache line, so that a small one is one line; the pointer of its keeper lies before the
     // headroom, which ends where the payload begins.
-    const std::size_t before = std::max<std::size_t>(sizeof(void*) + headroom, header_bytes) - header_bytes;
+    const std::size_t before = std::max<std::size_t>(sizeof(void*) + headroom, header_bytes) - header_bytes + tag_bytes;
     layout.message_offset = static_cast<unsigned>(round_up(sizeof(ReceiveBuffer) + before, 64));
     layout.message_bytes = message_bytes;
+    layout.tag_bytes = tag_bytes;
     layout.stride = static_cast<unsigned>(odd_lines(layout.message_offset + message_bytes));
     return layout;
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "uct_mp/channel/wire.h"
 #include "uct_mp/verbs/memory.h"
 
 namespace ucx_mp::channel {
@@ -28,11 +29,13 @@ struct alignas(64) Buffer {
     std::uint32_t length;      // bytes of the message, without pieces elsewhere and without the trailer
     std::uint8_t trailer;      // bytes of a fence's trailer behind them
     std::uint8_t path;         // last path it was posted to
-    BufferPool* pool;          // where it belongs
+    BufferPool* pool;          // where it goes when it is no longer needed: its pool, or a detour on the way there
+    std::uint64_t unused[2];
+    std::uint64_t tag;         // mp_dc: goes before the message; SendQueue::post_dc() writes it
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] std::uint64_t address() { return reinterpret_cast<std::uint64_t>(this + 1); }
 };
-static_assert(sizeof(Buffer) == 64);
+static_assert(sizeof(Buffer) == 64 && offsetof(Buffer, tag) == 64 - kTagBytes);
 
 // Chunks of registered memory; shared by the pools below.
 class RegisteredChunks {
@@ -55,7 +58,18 @@ class BufferPool {
 public:
     BufferPool(const verbs::DeviceSet& devices, unsigned data_bytes, unsigned max)
         : devices_(&devices), data_bytes_(data_bytes), max_(max) {}
+    // A detour on the way home, for buffers that an adapter may still be reading when they are no longer needed otherwise:
+    // what is put here goes home with take_home().
+    explicit BufferPool(BufferPool& home) : devices_(home.devices_), data_bytes_(0), max_(0), home_(&home) {}
     BufferPool(const BufferPool&) = delete;
+    [[nodiscard]] BufferPool& home() { return home_ ? *home_ : *this; }
+    void take_home() {
+        while (Buffer* const buffer = free_) {
+            free_ = buffer->next;
+            buffer->pool = home_;
+            home_->put(buffer);
+        }
+    }
     [[nodiscard]] Buffer* get() {
         if (!free_) [[unlikely]] {
             if (!grow()) return nullptr;
@@ -70,6 +84,14 @@ public:
     }
     // One is there, or can be made.
     [[nodiscard]] bool available() { return free_ || grow(); }
+    [[nodiscard]] bool available(unsigned n) { // so many; slow
+        for (;;) {
+            unsigned found = 0;
+            for (const Buffer* buffer = free_; buffer && found < n; buffer = buffer->next) ++found;
+            if (found == n) return true;
+            if (!grow()) return false;
+        }
+    }
     [[nodiscard]] std::size_t bytes() const { return chunks_.bytes(); }
 
 private:
@@ -78,6 +100,7 @@ private:
     Buffer* free_ = nullptr;
     const verbs::DeviceSet* devices_;
     unsigned data_bytes_, max_, made_ = 0;
+    BufferPool* const home_ = nullptr;
     RegisteredChunks chunks_;
 };
 
@@ -93,6 +116,7 @@ struct alignas(64) ReceiveBuffer {
     std::uint8_t adapter; // index; kStored: belongs to the store of early messages
     std::uint8_t life;    // of the adapter (verbs/registry.h) that it was made for
     static constexpr std::uint8_t kStored = 0xff;
+    static constexpr std::uint8_t kJoined = 0xfe; // made for one message that has come in parts
     [[nodiscard]] static ReceiveBuffer* of(ibv_recv_wr* wr) { return reinterpret_cast<ReceiveBuffer*>(wr); }
 };
 static_assert(sizeof(ReceiveBuffer) == 64);
@@ -102,7 +126,8 @@ struct ReceiveLayout {
     unsigned message_offset = 0; // from the ReceiveBuffer to the message header
     unsigned message_bytes = 0;  // largest message
     unsigned stride = 0;         // from buffer to buffer
-    static ReceiveLayout make(unsigned headroom, unsigned header_bytes, unsigned message_bytes);
+    unsigned tag_bytes = 0;      // received before the message
+    static ReceiveLayout make(unsigned headroom, unsigned header_bytes, unsigned message_bytes, unsigned tag_bytes);
     [[nodiscard]] std::byte* message(ReceiveBuffer* buffer) const {
         return reinterpret_cast<std::byte*>(buffer) + message_offset;
     }

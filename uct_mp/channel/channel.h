@@ -3,7 +3,7 @@
 // acknowledged, the store of what came early, fences, and the epochs that flushes wait for.
 //
 // Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
-// numbers are not acknowledged. Acknowledgments ride on messages of the other direction, or go alone when a quarter of
+// numbers are not acknowledged. (The smaller of both sides' windows.) Acknowledgments ride on messages of the other direction, or go alone when a quarter of
 // the window is owed, or when the sender asks.
 //
 // Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
@@ -11,6 +11,13 @@
 // the puts on each of them, and the receiver delivers the message when all markers are in. The message itself is the marker of
 // the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a single queue
 // pair (order is the hardware's then).
+//
+// Completion is not visibility (visible.cc). An acknowledged write may still be on its way from the adapter to memory.
+// A peer with several adapters could then be told of it by another adapter, and read what was there before. So:
+// - a message behind a write that has completed carries markers as behind a fence (gate::unseen);
+// - a flush ends, and RDMA behind a fence goes, when reads have come back over the paths of the writes before.
+// Assumed: what comes behind an acknowledged write *by the same adapter* (a message, a read, a completion) is seen behind
+// it, whatever queue pair brings it. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always does without that.
 //
 // Threads: the interface's.
 #pragma once
@@ -43,6 +50,7 @@ struct Subchannel {
     std::uint8_t rail = 0;                    // ours
     std::uint8_t device = 0;                  // ours: which lkey
     std::uint8_t remote_device = 0;           // theirs: which rkey
+    std::uint32_t probe_key = 0;              // theirs: of the bytes that are read to push writes before (visible.cc)
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
     std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed
@@ -73,7 +81,10 @@ inline constexpr std::uint32_t held = 2;      // the face has older operations q
 inline constexpr std::uint32_t fence = 4;     // a fence has something to do
 inline constexpr std::uint32_t failed = 8;    // the peer is gone
 inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
+inline constexpr std::uint32_t parts = 64; // not closed: messages may be too large for the peer (parts.cc)
 inline constexpr std::uint32_t keys = 32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
+inline constexpr std::uint32_t unseen = 128; // messages only: writes have completed that another adapter's message could overtake
+inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
 } // namespace gate
 
 class alignas(64) Channel {
@@ -115,9 +126,15 @@ public:
 
     std::uint32_t local_id = 0; // what messages to us carry
     std::uint32_t remote_id = 0;
+    std::uint32_t ack_threshold = 1; // what ack_after usually is: well before the peer's window is full
     std::uint32_t ack_until = 0; // the number up to which the peer waits for each acknowledgment, see ack_after
     schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
+
+    struct { // the message whose parts are coming (parts.cc)
+        ReceiveBuffer* buffer = nullptr;
+        std::uint32_t bytes = 0, capacity = 0;
+    } joining;
 
     // -- Fences, sending
     PathMask put_paths = 0;      // have carried puts since the last fence
@@ -126,6 +143,11 @@ public:
     std::uint64_t remote_lives = 0; // of the peer's devices, as in MemoryKeys: what keys must be of
     std::uint32_t rdma_open = 0; // RDMA operations not complete
     std::uint32_t gets_open = 0; // those that read
+    std::uint32_t unseen_gate = 0; // gate::unseen if our paths lead to several adapters of the peer, else 0
+    std::uint32_t read_backs_open = 0; // of rdma_open
+    PathMask unread = 0;         // have carried puts since the last read back was posted there
+    bool reads_back = false;     // flushes do: the peer has several adapters
+    bool read_back_due = false;  // in the interface's list
     PathIndex put_lane = 0;      // of writes without a completion, while any is open
     bool marker_due = false;     // the next message is a fenced one
     bool catch_up = false;       // puts before the fence had not been posted whole: their paths join fence_paths later
@@ -155,6 +177,10 @@ public:
     std::uint32_t pulled_count = 0; // in both
     static constexpr std::uint32_t kMaxPulled = 64;
     static constexpr std::uint32_t kMaxWaiting = 4; // from here on no write waits for reads
+    struct {
+        Work* first = nullptr;
+        Work* last = nullptr;
+    } read_backs; // not posted yet, or to be posted again; in the order of their epochs
     Work* flushes[kEpochs] = {};  // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics; // fetches waiting for a reply, few
@@ -186,6 +212,10 @@ public:
 
     // -- Statistics
     std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
+
+    Channel() = default;
+    Channel(const Channel&) = delete;
+    ~Channel(); // nobody is told any more that a message is its: Adapter::heard
 
     // After a change of early_count, gate::not_ready or gate::failed.
     void set_live() {

@@ -36,9 +36,9 @@ constexpr unsigned kBatch = Adapter::kFetch;
 } // namespace
 
 [[gnu::always_inline]] inline void Interface::Impl::handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                                   std::uint32_t length) {
+                                                                   std::uint32_t length, std::uint32_t qp_number) {
     auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
-    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length);
+    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length, qp_number);
     else adapter.give_back(buffer); // flushed with its queue pair
 }
 
@@ -58,7 +58,7 @@ unsigned Interface::Impl::poll_receives(Adapter& adapter) {
         const unsigned n = fetch(adapter.cq.get(), batch);
         adapter.to_post += n;
         at_work += n;
-        for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len);
+        for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
         if (adapter.to_post >= adapter.batch) adapter.refill(devices, layout);
         total += n;
         if (n < kBatch) break;
@@ -95,7 +95,7 @@ unsigned Interface::Impl::handle_peeked(Adapter& adapter) {
     for (unsigned i = 0; i < n; ++i) {
         const Peeked& c = adapter.peeked[i];
         if (SendQueue::is_send(c.sent.id)) handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
-        else ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length);
+        else ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length, c.qp_number);
     }
     return n;
 }
@@ -105,13 +105,13 @@ bool Interface::Impl::peek(Adapter& adapter) {
     ibv_wc wc[kBatch];
     const auto keep = [&](unsigned n) {
         for (unsigned i = 0; i < n; ++i)
-            adapter.peeked[adapter.peeked_count++] = {{wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len};
+            adapter.peeked[adapter.peeked_count++] = {{wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len, wc[i].qp_num};
     };
     keep(fetch(adapter.cq.get(), wc));
     if (adapter.extended) {
         Completed sent[kBatch];
         const unsigned n = fetch(adapter.send_cq.get(), sent);
-        for (unsigned i = 0; i < n; ++i) adapter.peeked[adapter.peeked_count++] = {sent[i], 0};
+        for (unsigned i = 0; i < n; ++i) adapter.peeked[adapter.peeked_count++] = {sent[i], 0, 0};
     } else {
         keep(fetch(adapter.send_cq.get(), wc));
     }
@@ -240,15 +240,15 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
             if (own) drain(*own, channel, static_cast<PathIndex>(i));
-    for (; channel.acked != channel.next_sequence; ++channel.acked) {
-        Buffer* buffer = channel.retained[channel.acked & channel.window_mask];
-        if (Work* work = std::exchange(buffer->work, nullptr)) {
-            work->status = status;
-            if (work->kind == WorkKind::atomic) --channel.atomics_pending;
-            if (--work->open == 0) finish_work(*work);
-        }
-        buffer->pool->put(buffer);
+    // The buffers stay where they are: adapters may be reading them, see free_retained().
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
+        Work* const work = std::exchange(channel.retained[i & channel.window_mask]->work, nullptr);
+        if (!work) continue;
+        work->status = status;
+        if (work->kind == WorkKind::atomic) --channel.atomics_pending;
+        if (--work->open == 0) finish_work(*work);
     }
+    end_read_backs(channel, status);
     for (Work* work : std::exchange(channel.atomics, {})) {
         work->status = status;
         if (--work->open == 0) finish_work(*work);
@@ -265,17 +265,39 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     close_epochs(channel);
 }
 
+bool Interface::Impl::all_back(const Channel& channel) {
+    for (unsigned i = 0; channel.subs && i < channel.places; ++i) {
+        if (channel.subs[i].open != 0) return false;
+        for (const auto& own : channel.subs[i].own)
+            if (own && !own->idle()) return false;
+    }
+    return true;
+}
+
+// Of a failed channel, when nothing of it is posted any more.
+void Interface::Impl::free_retained(Channel& channel) {
+    for (; channel.acked != channel.next_sequence; ++channel.acked) {
+        Buffer* const buffer = channel.retained[channel.acked & channel.window_mask];
+        buffer->pool = &buffer->pool->home();
+        buffer->pool->put(buffer);
+    }
+    for (PathIndex path = 0; channel.recovery && path < channel.recovery->paths.size(); ++path) end_detours(channel, path);
+}
+
 // Outside of everything else: the user may do anything in it. When everything has come back: users close their endpoints
 // now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is under way.
 void Interface::Impl::tell_failures() {
     constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(failures, {})) {
-        if (!channel->epochs_empty() && services.now() - channel->failed_at < kPatience) {
-            enlist(failures, channel);
-            continue;
+        if (!all_back(*channel)) {
+            if (services.now() - channel->failed_at >= kPatience) abandon(*channel);
+            else if (config.transport == connect::Transport::dc) (void)push_out(*channel); // there may have been no room
         }
-        if (!channel->epochs_empty()) abandon(*channel);
-        if (channel->error_told) continue;
+        const bool back = all_back(*channel);
+        if (back) free_retained(*channel);
+        const bool tell = channel->epochs_empty() || services.now() - channel->failed_at >= kPatience;
+        if (!back || !tell) enlist(failures, channel);
+        if (!tell || channel->error_told) continue;
         channel->error_told = true;
         events.peer_failed(*channel, channel->error);
     }

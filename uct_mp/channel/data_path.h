@@ -190,6 +190,14 @@ template <Fits fits, class Fill>
 [[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                           std::uint32_t size, Fill fill) {
     Start start;
+    if constexpr (fits == Fits::maybe) {
+        if (channel.gates & gate::parts) {
+            if (const Status status = start_parts(channel, start); status != Status::ok) return static_cast<ssize_t>(status);
+            const std::uint32_t length = fill(whole.get());
+            finish_parts(channel, start, id, length);
+            return length;
+        }
+    }
     if (const Status status = start_message(channel, pool, size ? kHeader + size : 0, start); status != Status::ok)
         return static_cast<ssize_t>(status);
     const std::uint32_t length = fill(start.buffer->data() + kHeader);
@@ -230,8 +238,10 @@ template <Fits fits, class Fill>
     if (work.kind <= WorkKind::get) [[likely]] {
         --channel.rdma_open;
         channel.gets_open -= work.kind == WorkKind::get;
-    } else {
-        finish_unusual(channel, work);
+        // Who has no completion cannot tell the peer before a fence or a flush.
+        if (work.kind == WorkKind::put && completion) channel.gates |= channel.unseen_gate;
+    } else if (!finish_unusual(channel, work)) {
+        return;
     }
     if (work.bounce) work.bounce->pool->put(work.bounce);
     const std::uint8_t epoch = work.epoch;
@@ -295,18 +305,32 @@ template <Fits fits, class Fill>
     return false;
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                                                            std::uint32_t qp_number) {
+    std::uint64_t from = qp_number;
+    if (adapter.tagged) {
+        if (length < kTagBytes + kHeader) [[unlikely]] {
+            ++dropped;
+            return adapter.give_back(buffer);
+        }
+        std::memcpy(&from, layout.message(buffer) - kTagBytes, kTagBytes);
+        length -= kTagBytes;
+    }
+    if (from != adapter.heard) [[unlikely]] return receive_other(adapter, buffer, length, from);
+    receive_heard(adapter, buffer, length, from);
+}
+
+[[gnu::always_inline]] inline void Interface::Impl::receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                                                                  std::uint64_t from) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::uint16_t first;
     std::memcpy(&first, message, sizeof first);
-    const std::uint32_t slot = header.channel & kSlotMask;
-    if (slot >= channels.size()) [[unlikely]] return receive_unusual(adapter, buffer, length);
-    Channel& channel = *channels[slot];
+    Channel& channel = *adapter.heard_channel;
     if (channel.live_id != header.channel || header.sequence != channel.expected || length < kHeader) [[unlikely]]
-        return receive_unusual(adapter, buffer, length);
+        return receive_unusual(adapter, buffer, length, from);
     if (first != kPlainAm) [[unlikely]] {
-        if (first != kUrgentAm) return receive_unusual(adapter, buffer, length);
+        if (first != kUrgentAm) return receive_unusual(adapter, buffer, length, from);
         channel.heard = header.path;
         owe_ack(channel, true);
     }

@@ -19,6 +19,7 @@ void Interface::Impl::fence(Channel& channel) {
     channel.put_paths = 0;
     // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be repeated).
     if (channel.rdma_open && (!one_queue || channel.gets_open)) channel.drain_due = true;
+    if (channel.unseen_gate && channel.unread) channel.drain_due = true;
     if (channel.atomics_sent) {
         channel.atomics_sent = false;
         channel.atomics_until = channel.atomics_end;
@@ -33,6 +34,7 @@ bool Interface::Impl::clear_drain(Channel& channel) {
         if (!channel.marker_due && !channel.gets_open && !channel.catch_up) channel.gates &= ~gate::fence;
         return true;
     }
+    if (channel.unseen_gate && channel.unread) read_back(channel); // behind the writes, at once
     if (channel.rdma_open) return false;
     if (channel.atomics_due) {
         if (static_cast<std::int32_t>(channel.acked - channel.atomics_until) < 0) return false;
@@ -84,9 +86,10 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
 
 Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
+    if (!dead && channel.pulled[0].first && !channel.only) pull(channel); // what waits for reads waits no longer
+    if (channel.unread && channel.reads_back && !(channel.gates & gate::failed)) read_back(channel);
     close_epochs(channel);
     if (channel.epochs_empty()) return dead ? channel.error : Status::ok;
-    if (!dead && channel.pulled[0].first && !channel.only) pull(channel); // what waits for reads waits no longer
     if (!dead) push(channel); // else everything is coming back flushed
     if (!completion) return Status::in_progress;
     // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and this
@@ -143,7 +146,7 @@ Status Interface::flush_all() {
     Status result = Status::ok;
     for (std::uint32_t i = 0; i < impl_->channels.size(); ++i) {
         Channel* channel = impl_->channels[i];
-        if (channel->epochs_empty()) continue;
+        if (channel->epochs_empty() && !(channel->unread && channel->reads_back)) continue;
         if (impl_->flush(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
     }
     return result;

@@ -36,6 +36,12 @@ enum class DciPolicy : std::uint8_t {
 
 enum class AtomicsMode : std::uint8_t { target, adapter };
 
+// When flushes (and RDMA behind fences) read back from the peer, see channel.h.
+enum class ReadBack : std::uint8_t {
+    several, // where it has several adapters
+    always,  // also where it has one: for adapters that do not order what several of their queue pairs bring
+};
+
 // How paths are given up and taken back (uct_mp/recover). Times in ns.
 struct RecoveryConfig {
     bool enabled = true;         // false: a failed path takes its channel with it, as in UCX's own transports; ports that
@@ -61,6 +67,7 @@ struct Config {
     path::PathConfig paths;
     verbs::Reliability reliability;
     AtomicsMode atomics = AtomicsMode::target;
+    ReadBack read_back = ReadBack::several;
     bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migrate.cc), if their device can
     // Sizes
     unsigned segment = 8192;       // bytes of payload of the largest bcopy / zcopy message
@@ -154,7 +161,8 @@ public:
     static Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
                         void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion);
     static Status fence(Channel& channel);
-    // Remote completion of puts and atomics, local completion of the rest. ok: nothing was outstanding.
+    // Remote completion of puts and atomics, local completion of the rest. ok: nothing was outstanding. Puts are visible
+    // then to whoever is told of it by whatever way, over whatever adapter of the peer.
     Status flush(Channel& channel, Completion* completion);
     Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)
     void fence_all();

@@ -20,8 +20,10 @@
 namespace ucx_mp::channel {
 
 inline constexpr unsigned kHeader = sizeof(MessageHeader);
+inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::segment
 // After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
 inline constexpr unsigned kExtra = 64;
+inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (visible.cc)
 
 // mp_dc: what a target of this life of its device asks for. Requests for targets of the life before may still be repeated,
 // and their numbers be in use again.
@@ -50,6 +52,8 @@ struct Interface::Impl final : connect::Owner {
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
     void describe_self(connect::Connection& connection) const;
+    [[nodiscard]] std::uint32_t probe_key_of(const verbs::Rail& rail) const;
+    std::uint32_t probe_key(const verbs::Rail& rail) override { return probe_key_of(rail); }
     void connect_later(Channel& channel);
 
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
@@ -165,6 +169,21 @@ struct Interface::Impl final : connect::Owner {
     void send_due_acks();
     void owe_ack(Channel& channel, bool now);
 
+    // -- What both sides agree on, and messages larger than the peer's segment: parts.cc
+    [[nodiscard]] connect::Terms own_terms() const;
+    std::string misfit(const connect::Terms& theirs) override;
+    void agree(Channel& channel);
+    [[nodiscard]] std::uint32_t part_size(const Channel& channel) const;
+    [[nodiscard]] unsigned most_parts(const Channel& channel) const;
+    [[nodiscard]] bool room_for_parts(Channel& channel);
+    Status start_parts(Channel& channel, Start& start);
+    void finish_parts(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length); // of `whole`
+    Status am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
+                          std::size_t count);
+    void join_part(Channel& channel, const MessageHeader& header, const std::byte* payload, std::uint32_t bytes);
+    [[nodiscard]] bool grow_joined(Channel& channel, std::uint32_t bytes);
+    void drop_joined(Channel& channel);
+
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
     template <bool read>
@@ -190,7 +209,7 @@ struct Interface::Impl final : connect::Owner {
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
     void finish_work(Work& work); // open has come to 0
     void finish(Work& work);      // the same, inline
-    void finish_unusual(Channel& channel, Work& work);
+    [[nodiscard]] bool finish_unusual(Channel& channel, Work& work); // false: it is not over, after all
 
     // -- Atomics: atomic.cc
     Status atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
@@ -213,12 +232,26 @@ struct Interface::Impl final : connect::Owner {
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     void close_epochs(Channel& channel);
 
+    // -- What the peer's memory shows: visible.cc
+    void note_devices(Channel& channel); // after a change of the peer's rails, or of our paths
+    void mark_unseen(Channel& channel);
+    [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
+    [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const; // it or another to the same adapter; kNoPath: none
+    void read_back(Channel& channel); // part of the present epoch
+    void post_read_backs(Channel& channel);
+    [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not now
+    void read_back_lost(Channel& channel, Work& work, PathIndex path);
+    void read_back_again(Channel& channel, Work& work);
+    [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // as finish_unusual()
+    void end_read_backs(Channel& channel, Status status);
+    void read_backs_due_again();
+
     // -- Completions: complete.cc
     // `all`: also for sends that have not asked for a completion, and may have failed.
     unsigned poll(Adapter& adapter, bool all);
     unsigned poll_receives(Adapter& adapter);
     template <bool extended> unsigned poll_sends(Adapter& adapter);
-    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length);
+    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint32_t qp_number);
     void handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks, std::uint32_t vendor_error);
     unsigned handle_peeked(Adapter& adapter);
     void reap_sole(SendQueue& queue, std::uint16_t position);
@@ -228,6 +261,8 @@ struct Interface::Impl final : connect::Owner {
     void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     void fail_channel(Channel& channel, Status status);
+    [[nodiscard]] static bool all_back(const Channel& channel); // what has been posted
+    void free_retained(Channel& channel);
     void tell_failures();
 
     // -- Recovery: uct_mp/recover. fail.cc
@@ -246,6 +281,7 @@ struct Interface::Impl final : connect::Owner {
     void note_back(Channel& channel, PathIndex path);
     void lose(SendQueue& queue, const Posted& posted);
     void mark_messages(Channel& channel, PathIndex path);
+    void end_detours(Channel& channel, PathIndex path);
     void drained(Channel& channel, PathIndex path);
     void rail_failed(unsigned rail, const char* cause, bool device_gone);
     void rail_active(unsigned rail);
@@ -380,11 +416,21 @@ struct Interface::Impl final : connect::Owner {
     Channel& canceled_channel();
 
     // -- Receiving: receive.cc
-    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
-    void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length);
+    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t qp_number);
+    // By what the adapter has heard last; `from`: that, see Adapter::heard.
+    void receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    // What came there by `from` was sent by this channel's peer. `path`: the message's own word, a hint.
+    [[nodiscard]] bool is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from);
+    [[nodiscard]] bool has_queue_pair(const Subchannel* subs, unsigned count, const Adapter& adapter, PathIndex path, std::uint64_t number) const;
+    [[gnu::cold]] void drop_forged(const Channel& channel);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
-    void store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    // False: no memory for it, and the channel has been ended.
+    bool store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    // The peer has sent what nobody sends who keeps to the agreement. Its channel ends.
+    [[gnu::cold]] void broken(Channel& channel, const char* what, std::uint64_t detail);
     void drain_early(Channel& channel);
     bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
     void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
@@ -429,6 +475,7 @@ struct Interface::Impl final : connect::Owner {
     std::vector<Channel*> acks_due;
     std::vector<Channel*> failures;
     std::vector<Channel*> pulls_due;
+    std::vector<Channel*> read_backs_due;
     std::vector<Channel*> waiting;
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
@@ -500,14 +547,20 @@ struct Interface::Impl final : connect::Owner {
         buffer->wr.next = stored_free;
         stored_free = &buffer->wr;
     }
-    unsigned ack_threshold = 64;
+    std::unique_ptr<std::byte[]> whole; // a message that goes in parts; made when first needed
     unsigned tick = 0;
     std::uint64_t dropped = 0;
+    std::uint64_t forged = 0; // of them: by other than the channel's peer
+    Nanos next_forged_line = 0;
     int event_fd = -1;
     std::vector<std::unique_ptr<Cancel>> cancels;
     std::vector<std::unique_ptr<Tag>> tags; // all of them
     Tag* free_tags = nullptr;
     std::unique_ptr<Channel> canceled;
+
+    // What peers read that want to know whether what they have written here is seen
+    alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
+    verbs::Registration probe_region;
 
     // mp_dc
     std::vector<DcRail> dc_rails;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::channel {
 
@@ -104,6 +105,7 @@ Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
         sub.dc.ah = address_handles.get(devices, rail, end.destination(), config.reliability.service_level);
         sub.dc.dct_number = remote.dct_number;
         sub.dc.key = key_of_life(connection.dc_key, remote.life);
+        sub.dc.tag = connection.dc_tag;
         sub.unconnected = !sub.dc.ah && config.recovery.enabled && !channel.self;
         if (!sub.dc.ah)
             services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot make an address handle on %s: %s",
@@ -202,6 +204,7 @@ unsigned Interface::Impl::read_mail() {
                 control->take_rails(channel.connection, m.number, m.rails);
             }
             note_lives(channel);
+            if (!(channel.gates & gate::not_ready)) note_devices(channel);
             join_paths(channel);
             break;
         case Mail::What::keys: take_keys(channel, m.found, m.keys); break;
@@ -281,11 +284,12 @@ void Interface::Impl::establish(Channel& channel) {
     }
     channel.scheduler.emplace(config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask));
     channel.retained = std::make_unique<Buffer*[]>(ring);
-    channel.window = config.window;
+    agree(channel);
     channel.window_mask = ring - 1;
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
     note_lives(channel);
+    note_devices(channel);
     if (channel.path_count == 1 && rc) {
         channel.only = channel.subs[0].queue[0];
         channel.only->set_sole(true);
@@ -317,11 +321,19 @@ void Interface::Impl::connect_later(Channel& channel) {
     }
 }
 
+// Others may have opened the device anew already; we have not then, and nobody reads here before we do.
+std::uint32_t Interface::Impl::probe_key_of(const verbs::Rail& rail) const {
+    verbs::RemoteKeys keys;
+    if (!devices.registry()->find(probe_region.id, keys)) return 0;
+    return keys.life(rail.device) == devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
+}
+
 void Interface::Impl::describe_self(Connection& connection) const {
     connection.remote_rails.clear();
     for (const verbs::Rail& rail : rails) {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
         remote.life = devices.device_of(rail).life;
+        remote.probe_key = probe_key_of(rail);
         if (config.transport == connect::Transport::dc) remote.dct_number = dc_rails[rail.index].target->qp_num;
     }
 }
@@ -340,6 +352,13 @@ void Interface::Impl::connect_self(Channel& channel) {
     }
     describe_self(connection);
     connection.dc_key = dc_key;
+    const connect::Terms terms = own_terms();
+    connection.features = terms.features;
+    connection.probe_address = terms.probe_address;
+    connection.peer_window = terms.window;
+    connection.peer_ring = terms.ring;
+    connection.peer_segment = terms.segment;
+    connection.dc_tag = connection.own_dc_tag = control->random_tag();
     connection.ends.assign(connection.paths.size(), {});
     Status status = Status::ok;
     for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i) status = make_end(connection, i);

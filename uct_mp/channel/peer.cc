@@ -160,17 +160,26 @@ void Interface::Impl::bury(Channel& channel) {
         channel.early_count = 0;
         channel.set_live();
     }
+    drop_joined(channel);
 }
 
-// A failed channel whose queue pairs do not flush: the adapter is dead. What they would still say is recognised as late.
+// A failed channel of which something is still posted. Queue pairs that do not flush belong to an adapter that is dead: they
+// are destroyed, nothing is read through them any more, and what they would still say is recognised as late. A DC
+// initiator that does not get on (the peer may be one that computes) is ended; the others on it send their requests again.
 void Interface::Impl::abandon(Channel& channel) {
-    for (PathIndex path = 0; path < channel.path_count; ++path)
-        for (const auto& own : channel.subs[path].own)
-            while (own && own->records() != 0) {
+    for (PathIndex path = 0; path < channel.places; ++path) {
+        Subchannel& sub = channel.subs[path];
+        if (sub.open && config.recovery.enabled && !sub.queue[0]->failed()) drain(*sub.queue[0], channel, path);
+        for (const auto& own : sub.own) {
+            if (!own || own->idle()) continue;
+            own->replace({});
+            while (!own->idle()) {
                 const Posted posted = own->pop();
                 if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
                 settle(posted);
             }
+        }
+    }
 }
 
 // DC initiators serve many: one that has failed is used again as soon as everything on it has come back.

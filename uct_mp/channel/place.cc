@@ -77,9 +77,14 @@ bool Interface::Impl::surely_room(Channel& channel) {
     if (channel.gates & gate::fence) {
         if (!clear_drain(channel) || channel.marker_due || channel.gets_open || channel.pulled_count) return false;
     }
+    if (channel.gates & gate::unseen) {
+        mark_unseen(channel);
+        if (channel.marker_due) return false;
+    }
     return channel.window_open() && any_path_has_room(channel, Direction::write) &&
            (!channel.scheduler->paths().apart() || any_path_has_room(channel, Direction::read)) &&
-           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() && lane_has_room(channel);
+           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() && lane_has_room(channel) &&
+           (!(channel.gates & gate::parts) || room_for_parts(channel));
 }
 
 bool Interface::Impl::maybe_room(Channel& channel) {

@@ -55,13 +55,14 @@ void Interface::Impl::serve_lists(unsigned found) {
                 services.say(LogLevel::info, "%s: no room for more receives: %s", adapters[i].device->name.c_str(), std::strerror(error));
     if (!replies.empty()) serve_replies();
     if (!pushes_due.empty()) push_due();
+    if (!read_backs_due.empty()) read_backs_due_again();
     if (!acks_due.empty()) send_due_acks();
     if (!failures.empty()) tell_failures();
     if (found) {
         if (!pulls_due.empty()) pull_due();
         if (!waiting.empty()) wake_waiting();
     }
-    listed = provide_due || !(replies.empty() && pushes_due.empty() && acks_due.empty() && failures.empty() && pulls_due.empty() &&
+    listed = provide_due || !(replies.empty() && pushes_due.empty() && read_backs_due.empty() && acks_due.empty() && failures.empty() && pulls_due.empty() &&
                waiting.empty());
 }
 
@@ -107,6 +108,7 @@ void Interface::statistics(Statistics& out) const {
     out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
     for (unsigned i = 0; i < m.adapter_count; ++i) out.receive_buffer_bytes += m.adapters[i].chunks.bytes();
     out.dropped = m.dropped;
+    out.forged = m.forged;
     const Nanos now = m.services.now();
     out.transitions = m.history.count();
     m.history.for_each([&](const recover::Transition& t) {

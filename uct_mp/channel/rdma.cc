@@ -13,18 +13,21 @@ constexpr std::uint32_t kNoRest = 16;
 
 void Interface::Impl::finish_work(Work& work) { finish(work); }
 
-void Interface::Impl::finish_unusual(Channel& channel, Work& work) {
+bool Interface::Impl::finish_unusual(Channel& channel, Work& work) {
     if (work.kind == WorkKind::get_bcopy) {
         if (!ucx_mp::failed(work.status)) work.unpack(work.unpack_arg, work.bounce->data(), work.transfer.size);
     } else if (work.kind == WorkKind::adapter_atomic) {
         if (!ucx_mp::failed(work.status) && work.unpack_arg) std::memcpy(work.unpack_arg, work.bounce->data(), 8);
-    } else if (work.kind >= WorkKind::replayed_put) {
-        return finish_replayed(channel, work);
+        channel.gates |= channel.unseen_gate;
+    } else if (work.kind == WorkKind::read_back) {
+        return finish_read_back(channel, work);
     } else {
-        return;
+        if (work.kind >= WorkKind::replayed_put) finish_replayed(channel, work);
+        return true;
     }
     --channel.gets_open;
     --channel.rdma_open;
+    return true;
 }
 
 // `keys`: those to be used.
@@ -81,6 +84,7 @@ PathIndex Interface::Impl::lane_of_puts(Channel& channel) {
     }
     if (!read) {
         channel.put_paths |= PathMask{1} << path;
+        channel.unread |= PathMask{1} << path;
         ++sub.puts;
     }
     ++work.open;
@@ -147,7 +151,7 @@ template <bool read>
     ++channel.rdma_open;
     Subchannel& sub = channel.subs[0];
     if constexpr (read) ++channel.gets_open;
-    else ++sub.puts;
+    else ++sub.puts, channel.unread = 1;
     const auto bytes = static_cast<std::uint32_t>(size);
     queue.record({&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1, queue.extra_packets(bytes)}, true);
     const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
@@ -411,7 +415,7 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
                             const verbs::RemoteKeys& rkeys) {
     Impl& m = *channel.impl;
     const verbs::RemoteKeys* keys = &rkeys;
-    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     const PathIndex path = m.lane_of_puts(channel);
@@ -428,7 +432,7 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
                              const verbs::RemoteKeys& rkeys) {
     Impl& m = *channel.impl;
     const verbs::RemoteKeys* keys = &rkeys;
-    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return static_cast<ssize_t>(status);
     }
     // Packing can't be taken back: everything that may fail comes before it.
@@ -449,7 +453,7 @@ Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
     Impl& m = *channel.impl;
     const verbs::RemoteKeys* keys = &rkeys;
-    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     if (channel.only) return m.rdma_sole<false>(channel, *channel.only, iov, count, remote, *keys, completion);
@@ -464,7 +468,7 @@ Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
     Impl& m = *channel.impl;
     const verbs::RemoteKeys* keys = &rkeys;
-    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     if (channel.only) return m.rdma_sole<true>(channel, *channel.only, iov, count, remote, *keys, completion);
@@ -479,7 +483,7 @@ Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::s
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
     Impl& m = *channel.impl;
     const verbs::RemoteKeys* keys = &rkeys;
-    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;

@@ -4,21 +4,76 @@
 #include <new>
 
 #include "uct_mp/channel/data_path.h"
+#include "uct_mp/channel/well_formed.h"
 
 namespace ucx_mp::channel {
 
+// -- Who has sent it
+
+bool Interface::Impl::has_queue_pair(const Subchannel* subs, unsigned count, const Adapter& adapter, PathIndex path,
+                                     std::uint64_t number) const {
+    const auto is_it = [&](const Subchannel& sub) {
+        if (sub.device != adapter.index) return false; // numbers are an adapter's own
+        for (const auto& own : sub.own)
+            if (own && own->qp && own->qp->qp_num == number) return true;
+        return false;
+    };
+    if (path < count && is_it(subs[path])) return true;
+    for (unsigned i = 0; i < count; ++i)
+        if (is_it(subs[i])) return true;
+    return false;
+}
+
+bool Interface::Impl::is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from) {
+    if (!(channel.gates & gate::not_ready)) {
+        if (adapter.tagged) return from == channel.connection.own_dc_tag;
+        return channel.subs && has_queue_pair(channel.subs.get(), channel.places, adapter, path, from);
+    }
+    const std::lock_guard lock(services);
+    const Channel::Prepared& made = channel.prepared;
+    if (!made.subs) return false;
+    return adapter.tagged ? from == channel.connection.own_dc_tag : has_queue_pair(made.subs.get(), made.count, adapter, path, from);
+}
+
+void Interface::Impl::drop_forged(const Channel& channel) {
+    ++dropped;
+    ++forged;
+    constexpr Nanos kPause = 1'000'000'000;
+    const Nanos now = services.now();
+    if (now < next_forged_line) return;
+    next_forged_line = now + kPause;
+    services.say(LogLevel::warn, "a message in the name of peer %016llx has come by other ways than its own: dropped (%llu so far)",
+                 static_cast<unsigned long long>(channel.uid), static_cast<unsigned long long>(forged));
+}
+
+// By another queue pair, or from another peer, than the message before.
+void Interface::Impl::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
+    const auto& header = *reinterpret_cast<const MessageHeader*>(layout.message(buffer));
+    Channel* const channel = length < kHeader ? nullptr : channel_with(header.channel);
+    if (!channel || channel->live_id != header.channel || !is_from(adapter, *channel, header.path, from))
+        return receive_unusual(adapter, buffer, length, from);
+    adapter.heard = from;
+    adapter.heard_channel = channel;
+    receive_heard(adapter, buffer, length, from);
+}
+
 // Whatever is not the next active message in order.
-void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length) {
+void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
-    Channel* const found = channel_with(header.channel);
-    if (length < kHeader || header.version != kWireVersion || !found) [[unlikely]] {
+    Channel* const found = length < kHeader ? nullptr : channel_with(header.channel);
+    if (!found || found->gates & gate::failed) [[unlikely]] { // of a channel that is over
         ++dropped;
         adapter.give_back(buffer);
         return;
     }
     Channel& channel = *found;
-    if (channel.gates & (gate::not_ready | gate::failed)) [[unlikely]] {
+    if ((adapter.heard != from || adapter.heard_channel != found) && !is_from(adapter, channel, header.path, from)) [[unlikely]] {
+        drop_forged(channel);
+        adapter.give_back(buffer);
+        return;
+    }
+    if (channel.gates & gate::not_ready) [[unlikely]] {
         // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are we.
         establish(channel);
         if (channel.gates & (gate::not_ready | gate::failed)) {
@@ -26,6 +81,11 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             adapter.give_back(buffer);
             return;
         }
+    }
+    if (const char* const flaw = flaw_of(message, length, (PathMask{1} << channel.places) - 1)) [[unlikely]] {
+        broken(channel, flaw, length);
+        adapter.give_back(buffer);
+        return;
     }
     take_ack(channel, header.ack);
     const auto kind = static_cast<Kind>(header.kind);
@@ -40,15 +100,16 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
             if (channel.early_count) [[unlikely]] drain_early(channel);
             return;
         }
-        const std::uint32_t ahead = sequence - channel.expected;
-        if (ahead >= ring) {
-            ++channel.duplicates; // delivered before (or nonsense): the sender has missed our acknowledgment
+        const auto ahead = static_cast<std::int32_t>(sequence - channel.expected);
+        if (ahead < 0) {
+            ++channel.duplicates; // delivered before: the sender has missed our acknowledgment, or a copy has been under way for long
             owe_ack(channel, true);
             channel.ack_sent = channel.expected - 1;
+        } else if (static_cast<std::uint32_t>(ahead) >= ring) {
+            broken(channel, "a message that is too far ahead of its turn", static_cast<std::uint64_t>(ahead));
         } else {
             // Copied out, so that messages waiting for a late one never keep the adapter's receives.
-            store_early(channel, buffer, length, sequence);
-            if (ahead == 0) drain_early(channel);
+            if (store_early(channel, buffer, length, sequence) && ahead == 0) drain_early(channel);
         }
         adapter.give_back(buffer);
         return;
@@ -63,27 +124,20 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
         owe_ack(channel, true);
         if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
         break;
-    case Kind::marker:
-        if (length >= kHeader + sizeof(MarkerBody)) {
-            MarkerBody body;
-            std::memcpy(&body, message + kHeader, sizeof body);
-            take_marker(channel, body.number, header.path);
-            if (channel.early_count) drain_early(channel);
-        } else {
-            ++dropped;
-        }
+    case Kind::marker: {
+        MarkerBody body;
+        std::memcpy(&body, message + kHeader, sizeof body);
+        take_marker(channel, body.number, header.path);
+        if (channel.early_count) drain_early(channel);
         break;
-    case Kind::path_up:
-        if (length >= kHeader + sizeof(PathUpBody)) {
-            PathUpBody body;
-            std::memcpy(&body, message + kHeader, sizeof body);
-            take_path_up(channel, header.path, body.life);
-        } else {
-            ++dropped;
-        }
+    }
+    case Kind::path_up: {
+        PathUpBody body;
+        std::memcpy(&body, message + kHeader, sizeof body);
+        take_path_up(channel, header.path, body.life);
         break;
-    case Kind::ack: break;
-    default: ++dropped;
+    }
+    default: break; // an acknowledgment
     }
     adapter.give_back(buffer);
 }
@@ -92,21 +146,22 @@ bool Interface::Impl::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::byte* const payload = message + kHeader;
-    std::uint32_t bytes = length - kHeader;
     if (header.kind == static_cast<std::uint8_t>(Kind::am)) [[likely]] {
-        if (header.flags & flag::fenced) [[unlikely]] bytes -= sizeof(FenceTrailer);
+        const std::uint32_t bytes = payload_bytes(header, length);
+        if (header.flags & flag::part) [[unlikely]] {
+            join_part(channel, header, payload, bytes);
+            return true;
+        }
         return hand_over(header, payload, bytes);
     }
-    if (header.kind == static_cast<std::uint8_t>(Kind::atomic) && bytes >= sizeof(AtomicRequest)) {
+    if (header.kind == static_cast<std::uint8_t>(Kind::atomic)) {
         AtomicRequest request;
         std::memcpy(&request, payload, sizeof request);
         serve_atomic(channel, request);
-    } else if (header.kind == static_cast<std::uint8_t>(Kind::atomic_reply) && bytes >= sizeof(AtomicReply)) {
+    } else {
         AtomicReply reply;
         std::memcpy(&reply, payload, sizeof reply);
         take_reply(channel, reply);
-    } else {
-        ++dropped;
     }
     return true;
 }
@@ -131,28 +186,39 @@ ReceiveBuffer* Interface::Impl::get_stored() {
     return buffer;
 }
 
-void Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
+bool Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
     const std::uint32_t mask = ring - 1;
-    if (sequence - channel.expected >= ring) return;
-    if (!channel.early) channel.early = std::make_unique<ReceiveBuffer*[]>(ring);
-    ReceiveBuffer*& place = channel.early[sequence & mask];
-    if (place) {
-        ++channel.duplicates;
-        return;
+    if (!channel.early) channel.early.reset(new (std::nothrow) ReceiveBuffer*[ring]());
+    ReceiveBuffer* stored = nullptr;
+    if (channel.early) {
+        if (channel.early[sequence & mask]) {
+            ++channel.duplicates;
+            return true;
+        }
+        stored = get_stored();
     }
-    ReceiveBuffer* stored = get_stored();
+    // It is acknowledged by the adapter, so it would be missing for ever.
     if (!stored) {
-        services.say(LogLevel::error, "no memory for a message that came early: dropped");
-        return;
+        services.say(LogLevel::error, "no memory for a message of peer %016llx that came early: its channel ends",
+                     static_cast<unsigned long long>(channel.uid));
+        fail_channel(channel, Status::no_memory);
+        return false;
     }
     std::memcpy(layout.message(stored), layout.message(from), length);
     const auto& header = *reinterpret_cast<const MessageHeader*>(layout.message(stored));
     if (header.flags & flag::fenced) (void)markers_in(channel, header, layout.message(stored), length); // a marker from now on
     stored->length = length;
-    place = stored;
+    channel.early[sequence & mask] = stored;
     ++channel.early_count;
     channel.set_live();
     ++channel.early_total;
+    return true;
+}
+
+void Interface::Impl::broken(Channel& channel, const char* what, std::uint64_t detail) {
+    services.say(LogLevel::error, "peer %016llx has sent %s (%llu): its channel ends", static_cast<unsigned long long>(channel.uid), what,
+                 static_cast<unsigned long long>(detail));
+    fail_channel(channel, Status::connection_reset);
 }
 
 void Interface::Impl::drain_early(Channel& channel) {
@@ -189,7 +255,6 @@ void Interface::Impl::take_marker(Channel& channel, std::uint32_t number, PathIn
 
 bool Interface::Impl::markers_in(Channel& channel, const MessageHeader& header, const std::byte* message,
                                  std::uint32_t length) {
-    if (length < kHeader + sizeof(FenceTrailer)) return true; // nonsense: deliver() drops it
     FenceTrailer trailer;
     std::memcpy(&trailer, message + length - sizeof trailer, sizeof trailer);
     take_marker(channel, trailer.number, header.path); // it is the marker of its own path
@@ -200,6 +265,8 @@ bool Interface::Impl::markers_in(Channel& channel, const MessageHeader& header, 
 void Interface::Impl::release(ReceiveBuffer* buffer) {
     if (buffer->adapter == ReceiveBuffer::kStored) {
         keep_stored(buffer);
+    } else if (buffer->adapter == ReceiveBuffer::kJoined) {
+        std::free(buffer);
     } else {
         adapters[buffer->adapter].take_back(buffer);
     }

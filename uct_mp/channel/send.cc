@@ -46,6 +46,7 @@ Status Interface::Impl::pass_gate_message(Channel& channel) {
 
 Status Interface::Impl::start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
+    if (channel.gates & gate::unseen) mark_unseen(channel);
     return channel.marker_due ? start_fenced(channel, pool, size, start) : start_plain(channel, pool, size, start);
 }
 
@@ -115,6 +116,7 @@ void Interface::Impl::append_trailer(Channel& channel, Buffer& buffer, std::uint
     channel.fence_sequence[channel.fence_number % Channel::kFences] = sequence + 1;
     channel.fence_paths = 0;
     channel.marker_due = false;
+    channel.gates &= ~gate::unseen;
     if (!channel.drain_due) channel.gates &= ~gate::fence;
 }
 
@@ -217,6 +219,7 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
                                    SendQueue& queue, PathIndex marked) {
     if (!queue.room(1)) return false;
     struct {
+        std::uint64_t tag; // mp_dc
         MessageHeader header;
         std::byte body[16];
     } message;
@@ -225,13 +228,17 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
                       channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    Posted posted{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
-    if (kind == Kind::marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
+    // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that is
+    // lost holds it (lose()).
+    const bool marker = kind == Kind::marker;
+    channel.epoch_open[channel.epoch] += marker;
+    Posted posted{&channel, nullptr, 0, 0, path, marker ? channel.epoch : kNoEpoch, false, false, 0, 1};
+    if (marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
     Subchannel& sub = channel.subs[path];
     sub.open += queue.dc;
     unsigned flags = IBV_SEND_SOLICITED;
     if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
-    if (queue.send_inline(sub.dc, &message, kHeader + length, posted, flags)) return true;
+    if (queue.send_inline(sub.dc, &message.header, kHeader + length, posted, flags)) return true;
     post_refused(channel, queue, posted);
     return false;
 }
@@ -272,7 +279,7 @@ void Interface::Impl::send_due_acks() {
         }
         channel.ack_due = channel.ack_now = false;
         if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
-            channel.ack_after = ack_threshold;
+            channel.ack_after = channel.ack_threshold;
             channel.ack_until = channel.expected; // keeps up: numbers wrap
         }
     }
@@ -358,6 +365,8 @@ ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                            const Iov* iov, std::size_t count, Completion* completion) {
     Impl& m = *channel.impl;
+    if ((channel.gates & gate::parts) && header_length + total_length(iov, count) > channel.connection.peer_segment) [[unlikely]]
+        return m.am_zcopy_parts(channel, id, header, header_length, iov, count);
     Impl::Start start;
     const std::uint32_t size = kHeader + header_length;
     if (const Status status = m.start_message(channel, m.small, size, start); status != Status::ok) return status;

@@ -1,6 +1,7 @@
 #include "uct_mp/channel/send_queue.h"
 
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -25,7 +26,10 @@ void SendQueue::find_calls() {
     dv_ = mlx5dv_qp_ex_from_ibv_qp_ex(qp_ex_);
 }
 
+SendQueue::~SendQueue() { adapter->forget(); }
+
 void SendQueue::replace(verbs::QueuePair fresh) {
+    adapter->forget(); // its number may become another channel's
     qp = std::move(fresh);
     draining = error_due = end_due = false;
     find_calls();
@@ -84,13 +88,17 @@ int SendQueue::post_whole_dc(const Channel& channel, PathIndex path) {
     return post_dc(channel.subs[path].dc, IBV_WR_SEND, &sge_, 1, {}, wr_.send_flags);
 }
 
-int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge* sge, int count, RemotePiece remote,
-                       unsigned flags) {
+int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags) {
     ibv_wr_start(qp_ex_);
     qp_ex_->wr_id = id_of(head - 1);
     qp_ex_->wr_flags = flags;
     switch (opcode) {
-    case IBV_WR_SEND: ibv_wr_send(qp_ex_); break;
+    case IBV_WR_SEND:
+        sge->addr -= kTagBytes;
+        sge->length += kTagBytes;
+        std::memcpy(reinterpret_cast<void*>(sge->addr), &to.tag, kTagBytes);
+        ibv_wr_send(qp_ex_);
+        break;
     case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(qp_ex_, remote.rkey, remote.address); break;
     default: ibv_wr_rdma_read(qp_ex_, remote.rkey, remote.address); break;
     }

@@ -45,6 +45,7 @@ struct DcAddress {
     ibv_ah* ah = nullptr;
     std::uint32_t dct_number = 0;
     std::uint64_t key = 0;
+    std::uint64_t tag = 0; // before every message
 };
 
 struct RemotePiece {
@@ -59,6 +60,7 @@ class alignas(64) SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const Config& config, unsigned inline_bytes, bool dc);
     SendQueue(const SendQueue&) = delete;
+    ~SendQueue();
 
     Adapter* const adapter;
     verbs::QueuePair qp;
@@ -91,6 +93,7 @@ public:
     }
     [[nodiscard]] unsigned records() const { return head - tail; }
 
+    // mp_dc: before what is sent (not written) there are kTagBytes bytes of room, which the tag goes into.
     // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
     // an error of the queue pair (see complete.cc), the record has not been made.
 
@@ -177,8 +180,7 @@ private:
     int post_whole_dc(const Channel& channel, PathIndex path);
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);
-    int post_dc(const DcAddress& to, ibv_wr_opcode opcode, const ibv_sge* sge, int count, RemotePiece remote,
-                unsigned flags);
+    int post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
 
     const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion

@@ -39,8 +39,8 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
 Status Interface::Impl::open(std::string& error) {
     read_rails();
     limits.max_iov = pieces_per_request(devices);
-    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + 256 + sizeof(FenceTrailer));
-    ack_threshold = std::max(1u, config.window / 4);
+    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
+                                 config.transport == connect::Transport::dc ? kTagBytes : 0);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
@@ -80,10 +80,17 @@ Status Interface::Impl::open(std::string& error) {
     limits.max_put_short = inline_bytes;
     limits.max_bcopy = config.segment;
     limits.max_am_zcopy = config.segment;
-    limits.max_am_zcopy_header = 256;
+    limits.max_am_zcopy_header = kMaxUserHeader;
     limits.max_rdma = std::size_t{1} << 30;
 
+    // Local writing as well: kernels want that of memory that is writable.
+    if (ucx_mp::failed(verbs::register_memory(devices, probe_bytes, sizeof probe_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+                                              probe_region))) {
+        error = std::string("cannot register ") + std::to_string(sizeof probe_bytes) + " bytes for peers to read: " + std::strerror(errno);
+        return Status::io_error;
+    }
     connect::ControlConfig with;
+    with.terms = own_terms();
     with.transport = config.transport;
     with.paths = config.paths;
     with.timeout = config.connect_timeout;
@@ -116,14 +123,14 @@ Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Devic
     for (unsigned i = 0; i < config.dci_count; ++i) {
         std::uint32_t granted = 0;
         verbs::QueuePair qp = verbs::create_dci(device, rail, adapter.send_cq.get(),
-                                                {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
+                                                {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes + kTagBytes},
                                                 config.reliability, &granted);
         if (!qp) {
             error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) + " on " +
                     rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
             return Status::io_error;
         }
-        inline_bytes = std::min(inline_bytes, granted);
+        inline_bytes = std::min(inline_bytes, granted - std::min(granted, kTagBytes));
         dc.initiators.push_back(std::make_unique<SendQueue>(std::move(qp), adapter, config, inline_bytes, true));
     }
     return Status::ok;
@@ -142,6 +149,7 @@ Interface::Impl::~Impl() {
     if (numbers_timer) services.cancel(numbers_timer);
     if (watch_timer) services.cancel(watch_timer);
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
+        drop_joined(*channels[slot]);
         const recover::Recovery* recovery = channels[slot]->recovery.get();
         if (!recovery) continue;
         if (recovery->partition) services.cancel(recovery->partition);
@@ -156,6 +164,11 @@ Interface::Impl::~Impl() {
     channels.clear();
     control.reset();
     if (event_fd >= 0) close(event_fd);
+}
+
+Channel::~Channel() {
+    for (unsigned i = 0; impl && i < impl->adapter_count; ++i)
+        if (impl->adapters[i].heard_channel == this) impl->adapters[i].forget();
 }
 
 Channel* Interface::Impl::make_channel(std::uint64_t uid) {

@@ -62,6 +62,7 @@ struct Interface::Statistics {
     std::uint64_t uid = 0;
     std::uint64_t send_buffer_bytes = 0, receive_buffer_bytes = 0;
     std::uint64_t dropped = 0; // messages that were not believed
+    std::uint64_t forged = 0;  // of them: those that another than the channel's peer has sent
     unsigned queue_pairs = 0;
     connect::ControlCounters control;
     std::vector<ChannelStatistics> channels;

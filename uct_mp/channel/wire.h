@@ -1,6 +1,9 @@
 // Messages of the data path, version 1. Little endian, packed, checked sizes. They travel over reliable queue pairs (RC, or
 // DC with an access key) that a handshake (connect/) has made; still nothing in them is believed without a check.
 //
+// Who sent a message is not a matter of what it says. mp_rc: the queue pair that it came by must be one of the channel's.
+// mp_dc: 8 bytes stand before the MessageHeader, connect::Connection::dc_tag, which this sender alone has been told.
+//
 // Every message begins with a MessageHeader. `am` and `atomic` kinds are *sequenced*: one number per channel and
 // direction, over all paths; the receiver delivers each number once, in order. All other kinds are outside the sequence.
 // A fenced message (Flags::fenced) ends with a FenceTrailer.
@@ -25,7 +28,11 @@ enum class Kind : std::uint8_t {
 namespace flag {
 inline constexpr std::uint8_t ack_request = 1; // the sender waits: acknowledge at the end of this progress
 inline constexpr std::uint8_t fenced = 2;      // a FenceTrailer ends the message: deliver when its markers are in
+inline constexpr std::uint8_t part = 4;        // am: of a message that is larger than the receiver's segment (feature::parts)
+inline constexpr std::uint8_t more = 8;        // with `part`: the next number brings the next part. Joined, they are delivered
 } // namespace flag
+
+inline constexpr unsigned kTagBytes = 8; // mp_dc: bytes before the header
 
 struct __attribute__((packed)) MessageHeader {
     std::uint8_t kind : 4;

@@ -25,6 +25,7 @@ enum class WorkKind : std::uint8_t {
     message,      // zcopy message: its completion waits for acknowledgment and send completion
     atomic,       // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
     flush,        // a completion waiting for an epoch
+    read_back,    // reads that push the writes before them into the peer's memory (visible.cc)
     // recover/: part of another work (`unpack_arg`) on its way again
     replayed_put,
     replayed_get,
@@ -52,7 +53,7 @@ struct Work {
     std::uint64_t remote;
     UnpackFn unpack;     // get_bcopy
     void* unpack_arg;    // get_bcopy; atomic: result; replayed_*: the Work that this is a part of
-    std::uint32_t tag;   // atomic fetch
+    std::uint32_t tag;   // atomic fetch; read_back: some read was lost, all is to be posted again
     LocalPiece local[kMaxIov];
     verbs::RemoteKeys keys;
 };

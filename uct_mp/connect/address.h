@@ -25,7 +25,7 @@
 
 namespace ucx_mp::connect {
 
-inline constexpr std::uint8_t kMinVersion = 3, kMaxVersion = 3; // those before had other keys, and were never released
+inline constexpr std::uint8_t kMinVersion = 4, kMaxVersion = 4; // those before were never released
 inline constexpr unsigned kMaxControlAddresses = 4;
 inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56, so at most one is IPv6
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id

@@ -27,6 +27,7 @@ Status status_of(wire::Reason reason) {
     switch (reason) {
     case wire::Reason::version:
     case wire::Reason::transport:
+    case wire::Reason::terms:
         return Status::unsupported;
     case wire::Reason::unreachable:
         return Status::unreachable;
@@ -47,6 +48,7 @@ void ControlPlane::Impl::start(Connection& c) {
     c.server = false;
     c.ends.clear();
     c.transaction = next_transaction();
+    c.own_dc_tag = random_tag();
     c.started = services.now();
     c.attempts = c.sent = 0;
     c.telling.known = own_number; // of repetitions the first that arrives counts
@@ -141,6 +143,7 @@ bool ControlPlane::Impl::send_request(Connection& c, bool patient) {
     m.num_paths = std::uint8_t(config.paths.num_paths);
     m.split_reads = config.paths.split_reads;
     m.dc_key = config.dc_key;
+    m.terms = terms_of(c);
     m.rails = own_rails;
     if (const auto to = route(c, c.attempts)) {
         if (!send(*to, m) && patient) return false;
@@ -194,6 +197,11 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
         ++counters.dropped;
         return;
     }
+    if (const std::string why = owner.misfit(m.terms); !why.empty()) {
+        refuse(way_back, m, wire::Reason::terms);
+        fail(*c, Status::unsupported, why);
+        return;
+    }
     const std::uint32_t before = c->incarnation;
     c->remote_id = m.source;
     c->incarnation = m.incarnation;
@@ -202,7 +210,7 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
     c->absent = m.absent;
     c->rails_number = 0;
     c->remote_ends = m.ends;
-    c->dc_key = m.dc_key;
+    take_terms(*c, m);
     if (m.void_through && (c->seen == 0 || newer(m.void_through, c->seen))) c->seen = m.void_through;
     cancel_timer(*c);
     make_in_turn(*c, {.what = Due::What::make, .way_back = way_back, .incarnation = before});

@@ -163,6 +163,30 @@ std::uint64_t ControlPlane::Impl::random() {
     return mix(random_state);
 }
 
+// Not from random(), which peers are shown: who knows one of its numbers can compute the others.
+std::uint64_t ControlPlane::Impl::random_tag() {
+    std::uint64_t tag = 0;
+    if (config.seed) return mix(mix(config.seed) ^ ++tags_made);
+    while (getrandom(&tag, sizeof tag, 0) != sizeof tag) {}
+    return tag;
+}
+
+Terms ControlPlane::Impl::terms_of(const Connection& c) const {
+    Terms terms = config.terms;
+    terms.dc_tag = c.own_dc_tag;
+    return terms;
+}
+
+void ControlPlane::Impl::take_terms(Connection& c, const Message& m) {
+    c.dc_key = m.dc_key;
+    c.dc_tag = m.terms.dc_tag;
+    c.features = m.terms.features & config.terms.features;
+    c.probe_address = m.terms.probe_address;
+    c.peer_window = m.terms.window;
+    c.peer_ring = m.terms.ring;
+    c.peer_segment = m.terms.segment;
+}
+
 std::uint32_t ControlPlane::Impl::next_transaction() {
     if (++newest_transaction == 0) ++newest_transaction;
     return newest_transaction;
@@ -182,6 +206,7 @@ Message ControlPlane::Impl::message(wire::Kind kind, std::uint64_t cookie, std::
     m.min_version = address.min_version;
     m.max_version = address.max_version;
     m.transport = config.transport;
+    m.reserved = config.reserved;
     return m;
 }
 
@@ -439,6 +464,7 @@ void ControlPlane::port_active(unsigned rail) {
     impl_->datagrams.drop_handles(rail);
     impl_->next_mend = 0;
 }
+std::uint64_t ControlPlane::random_tag() { return impl_->random_tag(); }
 const ControlCounters& ControlPlane::counters() const { return impl_->counters; }
 
 } // namespace ucx_mp::connect

@@ -84,6 +84,20 @@ struct Question { // the control plane's own
     Services::Timer timer = 0;
 };
 
+// What one side tells the other of itself in the handshake; wire.h, Terms.
+struct Terms {
+    std::uint64_t features = 0;
+    std::uint64_t probe_address = 0;
+    std::uint64_t dc_tag = 0;
+    std::uint32_t window = 1, ring = 1, segment = 1;
+};
+// Bits of Terms::features: what this library can do. None of them may be taken for granted, and unknown ones are ignored.
+namespace feature {
+inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are larger than its segment (channel/wire.h)
+inline constexpr std::uint64_t known = parts;
+} // namespace feature
+inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
+
 // One side's half of a path (mp_dc: zeros).
 struct LocalEnd {
     std::uint32_t qp_number = 0;
@@ -106,6 +120,12 @@ struct Connection {
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
     std::uint64_t dc_key = 0;          // mp_dc: access key of the peer's targets
+    // What the handshake has told, see wire::Terms
+    std::uint64_t features = 0;        // that both sides have
+    std::uint64_t probe_address = 0;   // the peer's; 0: it has none. Keys: RemoteRail::probe_key
+    std::uint32_t peer_window = 0, peer_ring = 0, peer_segment = 0;
+    std::uint64_t dc_tag = 0;          // mp_dc: what messages to the peer begin with
+    std::uint64_t own_dc_tag = 0;      // ... and those to us
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
@@ -205,6 +225,10 @@ public:
     virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
     // The present keys of memory of ours; false: there is none of that name.
     virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
+    // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
+    virtual std::string misfit(const Terms&) { return {}; }
+    // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0: none.
+    virtual std::uint32_t probe_key(const verbs::Rail&) { return 0; }
     // Of ask_keys(). Not found: `told` has nothing but the id.
     virtual void keys_told(Connection&, bool /*found*/, const verbs::RemoteKeys& /*told*/) {}
 };
@@ -219,12 +243,14 @@ struct ControlConfig {
     std::uint32_t send_depth = 64;
     std::uint64_t dc_key = 0;               // mp_dc: of our targets
     std::vector<std::uint32_t> dct_numbers; // mp_dc: ours, per rail
+    Terms terms{.features = feature::known};  // ours; dc_tag: each connection has its own
     std::vector<verbs::Rail> rails;         // as they are now; empty: as they were when the devices were opened
     std::uint8_t service_level = 0;
     // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
     // are repeatable; every interface needs another one.
     std::uint64_t seed = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion; // for tests
+    std::uint8_t reserved = 0; // likewise: in all reserved bytes of our messages, as a later version may write them
 };
 
 struct ControlCounters { // messages
@@ -281,6 +307,7 @@ public:
     // Or over another route of the same connection.
     bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
+    [[nodiscard]] std::uint64_t random_tag(); // tells nothing of others
     // The port of a rail is active again.
     void port_active(unsigned rail);
 

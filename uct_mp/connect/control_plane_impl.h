@@ -68,6 +68,9 @@ struct ControlPlane::Impl {
     void drop_ends(Connection& c);
     [[nodiscard]] std::string describe(const Connection& c) const; // for log lines
     [[nodiscard]] std::uint64_t random();
+    [[nodiscard]] std::uint64_t random_tag();
+    void take_terms(Connection& c, const Message& m);
+    [[nodiscard]] Terms terms_of(const Connection& c) const; // ours
     [[nodiscard]] std::uint32_t next_transaction();
 
     // --- turns.cc
@@ -156,6 +159,7 @@ struct ControlPlane::Impl {
     std::vector<path::RemoteRail> own_rails; // as the others see them
     std::uint32_t own_number = 0;            // of this list; 0: as it was at first, wraps to 1
     std::uint64_t random_state = 0;
+    std::uint64_t tags_made = 0; // with a seed
     std::uint32_t newest_transaction = 0;      // of ours; 0: none yet
     std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
     std::uint32_t newest_question = 0;         // 0: none yet

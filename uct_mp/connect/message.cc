@@ -44,10 +44,6 @@ private:
     std::uint8_t *begin_, *at_;
 };
 
-template <class Array> bool all_zero(const Array& bytes) {
-    return std::ranges::all_of(bytes, [](std::uint8_t b) { return b == 0; });
-}
-
 bool valid_transport(std::uint8_t t) { return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc); }
 bool valid_qpn(std::uint32_t n) { return n >= 2 && n <= k24Bits; } // 0 and 1 are the subnet manager's and the GSI's
 
@@ -60,7 +56,7 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
             r.rate == 0)
             return false;
         if (r.device >= verbs::kMaxDevices || r.dct_number > k24Bits || !valid_qpn(r.control_qpn)) return false;
-        if (r.reserved || r.roce > 1) return false;
+        if (r.roce > 1) return false;
         verbs::Gid gid{};
         if (r.roce && (!in.take(gid) || r.lid || r.lmc || !verbs::is_unicast(gid))) return false;
         out.rails.push_back({.lid = r.lid,
@@ -72,6 +68,7 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
                              .dct_number = r.dct_number,
                              .control_qpn = r.control_qpn,
                              .life = r.life,
+                             .probe_key = r.probe_key,
                              .gid = gid});
     }
     return true;
@@ -86,11 +83,21 @@ bool read_end(const wire::End& end, Message& out, bool absent) {
     return true;
 }
 
+bool read_terms(const wire::Terms& t, Message& out) {
+    if (t.window == 0 || t.ring == 0 || t.segment == 0) return false;
+    out.terms = {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment};
+    return true;
+}
+
+wire::Terms written(const Terms& t, std::uint8_t reserved) {
+    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, reserved * 0x01010101u};
+}
+
 bool read_request(Reader& in, Message& out) {
     wire::Request b;
-    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer || b.reserved) return false;
+    if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer) return false;
     if (b.split_reads > 1) return false;
-    if (out.destination != 0 || !read_rails(in, b.rails, out)) return false;
+    if (out.destination != 0 || !read_terms(b.terms, out) || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
     out.split_reads = b.split_reads;
@@ -103,7 +110,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
     if (b.split_reads > 1 || (b.split_reads && b.paths % 2)) return false;
     const unsigned part = b.split_reads ? b.paths / 2u : b.paths;
-    if (b.absent >= part) return false;
+    if (b.absent >= part || !read_terms(b.terms, out)) return false;
     if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
@@ -128,7 +135,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
 
 bool read_confirm(Reader& in, Message& out) {
     wire::Confirm b;
-    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
     if (in.left() != b.paths * sizeof(wire::End)) return false;
     for (unsigned i = 0; i < b.paths; ++i)
         // Which paths are absent is known to who has planned them.
@@ -146,10 +153,10 @@ bool read_ready(Reader& in, Message& out) {
 
 bool read_refuse(Reader& in, Message& out) {
     wire::Refuse b;
-    if (!in.take(b) || !all_zero(b.reserved)) return false;
+    if (!in.take(b)) return false;
     if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
     const bool known =
-        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::unknown);
+        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::terms);
     out.reason = known ? wire::Reason(b.reason) : wire::Reason::resources;
     out.refused = Kind(b.of);
     return true;
@@ -178,7 +185,7 @@ bool read_news(Reader& in, Message& out) {
 
 bool read_rails_list(Reader& in, Message& out) {
     wire::Rails b;
-    if (!in.take(b) || !all_zero(b.reserved) || !read_rails(in, b.rails, out)) return false;
+    if (!in.take(b) || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.rails_number = b.number;
     return true;
@@ -194,7 +201,7 @@ bool read_rails_known(Reader& in, Message& out) {
 
 bool read_keys(Reader& in, Message& out) {
     wire::Keys b;
-    if (!in.take(b) || !all_zero(b.reserved)) return false;
+    if (!in.take(b)) return false;
     out.incarnation = b.incarnation;
     out.keys.id = b.region;
     return true;
@@ -202,7 +209,7 @@ bool read_keys(Reader& in, Message& out) {
 
 bool read_keys_told(Reader& in, Message& out) {
     wire::KeysTold b;
-    if (!in.take(b) || b.found > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.found > 1) return false;
     if (b.found ? b.count < 1 || b.count > verbs::kMaxDevices : b.count != 0) return false;
     for (unsigned i = b.count; i < verbs::kMaxDevices; ++i)
         if (b.rkey[i] || (b.lives >> (8 * i) & 0xff)) return false;
@@ -224,7 +231,7 @@ bool read_ping(Reader& in, Message& out) {
 
 bool read_pong(Reader& in, Message& out) {
     wire::Pong b;
-    if (!in.take(b) || b.holds > 1 || !all_zero(b.reserved)) return false;
+    if (!in.take(b) || b.holds > 1) return false;
     out.incarnation = b.incarnation;
     out.holds = b.holds;
     return true;
@@ -239,7 +246,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     if (!in.take(h) || h.magic != wire::kMagic || h.length != datagram.size()) return Parse::malformed;
     if (h.min_version > h.max_version || h.version < h.min_version || h.version > h.max_version)
         return Parse::malformed;
-    if (h.sender_uid == 0 || h.transaction == 0 || h.reserved != 0) return Parse::malformed;
+    if (h.sender_uid == 0 || h.transaction == 0) return Parse::malformed;
     if (!valid_transport(h.transport)) return Parse::malformed;
     const auto kind = Kind(h.kind);
     out = Message{.version = h.version,
@@ -254,6 +261,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .min_version = h.min_version,
                   .max_version = h.max_version,
                   .transport = Transport(h.transport),
+                  .terms = {},
                   .rails = {},
                   .paths = {},
                   .ends = {},
@@ -323,7 +331,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                          .min_version = m.min_version,
                          .max_version = m.max_version,
                          .transport = std::uint8_t(m.transport),
-                         .reserved = 0});
+                         .reserved = m.reserved});
     const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
     const auto put_rails = [&] {
         for (const path::RemoteRail& r : m.rails) {
@@ -338,18 +346,20 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .device = r.device,
                                .roce = roce,
                                .life = r.life,
-                               .reserved = 0});
+                               .reserved = m.reserved,
+                               .probe_key = r.probe_key});
             if (roce) out.put(r.gid);
         }
     };
+    const std::uint8_t z = m.reserved;
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, 0, m.dc_key});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, m.reserved, m.dc_key, written(m.terms, m.reserved)});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key});
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key, written(m.terms, m.reserved)});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];
@@ -358,14 +368,14 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         }
         break;
     case Kind::confirm:
-        out.put(wire::Confirm{m.incarnation, paths, {}});
+        out.put(wire::Confirm{m.incarnation, paths, {z, z, z}});
         for (const LocalEnd& e : m.ends) out.put(wire::End{e.qp_number, e.psn});
         break;
     case Kind::ready:
         out.put(wire::Ready{m.incarnation});
         break;
     case Kind::refuse:
-        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {}});
+        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {z, z}});
         break;
     case Kind::path_down:
     case Kind::path_open:
@@ -384,17 +394,17 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                                .end = {m.news.end.qp_number, m.news.end.psn}});
         break;
     case Kind::rails:
-        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {}});
+        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {z, z, z}});
         put_rails();
         break;
     case Kind::rails_known:
         out.put(wire::RailsKnown{m.incarnation, m.rails_number});
         break;
     case Kind::keys:
-        out.put(wire::Keys{m.incarnation, {}, m.keys.id});
+        out.put(wire::Keys{m.incarnation, {z, z, z, z}, m.keys.id});
         break;
     case Kind::keys_told: {
-        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {}, m.keys.id, 0, {}};
+        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {z, z}, m.keys.id, 0, {}};
         if (m.holds) {
             body.count = m.keys.count;
             body.lives = m.keys.lives;
@@ -407,7 +417,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(wire::Ping{m.incarnation});
         break;
     case Kind::pong:
-        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {}});
+        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
         break;
     }
     assert(out.size() <= wire::kMaxMessage);
@@ -469,6 +479,8 @@ const char* name(wire::Reason reason) {
         return "it holds an older connection with us";
     case wire::Reason::unknown:
         return "it has given up this handshake";
+    case wire::Reason::terms:
+        return "its SEG_SIZE and TX_WINDOW and ours do not go together (its log names them)";
     }
     return "?";
 }

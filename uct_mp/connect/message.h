@@ -23,12 +23,14 @@ struct Message {
     std::uint32_t transaction = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion;
     Transport transport = Transport::rc;
+    std::uint8_t reserved = 0; // what pack() writes into reserved bytes, parse() leaves 0: for tests
 
     std::uint32_t incarnation = 0;
     std::uint32_t void_through = 0;
     std::uint8_t num_paths = 0;
     bool split_reads = false; // request; a reply's paths say it
     std::uint64_t dc_key = 0;
+    Terms terms; // request, reply: the sender's
     std::vector<path::RemoteRail> rails;
     std::vector<path::PathSpec> paths; // reply
     std::vector<LocalEnd> ends;        // reply, confirm: the sender's
@@ -47,8 +49,8 @@ enum class Parse : std::uint8_t {
     version,   // the header is fine (and is in `out`), but the version is none of `min`..`max`
 };
 
-// Checks everything that a message alone can tell: length, counts, ranges, reserved fields; `out` holds only values
-// that are in range. What needs the other list (rail indices and path bits of a reply refer to the client's rails,
+// Checks everything that a message alone can tell: length, counts, ranges; `out` holds only values that are in range.
+// Reserved fields are ignored. What needs the other list (rail indices and path bits of a reply refer to the client's rails,
 // which the receiver knows) is checked against `own_rails`.
 [[nodiscard]] Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails,
                           Message& out, std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);

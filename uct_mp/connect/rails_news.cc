@@ -10,6 +10,7 @@ void ControlPlane::Impl::set_own(const verbs::Rail& rail) {
     path::RemoteRail& own = own_rails[rail.index];
     own = path::describe(rail);
     own.life = devices.device_of(rail).life;
+    own.probe_key = owner.probe_key(rail);
     own.control_qpn = datagrams.qp_number(rail.index);
     if (rail.index < dct_numbers.size()) own.dct_number = dct_numbers[rail.index];
     if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;

@@ -1,6 +1,7 @@
 // The server's part of the handshake: it answers, and only the time limit of an unfinished handshake is its own.
 #include <algorithm>
 #include <cassert>
+#include <cinttypes>
 
 #include "uct_mp/connect/control_plane_impl.h"
 
@@ -57,6 +58,11 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
         refuse(way_back, m, wire::Reason::unreachable);
         return;
     }
+    if (const std::string why = owner.misfit(m.terms); !why.empty()) {
+        services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s", m.sender_uid, why.c_str());
+        refuse(way_back, m, wire::Reason::terms);
+        return;
+    }
     if (!c && !(c = owner.accept(m.sender_uid))) {
         refuse(way_back, m, wire::Reason::limits);
         return;
@@ -85,7 +91,8 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
     c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
     c.remote_id = m.source;
     c.remote_rails = m.rails;
-    c.dc_key = m.dc_key;
+    c.own_dc_tag = random_tag();
+    take_terms(c, m);
     c.paths = std::move(paths);
     c.absent = absent;
     c.rails_number = 0;
@@ -112,6 +119,7 @@ void ControlPlane::Impl::send_reply(Connection& c, const Target& way_back) {
     Message m = message_to(wire::Kind::reply, c);
     m.void_through = newest_transaction;
     m.dc_key = config.dc_key;
+    m.terms = terms_of(c);
     m.rails = own_rails;
     m.paths = c.paths;
     m.absent = c.absent;

@@ -1,9 +1,13 @@
-// Messages of the handshake, version 3: UD datagrams, little endian, packed. control_plane.h tells the protocol.
+// Messages of the handshake, version 4: UD datagrams, little endian, packed. control_plane.h tells the protocol.
 //
 // Every message is a Header, a body by its kind, and for some kinds lists. The Header and Refuse keep their layout in
 // all versions, so that any two versions can tell each other that they don't fit. A request is written in the highest
 // version that both sides speak (the client knows the server's range from its address); the answers are in the version
 // of the request.
+//
+// Later versions may add what this one does not know without a version of their own: bits of Terms::features, of which both
+// sides use those that both have told, and fields in bytes that are reserved today. Who does not know them writes 0 there
+// and ignores what it reads. Another version is for another layout.
 //
 // What keeps old and foreign messages out:
 //   cookie       of the receiver: only who was given its address knows it
@@ -60,6 +64,7 @@ enum class Reason : std::uint8_t {
     resources = 5,   // queue pairs could not be made or connected
     settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Owner::renew)
     unknown = 7,     // we know nothing of this handshake (any more)
+    terms = 8,       // your Terms and ours don't go together
 };
 
 struct __attribute__((packed)) Header {
@@ -77,7 +82,7 @@ struct __attribute__((packed)) Header {
     std::uint8_t min_version;    // that the sender speaks
     std::uint8_t max_version;
     std::uint8_t transport; // connect::Transport
-    std::uint8_t reserved;  // 0
+    std::uint8_t reserved;
 };
 static_assert(sizeof(Header) == 52);
 
@@ -93,9 +98,10 @@ struct __attribute__((packed)) Rail {
     std::uint8_t device;       // < verbs::kMaxDevices
     std::uint8_t roce;         // 1: a GID follows, lid and lmc are 0; else 0
     std::uint8_t life;         // of the device, counts how often it has been opened again; wraps
-    std::uint8_t reserved;     // 0
+    std::uint8_t reserved;
+    std::uint32_t probe_key; // for reading Terms::probe_address by way of this port: the rkey of its device; 0: none
 };
-static_assert(sizeof(Rail) == 28);
+static_assert(sizeof(Rail) == 32);
 inline constexpr std::size_t kGid = 16;
 
 // One half of a path.
@@ -112,15 +118,29 @@ struct __attribute__((packed)) Path {
 };
 static_assert(sizeof(Path) == 12);
 
+// What the sender of this message can do, and what it expects of the data path's messages that it receives.
+struct __attribute__((packed)) Terms {
+    std::uint64_t features;      // connect::feature; used are those that both sides have told
+    std::uint64_t probe_address; // of kProbeBytes bytes that the receiver may read at any time: Rail::probe_key; 0: none
+    std::uint64_t dc_tag;        // mp_dc: random, of this connection; messages to the sender of this begin with it
+    std::uint32_t window;        // sequenced messages of its own that it leaves unacknowledged at most; not 0
+    std::uint32_t ring;          // of the receiver's that it can keep while an earlier one is missing; not 0
+    std::uint32_t segment;       // bytes of the largest message that it can receive, and sends, without what the data path
+                                 // adds (MessageHeader, FenceTrailer); not 0
+    std::uint32_t reserved;
+};
+static_assert(sizeof(Terms) == 40);
+
 struct __attribute__((packed)) Request {
     std::uint32_t incarnation; // of the client's latest connection with this peer, 0: there was none
     std::uint8_t rails;        // 1..verbs::kMaxRails, of Rail behind this body
     std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
     std::uint8_t split_reads;  // 1: reads shall have paths of their own; else 0
-    std::uint8_t reserved;     // 0
+    std::uint8_t reserved;
     std::uint64_t dc_key;      // mp_dc: access key of the client's targets
+    Terms terms;               // the client's
 };
-static_assert(sizeof(Request) == 16);
+static_assert(sizeof(Request) == 56);
 
 struct __attribute__((packed)) Reply {
     std::uint32_t incarnation;  // agreed: the larger of both plus one
@@ -131,13 +151,14 @@ struct __attribute__((packed)) Reply {
                                 // that is down: they have no ends yet, and their path bits are a guess (below 128)
     std::uint8_t split_reads;   // 1: the second half of them carries reads, the first the rest (their number is even)
     std::uint64_t dc_key;       // mp_dc: access key of the server's targets
+    Terms terms;                // the server's
 };
-static_assert(sizeof(Reply) == 20);
+static_assert(sizeof(Reply) == 60);
 
 struct __attribute__((packed)) Confirm {
     std::uint32_t incarnation; // as agreed
     std::uint8_t paths;        // as in the reply
-    std::uint8_t reserved[3];  // 0
+    std::uint8_t reserved[3];
 };
 static_assert(sizeof(Confirm) == 8);
 
@@ -149,7 +170,7 @@ static_assert(sizeof(Ready) == 4);
 struct __attribute__((packed)) Refuse {
     std::uint8_t reason;      // Reason
     std::uint8_t of;          // Kind of the message that is refused
-    std::uint8_t reserved[2]; // 0
+    std::uint8_t reserved[2];
 };
 static_assert(sizeof(Refuse) == 4);
 
@@ -168,12 +189,12 @@ struct __attribute__((packed)) PathNews {
 static_assert(sizeof(PathNews) == 32);
 
 // Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the handshake's
-// list: LID, LMC, subnet, MTU, rate; with another life of the device also the numbers of queue pairs and targets.
+// list: LID, LMC, subnet, MTU, rate; with another life of the device also its key, and the numbers of queue pairs and targets.
 struct __attribute__((packed)) Rails {
     std::uint32_t incarnation; // of the connection
     std::uint32_t number;      // of the list, counted by the sender; wraps. Older ones than the newest are void
     std::uint8_t rails;        // as in the handshake
-    std::uint8_t reserved[3];  // 0
+    std::uint8_t reserved[3];
 };
 static_assert(sizeof(Rails) == 12);
 
@@ -186,7 +207,7 @@ static_assert(sizeof(RailsKnown) == 8);
 // Repeated until the answer has come.
 struct __attribute__((packed)) Keys {
     std::uint32_t incarnation; // of the connection
-    std::uint8_t reserved[4];  // 0
+    std::uint8_t reserved[4];
     std::uint64_t region;      // verbs::RemoteKeys::id
 };
 static_assert(sizeof(Keys) == 16);
@@ -195,7 +216,7 @@ struct __attribute__((packed)) KeysTold {
     std::uint32_t incarnation;
     std::uint8_t found;       // 0: that memory is not registered (any more), and the rest is 0
     std::uint8_t count;       // of devices: 1..verbs::kMaxDevices
-    std::uint8_t reserved[2]; // 0
+    std::uint8_t reserved[2];
     std::uint64_t region;
     std::uint64_t lives;                     // byte i: of device i
     std::uint32_t rkey[verbs::kMaxDevices];
@@ -210,7 +231,7 @@ static_assert(sizeof(Ping) == 4);
 struct __attribute__((packed)) Pong {
     std::uint32_t incarnation; // of the ping
     std::uint8_t holds;        // 1: the sender has this connection in this incarnation; 0: it has not
-    std::uint8_t reserved[3];  // 0
+    std::uint8_t reserved[3];
 };
 static_assert(sizeof(Pong) == 8);
 

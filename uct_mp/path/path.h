@@ -29,6 +29,7 @@ struct RemoteRail {
     std::uint32_t dct_number = 0;  // mp_dc: its target on this rail; 0: none
     std::uint32_t control_qpn = 0; // its control queue pair on this rail
     std::uint8_t life = 0;         // of its device: which of its keys (verbs::MemoryKeys::lives)
+    std::uint32_t probe_key = 0;   // of its device, for reading what connect::Connection::probe_address says; 0: none
     verbs::Gid gid{};              // RoCE: its address, `lid` is 0; unset: InfiniBand, or not active
 
     [[nodiscard]] bool usable() const { return lid != 0 || verbs::is_set(gid); }

@@ -183,6 +183,7 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
         case WorkKind::get:
         case WorkKind::get_bcopy:
         case WorkKind::replayed_get: redo(channel, *work, posted.offset, posted.bytes); break;
+        case WorkKind::read_back: read_back_lost(channel, *work, posted.path); break;
         case WorkKind::message: // its pieces are no longer read by this adapter
         case WorkKind::replayed_message:
             messages = 1;
@@ -215,6 +216,22 @@ void Interface::Impl::mark_messages(Channel& channel, PathIndex path) {
         if (buffer->path != path) continue;
         buffer->path = kNoPath;
         channel.recovery->resend = true;
+        if (&buffer->pool->home() != buffer->pool) continue; // the message itself is on another path that is down, here was a copy
+        BufferPool& home = *buffer->pool;
+        std::unique_ptr<BufferPool>& detour = channel.recovery->paths[path].detour[&home == &large];
+        if (!detour) detour = std::make_unique<BufferPool>(home);
+        buffer->pool = detour.get();
+    }
+}
+
+// Nothing posted to the path is read any more.
+void Interface::Impl::end_detours(Channel& channel, PathIndex path) {
+    for (std::unique_ptr<BufferPool>& detour : channel.recovery->paths[path].detour) {
+        if (!detour) continue;
+        for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
+            if (Buffer* const buffer = channel.retained[i & channel.window_mask]; buffer->pool == detour.get()) buffer->pool = &detour->home();
+        detour->take_home();
+        detour.reset();
     }
 }
 
@@ -223,6 +240,7 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     const bool dc = config.transport == connect::Transport::dc;
     mark_messages(channel, path);
+    end_detours(channel, path);
     set_phase(r, Phase::asking);
     r.mine = {.path = path, .life = r.life, .marker = channel.subs[path].last_marker, .delivered = channel.expected, .end = {}};
     r.mine_known = true;

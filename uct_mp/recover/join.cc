@@ -82,6 +82,7 @@ void Interface::Impl::tell_self(Channel& channel) {
     if (!channel.self || !recoverable(channel)) return;
     describe_self(channel.connection);
     note_lives(channel);
+    note_devices(channel);
 }
 
 void Interface::Impl::join_paths(Channel& channel) {
@@ -144,6 +145,7 @@ void Interface::Impl::widen(Channel& channel) {
     channel.by_lane = true;
     channel.path_count = channel.places;
     channel.put_paths |= 1; // perhaps
+    note_devices(channel);
     ++recovery_steps;
     join_paths(channel);
 }
@@ -212,6 +214,7 @@ bool Interface::Impl::address_target(Channel& channel, PathIndex path) {
     const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], {});
     sub.dc.dct_number = connection.remote_rail(path).dct_number;
     sub.dc.key = key_of_life(connection.dc_key, connection.remote_rail(path).life);
+    sub.dc.tag = connection.dc_tag;
     sub.dc.ah = address_handles.get(devices, rails[sub.rail], end.destination(), config.reliability.service_level);
     return sub.dc.ah != nullptr;
 }

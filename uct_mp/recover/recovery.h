@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
+#include "uct_mp/channel/buffer.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/schedule/path_state.h"
@@ -88,6 +90,9 @@ struct PathRecovery {
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
+    // Where buffers of messages that go again over other paths end meanwhile (small ones, large ones): while what has been
+    // posted here is not back this path's adapter may still be reading them, also if they have been acknowledged.
+    std::unique_ptr<channel::BufferPool> detour[2];
     Nanos since = 0;      // when it failed
     Nanos came_up = 0;
     Nanos not_before = 0; // mp_dc: late packets are gone

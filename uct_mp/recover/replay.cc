@@ -137,7 +137,7 @@ bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
     PathIndex path = 0;
     if (channel.only ? !channel.only->room() : (path = place_again(channel, buffer, bytes)) == kNoPath) return false;
     // A copy: the acknowledgment may come by another way while this one is still being sent.
-    Buffer* copy = buffer.pool->get();
+    Buffer* copy = buffer.pool->home().get();
     if (!copy) {
         if (!channel.only) channel.scheduler->cancel(path, Direction::write, bytes);
         return false;
@@ -207,6 +207,13 @@ void Interface::Impl::heal(Channel& channel) {
     const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
     // A fence that has not gone yet is to find the writes where they have gone now.
     if (recovery.stands(over) && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over;
+    // What had completed on a path that is gone is behind whatever goes by another one to the same adapter.
+    for (const PathIndex path : schedule::each(gone)) {
+        const PathIndex other = beside(channel, path);
+        if (other == kNoPath) continue;
+        for (PathMask* paths : {&channel.put_paths, &channel.fence_paths})
+            if (*paths >> path & 1) *paths |= PathMask{1} << other;
+    }
     channel.put_paths &= ~gone;
     channel.fence_paths &= ~gone;
     // A marker that has gone is not sent a second time under its number: writes behind the first one would seem covered.
@@ -241,7 +248,9 @@ bool Interface::Impl::send_markers(Channel& channel) {
         const Recovery::Marker marker = markers.back();
         bool sent = static_cast<std::int32_t>(marker.sequence - channel.acked) < 0;
         const PathMask usable = channel.scheduler->paths().usable();
-        const PathMask own = channel.recovery->stands(marker.over) ? PathMask{1} << marker.over : 0;
+        // By the adapter that has the writes, if there is a way: what it has acknowledged may not be placed yet.
+        const PathIndex near = channel.recovery->stands(marker.over) ? marker.over : beside(channel, marker.path);
+        const PathMask own = near != kNoPath ? PathMask{1} << near : 0;
         for (const PathIndex over : schedule::each(own ? own : usable)) {
             SendQueue* queue = queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;

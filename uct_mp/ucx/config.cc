@@ -109,6 +109,7 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
     check.time("PARTITION_TIMEOUT", options.partition_timeout, 0, 1e7);
     out.recovery.partition_timeout = static_cast<Nanos>(options.partition_timeout * 1e9);
     out.atomics = static_cast<channel::AtomicsMode>(options.atomics);
+    out.read_back = static_cast<channel::ReadBack>(options.read_back);
 
     if (check.good()) {
         schedule::PolicyChoice choice = schedule::make_policy(options.policy, "UCX_MP_POLICY");

@@ -33,6 +33,7 @@ struct MdOptions {
     int split_reads;
     char* policy;
     unsigned atomics; // channel::AtomicsMode
+    unsigned read_back; // channel::ReadBack
     int recovery;
     int packet_numbers;       // ucs_ternary_auto_value_t
     int apm;                  // likewise

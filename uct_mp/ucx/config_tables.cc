@@ -12,6 +12,8 @@ namespace ucx_mp::face {
 namespace {
 
 const char* const kAtomicsModes[] = {"target", "adapter", nullptr};
+const char* const kReadBacks[] = {"auto", "always", nullptr};
+static_assert(int(channel::ReadBack::several) == 0 && int(channel::ReadBack::always) == 1);
 const char* const kDciPolicies[] = {"hash", "least", "quota", nullptr};
 static_assert(int(channel::AtomicsMode::target) == 0 && int(channel::AtomicsMode::adapter) == 1);
 static_assert(int(channel::DciPolicy::hash) == 0 && int(channel::DciPolicy::least) == 1 &&
@@ -63,6 +65,13 @@ ucs_config_field_t kMdTable[] = {
      " - adapter: the target's adapter with the lowest GUID. One-sided and faster if the target computes; 64-bit\n"
      "            add, fetch-and-add and compare-and-swap only, and not against the processor's own accesses.",
      offsetof(MdOptions, atomics), UCS_CONFIG_TYPE_ENUM(kAtomicsModes)},
+
+    {"READ_BACK", "auto",
+     "When a flush (or an operation behind a fence) reads a few bytes from the peer, behind the writes before it. An adapter\n"
+     "may acknowledge a write before it is in memory, and another adapter of the peer could tell of it too early.\n"
+     " - auto:   where the peer has several adapters.\n"
+     " - always: also where it has one: for adapters that keep no order between their own queue pairs (mp_info --check).",
+     offsetof(MdOptions, read_back), UCS_CONFIG_TYPE_ENUM(kReadBacks)},
 
     {"RECOVERY", "y",
      "Survive the loss of paths: what was on them goes again on others, and they are taken back when they work.\n"

@@ -112,6 +112,8 @@ struct alignas(64) PortState {
     std::atomic<uint32_t> transitions;
 };
 
+enum class Lack : uint32_t;
+
 struct alignas(64) DeviceState {
     std::atomic<uint32_t> dead; // DEVICE_FATAL happened
     // How often. What was opened or made in an earlier life stays dead when the adapter is back.
@@ -119,8 +121,11 @@ struct alignas(64) DeviceState {
     std::atomic<uint32_t> qps, cqs, srqs, mrs;
     // Nasty knobs, see tests/softhca/README.md "Nasty".
     std::atomic<uint32_t> place_delay_ns; // data and receive completions appear this long after the acknowledgment
+    std::atomic<uint32_t> place_delay_qp_ns; // likewise, each queue pair by itself: at most this long (engine/placement.h)
     std::atomic<uint32_t> flush_accepted; // receives accepted but not yet placed are flushed when the QP errs
     std::atomic<uint32_t> query_mode;     // QueryMode of ibv_query_qp
+    std::atomic<uint32_t> lacks;          // bit: Lack
+    [[nodiscard]] bool lack(Lack what) const;
     std::atomic<uint32_t> command_ns[4];  // override of AdapterLimits costs (create, modify, query, reg); kNone = image
     // Real-time model of the send side, protected by `lock`; the virtual network keeps its own exact state.
     SharedLock lock;
@@ -129,6 +134,11 @@ struct alignas(64) DeviceState {
     Off qp_cache; // uint32_t[qp_cache_entries], 0 = none
 };
 enum class QueryMode : uint32_t { truthful, stale, refused };
+// What an adapter cannot do, or does not keep to, when told so (fault `lacks`). The last two: see engine/placement.h.
+enum class Lack : uint32_t { dc, timestamps, apm, resize, srq, read_push, write_order };
+inline bool DeviceState::lack(Lack what) const {
+    return lacks.load(std::memory_order_relaxed) >> static_cast<uint32_t>(what) & 1;
+}
 
 struct FabricState {
     std::atomic<uint32_t> generation; // +1 whenever routes, link or port states or fault knobs change

@@ -78,6 +78,7 @@ class Engine {
     std::vector<Qp*> qps;                        // all of this process, in order of creation; null: destroyed; mutex
     std::unique_ptr<FlightPool, FlightPoolDelete> flights; // chunks between injection and arrival; mutex
     std::vector<struct Placement*> placements;   // delayed data, oldest first (placement.cc); mutex
+    std::atomic<uint32_t> late{0};               // how many they are
 
     // Costs of verbs commands (0 create, 1 modify, 2 query, 3 reg): real time is spent here; in virtual time it is up to
     // `on_command`. No lock is held.

@@ -1,5 +1,6 @@
 #include "engine/placement.h"
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -10,7 +11,7 @@ namespace softhca {
 
 // Something that has been acknowledged but not yet put where it belongs.
 struct Placement {
-    uint32_t device, target_qpn;
+    uint32_t device, target_qpn, source_qpn;
     uint32_t rkey;      // written data
     uint32_t queue_srq; // receive data: index and kind of its queue
     bool is_srq;
@@ -19,13 +20,56 @@ struct Placement {
     std::unique_ptr<char[]> data;
     uint64_t length;
     Cqe cqe;
+    Nanos at;
     bool done = false;
 };
 
 namespace {
 
-uint32_t delay_of(Engine& e, const QpRec& t) {
-    return e.seg().device(t.device).place_delay_ns.load(std::memory_order_relaxed);
+// Whose order is kept: that of all that a device is sent, or of one queue pair's (over DC: one initiator's) alone.
+struct Stream {
+    uint32_t device, target_qpn, source_qpn;
+    bool alone;
+    [[nodiscard]] bool has(const Placement& p) const {
+        return p.device == device && (!alone || (p.target_qpn == target_qpn && p.source_qpn == source_qpn));
+    }
+};
+
+Stream stream_of(Engine& e, uint32_t device, uint32_t target_qpn, uint32_t source_qpn) {
+    return {device, target_qpn, source_qpn, e.seg().device(device).place_delay_qp_ns.load(std::memory_order_relaxed) != 0};
+}
+
+// A queue pair's own part of what place-delay-qp allows: an eighth of it more for each value that its numbers come to, the
+// same for as long as it lives. One in nine or so is not late at all.
+uint32_t share_of(Engine& e, uint32_t target_qpn, uint32_t source_qpn, uint32_t most) {
+    uint64_t x = (uint64_t{target_qpn} << 32 | source_qpn) + 0x9e3779b97f4a7c15u * (e.seg().fabric.seed.load() + 1);
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return static_cast<uint32_t>(uint64_t{most} * ((x ^ x >> 31) % 9) / 8);
+}
+
+uint32_t delay_of(Engine& e, const Stream& s) {
+    const DeviceState& d = e.seg().device(s.device);
+    const uint32_t all = d.place_delay_ns.load(std::memory_order_relaxed);
+    return s.alone ? all + share_of(e, s.target_qpn, s.source_qpn, d.place_delay_qp_ns.load(std::memory_order_relaxed)) : all;
+}
+
+constexpr uint64_t kWord = 8;  // Lack::write_order: bytes that come first,
+constexpr Nanos kTorn = 200000; // and how long before the others
+
+// True: it is late, and appears at `when`, moved here to where its order allows. Also behind what is late still when the
+// knob has been turned back.
+bool is_late(Engine& e, const Stream& s, Nanos& when) {
+    const uint32_t delay = delay_of(e, s);
+    if (delay == 0 && e.late.load(std::memory_order_relaxed) == 0) [[likely]]
+        return false;
+    std::unique_lock lock(e.mutex, std::try_to_lock); // as in defer()
+    Nanos behind = 0;
+    for (size_t i = lock ? e.placements.size() : 0; i-- > 0 && !behind;)
+        if (!e.placements[i]->done && s.has(*e.placements[i])) behind = e.placements[i]->at;
+    if (delay == 0 && behind == 0) return false;
+    when = std::max(when + delay, behind);
+    return true;
 }
 
 void perform(Engine& engine, Placement& p) {
@@ -33,7 +77,8 @@ void perform(Engine& engine, Placement& p) {
     p.done = true;
     Segment& seg = engine.seg();
     QpRec& t = seg.qp(p.target_qpn & (kMaxQps - 1));
-    if (t.qpn.load() != p.target_qpn || t.state.load() <= IBV_QPS_INIT) return; // destroyed or reset meanwhile
+    // Destroyed or reset meanwhile. What has been written is not lost with the queue pair: it was on its way to memory.
+    if (p.kind != Placement::Kind::write && (t.qpn.load() != p.target_qpn || t.state.load() <= IBV_QPS_INIT)) return;
     LocalData d;
     d.flat = p.data.get();
     switch (p.kind) {
@@ -72,7 +117,9 @@ void defer(Engine& engine, Placement* p, Nanos at) {
         delete p;
         return;
     }
+    p->at = at;
     engine.placements.push_back(p);
+    engine.late.fetch_add(1, std::memory_order_relaxed);
     engine.scheduler().at(
         at,
         [](void* self, uint64_t arg, Nanos) {
@@ -83,6 +130,7 @@ void defer(Engine& engine, Placement* p, Nanos at) {
             perform(e, *p);
             t.lock.release();
             std::erase(e.placements, p);
+            e.late.fetch_sub(1, std::memory_order_relaxed);
             delete p;
         },
         &engine, reinterpret_cast<uint64_t>(p));
@@ -90,11 +138,11 @@ void defer(Engine& engine, Placement* p, Nanos at) {
 }
 
 // nullptr: the data can't be read.
-Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData& data, uint64_t from, uint64_t length) {
-    (void)engine;
+Placement* make(const Stream& stream, Placement::Kind kind, const LocalData& data, uint64_t from, uint64_t length) {
     Placement* p = new Placement{};
-    p->device = t.device;
-    p->target_qpn = t.qpn.load();
+    p->device = stream.device;
+    p->target_qpn = stream.target_qpn;
+    p->source_qpn = stream.source_qpn;
     p->kind = kind;
     p->length = length;
     if (length) {
@@ -109,48 +157,60 @@ Placement* make(Engine& engine, QpRec& t, Placement::Kind kind, const LocalData&
 
 } // namespace
 
-CopyResult place_write(Engine& engine, QpRec& t, const MrRec& region, uint64_t to, const LocalData& data, uint64_t from,
-                       uint64_t length, Nanos when) {
+CopyResult place_write(Engine& engine, QpRec& t, uint32_t source, const MrRec& region, uint64_t to, const LocalData& data,
+                       uint64_t from, uint64_t length, Nanos when) {
     if (g_touched) [[unlikely]] g_touched(t.device);
     if (length == 0) return CopyResult::ok;
-    if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
-        Placement* p = make(engine, t, Placement::Kind::write, data, from, length);
+    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when)) [[unlikely]] {
+        Placement* p = make(stream, Placement::Kind::write, data, from, length);
         if (!p) return CopyResult::local_fault;
         p->rkey = region.key.load();
         p->to = to;
-        defer(engine, p, when + delay);
+        defer(engine, p, when);
         return CopyResult::ok;
     }
     iovec v[kMaxSge];
+    if (uint64_t late = length - std::min(length, kWord); late && engine.seg().device(t.device).lack(Lack::write_order)) [[unlikely]] {
+        // Out of order within the write: its last word (in ideal and virtual fabrics that of each run of packets) is there
+        // first. All that comes behind is in order, so only who polls for the last word can tell.
+        const Stream stream = stream_of(engine, t.device, t.qpn.load(), source);
+        Placement* p = make(stream, Placement::Kind::write, data, from, late);
+        if (!p) return CopyResult::local_fault;
+        p->rkey = region.key.load();
+        p->to = to;
+        defer(engine, p, when + kTorn);
+        const unsigned n = data.pieces(from + late, kWord, v);
+        return engine.process().write_to(region.owner, to + late, {v, n}, kWord);
+    }
     const unsigned n = data.pieces(from, length, v);
     return engine.process().write_to(region.owner, to, {v, n}, length);
 }
 
-CopyResult place_receive(Engine& engine, QpRec& t, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data,
+CopyResult place_receive(Engine& engine, QpRec& t, uint32_t source, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data,
                          uint64_t from, uint64_t length, Nanos when) {
     if (length == 0) return CopyResult::ok;
-    if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
-        Placement* p = make(engine, t, Placement::Kind::receive, data, from, length);
+    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when)) [[unlikely]] {
+        Placement* p = make(stream, Placement::Kind::receive, data, from, length);
         if (!p) return CopyResult::local_fault;
         p->is_srq = q.is_srq;
         p->queue_srq = t.recv_queue;
         p->entry = entry;
         p->to = at;
-        defer(engine, p, when + delay);
+        defer(engine, p, when);
         return CopyResult::ok;
     }
     return scatter_to_receive(engine.process(), q, entry, at, data, from, length);
 }
 
-void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, uint8_t& held, Nanos when) {
+void place_completion(Engine& engine, QpRec& t, uint32_t source, const Cqe& cqe, uint8_t& held, Nanos when) {
     Segment& seg = engine.seg();
-    if (const uint32_t delay = delay_of(engine, t)) [[unlikely]] {
-        Placement* p = make(engine, t, Placement::Kind::completion, {}, 0, 0);
+    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when)) [[unlikely]] {
+        Placement* p = make(stream, Placement::Kind::completion, {}, 0, 0);
         p->cqe.seq.store(0);
         std::memcpy(reinterpret_cast<char*>(&p->cqe) + 4, reinterpret_cast<const char*>(&cqe) + 4, sizeof(Cqe) - 4);
-        p->cqe.time = when + delay;
+        p->cqe.time = when;
         held = 0;
-        defer(engine, p, when + delay);
+        defer(engine, p, when);
         return;
     }
     push_cqe(seg, seg.cq(t.recv_cq), cqe, &held);
@@ -159,13 +219,21 @@ void place_completion(Engine& engine, QpRec& t, const Cqe& cqe, uint8_t& held, N
 void drop_placements(Engine& engine) {
     for (Placement* p : engine.placements) delete p;
     engine.placements.clear();
+    engine.late = 0;
 }
 
-void drain_placements(Engine& engine, uint32_t device) {
+void drain_placements(Engine& engine, uint32_t device, uint32_t target_qpn, uint32_t source_qpn) {
+    if (engine.late.load(std::memory_order_relaxed) == 0 || engine.seg().device(device).lack(Lack::read_push)) return;
     std::unique_lock lock(engine.mutex, std::try_to_lock); // as in defer()
     if (!lock) return;
+    const Stream stream = stream_of(engine, device, target_qpn, source_qpn);
     for (Placement* p : engine.placements)
-        if (p->device == device) perform(engine, *p); // its event finds it done
+        if (stream.has(*p)) perform(engine, *p); // its event finds it done
+}
+
+void settle_writes(Engine& engine, uint32_t target_qpn) {
+    for (Placement* p : engine.placements)
+        if (p->target_qpn == target_qpn && p->kind == Placement::Kind::write) perform(engine, *p);
 }
 
 } // namespace softhca

@@ -4,6 +4,7 @@
 
 #include "core/reap.h"
 #include "engine/engine.h"
+#include "engine/placement.h"
 #include "engine/receives.h"
 #include "engine/requester.h"
 
@@ -65,6 +66,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
         rec.mig_refused = 0;
         rec.mig_state.store(IBV_MIG_MIGRATED);
         rec.lock.release();
+        settle_writes(*this, rec.qpn.load());
         {
             std::lock_guard sq(qp.sq_lock);
             rq.reset();
@@ -90,6 +92,7 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     if (to == IBV_QPS_ERR) {
         kept.qp_state = IBV_QPS_ERR;
         enter_error(qp);
+        settle_writes(*this, rec.qpn.load());
         run_due(now());
         kick();
         return 0;
@@ -249,6 +252,7 @@ void Engine::destroy_qp(Qp& qp) {
     release_held_receive(seg(), qp);
     rec.responder = {};
     rec.lock.release();
+    settle_writes(*this, qpn);
     if (qp.requester) {
         forget_qp(qp);
         qp.requester->retire();

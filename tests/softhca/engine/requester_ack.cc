@@ -261,7 +261,7 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
             return;
         }
         if (!mr) return fail(IBV_WC_REM_ACCESS_ERR, c.arrived);
-        drain_placements(engine_, t.device);
+        drain_placements(engine_, t.device, target_qpn, rec_.qpn.load());
         iovec v[kMaxSge];
         const unsigned n = data_of(w).pieces(c.offset, good, v);
         const CopyResult result = p.read_from(mr->owner, mr->addr + (w.remote_addr + c.offset - mr->iova), {v, n}, good);
@@ -318,7 +318,9 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     SendWqe probe{};
     probe.remote_qpn = qpn;
     QpRec* t = find_peer(probe, there.dst_port);
-    if (!t || seg.device(t->device).place_delay_ns.load() != 0) return;
+    if (!t) return;
+    const DeviceState& theirs = seg.device(t->device);
+    if (theirs.place_delay_ns.load() != 0 || theirs.place_delay_qp_ns.load() != 0 || theirs.lack(Lack::write_order)) return;
     // What a datagram's sender has for path bits does not matter: nothing comes back.
     if (rec_.kind != QpKind::ud && !engine_.network().route(there.dst_port, source_lid(rec_.path.path_bits)).ok) return;
     peer = t;

@@ -217,7 +217,7 @@ class Execution {
         e.byte_len = static_cast<uint32_t>(length);
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
         if (payload && !payload->gather(0, length, e.payload)) [[unlikely]] return false;
-        place_completion(engine_, t_, e, ctx_.in_recv, r_.when);
+        place_completion(engine_, t_, r_.src_qpn, e, ctx_.in_recv, r_.when);
         return true;
     }
 
@@ -258,7 +258,7 @@ class Execution {
             return advance(n, true);
         }
         switch (carries_payload(seg_, r_.total)
-                    ? place_receive(engine_, t_, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)
+                    ? place_receive(engine_, t_, r_.src_qpn, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)
                     : CopyResult::ok) {
         case CopyResult::ok: break;
         case CopyResult::dead:
@@ -299,7 +299,7 @@ class Execution {
             const uint64_t to = mr->addr + (r_.remote_addr + offset - mr->iova);
             const CopyResult result =
                 carries_payload(seg_, r_.total)
-                    ? place_write(engine_, t_, *mr, to, r_.data, offset, bytes, r_.when)
+                    ? place_write(engine_, t_, r_.src_qpn, *mr, to, r_.data, offset, bytes, r_.when)
                     : CopyResult::ok;
             Process::clear_mr(cell);
             if (result == CopyResult::dead) return {};
@@ -334,7 +334,7 @@ class Execution {
                         : nullptr;
         if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
         uint64_t old = 0;
-        drain_placements(engine_, t_.device); // an atomic sees all that was written before it
+        drain_placements(engine_, t_.device, r_.dst_qpn, r_.src_qpn); // an atomic sees all that was written before it
         const CopyResult result =
             p_.atomic_at(mr->owner, mr->addr + (r_.remote_addr - mr->iova), r_.opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
                          r_.compare_add, r_.swap, &old);
@@ -402,7 +402,7 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
             e.wc_flags |= kCqeDatagram;
             sent = r.data.gather(0, r.total, e.payload);
         } else {
-            const CopyResult result = place_receive(engine, target, q, entry, kGrh, r.data, 0, r.total, r.when);
+            const CopyResult result = place_receive(engine, target, r.src_qpn, q, entry, kGrh, r.data, 0, r.total, r.when);
             if (result == CopyResult::fault) e.status = IBV_WC_LOC_PROT_ERR;
             sent = result != CopyResult::local_fault;
         }
@@ -410,7 +410,7 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
             target.lock.release();
             return false;
         }
-        place_completion(engine, target, e, ctx.in_recv, r.when);
+        place_completion(engine, target, r.src_qpn, e, ctx.in_recv, r.when);
         if (e.status != IBV_WC_SUCCESS) fail_target(seg, target, IBV_EVENT_QP_FATAL);
     }
     target.lock.release();

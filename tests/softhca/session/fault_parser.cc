@@ -167,8 +167,10 @@ const Form kForms[] = {
     {"stop", FaultVerb::stop, "stop NODE"},
     {"cont", FaultVerb::cont, "cont NODE"},
     {"place-delay", FaultVerb::place_delay, "place-delay TIME NODE:DEVICE"},
+    {"place-delay-qp", FaultVerb::place_delay_qp, "place-delay-qp TIME NODE:DEVICE"},
     {"flush-accepted", FaultVerb::flush_accepted, "flush-accepted on|off NODE:DEVICE"},
     {"query", FaultVerb::query, "query truthful|stale|refused NODE:DEVICE"},
+    {"lacks", FaultVerb::lacks, "lacks dc|timestamps|apm|resize|srq|read-push|write-order on|off NODE:DEVICE"},
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
     {"address-handles", FaultVerb::address_handles, "address-handles refused|granted NODE:DEVICE:PORT"},
     {"queue-pairs", FaultVerb::queue_pairs, "queue-pairs refused|granted NODE:DEVICE:PORT"},
@@ -222,6 +224,7 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         c.nodes = match_nodes(image, in.next());
         break;
     case FaultVerb::place_delay:
+    case FaultVerb::place_delay_qp:
         c.value = time_ns(in.next());
         c.devices = match_devices(image, in.next());
         break;
@@ -231,6 +234,11 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         break;
     case FaultVerb::query:
         c.value = one_of(in.next(), {"truthful", "stale", "refused"});
+        c.devices = match_devices(image, in.next());
+        break;
+    case FaultVerb::lacks:
+        c.which = static_cast<uint32_t>(one_of(in.next(), {"dc", "timestamps", "apm", "resize", "srq", "read-push", "write-order"}));
+        c.value = one_of(in.next(), {"off", "on"});
         c.devices = match_devices(image, in.next());
         break;
     case FaultVerb::loopback_fails:

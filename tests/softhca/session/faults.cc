@@ -81,7 +81,7 @@ void clear_all(Segment& seg) {
     }
     for (uint32_t i = 0; i < image.devices; ++i) {
         DeviceState& d = seg.device(i);
-        d.place_delay_ns = d.flush_accepted = d.query_mode = 0;
+        d.place_delay_ns = d.place_delay_qp_ns = d.flush_accepted = d.query_mode = d.lacks = 0;
         for (auto& cost : d.command_ns) cost = kNone;
     }
 }
@@ -99,11 +99,18 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
     case FaultVerb::place_delay:
         d.place_delay_ns = value;
         break;
+    case FaultVerb::place_delay_qp:
+        d.place_delay_qp_ns = value;
+        break;
     case FaultVerb::flush_accepted:
         d.flush_accepted = value;
         break;
     case FaultVerb::query:
         d.query_mode = value;
+        break;
+    case FaultVerb::lacks:
+        if (value) d.lacks.fetch_or(1u << c.which);
+        else d.lacks.fetch_and(~(1u << c.which));
         break;
     case FaultVerb::command_cost:
         d.command_ns[c.which] = value;
@@ -169,7 +176,7 @@ uint32_t count_disturbances(Segment& seg) {
              seg.port(i).handles_refused || seg.port(i).init_refused;
     for (uint32_t i = 0; i < image.devices; ++i) {
         const DeviceState& d = seg.device(i);
-        n += d.dead || d.place_delay_ns || d.flush_accepted || d.query_mode;
+        n += d.dead || d.place_delay_ns || d.place_delay_qp_ns || d.flush_accepted || d.query_mode || d.lacks;
     }
     return n;
 }

@@ -9,8 +9,13 @@
 //   node-death NODE                        its processes are killed, its adapters are dead
 //   stop|cont NODE                         its processes are stopped (outside of shared critical sections), continued
 //   place-delay TIME DEVICE                nasty: data appear this long after their acknowledgment
+//   place-delay-qp TIME DEVICE             nasty: likewise by up to TIME, another one for each queue pair, and in order
+//                                          within each queue pair only
 //   flush-accepted on|off DEVICE           nasty: accepted receives are flushed when the queue pair errs
 //   query truthful|stale|refused DEVICE    nasty: ibv_query_qp
+//   lacks WHAT on|off DEVICE               nasty: cannot do it, or does not keep to it: dc, timestamps, apm, resize (of completion
+//                                          queues), srq, read-push (reads see what was written before them), write-order (the
+//                                          last word of a write is written last)
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
 //   queue-pairs refused|granted PORT       nasty: they are made, but none gets from RESET to INIT
@@ -49,8 +54,10 @@ enum class FaultVerb : uint8_t {
     stop,
     cont,
     place_delay,
+    place_delay_qp,
     flush_accepted,
     query,
+    lacks,
     loopback_fails,
     address_handles,
     queue_pairs,
@@ -64,7 +71,7 @@ struct FaultCommand {
     FaultVerb verb = FaultVerb::clear;
     std::vector<uint32_t> ports, links, devices, nodes; // image indices; links: each direction
     uint64_t value = 0;                                 // ppm, ns, bytes/s, mode
-    uint32_t which = 0;                                 // command-cost: 0 create, 1 modify, 2 query, 3 reg
+    uint32_t which = 0;                                 // command-cost: 0 create, 1 modify, 2 query, 3 reg; lacks: Lack
     uint64_t at_packet = 0;                             // 0 = now
     uint32_t count = 1;
     std::string text; // as given

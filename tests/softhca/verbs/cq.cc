@@ -83,7 +83,7 @@ int check_request(Context& c, uint64_t cqe, const ibv_comp_channel* channel, uin
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     Context& c = *context_of(context);
     uint64_t known = IBV_WC_STANDARD_FLAGS;
-    if (c.image().limits.has_timestamps)
+    if (c.has_timestamps())
         known |= IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
     if (attr->comp_mask & ~uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) return fail_null(EINVAL);
     if (attr->wc_flags & ~known) return fail_null(EOPNOTSUPP);
@@ -120,6 +120,7 @@ VERBS_API ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context,
 VERBS_API int ibv_resize_cq(ibv_cq* p, int cqe) {
     Context& c = *context_of(p->context);
     if (int error = command(c, modify_cmd)) return error;
+    if (c.state().lack(Lack::resize)) return fail(EOPNOTSUPP);
     if (cqe < 1 || static_cast<uint32_t>(cqe) > kMaxCqe) return fail(EINVAL);
     Cq* cq = cq_of(p);
     CqRec& rec = *cq->rec;

@@ -48,6 +48,7 @@ struct Context {
     Segment& seg() const { return process->seg(); }
     const DeviceImage& image() const { return seg().img().device(device); }
     DeviceState& state() const { return seg().device(device); }
+    [[nodiscard]] bool has_timestamps() const { return image().limits.has_timestamps && !state().lack(Lack::timestamps); }
     // For good: who wants the adapter back has to open it again.
     [[nodiscard]] bool dead() const {
         return state().dead.load(std::memory_order_relaxed) != 0 || state().deaths.load(std::memory_order_relaxed) != life;

@@ -13,7 +13,8 @@ namespace {
 
 bool has_dc(uint32_t device) {
     Process* process = Process::current();
-    return process && device < process->seg().img().devices && process->seg().img().device(device).limits.has_dc;
+    return process && device < process->seg().img().devices && process->seg().img().device(device).limits.has_dc &&
+           !process->seg().device(device).lack(Lack::dc);
 }
 
 ibv_qp* create_dc(ibv_context* context, ibv_qp_init_attr_ex* a, const mlx5dv_dc_init_attr& dc) {

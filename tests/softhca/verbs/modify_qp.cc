@@ -52,6 +52,7 @@ int modify(Context& c, Qp& qp, const ibv_qp_attr& a, int mask) {
     if ((mask & IBV_QP_CUR_STATE) && raw(a.cur_qp_state) != from) return EINVAL;
     if ((mask & IBV_QP_STATE) && raw(a.qp_state) > IBV_QPS_ERR) return EINVAL;
     const ibv_qp_state to = mask & IBV_QP_STATE ? a.qp_state : from;
+    if ((mask & IBV_QP_ALT_PATH) && c.state().lack(Lack::apm)) return EINVAL;
     if (!transition_allowed(qp.kind, from, to, mask)) return EINVAL;
     if (!values_ok(c, qp, a, mask)) return EINVAL;
     if (to == IBV_QPS_INIT && from == IBV_QPS_RESET &&

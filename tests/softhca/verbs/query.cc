@@ -56,7 +56,7 @@ void fill_device(const Context& c, ibv_device_attr& a) {
     a.phys_port_cnt = static_cast<uint8_t>(d.ports);
 }
 
-bool stamped(const Context& c) { return c.image().limits.has_timestamps; }
+bool stamped(const Context& c) { return c.has_timestamps(); }
 
 } // namespace
 

@@ -11,6 +11,7 @@ Srq* new_srq(Pd* pd, void* srq_context, ibv_srq_attr& attr) {
     Context& c = *context_of(pd->pd.context);
     Process& process = *c.process;
     if (command(c, create_cmd)) return nullptr;
+    if (c.state().lack(Lack::srq)) return fail_null(EOPNOTSUPP);
     if (attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return fail_null(EINVAL);
     attr.max_wr = std::max(attr.max_wr, 1u);
     attr.max_sge = std::max(attr.max_sge, 1u);

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(smaller_packets) {
     c[0].connect_to(c[1]);
     BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
     const std::size_t paths = c[0].peer_of(c[1])->connection.paths.size();
-    BOOST_TEST(paths == 10u); // (256 - 52 - 20 - 2 * 28) / 12, whole rounds
+    BOOST_TEST(paths == 6u); // (256 - 52 - 60 - 2 * 32) / 12, whole rounds
     BOOST_TEST(c.greet());
     BOOST_CHECK_THROW(Cluster({"aaaaaaaa"}, {}, {}, 1, "{mtu: 256}"), std::runtime_error);
 }
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(versions) {
     Peer& known = c[2].connect_to(c[0]);
     BOOST_TEST(c.run([&] { return known.times_failed == 1; }));
     BOOST_TEST((known.status == Status::unsupported));
-    BOOST_TEST(known.why == "it speaks version 3 of the handshake, we version 4");
+    BOOST_TEST(known.why == "it speaks version 4 of the handshake, we version 5");
     c[2].erase(known);
     // The address is wrong (the library was exchanged meanwhile): the server says it.
     connect::InterfaceAddress forged = c[0].plane->address();
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(versions) {
     Peer& refused = c[2].connect_to(forged);
     BOOST_TEST(c.run([&] { return refused.times_failed == 1; }, kSecond));
     BOOST_TEST((refused.status == Status::unsupported));
-    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 3; we: version 4)");
+    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 4; we: version 5)");
     BOOST_TEST(c[0].peers.empty());
     // Common versions are found.
     c[1].connect_to(c[0]);
@@ -219,6 +219,37 @@ BOOST_AUTO_TEST_CASE(versions) {
     c[1].connect_to(c[2]);
     BOOST_TEST(c.run([&] { return c.connected(1, 2); }));
     BOOST_TEST(c.greet());
+}
+
+// A later version that speaks this one, too: it offers more, and uses bytes that are reserved here.
+BOOST_AUTO_TEST_CASE(a_later_version) {
+    ControlConfig present, later;
+    present.terms = {.features = 0x11, .probe_address = 0, .window = 100, .ring = 128, .segment = 4096};
+    later.max_version = connect::kMaxVersion + 1;
+    later.terms = {.features = ~std::uint64_t{2}, .probe_address = 0x1234, .window = 200, .ring = 0xffffffff, .segment = 1u << 30};
+    later.reserved = 0xa5;
+    for (const std::size_t client : {0, 1}) {
+        Cluster c({"ab", "ab"}, {present, later});
+        c[client].connect_to(c[!client]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c.greet());
+        const Connection &ours = c[0].peer_of(c[1])->connection, &theirs = c[1].peer_of(c[0])->connection;
+        BOOST_TEST(ours.features == 0x11u);
+        BOOST_TEST(theirs.features == 0x11u);
+        BOOST_TEST(ours.probe_address == 0x1234u);
+        BOOST_TEST(ours.peer_window == 200u);
+        BOOST_TEST(ours.peer_ring == 0xffffffffu);
+        BOOST_TEST(ours.peer_segment == 1u << 30);
+        BOOST_TEST(theirs.peer_segment == 4096u);
+        BOOST_TEST(ours.dc_tag == theirs.own_dc_tag);
+        BOOST_TEST(theirs.dc_tag == ours.own_dc_tag);
+        BOOST_TEST(ours.dc_tag != theirs.dc_tag);
+        // Its questions and news are understood, and ours answered.
+        c[1].plane->ask(c[1].peer_of(c[0])->connection, kSecond);
+        BOOST_TEST(c.run([&] { return !c[1].peer_of(c[0])->answers.empty(); }));
+        BOOST_TEST((c[1].peer_of(c[0])->answers[0] == connect::Answer::alive));
+        for (const std::size_t i : {0, 1}) BOOST_TEST(c[i].plane->counters().dropped == 0u);
+    }
 }
 
 // Either side's wish is enough.

@@ -135,6 +135,9 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::reply, [](Message& m) { m.ends.clear(), m.paths.clear(); }));
     BOOST_TEST(!good(K::confirm, [](Message& m) { m.ends.clear(); }));
     BOOST_TEST(!good(K::confirm, [](Message& m) { m.ends.resize(33, {100, 1}); }));
+    BOOST_TEST(!good(K::request, [](Message& m) { m.terms.window = 0; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.terms.ring = 0; }));
+    BOOST_TEST(!good(K::reply, [](Message& m) { m.terms.segment = 0; }));
     BOOST_TEST(good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 255, m.keys.rkey[0] = 1; }));
     BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true; })); // keys of no device
     BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 256; }));
@@ -142,6 +145,17 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::refuse, [](Message& m) { m.kind = K(6); }));
     // A newer one's reason is a reason.
     BOOST_TEST(good(K::refuse, [](Message& m) { m.reason = wire::Reason(200); }));
+}
+
+// Bits and bytes that a later version may use.
+BOOST_AUTO_TEST_CASE(what_is_reserved_is_ignored) {
+    for (const connect::Message& m : sample_messages()) {
+        Bytes b = packed(m);
+        const std::vector<std::size_t> places = reserved_bytes(b);
+        BOOST_TEST(!places.empty());
+        for (const std::size_t place : places) b[place] = 0xff;
+        BOOST_TEST(try_message(b), connect::name(m.kind));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(versions_are_told_apart) {

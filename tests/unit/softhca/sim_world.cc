@@ -340,3 +340,46 @@ BOOST_AUTO_TEST_CASE(commands_tell_what_they_cost) {
     BOOST_TEST(ibv_modify_qp(qa.qp, &error, IBV_QP_STATE) == 0);
     BOOST_TEST(before == IBV_QPS_RTS); // free again
 }
+
+// Late placement: with place-delay a read over any queue pair pushes what the adapter has acknowledged; with place-delay-qp
+// it pushes only what came the same way. Nothing is lost with a queue pair.
+BOOST_AUTO_TEST_CASE(late_placement) {
+    for (const bool each : {false, true}) {
+        World world(image(star(2)));
+        Pair p(world);
+        std::vector<std::unique_ptr<Rc>> there, back;
+        for (unsigned i = 0; i < 6; ++i) {
+            there.push_back(std::make_unique<Rc>(p.a));
+            back.push_back(std::make_unique<Rc>(p.b));
+            there[i]->connect(*back[i]);
+            back[i]->connect(*there[i]);
+        }
+        world.fault(std::string(each ? "place-delay-qp" : "place-delay") + " 1ms 1:softhca_0");
+        const auto go = [&](unsigned i, ibv_wr_opcode op, uint64_t offset) {
+            there[i]->post(op, p.ma, offset, 8, p.mb, 0);
+            ibv_wc wc{};
+            BOOST_REQUIRE(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
+            BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+        };
+        const auto same = [&](uint64_t offset) { return std::equal(p.from.begin(), p.from.begin() + 8, p.from.begin() + int64_t(offset)); };
+        unsigned late = 0, stale = 0;
+        for (unsigned i = 0; i < 6; ++i) {
+            std::fill(p.to.begin(), p.to.end(), 0);
+            go(i, IBV_WR_RDMA_WRITE, 0);
+            late += p.to[1] == 0;
+            go((i + 1) % 6, IBV_WR_RDMA_READ, 64);
+            stale += !same(64);
+            go(i, IBV_WR_RDMA_READ, 64);
+            BOOST_TEST(same(64));
+        }
+        BOOST_TEST(late >= 2u);
+        BOOST_TEST((stale >= 2u) == each);
+        world.fault("clear");
+        world.fault("place-delay 10ms 1:softhca_0");
+        std::fill(p.to.begin(), p.to.end(), 0);
+        go(0, IBV_WR_RDMA_WRITE, 0);
+        BOOST_TEST(p.to[1] == 0);
+        back[0].reset();
+        BOOST_TEST(p.to[1] == p.from[1]);
+    }
+}

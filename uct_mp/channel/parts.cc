@@ -1,0 +1,190 @@
+// What two interfaces agree on whose settings differ, and messages in parts. Slow path, but for agree().
+//
+// Each side tells its limits in the handshake (connect/wire.h, Terms), and both use the smaller window. The size of a
+// segment is not ours to lower: UCT promises one for all peers. So a message that the peer's receive buffers have no room
+// for goes in parts, one number each and one right behind the other; the receiver joins them. All of them find room in the
+// queue and in the window at once, or the operation is refused: who cannot keep that promise does not connect.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+connect::Terms Interface::Impl::own_terms() const {
+    return {.features = connect::feature::known,
+            .probe_address = reinterpret_cast<std::uint64_t>(probe_bytes),
+            .window = config.window,
+            .ring = ring,
+            .segment = config.segment + kMaxUserHeader};
+}
+
+namespace {
+
+[[nodiscard]] std::uint32_t common_window(const connect::Terms& a, const connect::Terms& b) {
+    return std::min(std::min(a.window, b.window), std::min(a.ring, b.ring));
+}
+
+// A part is a message in one piece, without a user's header of its own.
+[[nodiscard]] std::uint32_t part_between(std::uint32_t from, std::uint32_t to) {
+    return std::max(1u, std::min(to, from - std::min(from, kMaxUserHeader)));
+}
+[[nodiscard]] std::uint64_t parts_between(std::uint32_t from, std::uint32_t to) {
+    const std::uint32_t part = part_between(from, to);
+    return (std::uint64_t{from} + part - 1) / part;
+}
+
+} // namespace
+
+// What a queue pair must have room for besides the parts: what SendQueue::room() reserves, and markers of all paths, which
+// may share an initiator.
+std::string Interface::Impl::misfit(const connect::Terms& theirs) {
+    const connect::Terms ours = own_terms();
+    if (theirs.segment == ours.segment) return {};
+    const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };
+    const std::string sizes = "SEG_SIZE is " + size(ours.segment) + " here and " + size(theirs.segment) + " there: ";
+    if (!(theirs.features & ours.features & connect::feature::parts)) return sizes + "with such a peer they must be the same";
+    const std::uint64_t parts = theirs.segment < ours.segment ? parts_between(ours.segment, theirs.segment)
+                                                              : parts_between(theirs.segment, ours.segment);
+    const std::uint32_t window = common_window(ours, theirs);
+    if (parts > window)
+        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " + std::to_string(window);
+    const std::uint64_t requests = parts + SendQueue::kReserve + (config.transport == connect::Transport::dc ? path::kMaxPathsPerPeer : 0);
+    if (theirs.segment < ours.segment && requests > config.send_depth)
+        return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
+               std::to_string(config.send_depth);
+    if (theirs.segment < limits.max_am_short)
+        return sizes + "short messages have up to " + std::to_string(limits.max_am_short) + " bytes (MAX_INLINE)";
+    return {};
+}
+
+// The connection is made; its terms fit.
+void Interface::Impl::agree(Channel& channel) {
+    const connect::Connection& connection = channel.connection;
+    const connect::Terms ours = own_terms(), theirs{.window = connection.peer_window, .ring = connection.peer_ring, .segment = connection.peer_segment};
+    channel.window = common_window(ours, theirs);
+    // The peer waits when as many of its own are under way.
+    channel.ack_threshold = std::max(1u, channel.window / 4);
+    if (theirs.segment >= ours.segment) return;
+    channel.gates |= gate::parts;
+    if (!whole) whole = std::make_unique<std::byte[]>(ours.segment);
+    services.say(LogLevel::info, "SEG_SIZE is %u here and %u at peer %016llx: large messages go in up to %u parts", config.segment,
+                 theirs.segment - std::min(theirs.segment, kMaxUserHeader), static_cast<unsigned long long>(channel.uid), most_parts(channel));
+}
+
+// -- Sending
+
+std::uint32_t Interface::Impl::part_size(const Channel& channel) const {
+    return part_between(config.segment + kMaxUserHeader, channel.connection.peer_segment);
+}
+
+unsigned Interface::Impl::most_parts(const Channel& channel) const {
+    return static_cast<unsigned>(parts_between(config.segment + kMaxUserHeader, channel.connection.peer_segment));
+}
+
+// Whatever path the message will take.
+bool Interface::Impl::room_for_parts(Channel& channel) {
+    const unsigned parts = most_parts(channel);
+    if (channel.in_flight() + parts > channel.window || !large.available(parts)) return false;
+    const bool dc = config.transport == connect::Transport::dc;
+    const unsigned requests = parts + SendQueue::kReserve + (dc ? channel.path_count : 0);
+    if (channel.only) return channel.only->room(requests);
+    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(Direction::write)))
+        if (!path_has_room(channel, path, Direction::write, requests)) return false;
+    return true;
+}
+
+Status Interface::Impl::start_parts(Channel& channel, Start& start) {
+    if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
+    return room_for_parts(channel) ? start_gated(channel, large, 0, start) : Status::no_resource;
+}
+
+void Interface::Impl::finish_parts(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
+    const std::uint32_t segment = part_size(channel);
+    const std::byte* from = whole.get();
+    std::uint32_t left = length, bytes = std::min(left, segment);
+    std::memcpy(start.buffer->data() + kHeader, from, bytes);
+    std::uint8_t flags = left > segment ? flag::part | flag::more : 0;
+    finish_message(channel, start, Kind::am, am_id, kHeader + bytes, flags); // a fence is the first part's
+    while ((left -= bytes) != 0 && !(channel.gates & gate::failed)) {
+        from += bytes;
+        bytes = std::min(left, segment);
+        flags = left > segment ? flag::part | flag::more : flag::part;
+        Buffer* const next = large.get();
+        if (!next) return fail_channel(channel, Status::no_memory); // room_for_parts() has seen it
+        Buffer& buffer = *next;
+        std::memcpy(buffer.data() + kHeader, from, bytes);
+        compose(channel, buffer, start.path, Kind::am, am_id, kHeader + bytes, flags);
+        if (start.queue->room(1)) {
+            post_message(channel, buffer, *start.queue, start.path, 0);
+        } else { // the path has failed with one of the parts before: as those
+            buffer.path = kNoPath;
+            recovery_of(channel).resend = true;
+            list_recovering(channel);
+        }
+    }
+}
+
+// Copied: the caller has his memory back at once.
+Status Interface::Impl::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
+                                       std::size_t count) {
+    Start start;
+    if (const Status status = start_parts(channel, start); status != Status::ok) return status;
+    std::byte* to = whole.get();
+    const auto add = [&](const void* data, std::size_t bytes) {
+        if (bytes) std::memcpy(to, data, bytes);
+        to += bytes;
+    };
+    add(header, header_length);
+    for (std::size_t i = 0; i < count; ++i) add(iov[i].buffer, iov[i].length);
+    finish_parts(channel, start, id, static_cast<std::uint32_t>(to - whole.get()));
+    return Status::ok;
+}
+
+// -- Receiving
+
+// In doubling steps: what the peer says of its largest message is not worth memory before it sends it.
+bool Interface::Impl::grow_joined(Channel& channel, std::uint32_t bytes) {
+    auto& joining = channel.joining;
+    const std::uint64_t wanted = std::max<std::uint64_t>(bytes, 2 * std::uint64_t{joining.capacity});
+    const auto capacity = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, channel.connection.peer_segment));
+    const std::size_t size = (layout.message_offset + kHeader + std::size_t{capacity} + 63) / 64 * 64;
+    void* const memory = std::aligned_alloc(64, size);
+    if (!memory) return false;
+    auto* const larger = new (memory) ReceiveBuffer{};
+    larger->adapter = ReceiveBuffer::kJoined;
+    if (joining.buffer) {
+        std::memcpy(layout.message(larger) + kHeader, layout.message(joining.buffer) + kHeader, joining.bytes);
+        std::free(joining.buffer);
+    }
+    joining.buffer = larger;
+    joining.capacity = capacity;
+    return true;
+}
+
+void Interface::Impl::drop_joined(Channel& channel) {
+    std::free(channel.joining.buffer);
+    channel.joining = {};
+}
+
+void Interface::Impl::join_part(Channel& channel, const MessageHeader& header, const std::byte* payload, std::uint32_t bytes) {
+    auto& joining = channel.joining;
+    const std::uint64_t total = std::uint64_t{joining.bytes} + bytes;
+    if (!(channel.connection.features & connect::feature::parts) || total > channel.connection.peer_segment)
+        return broken(channel, "parts of a message that is larger than it has told", total);
+    if ((!joining.buffer || total > joining.capacity) && !grow_joined(channel, static_cast<std::uint32_t>(total))) {
+        services.say(LogLevel::error, "no memory for a message of %llu bytes of peer %016llx: its channel ends",
+                     static_cast<unsigned long long>(total), static_cast<unsigned long long>(channel.uid));
+        return fail_channel(channel, Status::no_memory);
+    }
+    std::memcpy(layout.message(joining.buffer) + kHeader + joining.bytes, payload, bytes);
+    joining.bytes = static_cast<std::uint32_t>(total);
+    if (header.flags & flag::more) return;
+    ReceiveBuffer* const buffer = std::exchange(joining, {}).buffer; // the handler may end the channel
+    if (hand_over(header, layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total))) std::free(buffer);
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,179 @@
+// What a write's completion leaves open: it is in the adapter's hands, perhaps not yet in the peer's memory. As long as
+// the same adapter brings whatever the peer is told next, the bus keeps the order (channel.h says what is assumed). With several
+// adapters something has to push: a marker before a message, a read before everything else.
+//
+// A read pushes the writes before it on its queue pair, which executes in order, so it is posted at once behind them:
+// one round trip for all paths together. It counts in the epoch in which it was asked for; a flush waits for it as for any
+// other operation. A read that is lost with its path is posted again when what the path has lost has been settled.
+//
+// Not ordered by any of this: memory of a GPU, which an adapter may reach by another way than the host's memory. That would
+// need a read of that very memory; so such memory is not advertised (ucx/md.cc).
+#include <bit>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+void Interface::Impl::note_devices(Channel& channel) {
+    // A port that has been down ever since brings nothing, so nobody can be told of anything over its adapter.
+    const auto device_bit = [](const path::RemoteRail& rail) { return rail.usable() ? 1u << rail.device : 0u; };
+    const bool always = config.read_back == ReadBack::always;
+    unsigned theirs = 0, reached = 0;
+    for (const path::RemoteRail& rail : channel.connection.remote_rails) theirs |= device_bit(rail);
+    for (PathIndex path = 0; path < channel.places; ++path) {
+        const path::RemoteRail& rail = channel.connection.remote_rail(path);
+        reached |= device_bit(rail);
+        channel.subs[path].probe_key = rail.probe_key;
+        channel.subs[path].remote_device = rail.device;
+    }
+    channel.reads_back = always || std::popcount(theirs) > 1;
+    const bool overtakes = channel.path_count > 1 && (always || std::popcount(reached) > 1);
+    channel.unseen_gate = overtakes ? gate::unseen : 0;
+    if (overtakes && channel.put_paths) channel.gates |= gate::unseen;
+}
+
+PathIndex Interface::Impl::beside(const Channel& channel, PathIndex path) const {
+    if (!channel.recovery || channel.recovery->stands(path)) return path;
+    for (PathIndex other = 0; other < channel.path_count; ++other)
+        if (channel.recovery->stands(other) && channel.subs[other].remote_device == channel.subs[path].remote_device) return other;
+    return kNoPath;
+}
+
+// Of writes that have all completed: a marker over any path to the same adapter is behind them.
+PathMask Interface::Impl::one_per_device(const Channel& channel, PathMask paths) const {
+    const PathMask usable = channel.scheduler->paths().usable(Direction::write);
+    PathMask chosen = 0;
+    unsigned devices = 0;
+    for (const PathMask some : {paths & usable, usable, paths})
+        for (const PathIndex path : schedule::each(some)) {
+            const unsigned device = channel.subs[path].remote_device;
+            bool written = false;
+            for (const PathIndex put : schedule::each(paths)) written |= channel.subs[put].remote_device == device;
+            if (!written || devices >> device & 1) continue;
+            devices |= 1u << device;
+            chosen |= PathMask{1} << path;
+        }
+    return chosen;
+}
+
+// The next message becomes a fenced one (send.cc), whose markers follow all writes posted so far.
+void Interface::Impl::mark_unseen(Channel& channel) {
+    if (PathMask paths = std::exchange(channel.put_paths, 0)) {
+        const std::uint32_t writes_open = channel.rdma_open - channel.gets_open - channel.read_backs_open;
+        const bool damaged = channel.recovery && channel.recovery->damaged;
+        if (writes_open == 0 && !damaged && config.read_back != ReadBack::always) paths = one_per_device(channel, paths);
+        if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
+        channel.fence_paths |= paths;
+    }
+    channel.marker_due = channel.fence_paths != 0;
+    if (!channel.marker_due) channel.gates &= ~gate::unseen;
+}
+
+// -- Reading back
+
+void Interface::Impl::read_back(Channel& channel) {
+    auto& list = channel.read_backs;
+    if (!list.last || list.last->epoch != channel.epoch) {
+        Work* const work = new_work(channel, WorkKind::read_back, nullptr);
+        work->open = 1; // until all of it is posted
+        work->tag = 0;
+        ++channel.rdma_open;
+        ++channel.read_backs_open;
+        (list.last ? list.last->next : list.first) = work;
+        list.last = work;
+    }
+    post_read_backs(channel);
+}
+
+void Interface::Impl::post_read_backs(Channel& channel) {
+    auto& list = channel.read_backs;
+    while (Work* const work = list.first) {
+        const bool posted = post_read_back(channel, *work);
+        if (channel.gates & gate::failed) return; // the list has been ended
+        if (!posted) {
+            if (!std::exchange(channel.read_back_due, true)) enlist(read_backs_due, &channel);
+            return;
+        }
+        list.first = work->next;
+        if (!list.first) list.last = nullptr;
+        if (--work->open == 0) finish_work(*work);
+    }
+}
+
+bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
+    // Writes of its epoch that are still to be posted: the rest of a large one, or lost ones that go again.
+    if (channel.recovery && (channel.recovery->damaged || channel.recovery->puts_open)) return false;
+    const auto age = [&](const Work& w) { return (w.epoch + Channel::kEpochs - channel.oldest_epoch) % Channel::kEpochs; };
+    if (const Work* const write = channel.pulled[0].first; write && age(*write) <= age(work)) return false;
+    if (!work.bounce && !(work.bounce = small.get())) return false;
+    for (const PathIndex written : schedule::each(channel.unread)) {
+        const PathMask bit = PathMask{1} << written;
+        const PathIndex path = beside(channel, written);
+        if (path == kNoPath || channel.subs[path].probe_key == 0) {
+            // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to be placed.
+            channel.unread &= ~bit;
+            continue;
+        }
+        SendQueue* const queue = queue_for(channel, path, Direction::write);
+        if (!queue || !queue->room(1)) return false;
+        channel.unread &= ~bit;
+        Subchannel& sub = channel.subs[path];
+        const Posted posted{&channel, &work, 0, 0, path, kNoEpoch, true, false, 0, 1};
+        ibv_sge sge{work.bounce->address(), kReadBackBytes, work.bounce->lkey[sub.device]};
+        ++work.open;
+        sub.open += queue->dc;
+        if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, sub.probe_key}, posted, IBV_SEND_SIGNALED))
+            post_refused(channel, *queue, posted);
+        if (channel.gates & gate::failed) return false;
+    }
+    return true;
+}
+
+bool Interface::Impl::finish_read_back(Channel& channel, Work& work) {
+    const bool good = !ucx_mp::failed(work.status);
+    if (work.tag && good) {
+        read_back_again(channel, work);
+        return false;
+    }
+    --channel.rdma_open;
+    // All writes but those posted since are visible, so messages need no markers for them.
+    if (--channel.read_backs_open == 0 && good) channel.put_paths &= channel.unread;
+    return true;
+}
+
+void Interface::Impl::read_back_lost(Channel& channel, Work& work, PathIndex path) {
+    channel.unread |= PathMask{1} << path;
+    if (--work.open == 0) read_back_again(channel, work);
+    else work.tag = 1;
+}
+
+// Before all others: it belongs to the oldest epoch of them.
+void Interface::Impl::read_back_again(Channel& channel, Work& work) {
+    auto& list = channel.read_backs;
+    work.open = 1;
+    work.tag = 0;
+    work.next = list.first;
+    list.first = &work;
+    if (!list.last) list.last = &work;
+    if (!std::exchange(channel.read_back_due, true)) enlist(read_backs_due, &channel);
+}
+
+void Interface::Impl::end_read_backs(Channel& channel, Status status) {
+    auto& list = channel.read_backs;
+    list.last = nullptr;
+    while (Work* const work = list.first) {
+        list.first = work->next;
+        work->status = status;
+        if (--work->open == 0) finish_work(*work);
+    }
+}
+
+void Interface::Impl::read_backs_due_again() {
+    for (Channel* channel : std::exchange(read_backs_due, {})) {
+        channel->read_back_due = false;
+        if (!(channel->gates & gate::failed)) post_read_backs(*channel);
+    }
+}
+
+} // namespace ucx_mp::channel
