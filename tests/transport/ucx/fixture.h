@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,10 @@ extern "C" {
 
 #include <boost/test/unit_test.hpp>
 
+// As BOOST_REQUIRE, from any thread: Boost's own notes where each thread is in one place.
+#define UCT_TEST_REQUIRE(condition) \
+    if (!(condition)) throw std::runtime_error(#condition)
+
 namespace uct_test {
 
 using Options = std::vector<std::pair<const char*, const char*>>; // without prefix: {"TX_WINDOW", "64"}
@@ -28,7 +33,7 @@ using Options = std::vector<std::pair<const char*, const char*>>; // without pre
 inline uct_component_h component() {
     uct_component_h* all = nullptr;
     unsigned count = 0;
-    BOOST_REQUIRE(uct_query_components(&all, &count) == UCS_OK);
+    UCT_TEST_REQUIRE(uct_query_components(&all, &count) == UCS_OK);
     uct_component_h found = nullptr;
     for (unsigned i = 0; i < count; ++i) {
         uct_component_attr_t attr{};
@@ -36,14 +41,14 @@ inline uct_component_h component() {
         if (uct_component_query(all[i], &attr) == UCS_OK && std::string(attr.name) == "mp") found = all[i];
     }
     uct_release_component_list(all);
-    BOOST_REQUIRE(found);
+    UCT_TEST_REQUIRE(found);
     return found;
 }
 
 inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
     uct_md_config_t* config = nullptr;
-    BOOST_REQUIRE(uct_md_config_read(component(), nullptr, nullptr, &config) == UCS_OK);
-    for (const auto& [name, value] : options) BOOST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+    UCT_TEST_REQUIRE(uct_md_config_read(component(), nullptr, nullptr, &config) == UCS_OK);
+    for (const auto& [name, value] : options) UCT_TEST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
     const ucs_status_t status = uct_md_open(component(), "mp", config, md);
     uct_config_release(config);
     return status;
@@ -54,7 +59,7 @@ inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
 inline void softhca(const std::string& arguments) {
     const char* bin = std::getenv("SOFTHCA_BIN");
     const std::string line = "LD_PRELOAD= " + std::string(bin ? bin : "softhca") + " " + arguments + " >/dev/null";
-    BOOST_REQUIRE_MESSAGE(std::system(line.c_str()) == 0, "failed: softhca " << arguments);
+    if (std::system(line.c_str()) != 0) throw std::runtime_error("failed: softhca " + arguments);
 }
 // Undoes what a test does to the fabric, also when it fails.
 struct Restore {
@@ -67,15 +72,20 @@ struct Restore {
 class Domain {
 public:
     explicit Domain(const Options& options = {}, ucs_async_mode_t mode = UCS_ASYNC_MODE_THREAD_SPINLOCK) {
-        BOOST_REQUIRE(open_md(options, &md) == UCS_OK);
-        BOOST_REQUIRE(uct_md_query(md, &attr) == UCS_OK);
-        BOOST_REQUIRE(ucs_async_context_create(mode, &async) == UCS_OK);
-        BOOST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
+        UCT_TEST_REQUIRE(open_md(options, &md) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_md_query(md, &attr) == UCS_OK);
+        UCT_TEST_REQUIRE(ucs_async_context_create(mode, &async) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
+    }
+    // Another worker on the same memory domain, which has to outlive it: for another thread.
+    explicit Domain(Domain& of, ucs_async_mode_t mode = UCS_ASYNC_MODE_THREAD_SPINLOCK) : md(of.md), attr(of.attr), own_md_(false) {
+        UCT_TEST_REQUIRE(ucs_async_context_create(mode, &async) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
     }
     ~Domain() {
         uct_worker_destroy(worker);
         ucs_async_context_destroy(async);
-        uct_md_close(md);
+        if (own_md_) uct_md_close(md);
     }
     Domain(const Domain&) = delete;
 
@@ -98,6 +108,9 @@ public:
     uct_md_attr_t attr{};
     ucs_async_context_t* async = nullptr;
     uct_worker_h worker = nullptr;
+
+private:
+    bool own_md_ = true;
 };
 
 inline constexpr std::size_t kHeadroom = 40;
@@ -105,13 +118,13 @@ inline constexpr std::size_t kHeadroom = 40;
 class Interface {
 public:
     Interface(Domain& domain, const char* transport, const Options& options = {}) : domain_(domain) {
-        BOOST_REQUIRE(open(domain, transport, options, this, &iface) == UCS_OK);
-        BOOST_REQUIRE(uct_iface_query(iface, &attr) == UCS_OK);
+        UCT_TEST_REQUIRE(open(domain, transport, options, this, &iface) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_iface_query(iface, &attr) == UCS_OK);
         uct_iface_progress_enable(iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
         device_address.resize(attr.device_addr_len);
         address.resize(attr.iface_addr_len);
-        BOOST_REQUIRE(uct_iface_get_device_address(iface, device()) == UCS_OK);
-        BOOST_REQUIRE(uct_iface_get_address(iface, where()) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_iface_get_device_address(iface, device()) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_iface_get_address(iface, where()) == UCS_OK);
     }
     ~Interface() { uct_iface_close(iface); }
     Interface(const Interface&) = delete;
@@ -119,8 +132,8 @@ public:
     static ucs_status_t open(Domain& domain, const char* transport, const Options& options, Interface* self,
                              uct_iface_h* out) {
         uct_iface_config_t* config = nullptr;
-        BOOST_REQUIRE(uct_md_iface_config_read(domain.md, transport, nullptr, nullptr, &config) == UCS_OK);
-        for (const auto& [name, value] : options) BOOST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_md_iface_config_read(domain.md, transport, nullptr, nullptr, &config) == UCS_OK);
+        for (const auto& [name, value] : options) UCT_TEST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
         uct_iface_params_t params{};
         params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
                             UCT_IFACE_PARAM_FIELD_RX_HEADROOM | UCT_IFACE_PARAM_FIELD_ERR_HANDLER |
@@ -144,20 +157,20 @@ public:
 
     [[nodiscard]] uct_ep_h connect(Interface& peer) { return connect(peer.device(), peer.where()); }
     [[nodiscard]] uct_ep_h connect(const uct_device_addr_t* device, const uct_iface_addr_t* address) {
-        BOOST_REQUIRE(uct_iface_is_reachable(iface, device, address));
+        UCT_TEST_REQUIRE(uct_iface_is_reachable(iface, device, address));
         uct_ep_params_t params{};
         params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
         params.iface = iface;
         params.dev_addr = device;
         params.iface_addr = address;
         uct_ep_h ep = nullptr;
-        BOOST_REQUIRE(uct_ep_create(&params, &ep) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_ep_create(&params, &ep) == UCS_OK);
         return ep;
     }
     // Waits for everything of this endpoint.
     void flush(uct_ep_h ep) {
         ucs_status_t status = UCS_INPROGRESS;
-        BOOST_REQUIRE(domain_.until([&] { return (status = uct_ep_flush(ep, 0, nullptr)) == UCS_OK; }));
+        UCT_TEST_REQUIRE(domain_.until([&] { return (status = uct_ep_flush(ep, 0, nullptr)) == UCS_OK; }));
     }
 
     uct_iface_h iface = nullptr;
@@ -173,13 +186,13 @@ private:
 class Memory {
 public:
     Memory(Domain& domain, void* address, std::size_t length, unsigned pack_flags = 0) : domain_(domain) {
-        BOOST_REQUIRE(uct_md_mem_reg(domain.md, address, length, UCT_MD_MEM_ACCESS_ALL, &handle) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_md_mem_reg(domain.md, address, length, UCT_MD_MEM_ACCESS_ALL, &handle) == UCS_OK);
         packed.resize(domain.attr.rkey_packed_size);
         uct_md_mkey_pack_params_t params{};
         params.field_mask = UCT_MD_MKEY_PACK_FIELD_FLAGS;
         params.flags = pack_flags;
-        BOOST_REQUIRE(uct_md_mkey_pack_v2(domain.md, handle, &params, packed.data()) == UCS_OK);
-        BOOST_REQUIRE(uct_rkey_unpack(component(), packed.data(), &key) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_md_mkey_pack_v2(domain.md, handle, &params, packed.data()) == UCS_OK);
+        UCT_TEST_REQUIRE(uct_rkey_unpack(component(), packed.data(), &key) == UCS_OK);
     }
     ~Memory() {
         uct_rkey_release(component(), &key);

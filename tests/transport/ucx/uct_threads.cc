@@ -94,6 +94,100 @@ BOOST_DATA_TEST_CASE(threads_with_a_worker_each, each_transport, transport) {
     }
 }
 
+// Two threads of an application, each with a worker and interfaces of its own on one memory domain, which connect, send, write, read
+// and register memory while links are pulled and given back, and while UCX's async thread answers for both. What races here
+// ThreadSanitizer sees (tests/run --preset tsan); in any build all has to come through, once and in order.
+BOOST_DATA_TEST_CASE(threads_on_one_domain_while_links_fail, each_transport, transport) {
+    constexpr unsigned kThreads = 2, kRounds = 12;
+    constexpr std::size_t kBytes = 1 << 18;
+    struct Member {
+        Domain domain;
+        Interface iface;
+        Counter counter;
+        std::vector<char> window = std::vector<char>(kBytes + 1); // the last one is anybody's
+        Memory memory{domain, window.data(), window.size()};
+        Member(Domain& of, const char* transport) : domain(of), iface(domain, transport) {
+            uct_iface_set_am_handler(iface.iface, kCounted, Counter::take, &counter, 0);
+        }
+    };
+    struct Task {
+        Member &self, &peer;
+        std::atomic<unsigned>& finished;
+        std::uint64_t sent = 0;
+        unsigned wrong = 0, unfinished = 0;
+        const char* name = nullptr;
+        void until(const std::function<bool()>& condition) { unfinished += !self.domain.until(condition, 60); }
+        // A write and a read of memory that is registered for them alone.
+        void exchange(uct_ep_h ep, unsigned round) {
+            std::vector<char> data(kBytes, static_cast<char>('a' + round));
+            uct_mem_h handle = nullptr;
+            if (uct_md_mem_reg(self.domain.md, data.data(), data.size(), UCT_MD_MEM_ACCESS_ALL, &handle) != UCS_OK) ++wrong;
+            const uct_iov_t iov{data.data(), data.size(), handle, 0, 1};
+            const auto remote = reinterpret_cast<std::uint64_t>(peer.window.data());
+            for (const bool read : {false, true}) {
+                if (read) std::fill(data.begin(), data.end(), 0);
+                Done done;
+                ucs_status_t status = UCS_OK;
+                until([&] {
+                    status = read ? uct_ep_get_zcopy(ep, &iov, 1, remote, peer.memory.key.rkey, &done)
+                                  : uct_ep_put_zcopy(ep, &iov, 1, remote, peer.memory.key.rkey, &done);
+                    return status != UCS_ERR_NO_RESOURCE;
+                });
+                until([&] { return done.fired; });
+                until([&] { return uct_ep_flush(ep, 0, nullptr) == UCS_OK; });
+                wrong += status != UCS_INPROGRESS || done.status != UCS_OK;
+            }
+            wrong += data != std::vector<char>(kBytes, static_cast<char>('a' + round));
+            uct_md_mem_dereg(self.domain.md, handle);
+        }
+        void run() {
+            const uct_ep_h ep = self.iface.connect(peer.iface);
+            for (unsigned round = 0; round < kRounds; ++round) {
+                const std::uint64_t more = sent + 200;
+                until([&] {
+                    while (sent < more && uct_ep_am_short(ep, kCounted, sent, nullptr, 0) == UCS_OK) ++sent;
+                    return sent == more;
+                });
+                exchange(ep, round);
+                // A first connection of an interface that goes again, meanwhile; to whoever of us answers.
+                Interface other(self.domain, name);
+                const uct_ep_h there = other.connect(peer.iface);
+                const auto last = reinterpret_cast<std::uint64_t>(peer.window.data() + kBytes);
+                until([&] { return uct_ep_put_short(there, "x", 1, last, peer.memory.key.rkey) == UCS_OK; });
+                other.flush(there);
+                uct_ep_destroy(there);
+            }
+            until([&] { return uct_ep_flush(ep, 0, nullptr) == UCS_OK && self.counter.messages == sent; });
+            ++finished;
+            until([&] { return finished.load() == kThreads; });
+            uct_ep_destroy(ep);
+        }
+    };
+    Domain domain;
+    Member a(domain, transport), b(domain, transport);
+    std::atomic<unsigned> finished{0};
+    Task tasks[kThreads] = {{.self = a, .peer = b, .finished = finished, .name = transport},
+                            {.self = b, .peer = a, .finished = finished, .name = transport}};
+    const Restore restore{{"port up 0:softhca_0:1", "port up 0:softhca_1:1"}};
+    std::vector<std::thread> threads;
+    for (Task& task : tasks) threads.emplace_back([&task] { task.run(); });
+    for (unsigned i = 0; finished.load() < kThreads && i < 1000; ++i) {
+        const std::string port = "0:softhca_" + std::to_string(i % 2) + ":1";
+        softhca("port down " + port);
+        usleep(20'000);
+        softhca("port up " + port);
+        usleep(30'000);
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const Task& task : tasks) {
+        BOOST_TEST(task.unfinished == 0u);
+        BOOST_TEST(task.wrong == 0u);
+        BOOST_TEST(task.self.counter.wrong == 0u);
+        BOOST_TEST(task.self.counter.messages == kRounds * 200u);
+        BOOST_TEST(task.self.iface.errors.empty());
+    }
+}
+
 // As with stock UCX: the parent goes on, the child touches nothing of ours and exits, even while operations are open.
 BOOST_DATA_TEST_CASE(fork_with_open_connections, each_transport, transport) {
     Domain domain;
