@@ -56,6 +56,7 @@ struct Subchannel {
     std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed
     std::uint64_t watched = 0;                // `requests` at its last look
     std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
+    std::uint32_t migrations = 0;             // APM, see below
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
     bool unconnected = false;                 // the queue pair could not be connected: its other end can't be reached
@@ -66,13 +67,13 @@ struct Subchannel {
     bool told_to_migrate = false; // by us, and nothing has come through since
     bool load_due = false;        // has migrated: another route is loaded when this record (SendQueue::tail) is reaped
     std::uint32_t load_behind = 0;
-    std::uint32_t migrations = 0;
     Nanos went_home = 0;      // last return to its own route
     unsigned strays = 0;      // times in a row that it has left it soon after
     unsigned home_probes = 0; // of its own route, since it has left it or an answer has come
     unsigned home_answers = 0; // in a row
     bool home_silent = false;  // the latest has not been answered yet
 };
+static_assert(sizeof(Subchannel) == 160, "indexed by every message: a multiple that is cheap");
 
 // Reasons why an operation can't go straight away.
 namespace gate {
