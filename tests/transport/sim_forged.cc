@@ -111,6 +111,7 @@ BOOST_DATA_TEST_CASE(nonsense, kBoth, transport) {
         cluster.run_for(1'000'000);
         bool failed = false;
         for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_failure = [&](Channel&, Status) { failed = true; };
+        (void)cluster.channel(1, 0); // or nobody is told there
         Message message(cluster.channel(0, 1), Kind::am, fence ? channel::flag::fenced : 0);
         if (fence) {
             const channel::FenceTrailer trailer{std::uint64_t{1} << 40, 1, 0};

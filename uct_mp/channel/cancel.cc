@@ -141,7 +141,7 @@ void Interface::Impl::go_on(Cancel& cancel) {
         return;
     }
     std::erase_if(cancels, [&](const auto& c) { return c.get() == &cancel; });
-    --channel.references;
+    detach(channel);
 }
 
 // What is in lists of ours.

@@ -204,6 +204,7 @@ bool Interface::Impl::is_forgotten(Channel& channel) {
         return false;
     if (channel.recovery && channel.recovery->listed) return false;
     if (!all_back(channel) || !channel.epochs_empty() || channel.in_flight() != 0) return false;
+    if (std::ranges::any_of(cancels, [&](const auto& cancel) { return cancel->channel == &channel; })) return false;
     for (const auto& list : jobs)
         if (std::ranges::any_of(list, is_its)) return false;
     return std::ranges::none_of(mail, is_its);

@@ -49,6 +49,7 @@ struct Interface::Impl final : connect::Owner {
     void watch_descriptor(int fd); // by event_fd
     void read_rails();
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
+    void detach(Channel& channel);
     Channel* make_channel(std::uint64_t uid);
     void connect_self(Channel& channel);
     void describe_self(connect::Connection& connection) const;

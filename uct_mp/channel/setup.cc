@@ -270,14 +270,15 @@ double Interface::latency() const { return 700; }
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
     return impl_->attach(peer, error);
 }
-void Interface::detach(Channel& channel) {
-    Impl& m = *impl_;
-    const std::lock_guard lock(m.services);
+void Interface::detach(Channel& channel) { impl_->detach(channel); }
+
+void Interface::Impl::detach(Channel& channel) {
+    const std::lock_guard lock(services);
     if (--channel.references != 0) return;
-    ++m.unused;
-    channel.used_at = m.services.now();
+    ++unused;
+    channel.used_at = services.now();
     const bool never = (channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed;
-    if ((channel.gates & gate::failed) ? !channel.failing : never) m.list_ending(channel);
+    if ((channel.gates & gate::failed) ? !channel.failing : never) list_ending(channel);
 }
 
 void Interface::Impl::watch_descriptor(int fd) {
