@@ -50,7 +50,6 @@ struct Subchannel {
     std::uint8_t rail = 0;                    // ours
     std::uint8_t device = 0;                  // ours: which lkey
     std::uint8_t remote_device = 0;           // theirs: which rkey
-    std::uint32_t probe_key = 0;              // theirs: of the bytes that are read to push writes before (visible.cc)
     std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
     std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
     std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed

@@ -24,7 +24,6 @@ void Interface::Impl::note_devices(Channel& channel) {
     for (PathIndex path = 0; path < channel.places; ++path) {
         const path::RemoteRail& rail = channel.connection.remote_rail(path);
         reached |= device_bit(rail);
-        channel.subs[path].probe_key = rail.probe_key;
         channel.subs[path].remote_device = rail.device;
     }
     channel.reads_back = always || std::popcount(theirs) > 1;
@@ -110,7 +109,8 @@ bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
     for (const PathIndex written : schedule::each(channel.unread)) {
         const PathMask bit = PathMask{1} << written;
         const PathIndex path = beside(channel, written);
-        if (path == kNoPath || channel.subs[path].probe_key == 0) {
+        const std::uint32_t key = path == kNoPath ? 0 : channel.connection.remote_rail(path).probe_key;
+        if (key == 0) {
             // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to be placed.
             channel.unread &= ~bit;
             continue;
@@ -123,7 +123,7 @@ bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
         ibv_sge sge{work.bounce->address(), kReadBackBytes, work.bounce->lkey[sub.device]};
         ++work.open;
         sub.open += queue->dc;
-        if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, sub.probe_key}, posted, IBV_SEND_SIGNALED))
+        if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, key}, posted, IBV_SEND_SIGNALED))
             post_refused(channel, *queue, posted);
         if (channel.gates & gate::failed) return false;
     }
