@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "uct_mp/channel/interface.h"
@@ -146,7 +147,8 @@ public:
     std::uint32_t gets_open = 0; // those that read
     std::uint32_t unseen_gate = 0; // gate::unseen if our paths lead to several adapters of the peer, else 0
     std::uint32_t read_backs_open = 0; // of rdma_open
-    PathMask unread = 0;         // have carried puts since the last read back was posted there
+    PathMask unread = 0;         // have carried puts since the last read back was posted there; see has_unread()
+    std::uint32_t sole_puts = 0; // the same of an only path, which has no masks: Subchannel::puts then
     bool reads_back = false;     // flushes do: the peer has several adapters
     bool read_back_due = false;  // in the interface's list
     PathIndex put_lane = 0;      // of writes without a completion, while any is open
@@ -235,6 +237,12 @@ public:
     // After a change of early_count, gate::not_ready or gate::failed.
     void set_live() {
         live_id = early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
+    }
+    // Something is to be read back before a flush ends.
+    [[nodiscard]] bool has_unread() {
+        if (!reads_back) return false;
+        if (only && std::exchange(sole_puts, subs[0].puts) != subs[0].puts) unread = 1;
+        return unread != 0;
     }
     [[nodiscard]] std::uint32_t in_flight() const { return next_sequence - acked; }
     [[nodiscard]] bool window_open() const { return in_flight() < window; }

@@ -239,7 +239,9 @@ template <Fits fits, class Fill>
         --channel.rdma_open;
         channel.gets_open -= work.kind == WorkKind::get;
         // Who has no completion cannot tell the peer before a fence or a flush.
-        if (work.kind == WorkKind::put && completion) channel.gates |= channel.unseen_gate;
+        if (channel.unseen_gate) [[unlikely]] {
+            if (work.kind == WorkKind::put && completion) channel.gates |= channel.unseen_gate;
+        }
     } else if (!finish_unusual(channel, work)) {
         return;
     }

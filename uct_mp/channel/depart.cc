@@ -29,7 +29,7 @@ constexpr Nanos kGrace = 20'000'000;
 // The program has something under way here, or waits for being able to.
 bool Interface::Impl::has_outstanding(const Channel& channel) {
     return channel.in_flight() != 0 || !channel.epochs_empty() || channel.pulled_count != 0 || !channel.atomics.empty() ||
-           channel.waiting || (channel.gates & gate::held) || (channel.unread && channel.reads_back);
+           channel.waiting || (channel.gates & gate::held);
 }
 
 // Who uses a channel that has ended without anybody being told is told now.
@@ -88,7 +88,8 @@ bool Interface::Impl::judge_leaver(Channel& channel) {
         return true;
     }
     if (idle) {
-        const bool agreed = !(channel.gates & gate::not_ready) && !has_outstanding(channel);
+        // A connection that begins anew knows nothing of writes that are not visible yet.
+        const bool agreed = !(channel.gates & gate::not_ready) && !has_outstanding(channel) && !channel.has_unread();
         {
             const std::lock_guard lock(services);
             control->say_known(channel.connection, agreed);
@@ -133,7 +134,7 @@ void Interface::Impl::trim_unused() {
             drop_prepared(channel);
             list_ending(channel);
             ++ending;
-        } else if (!has_outstanding(channel) && !channel.leaving) {
+        } else if (!has_outstanding(channel) && !channel.has_unread() && !channel.leaving) {
             idle.push_back(&channel);
         }
     }

@@ -87,7 +87,7 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
 Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
     if (!dead && channel.pulled[0].first && !channel.only) pull(channel); // what waits for reads waits no longer
-    if (channel.unread && channel.reads_back && !(channel.gates & gate::failed)) read_back(channel);
+    if (channel.has_unread() && !(channel.gates & gate::failed)) read_back(channel);
     close_epochs(channel);
     if (channel.epochs_empty()) return dead && !channel.quiet ? channel.error : Status::ok;
     if (!dead) push(channel); // else everything is coming back flushed
@@ -146,7 +146,7 @@ Status Interface::flush_all() {
     Status result = Status::ok;
     for (std::uint32_t i = 0; i < impl_->channels.size(); ++i) {
         Channel* channel = impl_->channels[i];
-        if (channel->epochs_empty() && !(channel->unread && channel->reads_back)) continue;
+        if (channel->epochs_empty() && !channel->has_unread()) continue;
         if (impl_->flush(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
     }
     return result;

@@ -264,6 +264,8 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
     [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const; // it or another to the same adapter; kNoPath: none
     void read_back(Channel& channel); // part of the present epoch
+    void add_read_back(Channel& channel, Completion* completion);
+    void read_back_all(Channel& channel); // over a path to each adapter: recovery
     void post_read_backs(Channel& channel);
     [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not now
     void read_back_lost(Channel& channel, Work& work, PathIndex path);

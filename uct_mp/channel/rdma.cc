@@ -151,7 +151,7 @@ template <bool read>
     ++channel.rdma_open;
     Subchannel& sub = channel.subs[0];
     if constexpr (read) ++channel.gets_open;
-    else ++sub.puts, channel.unread = 1;
+    else ++sub.puts;
     const auto bytes = static_cast<std::uint32_t>(size);
     queue.record({&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1, queue.extra_packets(bytes)}, true);
     const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE

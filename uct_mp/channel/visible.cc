@@ -71,17 +71,35 @@ void Interface::Impl::mark_unseen(Channel& channel) {
 
 // -- Reading back
 
-void Interface::Impl::read_back(Channel& channel) {
+void Interface::Impl::add_read_back(Channel& channel, Completion* completion) {
     auto& list = channel.read_backs;
-    if (!list.last || list.last->epoch != channel.epoch) {
-        Work* const work = new_work(channel, WorkKind::read_back, nullptr);
-        work->open = 1; // until all of it is posted
-        work->tag = 0;
-        ++channel.rdma_open;
-        ++channel.read_backs_open;
-        (list.last ? list.last->next : list.first) = work;
-        list.last = work;
+    Work* const work = new_work(channel, WorkKind::read_back, completion);
+    work->open = 1; // until all of it is posted
+    work->tag = 0;
+    ++channel.rdma_open;
+    ++channel.read_backs_open;
+    (list.last ? list.last->next : list.first) = work;
+    list.last = work;
+}
+
+void Interface::Impl::read_back(Channel& channel) {
+    const Work* const last = channel.read_backs.last;
+    if (!last || last->epoch != channel.epoch) add_read_back(channel, nullptr);
+    post_read_backs(channel);
+}
+
+// What failed paths have lost has gone again, perhaps to another adapter, and that one's path may fail in its turn: so markers
+// and fenced messages could come by any adapter. Before they go, everything is visible.
+void Interface::Impl::read_back_all(Channel& channel) {
+    unsigned devices = 0;
+    for (PathIndex path = 0; path < channel.path_count; ++path) {
+        const unsigned bit = 1u << channel.subs[path].remote_device;
+        if ((devices & bit) || !channel.recovery->stands(path)) continue;
+        devices |= bit;
+        channel.unread |= PathMask{1} << path;
     }
+    ++channel.recovery->reading.count;
+    add_read_back(channel, &channel.recovery->reading);
     post_read_backs(channel);
 }
 

@@ -145,6 +145,7 @@ void Interface::Impl::widen(Channel& channel) {
     channel.by_lane = true;
     channel.path_count = channel.places;
     channel.put_paths |= 1; // perhaps
+    channel.unread |= 1;
     note_devices(channel);
     ++recovery_steps;
     join_paths(channel);

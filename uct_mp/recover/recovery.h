@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "uct_mp/channel/buffer.h"
+#include "uct_mp/channel/types.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/schedule/path_state.h"
@@ -128,6 +129,10 @@ struct Recovery {
     };
     std::vector<Marker> markers;     // to be sent, over any path
     std::vector<Marker> told;        // have been sent so; again if another path fails before the fence is over
+    // Of reads that push what has gone again into the peer's memory (visible.cc): `count` of them are under way.
+    channel::Completion reading{[](channel::Completion*) {}, 0, Status::ok};
+    // Nothing may tell of writes: some are not settled, or what is acknowledged may not be visible yet.
+    [[nodiscard]] bool may_not_tell() const { return damaged || puts_open || reading.count; }
     schedule::PathMask damaged = 0;  // writes on them are not settled: no fence may pass
     std::uint32_t puts_open = 0;     // writes under way again
     // All on one path, since a completion there says nothing about what the peer sees (another adapter's message may

@@ -176,14 +176,10 @@ void Interface::Impl::resend(Channel& channel) {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.retained[i & channel.window_mask];
         if (buffer.path != kNoPath) continue;
-        // A fenced message is a marker itself: not before the writes that it stands for.
-        if (buffer.trailer) {
-            FenceTrailer trailer;
-            std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
-            if (trailer.paths & recovery.damaged) {
-                left = true;
-                continue;
-            }
+        // A fenced message is a marker itself: not before the writes that it stands for, wherever they have gone.
+        if (buffer.trailer && recovery.may_not_tell()) {
+            left = true;
+            continue;
         }
         if (!send_again(channel, buffer) || (channel.gates & gate::failed)) return;
     }
@@ -240,17 +236,17 @@ void Interface::Impl::heal(Channel& channel) {
         }
     }
     recovery.markers = recovery.told;
+    if (!recovery.told.empty() && channel.unseen_gate) read_back_all(channel);
 }
 
 bool Interface::Impl::send_markers(Channel& channel) {
     auto& markers = channel.recovery->markers;
+    if (!markers.empty() && channel.recovery->may_not_tell()) return false;
     while (!markers.empty()) {
         const Recovery::Marker marker = markers.back();
         bool sent = static_cast<std::int32_t>(marker.sequence - channel.acked) < 0;
         const PathMask usable = channel.scheduler->paths().usable();
-        // By the adapter that has the writes, if there is a way: what it has acknowledged may not be placed yet.
-        const PathIndex near = channel.recovery->stands(marker.over) ? marker.over : beside(channel, marker.path);
-        const PathMask own = near != kNoPath ? PathMask{1} << near : 0;
+        const PathMask own = channel.recovery->stands(marker.over) ? PathMask{1} << marker.over : 0;
         for (const PathIndex over : schedule::each(own ? own : usable)) {
             SendQueue* queue = queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;
