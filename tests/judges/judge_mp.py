@@ -251,7 +251,7 @@ group.add(with_option("mp_rc", UCX_MP_RAILS="softhca_1:1"), "one_rail", ("four-p
 group.add(with_option("mp_rc", UCX_MP_PATH_BITS="1,3"), "path_bits", ("four-path",))
 group.add(with_option("mp_rc", UCX_MP_NUM_PATHS="8"), "more_paths_than_routes", ("modelled",))
 group.add(with_option("mp_rc", UCX_MP_CROSS_RAILS="y"), "cross_rails", ("ideal", "modelled"))
-group.add(with_option("mp_rc", UCX_MP_RC_SPLIT_READS="y"), "split_reads", ("four-path",))
+group.add(with_option("mp_rc", UCX_MP_SPLIT_READS="y"), "split_reads", ("four-path",))
 group.add(batch(("fadd", 8, 100), ("cswap", 8, 100), ("add_mr", 8, 100), options=("-d", "mp0", "-x", "mp_rc"),
                 env={"UCX_MP_ATOMICS": "adapter"}), "atomics_by_adapter", seconds=60)
 for policy in ("least", "quota"):

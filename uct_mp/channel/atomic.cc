@@ -9,6 +9,8 @@ namespace ucx_mp::channel {
 
 namespace {
 
+constexpr std::uint32_t kFetchTag = 1u << 31; // in the tags of those that wait for a result
+
 template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
     switch (op) {
     case AtomicOp::add: return __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);
@@ -71,7 +73,7 @@ Status Interface::Impl::atomic(Channel& channel, AtomicOp op, unsigned width, st
     work->open = fetch ? 2 : 1; // the acknowledgment, and the reply
     work->width = static_cast<std::uint8_t>(width);
     work->unpack_arg = result;
-    work->tag = ++channel.atomic_tag;
+    work->tag = (++channel.atomic_tag & ~kFetchTag) | (fetch ? kFetchTag : 0);
     AtomicRequest request{};
     request.op = static_cast<std::uint8_t>(op);
     request.width = static_cast<std::uint8_t>(width);
@@ -153,7 +155,7 @@ void Interface::Impl::take_reply(Channel& channel, const AtomicReply& reply) {
         return;
     }
     // Of one without a result: nobody waits, so the channel is told, as by an adapter that is refused.
-    if (reply.status == 0) {
+    if (reply.status == 0 || reply.tag & kFetchTag) { // a fetch that has been cancelled
         ++dropped;
         return;
     }

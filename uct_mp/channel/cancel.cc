@@ -208,7 +208,8 @@ void Interface::Impl::cancel_retained(Cancel& cancel) {
             copy->path = buffer.path;
             copy->work = nullptr;
             place = copy;
-            work->bounce = &buffer; // its header may be on its way from there
+            work->bounce = &buffer; // its header may be on its way from there: the work ends when all of that is back
+            buffer.pool = &buffer.pool->home();
         } else {
             --channel.atomics_pending;
         }

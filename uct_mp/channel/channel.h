@@ -160,7 +160,8 @@ public:
     bool atomics_sent = false;       // since the last fence; their last number + 1:
     std::uint32_t atomics_end = 0;
     std::uint32_t atomics_pending = 0; // requests not acknowledged
-    std::uint32_t fence_number = 0;
+    std::uint32_t parts_asked = 0; // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
+    std::uint32_t fence_number = 0; // 0: none yet; wraps, and leaves 0 out
     std::uint32_t fence_sequence[kFences] = {}; // + 1 of the fenced message; to bound fences in flight
 
     // -- Fences, receiving
@@ -238,6 +239,7 @@ public:
     void set_live() {
         live_id = early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
     }
+    [[nodiscard]] std::uint32_t next_fence() const { return fence_number + 1 ? fence_number + 1 : 1; }
     // Something is to be read back before a flush ends.
     [[nodiscard]] bool has_unread() {
         if (!reads_back) return false;

@@ -65,8 +65,8 @@ void Interface::Impl::say_goodbye() {
         work.status = Status::canceled;
     });
     const auto has_left = [&](const Channel* channel) { // says goodbye as well
-        return channel->connection.parting.known || channel->leaving ||
-               std::ranges::any_of(mail, [&](const Mail& m) { return m.channel == channel && m.what == Mail::What::ended; });
+        return channel->connection.parting.known || (channel->leaving && !channel->goodbye.idle) ||
+               std::ranges::any_of(mail, [&](const Mail& m) { return m.channel == channel && m.what == Mail::What::ended && !m.goodbye.idle; });
     };
     const auto is_busy = [](const Channel* channel) {
         return std::ranges::any_of(std::span(channel->subs.get(), channel->path_count), [](const Subchannel& sub) {

@@ -78,6 +78,8 @@ bool Interface::Impl::judge_leaver(Channel& channel) {
     const bool idle = channel.goodbye.idle;
     if (!(channel.gates & gate::not_ready)) take_ack(channel, channel.goodbye.delivered);
     if (channel.gates & gate::failed) return false; // by the user, in a callback
+    if (idle && channel.has_unread()) read_back(channel); // a connection that begins anew knows nothing of such writes
+    if (channel.gates & gate::failed) return false;
     // Small messages have not asked for their completions, and larger ones may not have them yet.
     const bool lost = channel.in_flight() != 0 || channel.pulled_count != 0 || !channel.atomics.empty() || channel.waiting ||
                       (channel.gates & gate::held);
@@ -88,8 +90,7 @@ bool Interface::Impl::judge_leaver(Channel& channel) {
         return true;
     }
     if (idle) {
-        // A connection that begins anew knows nothing of writes that are not visible yet.
-        const bool agreed = !(channel.gates & gate::not_ready) && !has_outstanding(channel) && !channel.has_unread();
+        const bool agreed = !(channel.gates & gate::not_ready) && !has_outstanding(channel);
         {
             const std::lock_guard lock(services);
             control->say_known(channel.connection, agreed);
@@ -134,8 +135,9 @@ void Interface::Impl::trim_unused() {
             drop_prepared(channel);
             list_ending(channel);
             ++ending;
-        } else if (!has_outstanding(channel) && !channel.has_unread() && !channel.leaving) {
-            idle.push_back(&channel);
+        } else if (!has_outstanding(channel) && !channel.leaving && channel.connection.state == connect::State::established) {
+            if (channel.has_unread()) read_back(channel); // and the next time it is idle
+            else idle.push_back(&channel);
         }
     }
     std::size_t many = 0;
@@ -159,16 +161,12 @@ void Interface::Impl::trim_unused() {
 
 void Interface::Impl::parted(Channel& channel, connect::Answer answer) {
     channel.gates &= ~gate::retiring;
-    if (channel.gates & gate::failed) return;
-    std::size_t many = 0;
-    {
+    if (channel.gates & gate::failed) {
         const std::lock_guard lock(services);
-        many = unused;
+        channel.parted = false;
+        return;
     }
-    // A silent one is dead, or cut off for a while; it may not keep others out.
-    const bool pressed = many >= config.max_unused - config.max_unused / 8;
     if (answer == connect::Answer::lost) return end_quietly(channel, channel.references != 0);
-    if (answer == connect::Answer::silent && channel.references == 0 && pressed) return end_quietly(channel, false);
     channel.used_at = services.now();
 }
 

@@ -11,7 +11,7 @@ void Interface::Impl::fence(Channel& channel) {
     if (channel.pulled[0].first && !channel.only) pull(channel); // no read before the fence will come any more
     if (!one_queue) {
         // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
-        if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
+        if (std::exchange(channel.marked_paths, 0)) channel.fence_number = channel.next_fence();
         channel.fence_paths |= channel.put_paths;
         channel.marker_due = channel.fence_paths != 0;
         channel.catch_up = channel.pulled_count != 0;
@@ -37,7 +37,7 @@ bool Interface::Impl::clear_drain(Channel& channel) {
     if (channel.unseen_gate && channel.unread) read_back(channel); // behind the writes, at once
     if (channel.rdma_open) return false;
     if (channel.atomics_due) {
-        if (static_cast<std::int32_t>(channel.acked - channel.atomics_until) < 0) return false;
+        if (channel.atomics_until - 1 - channel.acked < channel.in_flight()) return false;
         channel.atomics_due = false;
     }
     channel.drain_due = false;

@@ -116,6 +116,7 @@ struct Interface::Impl final : connect::Owner {
         verbs::RemoteKeys keys{}; // keys
         bool found = false;
     };
+    [[nodiscard]] bool mail_is_full() const; // with the lock held
     void tell(Mail mail);
     unsigned read_mail();             // progress only
     void drop_prepared(Channel& channel); // with the lock held
@@ -264,11 +265,11 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
     [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const; // it or another to the same adapter; kNoPath: none
     void read_back(Channel& channel); // part of the present epoch
-    void add_read_back(Channel& channel, Completion* completion);
-    void read_back_all(Channel& channel); // over a path to each adapter: recovery
+    void add_read_back(Channel& channel, PathMask paths, Completion* completion);
+    void read_back_all(Channel& channel); // over all paths: recovery
     void post_read_backs(Channel& channel);
     [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not now
-    void read_back_lost(Channel& channel, Work& work, PathIndex path);
+    void read_back_lost(Channel& channel, Work& work);
     void read_back_again(Channel& channel, Work& work);
     [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // as finish_unusual()
     void end_read_backs(Channel& channel, Status status);

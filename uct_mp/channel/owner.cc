@@ -22,15 +22,21 @@ Connection* Interface::Impl::accept(std::uint64_t peer_uid) {
 // or idle and ended.
 bool Interface::Impl::hears(std::uint64_t peer_uid) {
     if (closing) return false;
+    // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
+    if (graves.size() >= 4 * path::kMaxPathsPerPeer) return false;
     const auto known = by_uid.find(peer_uid);
     if (known != by_uid.end() && (known->second->renewing || known->second->parted)) return false; // ours has not ended yet
     if (unused < config.max_unused - config.max_unused / 8) return true;
     trim_due = true;
     attention.store(true, std::memory_order_relaxed);
-    return unused < config.max_unused || known != by_uid.end();
+    return unused < config.max_unused || (known != by_uid.end() && known->second->references != 0);
 }
 
+// What a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
+bool Interface::Impl::mail_is_full() const { return mail.size() > 64 + 4 * std::size_t{channels.size()}; }
+
 void Interface::Impl::ended(Connection& connection, const connect::Goodbye& goodbye) {
+    if (mail_is_full()) return;
     tell({.what = Mail::What::ended, .channel = &channel_of(connection), .status = Status::ok, .goodbye = goodbye});
 }
 
@@ -255,6 +261,7 @@ void Interface::Impl::failed(Connection& connection, Status status, const char* 
 }
 
 void Interface::Impl::rails_told(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) {
+    if (mail_is_full()) return;
     tell({.what = Mail::What::rails, .channel = &channel_of(connection), .status = Status::ok, .number = number, .rails = list});
 }
 

@@ -56,6 +56,8 @@ std::string Interface::Impl::misfit(const connect::Terms& theirs) {
     if (theirs.segment < ours.segment && requests > config.send_depth)
         return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
                std::to_string(config.send_depth);
+    if (theirs.segment < ours.segment && parts > config.max_send_buffers)
+        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_MAX_BUFS allows " + std::to_string(config.max_send_buffers);
     if (theirs.segment < limits.max_am_short)
         return sizes + "short messages have up to " + std::to_string(limits.max_am_short) + " bytes (MAX_INLINE)";
     return {};
@@ -99,7 +101,13 @@ bool Interface::Impl::room_for_parts(Channel& channel) {
 
 Status Interface::Impl::start_parts(Channel& channel, Start& start) {
     if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
-    return room_for_parts(channel) ? start_gated(channel, large, 0, start) : Status::no_resource;
+    if (room_for_parts(channel)) return start_gated(channel, large, 0, start);
+    // What is needed may be there already, and the peer, or our adapter, need not tell before it is asked.
+    if (std::exchange(channel.parts_asked, channel.next_sequence + 1) != channel.next_sequence + 1) {
+        if (channel.in_flight()) (void)send_ack(channel, Kind::ack_request);
+        (void)push_out(channel);
+    }
+    return Status::no_resource;
 }
 
 void Interface::Impl::finish_parts(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
@@ -123,6 +131,8 @@ void Interface::Impl::finish_parts(Channel& channel, const Start& start, std::ui
         } else { // the path has failed with one of the parts before: as those
             buffer.path = kNoPath;
             recovery_of(channel).resend = true;
+            ++channel.epoch_open[channel.epoch]; // a flush waits for it
+            channel.recovery->holds.push_back({channel.next_sequence, 1, channel.epoch});
             list_recovering(channel);
         }
     }

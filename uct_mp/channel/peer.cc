@@ -208,6 +208,16 @@ void Interface::check(Channel& channel) {
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {
     if (quiet) channel.error_told = true;
+    if (channel.renewing) { // it has ended already, and does not begin anew now
+        {
+            const std::lock_guard lock(impl_->services);
+            channel.renewing = false;
+            channel.buried = true;
+        }
+        channel.error = status;
+        (void)impl_->refusal(channel);
+        return;
+    }
     impl_->fail_channel(channel, status);
 }
 

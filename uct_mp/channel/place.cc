@@ -6,6 +6,10 @@ namespace ucx_mp::channel {
 SendQueue* Interface::Impl::pick_initiator(Channel& channel, Subchannel& sub) {
     // While something of ours is outstanding there the initiator is kept: order on a path is the queue pair's.
     if (sub.open && sub.queue[0]) return sub.queue[0];
+    // ... and only what this one brings is behind its writes, if nothing else is believed.
+    if (config.read_back == ReadBack::always && sub.queue[0] && !sub.queue[0]->failed() &&
+        (channel.unread | channel.put_paths | channel.fence_paths) >> (&sub - channel.subs.get()) & 1)
+        return sub.queue[0];
     auto& pool = dc_rails[sub.rail].initiators;
     SendQueue* chosen = nullptr;
     switch (config.dci_policy) {

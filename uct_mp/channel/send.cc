@@ -53,11 +53,9 @@ Status Interface::Impl::start_gated(Channel& channel, BufferPool& pool, std::uin
 // The message takes one of the paths that have carried puts, and is that path's marker; the other paths get theirs now.
 Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (!channel.window_open()) return Status::no_resource;
-    const std::uint32_t number = channel.fence_number + 1;
-    // The receiver remembers kFences fences.
-    if (number > Channel::kFences &&
-        static_cast<std::int32_t>(channel.acked - channel.fence_sequence[number % Channel::kFences]) < 0)
-        return Status::no_resource;
+    const std::uint32_t number = channel.next_fence();
+    // The receiver remembers kFences fences. Numbers wrap, so what is asked is whether that one is still under way.
+    if (channel.fence_sequence[number % Channel::kFences] - 1 - channel.acked < channel.in_flight()) return Status::no_resource;
     const PathMask usable = channel.scheduler->paths().usable();
     if (channel.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
     if (channel.recovery && (channel.fence_paths & channel.recovery->damaged)) [[unlikely]] return Status::no_resource;
@@ -69,7 +67,7 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
     if (channel.marked_paths >> start.path & 1) {
         // Its marker has gone by itself and writes may have followed: those must not seem covered by the same number.
         channel.marked_paths = 0;
-        ++channel.fence_number;
+        channel.fence_number = channel.next_fence();
         return start_fenced(channel, pool, size, start);
     }
     start.buffer = pool.get();

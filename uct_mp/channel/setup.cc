@@ -29,7 +29,7 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
     : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1),
       silent_mask(std::bit_ceil(std::max(with.silent_interval, 1u)) - 1), ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
       small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
-      large(devices, kHeader + with.segment + kExtra, with.max_send_buffers) {
+      large(devices, kHeader + with.segment + kMaxUserHeader + kExtra, with.max_send_buffers) {
     nobody.gates = gate::not_ready | gate::failed;
     nobody.local_id = nobody.live_id = nobody.connection.local_id = ChannelTable::kMaxSlots;
     // Opened anew since.

@@ -15,6 +15,10 @@
 
 namespace ucx_mp::channel {
 
+namespace {
+PathMask all_paths(const Channel& channel) { return (PathMask{1} << channel.path_count) - 1; }
+} // namespace
+
 void Interface::Impl::note_devices(Channel& channel) {
     // A port that has been down ever since brings nothing, so nobody can be told of anything over its adapter.
     const auto device_bit = [](const path::RemoteRail& rail) { return rail.usable() ? 1u << rail.device : 0u; };
@@ -62,7 +66,7 @@ void Interface::Impl::mark_unseen(Channel& channel) {
         const std::uint32_t writes_open = channel.rdma_open - channel.gets_open - channel.read_backs_open;
         const bool damaged = channel.recovery && channel.recovery->damaged;
         if (writes_open == 0 && !damaged && config.read_back != ReadBack::always) paths = one_per_device(channel, paths);
-        if (std::exchange(channel.marked_paths, 0)) ++channel.fence_number;
+        if (std::exchange(channel.marked_paths, 0)) channel.fence_number = channel.next_fence();
         channel.fence_paths |= paths;
     }
     channel.marker_due = channel.fence_paths != 0;
@@ -71,11 +75,12 @@ void Interface::Impl::mark_unseen(Channel& channel) {
 
 // -- Reading back
 
-void Interface::Impl::add_read_back(Channel& channel, Completion* completion) {
+void Interface::Impl::add_read_back(Channel& channel, PathMask paths, Completion* completion) {
     auto& list = channel.read_backs;
     Work* const work = new_work(channel, WorkKind::read_back, completion);
     work->open = 1; // until all of it is posted
     work->tag = 0;
+    work->remote = paths;
     ++channel.rdma_open;
     ++channel.read_backs_open;
     (list.last ? list.last->next : list.first) = work;
@@ -83,23 +88,17 @@ void Interface::Impl::add_read_back(Channel& channel, Completion* completion) {
 }
 
 void Interface::Impl::read_back(Channel& channel) {
-    const Work* const last = channel.read_backs.last;
-    if (!last || last->epoch != channel.epoch) add_read_back(channel, nullptr);
+    Work* const last = channel.read_backs.last;
+    if (!last || last->epoch != channel.epoch) add_read_back(channel, std::exchange(channel.unread, 0), nullptr);
+    else last->remote |= std::exchange(channel.unread, 0);
     post_read_backs(channel);
 }
 
 // What failed paths have lost has gone again, perhaps to another adapter, and that one's path may fail in its turn: so markers
 // and fenced messages could come by any adapter. Before they go, everything is visible.
 void Interface::Impl::read_back_all(Channel& channel) {
-    unsigned devices = 0;
-    for (PathIndex path = 0; path < channel.path_count; ++path) {
-        const unsigned bit = 1u << channel.subs[path].remote_device;
-        if ((devices & bit) || !channel.recovery->stands(path)) continue;
-        devices |= bit;
-        channel.unread |= PathMask{1} << path;
-    }
     ++channel.recovery->reading.count;
-    add_read_back(channel, &channel.recovery->reading);
+    add_read_back(channel, all_paths(channel), &channel.recovery->reading);
     post_read_backs(channel);
 }
 
@@ -124,18 +123,19 @@ bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
     const auto age = [&](const Work& w) { return (w.epoch + Channel::kEpochs - channel.oldest_epoch) % Channel::kEpochs; };
     if (const Work* const write = channel.pulled[0].first; write && age(*write) <= age(work)) return false;
     if (!work.bounce && !(work.bounce = small.get())) return false;
-    for (const PathIndex written : schedule::each(channel.unread)) {
+    work.remote |= std::exchange(channel.unread, 0); // writes of its epoch that have been posted since
+    for (const PathIndex written : schedule::each(work.remote)) {
         const PathMask bit = PathMask{1} << written;
         const PathIndex path = beside(channel, written);
         const std::uint32_t key = path == kNoPath ? 0 : channel.connection.remote_rail(path).probe_key;
         if (key == 0) {
             // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to be placed.
-            channel.unread &= ~bit;
+            work.remote &= ~bit;
             continue;
         }
         SendQueue* const queue = queue_for(channel, path, Direction::write);
         if (!queue || !queue->room(1)) return false;
-        channel.unread &= ~bit;
+        work.remote &= ~bit;
         Subchannel& sub = channel.subs[path];
         const Posted posted{&channel, &work, 0, 0, path, kNoEpoch, true, false, 0, 1};
         ibv_sge sge{work.bounce->address(), kReadBackBytes, work.bounce->lkey[sub.device]};
@@ -149,6 +149,7 @@ bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
 }
 
 bool Interface::Impl::finish_read_back(Channel& channel, Work& work) {
+    if (work.tag && (channel.gates & gate::failed)) work.status = channel.error;
     const bool good = !ucx_mp::failed(work.status);
     if (work.tag && good) {
         read_back_again(channel, work);
@@ -160,17 +161,18 @@ bool Interface::Impl::finish_read_back(Channel& channel, Work& work) {
     return true;
 }
 
-void Interface::Impl::read_back_lost(Channel& channel, Work& work, PathIndex path) {
-    channel.unread |= PathMask{1} << path;
+void Interface::Impl::read_back_lost(Channel& channel, Work& work) {
     if (--work.open == 0) read_back_again(channel, work);
     else work.tag = 1;
 }
 
-// Before all others: it belongs to the oldest epoch of them.
+// Before all others: it belongs to the oldest epoch of them. The writes that were lost with the path may go again anywhere, and
+// another read back may have been asked for since: so over all paths.
 void Interface::Impl::read_back_again(Channel& channel, Work& work) {
     auto& list = channel.read_backs;
     work.open = 1;
     work.tag = 0;
+    work.remote = all_paths(channel);
     work.next = list.first;
     list.first = &work;
     if (!list.last) list.last = &work;

@@ -50,7 +50,7 @@ struct Work {
     Status status;
     std::uint32_t open; // things that must happen before it is done
     schedule::Transfer transfer; // put, get: what has been placed
-    std::uint64_t remote;
+    std::uint64_t remote; // read_back: the paths that it has still to read over, a mask
     UnpackFn unpack;     // get_bcopy
     void* unpack_arg;    // get_bcopy; atomic: result; replayed_*: the Work that this is a part of
     std::uint32_t tag;   // atomic fetch; read_back: some read was lost, all is to be posted again

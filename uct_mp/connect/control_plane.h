@@ -106,7 +106,8 @@ struct Goodbye {
 
 // Our goodbye on its way; the control plane's own.
 struct Parting {
-    bool known = false; // the peer has answered
+    bool closing = false; // it has been told that our interface closes
+    bool known = false;   // ... and the peer has answered
     Goodbye goodbye;
     unsigned sent = 0;
     Services::Timer timer = 0;

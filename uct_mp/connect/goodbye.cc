@@ -7,7 +7,8 @@
 namespace ucx_mp::connect {
 
 namespace {
-constexpr unsigned kAttempts = 10; // of an idle one: about a second
+constexpr Nanos kPatient = 1'000'000'000; // between attempts, when the peer seems to compute
+constexpr unsigned kAttempts = 10;        // before that: about a second
 }
 
 Message ControlPlane::Impl::goodbye_to(const Connection& c, const Goodbye& goodbye) const {
@@ -17,14 +18,11 @@ Message ControlPlane::Impl::goodbye_to(const Connection& c, const Goodbye& goodb
 }
 
 void ControlPlane::Impl::say_idle(Connection& c) {
-    if (c.parting.sent == kAttempts) {
-        stop_parting(c);
-        return owner.parted(c, Answer::silent);
-    }
+    // Again and again: the peer may have agreed long ago, and hears nothing of us any more then.
     if (const auto to = route(c, c.parting.sent)) send(*to, goodbye_to(c, c.parting.goodbye));
     else ++counters.unsent;
-    const Nanos pause = std::min(config.retry << std::min(c.parting.sent, 20u), config.max_retry);
-    ++c.parting.sent;
+    const Nanos pause = c.parting.sent >= kAttempts ? kPatient : std::min(config.retry << c.parting.sent, config.max_retry);
+    if (++c.parting.sent > 1000 * kAttempts) c.parting.sent = kAttempts; // it only counts routes
     parting.insert(&c);
     c.parting.timer = services.at_in_background(services.now() + pause, [this, &c] {
         c.parting.timer = 0;
@@ -59,7 +57,7 @@ void ControlPlane::Impl::on_ended_known(const Message& m) {
     } else if (c->parting.timer) {
         stop_parting(*c);
         owner.parted(*c, m.holds ? Answer::alive : Answer::lost);
-    } else {
+    } else if (c->parting.closing) {
         c->parting.known = !m.holds;
     }
 }
@@ -73,6 +71,7 @@ void ControlPlane::say_idle(Connection& connection, std::uint32_t delivered) {
 
 bool ControlPlane::say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt) {
     if (connection.parting.timer) impl_->stop_parting(connection);
+    connection.parting.closing = true;
     impl_->mend();
     const auto to = impl_->route(connection, attempt);
     if (!to) {

@@ -339,6 +339,7 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
 // -- The control plane, which another thread may be using
 
 void Interface::Impl::path_news(Connection& connection, PathKind kind, const PathNews& news) {
+    if (mail_is_full()) return;
     tell({.what = Mail::What::path, .channel = &channel_of(connection), .status = Status::ok, .kind = kind, .news = news});
 }
 

@@ -183,7 +183,7 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
         case WorkKind::get:
         case WorkKind::get_bcopy:
         case WorkKind::replayed_get: redo(channel, *work, posted.offset, posted.bytes); break;
-        case WorkKind::read_back: read_back_lost(channel, *work, posted.path); break;
+        case WorkKind::read_back: read_back_lost(channel, *work); break;
         case WorkKind::message: // its pieces are no longer read by this adapter
         case WorkKind::replayed_message:
             messages = 1;
@@ -245,7 +245,10 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
     r.mine = {.path = path, .life = r.life, .marker = channel.subs[path].last_marker, .delivered = channel.expected, .end = {}};
     r.mine_known = true;
     if (dc) {
-        r.theirs_known = r.lost.empty(); // messages and reads need no answer
+        // Messages and reads need no answer. Writes that were acknowledged may not be placed yet, and targets are not ended:
+        // packet_lifetime and an answer by another way are the time they are given.
+        const PathMask written = channel.unseen_gate ? channel.unread | channel.put_paths | channel.fence_paths : 0;
+        r.theirs_known = r.lost.empty() && !(written >> path & 1);
     } else {
         SendQueue& queue = *channel.subs[path].own[0];
         verbs::QueuePairTruth truth;

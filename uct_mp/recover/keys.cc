@@ -39,6 +39,7 @@ bool accesses_memory(const Work& work) {
 bool Interface::Impl::find_keys(std::uint64_t region, verbs::RemoteKeys& out) { return devices.registry()->find(region, out); }
 
 void Interface::Impl::keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) {
+    if (mail_is_full()) return;
     tell({.what = Mail::What::keys, .channel = &channel_of(connection), .status = Status::ok, .keys = told, .found = found});
 }
 

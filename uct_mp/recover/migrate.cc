@@ -1,4 +1,4 @@
-// Automatic path migration (IB specification 17.2.8) of mp_rc's queue pairs, UCX_MP_RC_APM. Each has another route loaded,
+// Automatic path migration (IB specification 17.2.8) of mp_rc's queue pairs, UCX_MP_APM. Each has another route loaded,
 // as disjoint as can be (path::alternate_of). The adapter goes there by itself when its repetitions are used up, and is
 // told to when we know better: the port is down, or the watchdog finds that nothing comes through. Packets that were
 // under way are repeated there by the adapter, so nothing is to be settled. Both sides follow each other, since packets

@@ -215,7 +215,7 @@ void Interface::Impl::heal(Channel& channel) {
     // A marker that has gone is not sent a second time under its number: writes behind the first one would seem covered.
     if (channel.marked_paths & healed) {
         channel.marked_paths = 0;
-        ++channel.fence_number;
+        channel.fence_number = channel.next_fence();
     }
     channel.marker_due = channel.fence_paths != 0;
     if (!channel.marker_due && !channel.drain_due && !channel.gets_open && !channel.catch_up)

@@ -150,8 +150,20 @@ void KeyTable::unmapped(std::uint64_t address, std::uint64_t length) {
     Table& table = *impl_->tables.back();
     for (std::size_t i = 0; i < table.slots.size();) {
         const Entry e = table.slots[i].load();
-        if (e.tag && e.address <= last && address <= e.address + (e.length - 1)) impl_->erase_at(table, i); // and another may be here
-        else ++i;
+        const std::uint64_t end = e.address + (e.length - 1);
+        if (!e.tag || e.address > last || address > end) {
+            ++i;
+            continue;
+        }
+        // A region may be larger than what is used of it: a cache registers whole blocks of a heap that gives back its end.
+        const std::uint64_t before = address > e.address ? address - e.address : 0, behind = last < end ? end - last : 0;
+        if (before == 0 && behind == 0) {
+            impl_->erase_at(table, i); // and another may be here
+            continue;
+        }
+        impl_->begin_change();
+        table.slots[i++].store(before >= behind ? Entry{e.tag, e.address, before} : Entry{e.tag, last + 1, behind});
+        impl_->end_change();
     }
 }
 

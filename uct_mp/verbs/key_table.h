@@ -28,7 +28,7 @@ public:
     // `length` > 0. A key that is there already is replaced. May throw std::bad_alloc; the table is unchanged then.
     void insert(Key key, std::uint64_t address, std::uint64_t length);
     void erase(Key key); // of an unknown key: no effect
-    void unmapped(std::uint64_t address, std::uint64_t length); // whatever overlaps is erased
+    void unmapped(std::uint64_t address, std::uint64_t length); // what overlaps is taken out; of a region cut in two the larger part stays
     // [address, address + length) lies within the region of this key (no overflow), length > 0.
     [[nodiscard]] bool allows(Key key, std::uint64_t address, std::uint64_t length) const;
 

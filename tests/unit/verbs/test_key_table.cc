@@ -65,14 +65,23 @@ BOOST_AUTO_TEST_CASE(unmapped_memory_is_refused) {
     for (const std::uint64_t key : {1, 2, 3}) BOOST_TEST(keys.allows(key, 0x1000 * key, 8));
     keys.unmapped(0x2fff, 1);
     BOOST_TEST(keys.allows(1, 0x1000, 8));
-    BOOST_TEST(!keys.allows(2, 0x2000, 8)); // some of it is gone: all of it
+    BOOST_TEST(keys.allows(2, 0x2000, 0xfff)); // what is left
+    BOOST_TEST(!keys.allows(2, 0x2ff8, 8));
     BOOST_TEST(keys.allows(3, 0x3000, 8));
     keys.unmapped(0x1800, 0x1801);
-    BOOST_TEST(!keys.allows(1, 0x1000, 8));
+    BOOST_TEST(keys.allows(1, 0x1000, 0x800));
+    BOOST_TEST(!keys.allows(1, 0x17f9, 8));
+    BOOST_TEST(!keys.allows(2, 0x2000, 8)); // all of it
     BOOST_TEST(!keys.allows(3, 0x3000, 8));
+    BOOST_TEST(keys.allows(3, 0x3001, 0xfff));
+    keys.insert(5, 0x5000, 0x1000);
+    keys.unmapped(0x5100, 0x100); // cut in two: the larger part
+    BOOST_TEST(!keys.allows(5, 0x5000, 8));
+    BOOST_TEST(keys.allows(5, 0x5200, 0xe00));
     BOOST_TEST(keys.allows(4, UINT64_MAX - 7, 8));
     keys.unmapped(UINT64_MAX, 1);
     BOOST_TEST(!keys.allows(4, UINT64_MAX - 7, 8));
+    BOOST_TEST(keys.allows(4, UINT64_MAX - 0xfff, 0xfff));
     // Among many, at random places of the table.
     std::mt19937_64 random(1);
     std::vector<std::uint64_t> names;

@@ -216,6 +216,7 @@ private:
         if (!it_.armed(Ask::message, it_.index(lane), question)) return report_.failed(what, it_.trouble());
         bool good = true;
         for (const bool sends : {false, true}) {
+            if (!good) break;
             ibv_qp_ex* ex = ibv_qp_to_qp_ex(dci.get());
             ibv_wr_start(ex);
             ex->wr_id = sends;
@@ -224,7 +225,7 @@ private:
             else ibv_wr_rdma_write(ex, it_.facts().rkey[lane.remote_device], it_.facts().memory + kDcAt);
             mlx5dv_wr_set_dc_addr(mlx5dv_qp_ex_from_ibv_qp_ex(ex), to.get(), answer.number, answer.key);
             ibv_wr_set_sge(ex, it_.side().keys().lkey[lane.device->index], reinterpret_cast<std::uint64_t>(it_.side().memory()), 8);
-            if (good && (ibv_wr_complete(ex) != 0 || !it_.wait(lane))) good = false;
+            good = ibv_wr_complete(ex) == 0 && it_.wait(lane);
         }
         const bool came = it_.found(seen); // it answers in any case
         good = good && came;
