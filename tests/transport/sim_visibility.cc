@@ -167,15 +167,18 @@ struct Verdict {
     }
 };
 
-// All sequences, sizes, policies and late adapters.
-void look(connect::Transport transport, unsigned from, unsigned to) {
+// All sequences, sizes, policies and late adapters. `knob`: how they are late.
+void look(connect::Transport transport, unsigned from, unsigned to, const char* knob = "place-delay",
+          channel::ReadBack read_back = channel::ReadBack::several) {
     Verdict verdict;
     for (const char* policy : kPolicies)
         for (const unsigned late : {0u, 1u})
             for (const Then then : kAll) {
-                Cluster cluster(two_rail(), std::max(from, to) + 1, visibility_config(transport, policy), {.seed = 1});
+                channel::Config config = visibility_config(transport, policy);
+                config.read_back = read_back;
+                Cluster cluster(two_rail(), std::max(from, to) + 1, config, {.seed = 1});
                 Look look(cluster, from, to);
-                cluster.world.fault(std::string("place-delay ") + kLate + " " + std::to_string(to) + ":softhca_" + std::to_string(late));
+                cluster.world.fault(std::string(knob) + " " + kLate + " " + std::to_string(to) + ":softhca_" + std::to_string(late));
                 for (const std::size_t size : kSizes) {
                     long wrong = 0;
                     for (unsigned round = 0; round < kRounds && wrong == 0; ++round) wrong = look.stale(then, size);
@@ -192,6 +195,30 @@ void look(connect::Transport transport, unsigned from, unsigned to) {
 
 BOOST_DATA_TEST_CASE(to_a_peer, kBoth, transport) { look(transport, 0, 1); }
 BOOST_DATA_TEST_CASE(to_oneself, kBoth, transport) { look(transport, 0, 0); }
+
+// An adapter that keeps order within each queue pair only, not between them: what UCX_MP_READ_BACK=always is for.
+BOOST_DATA_TEST_CASE(adapters_without_order, kBoth, transport) { look(transport, 0, 1, "place-delay-qp", channel::ReadBack::always); }
+
+// The same between the queue pairs of one adapter. The sequences that the usual way of reading gets wrong there show that the
+// test sees something.
+BOOST_DATA_TEST_CASE(one_adapter_without_order, kBoth, transport) {
+    unsigned stale[2] = {0, 0};
+    for (const bool always : {false, true})
+        for (const Then then : kAll)
+            for (const std::size_t size : kSizes) {
+                channel::Config config = visibility_config(transport, "round_robin");
+                config.paths.num_paths = 4;
+                config.read_back = always ? channel::ReadBack::always : channel::ReadBack::several;
+                verbs::DeviceConfig rails;
+                rails.rails = {"softhca_0"};
+                Cluster cluster("dual-port", 2, config, {.seed = 1}, rails);
+                Look look(cluster, 0, 1);
+                cluster.world.fault(std::string("place-delay-qp ") + kLate + " 1:softhca_0");
+                for (unsigned round = 0; round < 4; ++round) stale[always] += look.stale(then, size) != 0;
+            }
+    BOOST_TEST(stale[true] == 0u);
+    BOOST_TEST(stale[false] > 0u);
+}
 
 // A puts to C and flushes, then tells B, who tells C: whichever way that takes, C sees what A has put.
 BOOST_DATA_TEST_CASE(told_by_a_third, kBoth, transport) {
