@@ -186,6 +186,8 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
     case wire::Kind::keys: note(body + offsetof(wire::Keys, reserved), 4); break;
     case wire::Kind::keys_told: note(body + offsetof(wire::KeysTold, reserved), 2); break;
     case wire::Kind::pong: note(body + offsetof(wire::Pong, reserved), 3); break;
+    case wire::Kind::ended: note(body + offsetof(wire::Ended, reserved), 3); break;
+    case wire::Kind::ended_known: note(body + offsetof(wire::EndedKnown, reserved), 3); break;
     default: break;
     }
     for (; rails > 0; --rails) {
