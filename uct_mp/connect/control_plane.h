@@ -233,7 +233,7 @@ public:
     virtual bool hears(std::uint64_t /*peer_uid*/) { return true; }
     // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers.
     virtual void ended(Connection&, const Goodbye&) {}
-    // Of say_ended() with `idle`. Once: lost (it holds the connection no more), alive (it needs it), or silent.
+    // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
     virtual void parted(Connection&, Answer) {}
     // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
@@ -322,7 +322,7 @@ public:
     void ask(Connection& connection, Nanos limit);
 
     // Goodbye (goodbye.cc), of an established connection; with the lock held. An idle one is asked whether it may end, again
-    // and again for about a second: Owner::parted().
+    // and again until it answers: Owner::parted(). No bound: it may have agreed long ago, and a dead peer is found otherwise.
     void say_idle(Connection& connection, std::uint32_t delivered);
     // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has come.
     // False: there is no room now.
