@@ -2,8 +2,9 @@
 // and what a reliable connection costs in memory.
 //   bench_sim_alltoall [--fabric fattree-144] [--nodes 64] [--paths 1] [--bytes 1048576] [--copy] [--per-qp BYTES]
 // In step k every node writes (RDMA with immediate) to the node k further on and waits for what comes from k before.
-// Every pair has a connection of its own over each of the first `paths` LIDs of its ports, which share the bytes. Payload is
-// not copied unless asked for. The peak is shown against 16 GiB, what 144 nodes with 12 paths between every pair may take.
+// Every pair has a connection of its own over each of the first `paths` LIDs of its ports, which share the bytes.
+// Payload is not copied unless asked for. The peak is shown against 16 GiB, what 144 nodes with 12 paths between every
+// pair may take.
 // --per-qp: fails if a queue pair has taken more than that, with everything that there is for it.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -104,7 +105,9 @@ int main(int argc, char** argv) {
         else if (i + 1 < argc && a == "--per-qp")
             limit = static_cast<uint32_t>(std::atoi(argv[++i]));
         else {
-            std::fprintf(stderr, "usage: %s [--fabric NAME] [--nodes N] [--paths N] [--bytes N] [--copy] [--per-qp BYTES]\n", argv[0]);
+            std::fprintf(stderr,
+                         "usage: %s [--fabric NAME] [--nodes N] [--paths N] [--bytes N] [--copy] [--per-qp BYTES]\n",
+                         argv[0]);
             return 2;
         }
     }
@@ -159,8 +162,8 @@ int main(int argc, char** argv) {
     const auto fired = static_cast<double>(world.events() - events);
     rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    std::printf("fabric            %s, %u nodes, %u paths, %u bytes per pair%s\n", world.image().name, count, paths, bytes,
-                copy ? ", copied" : "");
+    std::printf("fabric            %s, %u nodes, %u paths, %u bytes per pair%s\n", world.image().name, count, paths,
+                bytes, copy ? ", copied" : "");
     std::printf("virtual time      %.3f ms, %.0f MB/s per node\n", virtual_ms, total / count / virtual_ms * 1e-3);
     std::printf("wall time         %.2f s (set-up %.2f s)\n", wall, t1 - t0);
     std::printf("events            %.0f, %.2f us each\n", fired, wall / fired * 1e6);
@@ -172,7 +175,9 @@ int main(int argc, char** argv) {
         return static_cast<double>(now - before) / static_cast<double>(qps) - static_cast<double>(without);
     };
     std::printf("memory per QP     %.0f B connected, %.0f B used, on top of its rings (%llu QPs)\n",
-                per_qp(connected, rings), per_qp(used, rings + kSendRingBytes + completion_ring_bytes(run.nodes[0], (count - 1) * paths)), static_cast<unsigned long long>(qps));
+                per_qp(connected, rings),
+                per_qp(used, rings + kSendRingBytes + completion_ring_bytes(run.nodes[0], (count - 1) * paths)),
+                static_cast<unsigned long long>(qps));
     std::printf("resident at end   %.0f MiB, peak %ld MiB\n", static_cast<double>(resident()) / 1048576,
                 usage.ru_maxrss / 1024);
     std::printf("fingerprint       %016llx\n", static_cast<unsigned long long>(world.fingerprint()));

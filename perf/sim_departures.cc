@@ -4,8 +4,9 @@
 //     bench_sim_departures [--clients N] [--transport mp_rc|mp_dc] [--silent] [--fabric F]
 //
 // --silent: they die without goodbye, in groups of 100, and have to be found.
-// Prints, after 1, 10, 100, ... clients: the process's heap in use (KiB, the simulator's part of it included), the server's
-// queue pairs and channels, and the virtual time that the goodbyes of the clients since have taken, on average.
+// Prints, after 1, 10, 100, ... clients: the process's heap in use (KiB, the simulator's part of it included), the
+// server's queue pairs and channels, and the virtual time that the goodbyes of the clients since have taken, on
+// average.
 #include <CLI/CLI.hpp>
 #include <malloc.h>
 

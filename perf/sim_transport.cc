@@ -1,21 +1,26 @@
-// Bandwidth of the real transport in virtual time: puts and gets between two nodes, one policy and load per run, with or
-// without another flow that takes part of one route. Deterministic: processor time is not part of it unless --host-... says so.
+// Bandwidth of the real transport in virtual time: puts and gets between two nodes, one policy and load per run, with
+// or without another flow that takes part of one route. Deterministic: processor time is not part of it unless
+// --host-... says so.
 //
 //     bench_sim_transport --fabric two-rail --policy default --op put --size 1048576 --window 4
 //
 // Prints one line: MB/s (1e6 bytes per second) of the payload, and what was asked.
-// --op put, get: nothing but these, `window` of them under way. --op both: `window` puts and as many gets per flush, in turns
+// --op put, get: nothing but these, `window` of them under way. --op both: `window` puts and as many gets per flush, in
+// turns
 // (--turns ppgg: two and two).
 // --back: the same from the other node, too, at once.
-// --op eager, rendezvous_get, rendezvous_put, rendezvous_fence: windows of messages as MPI programs send them (sim_window.h).
-// --host-post NS, --host-completion NS: what a posted request and a collected completion cost the processor of their node.
+// --op eager, rendezvous_get, rendezvous_put, rendezvous_fence: windows of messages as MPI programs send them
+// (sim_window.h).
+// --host-post NS, --host-completion NS: what a posted request and a collected completion cost the processor of their
+// node.
 // --signal-interval N: every so many small messages ask for a completion.
 // --split-reads: reads and writes on queue pairs of their own.
-// --links: the share of each link that both nodes send on that was in use, first node first. --trace US: the same in every such
-// period, with what each node has under way (KiB of writes and reads on each path) and its flushes so far.
-// --hot SHARE: another pair of nodes takes that share of one route; --hot-move MS: it changes to the next route that often.
-// --setup N: N nodes connect to all others at once; the virtual time until all have received a message from all, and the
-// handshake's datagrams.
+// --links: the share of each link that both nodes send on that was in use, first node first. --trace US: the same in
+// every such period, with what each node has under way (KiB of writes and reads on each path) and its flushes so far.
+// --hot SHARE: another pair of nodes takes that share of one route; --hot-move MS: it changes to the next route that
+// often.
+// --setup N: N nodes connect to all others at once; the virtual time until all have received a message from all, and
+// the handshake's datagrams.
 // --memory: prints queue pairs and buffers of one node with `--peers` peers instead.
 #include <cmath>
 #include <cstdlib>
@@ -54,8 +59,7 @@ public:
           mine_(cluster.node(from).memory(options.size)), theirs_(cluster.node(to).memory(options.size)) {}
     void pump() {
         if (options_.op == "both") return epoch();
-        while (open_ < options_.window && post(options_.op == "get")) {
-        }
+        while (open_ < options_.window && post(options_.op == "get")) {}
     }
     std::uint64_t bytes = 0, flushes = 0;
     [[nodiscard]] Channel& channel() { return channel_; }
@@ -82,8 +86,10 @@ private:
         if (flushing_) return;
         Op* op = new Op{{flushed, 1, Status::ok}, this};
         const Status status = iface_.flush(channel_, op);
-        if (status == Status::in_progress) flushing_ = true;
-        else delete op;
+        if (status == Status::in_progress)
+            flushing_ = true;
+        else
+            delete op;
         if (status == Status::ok) posted_ = 0;
     }
     static void finished(Completion* self) {
@@ -191,8 +197,11 @@ void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr
             std::printf(" | %4llu", static_cast<unsigned long long>(load->flushes));
             const auto& paths = load->channel().scheduler->paths();
             for (unsigned i = 0; i < paths.size(); ++i)
-                std::printf("  w %5llu r %5llu", static_cast<unsigned long long>(paths[static_cast<schedule::PathIndex>(i)].account[0].in_flight / 1024),
-                            static_cast<unsigned long long>(paths[static_cast<schedule::PathIndex>(i)].account[1].in_flight / 1024));
+                std::printf("  w %5llu r %5llu",
+                            static_cast<unsigned long long>(
+                                paths[static_cast<schedule::PathIndex>(i)].account[0].in_flight / 1024),
+                            static_cast<unsigned long long>(
+                                paths[static_cast<schedule::PathIndex>(i)].account[1].in_flight / 1024));
         }
         std::printf("\n");
     }
@@ -201,15 +210,18 @@ void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr
 void bandwidth(const Options& o) {
     const unsigned nodes = std::max(o.from, o.to) + 1;
     const auto protocol = WindowTest::protocol(o.op);
-    if (!protocol && o.op != "put" && o.op != "get" && o.op != "both") throw std::runtime_error("--op " + o.op + ": unknown");
+    if (!protocol && o.op != "put" && o.op != "get" && o.op != "both")
+        throw std::runtime_error("--op " + o.op + ": unknown");
     // Active messages carry what they are told from.
     const bool eager = protocol == WindowTest::Protocol::eager;
     Cluster cluster(o.fabric, nodes, config_of(o), {.seed = 1, .payload_limit = eager ? 0u : 1024u, .host = o.host});
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
     std::vector<std::unique_ptr<Load>> loads;
     std::unique_ptr<WindowTest> test;
-    if (protocol) test = std::make_unique<WindowTest>(cluster, o.from, o.to, *protocol, o.size, o.window);
-    else loads.push_back(std::make_unique<Load>(cluster, o, o.from, o.to));
+    if (protocol)
+        test = std::make_unique<WindowTest>(cluster, o.from, o.to, *protocol, o.size, o.window);
+    else
+        loads.push_back(std::make_unique<Load>(cluster, o, o.from, o.to));
     if (o.back && !test) loads.push_back(std::make_unique<Load>(cluster, o, o.to, o.from));
     for (auto& load : loads) cluster.node(o.from).iface().set_hint(load->channel(), hint_of(o.hint));
     if (test) {
@@ -239,16 +251,19 @@ void bandwidth(const Options& o) {
     const std::uint64_t hot_before = hot ? hot->sent : 0;
     const Nanos begin = now();
     perf::LinkUse use(cluster.world, o.from, o.to);
-    if (o.trace_us > 0) trace(cluster, o, loads);
-    else run(o.run_ms);
+    if (o.trace_us > 0)
+        trace(cluster, o, loads);
+    else
+        run(o.run_ms);
     const std::uint64_t after = bytes();
     const auto time = static_cast<double>(now() - begin);
     if (time <= 0) throw std::runtime_error("--run is too short for a window");
     channel::Interface::Statistics statistics;
     cluster.node(o.from).iface().statistics(statistics);
-    std::printf("MB/s %.1f other %.1f policy %s op %s size %zu window %u paths", 1e3 * static_cast<double>(after - before) / time,
-                hot ? 1e3 * static_cast<double>(hot->sent - hot_before) / time : 0.0, o.policy.c_str(), o.op.c_str(), o.size,
-                o.window);
+    std::printf("MB/s %.1f other %.1f policy %s op %s size %zu window %u paths",
+                1e3 * static_cast<double>(after - before) / time,
+                hot ? 1e3 * static_cast<double>(hot->sent - hot_before) / time : 0.0, o.policy.c_str(), o.op.c_str(),
+                o.size, o.window);
     for (const auto& channel : statistics.channels)
         for (const auto& path : channel.paths)
             std::printf(" %.1f", static_cast<double>(path.written + path.read) / 1e6);
@@ -288,7 +303,9 @@ void setup(const Options& o) {
     config.send_depth = 32;
     Cluster cluster(o.fabric, o.setup, config, {.seed = 1, .payload_limit = 512});
     std::uint64_t received = 0;
-    const auto count = [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<std::uint64_t*>(n), Status::ok; };
+    const auto count = [](void* n, void*, std::size_t, unsigned) {
+        return ++*static_cast<std::uint64_t*>(n), Status::ok;
+    };
     for (unsigned i = 0; i < o.setup; ++i) cluster.node(i).on_am(1, count, &received);
     const std::uint64_t pairs = std::uint64_t{o.setup} * (o.setup - 1);
     std::vector<std::pair<unsigned, unsigned>> left;
@@ -315,8 +332,8 @@ void setup(const Options& o) {
         datagrams += s.control.sent;
     }
     const double us = static_cast<double>(cluster.world.now() - begin) / 1e3;
-    std::printf("nodes %u connections %llu us %.1f datagrams %llu\n", o.setup, static_cast<unsigned long long>(pairs / 2), us,
-                static_cast<unsigned long long>(datagrams));
+    std::printf("nodes %u connections %llu us %.1f datagrams %llu\n", o.setup,
+                static_cast<unsigned long long>(pairs / 2), us, static_cast<unsigned long long>(datagrams));
     std::fflush(stdout);
     std::_Exit(0);
 }
@@ -335,34 +352,62 @@ int main(int argc, char** argv) {
             return argv[++i];
         };
         const auto number = [&] { return static_cast<unsigned>(std::atol(value())); };
-        if (a == "--fabric") o.fabric = value();
-        else if (a == "--policy") o.policy = value();
-        else if (a == "--op") o.op = value();
-        else if (a == "--hint") o.hint = value();
-        else if (a == "--transport") o.transport = value();
-        else if (a == "--turns") o.turns = value();
-        else if (a == "--size") o.size = number();
-        else if (a == "--window") o.window = number();
-        else if (a == "--paths") o.paths = number();
-        else if (a == "--from") o.from = number();
-        else if (a == "--to") o.to = number();
-        else if (a == "--peers") o.peers = number();
-        else if (a == "--setup") o.setup = number();
-        else if (a == "--signal-interval") o.signal_interval = number();
-        else if (a == "--host-post") o.host.post = number();
-        else if (a == "--host-completion") o.host.completion = number();
-        else if (a == "--warm-up") o.warm_up_ms = std::atof(value());
-        else if (a == "--run") o.run_ms = std::atof(value());
-        else if (a == "--hot") o.hot = std::atof(value());
-        else if (a == "--hot-move") o.hot_move_ms = std::atof(value());
-        else if (a == "--hot-from") o.hot_from = number();
-        else if (a == "--hot-to") o.hot_to = number();
-        else if (a == "--fault") o.faults.push_back(value());
-        else if (a == "--trace") o.trace_us = std::atof(value());
-        else if (a == "--links") o.links = true;
-        else if (a == "--back") o.back = true;
-        else if (a == "--split-reads") o.split_reads = true;
-        else if (a == "--memory") o.memory = true;
+        if (a == "--fabric")
+            o.fabric = value();
+        else if (a == "--policy")
+            o.policy = value();
+        else if (a == "--op")
+            o.op = value();
+        else if (a == "--hint")
+            o.hint = value();
+        else if (a == "--transport")
+            o.transport = value();
+        else if (a == "--turns")
+            o.turns = value();
+        else if (a == "--size")
+            o.size = number();
+        else if (a == "--window")
+            o.window = number();
+        else if (a == "--paths")
+            o.paths = number();
+        else if (a == "--from")
+            o.from = number();
+        else if (a == "--to")
+            o.to = number();
+        else if (a == "--peers")
+            o.peers = number();
+        else if (a == "--setup")
+            o.setup = number();
+        else if (a == "--signal-interval")
+            o.signal_interval = number();
+        else if (a == "--host-post")
+            o.host.post = number();
+        else if (a == "--host-completion")
+            o.host.completion = number();
+        else if (a == "--warm-up")
+            o.warm_up_ms = std::atof(value());
+        else if (a == "--run")
+            o.run_ms = std::atof(value());
+        else if (a == "--hot")
+            o.hot = std::atof(value());
+        else if (a == "--hot-move")
+            o.hot_move_ms = std::atof(value());
+        else if (a == "--hot-from")
+            o.hot_from = number();
+        else if (a == "--hot-to")
+            o.hot_to = number();
+        else if (a == "--fault")
+            o.faults.push_back(value());
+        else if (a == "--trace")
+            o.trace_us = std::atof(value());
+        else if (a == "--links")
+            o.links = true;
+        else if (a == "--back")
+            o.back = true;
+        else if (a == "--split-reads")
+            o.split_reads = true;
+        else if (a == "--memory")
+            o.memory = true;
         else {
             std::fprintf(stderr, "%s: unknown option %s (see the head of perf/sim_transport.cc)\n", argv[0], a.c_str());
             return 2;

@@ -1,10 +1,12 @@
-// The bandwidth test of MPI benchmarks, in virtual time: one process sends a window of non-blocking messages, the other one
-// answers when it has them all; then the next window. Messages are what an MPI library makes of them over this transport:
+// The bandwidth test of MPI benchmarks, in virtual time: one process sends a window of non-blocking messages, the other
+// one answers when it has them all; then the next window. Messages are what an MPI library makes of them over this
+// transport:
 //
 //   eager  one active message
 //   get    request to send, the receiver reads, finish message: UCP's rendezvous by default
-//   put    request, answer, the sender writes; when that is complete, a finish message: UCP with UCX_RNDV_SCHEME=put_zcopy
-//   fence  the same without waiting: write, fence, finish message (later UCP). Each path that has carried a stripe gets a
+//   put    request, answer, the sender writes; when that is complete, a finish message: UCP with
+//   UCX_RNDV_SCHEME=put_zcopy fence  the same without waiting: write, fence, finish message (later UCP). Each path that
+//   has carried a stripe gets a
 //          message of its own, as "one per each physical subchannel" in the dissertation (4.2.3)
 #pragma once
 
@@ -28,8 +30,8 @@ public:
     }
 
     WindowTest(Cluster& cluster, unsigned from, unsigned to, Protocol protocol, std::size_t size, unsigned window)
-        : cluster_(cluster), protocol_(protocol), size_(size), window_(window),
-          sender_{*this, from, cluster.channel(from, to), cluster.node(from).memory(size)},
+        : cluster_(cluster), protocol_(protocol), size_(size),
+          window_(window), sender_{*this, from, cluster.channel(from, to), cluster.node(from).memory(size)},
           receiver_{*this, to, cluster.channel(to, from), cluster.node(to).memory(size)} {
         for (Side* side : {&sender_, &receiver_}) {
             for (unsigned what = 0; what < kMessages; ++what) cluster.node(side->node).on_am(what, arrived[what], side);
@@ -44,8 +46,8 @@ public:
     void set_hint(schedule::TrafficHint hint) {
         for (Side* side : {&sender_, &receiver_}) cluster_.node(side->node).iface().set_hint(side->channel, hint);
     }
-    // Of the windows that are over: what was in them, and when the last one ended. Messages of one window may well come all
-    // at its end.
+    // Of the windows that are over: what was in them, and when the last one ended. Messages of one window may well come
+    // all at its end.
     std::uint64_t bytes = 0;
     Nanos ended = 0;
 
@@ -55,7 +57,7 @@ private:
         WindowTest& test;
         unsigned node;
         Channel& channel;
-        Node::Memory memory; // of all messages: payload is not carried
+        Node::Memory memory;        // of all messages: payload is not carried
         std::deque<What> todo = {}; // what there was no room for is tried again, in order
         bool pumping = false;
         unsigned finished = 0; // messages of this window
@@ -85,7 +87,9 @@ private:
     bool post(Side& side, What what) {
         using channel::Interface;
         if (what == eager) {
-            const auto pack = [](void* to, void* size) { return std::memset(to, 0, 8), *static_cast<std::size_t*>(size); };
+            const auto pack = [](void* to, void* size) {
+                return std::memset(to, 0, 8), *static_cast<std::size_t*>(size);
+            };
             return Interface::am_bcopy(side.channel, eager, pack, &size_) >= 0;
         }
         if (what < kMessages) {
@@ -128,15 +132,26 @@ private:
 
     void take(Side& side, What what) {
         switch (what) {
-        case eager: received(); break;
-        case request: add(side, protocol_ == Protocol::get ? read : answer); break;
-        case answer: add(side, write); break;
-        case finish:
-            if (&side == &receiver_) received();
-            else ++side.finished;
+        case eager:
+            received();
             break;
-        case reply: replied_ = true; break;
-        default: break;
+        case request:
+            add(side, protocol_ == Protocol::get ? read : answer);
+            break;
+        case answer:
+            add(side, write);
+            break;
+        case finish:
+            if (&side == &receiver_)
+                received();
+            else
+                ++side.finished;
+            break;
+        case reply:
+            replied_ = true;
+            break;
+        default:
+            break;
         }
         next_window();
         pump(side);

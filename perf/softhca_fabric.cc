@@ -1,8 +1,9 @@
-// Measures the emulated fabric from the outside, through plain verbs: run under `softhca run`, one process a node (forked
-// here). Every figure is a ratio to a limit or to a second measurement taken in the same run; perf/softhca-speed runs all.
-//   writev    1 MiB RDMA writes against one process_vm_writev of that size between the same two processes (ideal fabric)
-//   rate      share of the link's rate that 1 MiB writes get                          needs --gbps (data rate of the link)
-//   fair      two senders, one receiver link: each one's share                        nodes 0 and 1 -> 2
+// Measures the emulated fabric from the outside, through plain verbs: run under `softhca run`, one process a node
+// (forked here). Every figure is a ratio to a limit or to a second measurement taken in the same run;
+// perf/softhca-speed runs all.
+//   writev    1 MiB RDMA writes against one process_vm_writev of that size between the same two processes (ideal
+//   fabric) rate      share of the link's rate that 1 MiB writes get                          needs --gbps (data rate
+//   of the link) fair      two senders, one receiver link: each one's share                        nodes 0 and 1 -> 2
 //   behind    64 B message while another QP keeps 4 MiB writes queued: worst and median latency in chunk times
 //   latency   64 B one-way latency (half a ping-pong), of the rounds in which neither end waited for a core
 #include <fcntl.h>
@@ -46,7 +47,7 @@ struct Address { // what a peer needs to know of a queue pair
 
 constexpr uint32_t kRounds = 20000; // of the ping-pong, at most
 
-struct Shared { // between the forked nodes
+struct Shared {        // between the forked nodes
     Address end[4][4]; // [node][connection]
     std::atomic<int> arrived[8];
     std::atomic<int> stop;
@@ -76,7 +77,7 @@ uint64_t run_delay() {
 }
 
 class Connection {
-  public:
+public:
     Connection(int node, int index, int peer, int peer_index, size_t bytes, int depth) : depth_(depth), bytes_(bytes) {
         int n = 0;
         ibv_device** list = ibv_get_device_list(&n);
@@ -86,7 +87,8 @@ class Connection {
         pd_ = ibv_alloc_pd(context_);
         buffer_ = static_cast<char*>(
             mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
-        mr_ = ibv_reg_mr(pd_, buffer_, bytes_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+        mr_ =
+            ibv_reg_mr(pd_, buffer_, bytes_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
         cq_ = ibv_create_cq(context_, 4096, nullptr, nullptr, 0);
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq_;
@@ -185,7 +187,7 @@ class Connection {
     char* buffer() { return buffer_; }
     const Address& peer() const { return *peer_; }
 
-  private:
+private:
     ibv_context* context_;
     ibv_pd* pd_;
     ibv_mr* mr_;
@@ -244,8 +246,8 @@ void writev() {
                 ratio.push_back(static_cast<double>(t1 - t0) / static_cast<double>(t2 - t1));
                 rate.push_back(static_cast<double>(kSize) * kEach / static_cast<double>(t2 - t1));
             }
-            std::printf("write 1 MiB, rate over process_vm_writev: %.3f (median of 31 pairs; %.1f GB/s)\n", median(ratio),
-                        median(rate));
+            std::printf("write 1 MiB, rate over process_vm_writev: %.3f (median of 31 pairs; %.1f GB/s)\n",
+                        median(ratio), median(rate));
         }
         barrier(1, 2);
     });
@@ -305,8 +307,8 @@ void behind(double chunk_us) {
             }
             while (out) out -= big.poll();
             const double extra = median(loaded) - median(alone);
-            std::printf("64 B behind 4 MiB: %.1f us alone, %.1f us loaded (median), extra %.2f chunk times\n", median(alone),
-                        median(loaded), extra / chunk_us);
+            std::printf("64 B behind 4 MiB: %.1f us alone, %.1f us loaded (median), extra %.2f chunk times\n",
+                        median(alone), median(loaded), extra / chunk_us);
         }
         barrier(1, 2);
     });
@@ -345,12 +347,14 @@ void latency() {
         if (node == 1) return;
         std::vector<double> good;
         for (size_t i = 1; i + 1 < us.size(); ++i)
-            if (shared->waited[0][i] - shared->waited[0][i - 1] < 1000 && shared->waited[1][i] - shared->waited[1][i - 1] < 1000)
+            if (shared->waited[0][i] - shared->waited[0][i - 1] < 1000 &&
+                shared->waited[1][i] - shared->waited[1][i - 1] < 1000)
                 good.push_back(us[i]);
         if (good.size() < 100)
             std::printf("64 B one-way latency: unknown (%zu undisturbed rounds of %zu)\n", good.size(), us.size() - 1);
-        else std::printf("64 B one-way latency: %.2f us (median of %zu undisturbed rounds of %zu)\n", median(good), good.size(),
-                    us.size() - 1);
+        else
+            std::printf("64 B one-way latency: %.2f us (median of %zu undisturbed rounds of %zu)\n", median(good),
+                        good.size(), us.size() - 1);
     });
 }
 
@@ -366,13 +370,18 @@ int main(int argc, char** argv) {
     app.add_option("--gbps", gbps, "data rate of the link, Gb/s (test: rate)")->capture_default_str();
     app.add_option("--chunk-us", chunk_us, "serialisation time of one chunk, us (test: behind)")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
-    shared = static_cast<Shared*>(
-        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    shared =
+        static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     if (shared == MAP_FAILED) die("mmap");
-    if (what == "writev") writev();
-    else if (what == "rate") rate(gbps);
-    else if (what == "fair") fair();
-    else if (what == "behind") behind(chunk_us);
-    else latency();
+    if (what == "writev")
+        writev();
+    else if (what == "rate")
+        rate(gbps);
+    else if (what == "fair")
+        fair();
+    else if (what == "behind")
+        behind(chunk_us);
+    else
+        latency();
     return 0;
 }

@@ -1,13 +1,14 @@
-// Instructions that a UCT transport executes per operation, send and receive side apart. Two interfaces in one process, the
-// public UCT API, any transport (connected endpoint to endpoint as rc_verbs, or to the interface as mp_rc).
+// Instructions that a UCT transport executes per operation, send and receive side apart. Two interfaces in one process,
+// the public UCT API, any transport (connected endpoint to endpoint as rc_verbs, or to the interface as mp_rc).
 //
 //     UCX_MP_RAILS=softhca_0:1 softhca run -- valgrind --tool=callgrind --collect-atstart=no
 //         bench_uct_instructions mp_rc mp0 [operation ...]
 //
 // Callgrind counts only inside the calls that an operation needs: posting, and those progress calls that find something
-// (they are made in groups of `batch`, so that what a poll costs by itself is shared as under load). One dump per operation
-// and side: callgrind.out.<pid>.<n>, its trigger line ends with "<operation> <side> <operations> <empty polls>";
-// perf/transport-speed sums them up. Acknowledgments, credits and refills are in it, as many as the operations cause.
+// (they are made in groups of `batch`, so that what a poll costs by itself is shared as under load). One dump per
+// operation and side: callgrind.out.<pid>.<n>, its trigger line ends with "<operation> <side> <operations> <empty
+// polls>"; perf/transport-speed sums them up. Acknowledgments, credits and refills are in it, as many as the operations
+// cause.
 #include <valgrind/callgrind.h>
 
 #include <algorithm>
@@ -98,15 +99,20 @@ struct Bench {
             const std::uint64_t before = received;
             for (unsigned i = 0; i < group; ++i) {
                 ucs_status_t status;
-                while ((status = counted(Count::send, [&] { return operation.post(&completion); })) == UCS_ERR_NO_RESOURCE)
+                while ((status = counted(Count::send, [&] { return operation.post(&completion); })) ==
+                       UCS_ERR_NO_RESOURCE)
                     uct_worker_progress(from.worker), uct_worker_progress(to.worker);
-                if (status == UCS_OK) --completion.count;
-                else if (status != UCS_INPROGRESS) must(status, operation.name);
+                if (status == UCS_OK)
+                    --completion.count;
+                else if (status != UCS_INPROGRESS)
+                    must(status, operation.name);
             }
             if (operation.message) until(to, Count::receive, [&] { return received >= before + group; });
             if (operation.served) (void)progress(to, Count::receive);
-            if (operation.completes) until(from, Count::send, [&] { return completion.count == 1; });
-            else (void)progress(from, Count::send);
+            if (operation.completes)
+                until(from, Count::send, [&] { return completion.count == 1; });
+            else
+                (void)progress(from, Count::send);
             done += group;
         }
     }
@@ -128,9 +134,12 @@ int main(int argc, char** argv) {
     unsigned count = 4096;
     std::vector<std::string> names;
     for (int i = 3; i < argc; ++i) {
-        if (!std::strcmp(argv[i], "--count") && i + 1 < argc) count = static_cast<unsigned>(std::atoi(argv[++i]));
-        else if (!std::strcmp(argv[i], "--batch") && i + 1 < argc) bench.batch = static_cast<unsigned>(std::atoi(argv[++i]));
-        else names.emplace_back(argv[i]);
+        if (!std::strcmp(argv[i], "--count") && i + 1 < argc)
+            count = static_cast<unsigned>(std::atoi(argv[++i]));
+        else if (!std::strcmp(argv[i], "--batch") && i + 1 < argc)
+            bench.batch = static_cast<unsigned>(std::atoi(argv[++i]));
+        else
+            names.emplace_back(argv[i]);
     }
     Side& from = bench.from;
     const auto piece = [&](std::size_t length) {
@@ -154,7 +163,9 @@ int main(int argc, char** argv) {
              return uct_ep_am_zcopy(bench.link.ab, kId, from.memory, 8, piece(4096), 1, 0, done);
          }},
         {"put_short_8", false, false, false,
-         [&](uct_completion_t*) { return uct_ep_put_short(bench.link.ab, from.memory, 8, bench.remote(), bench.key.rkey); }},
+         [&](uct_completion_t*) {
+             return uct_ep_put_short(bench.link.ab, from.memory, 8, bench.remote(), bench.key.rkey);
+         }},
         {"put_zcopy_64k", false, true, false,
          [&](uct_completion_t* done) {
              return uct_ep_put_zcopy(bench.link.ab, piece(65536), 1, bench.remote(), bench.key.rkey, done);
@@ -165,8 +176,8 @@ int main(int argc, char** argv) {
          }},
         {"atomic_fadd_8", false, true, (from.attr.cap.flags & UCT_IFACE_FLAG_ATOMIC_CPU) != 0,
          [&](uct_completion_t* done) {
-             return fetch64 ? uct_ep_atomic64_fetch(bench.link.ab, UCT_ATOMIC_OP_ADD, 1, &result, bench.remote(), bench.key.rkey,
-                                                    done)
+             return fetch64 ? uct_ep_atomic64_fetch(bench.link.ab, UCT_ATOMIC_OP_ADD, 1, &result, bench.remote(),
+                                                    bench.key.rkey, done)
                             : UCS_OK;
          }},
     };
@@ -195,8 +206,8 @@ int main(int argc, char** argv) {
             CALLGRIND_ZERO_STATS;
             bench.run(operation, count);
             char text[96];
-            std::snprintf(text, sizeof text, "%s %s %u %llu", operation.name, side == Count::send ? "send" : "receive", count,
-                          static_cast<unsigned long long>(empty_polls));
+            std::snprintf(text, sizeof text, "%s %s %u %llu", operation.name, side == Count::send ? "send" : "receive",
+                          count, static_cast<unsigned long long>(empty_polls));
             CALLGRIND_DUMP_STATS_AT(text);
             counting = Count::nothing;
             bench.quiet();

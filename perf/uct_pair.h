@@ -1,5 +1,5 @@
-// Two or more UCT interfaces in one process, connected, with the public API: what the uct_*.cc benchmarks share. Any transport:
-// connected endpoint to endpoint (rc_verbs) or to the interface (mp_rc).
+// Two or more UCT interfaces in one process, connected, with the public API: what the uct_*.cc benchmarks share. Any
+// transport: connected endpoint to endpoint (rc_verbs) or to the interface (mp_rc).
 #pragma once
 
 #include <uct/api/uct.h>
@@ -61,8 +61,10 @@ private:
         for (unsigned k = 0; k < n; ++k)
             found |= !std::strcmp(transports[k].tl_name, transport) && !std::strcmp(transports[k].dev_name, device);
         uct_release_tl_resource_list(transports);
-        if (found) md = opened;
-        else uct_md_close(opened);
+        if (found)
+            md = opened;
+        else
+            uct_md_close(opened);
         return found;
     }
 };

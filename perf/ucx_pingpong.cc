@@ -1,6 +1,7 @@
-// Two transports side by side in one process and one thread: tag latency of UCP, and message rate and latency under load of
-// UCT. Both run in turns of some milliseconds; the figure is the median of the ratios of neighbouring turns, so that what
-// else the machine does hits both alike. No second process, no wait for the scheduler: what is compared is software.
+// Two transports side by side in one process and one thread: tag latency of UCP, and message rate and latency under
+// load of UCT. Both run in turns of some milliseconds; the figure is the median of the ratios of neighbouring turns, so
+// that what else the machine does hits both alike. No second process, no wait for the scheduler: what is compared is
+// software.
 //
 //     LD_PRELOAD=libuct_mp.so softhca run -- bench_ucx_pingpong
 //
@@ -76,7 +77,8 @@ private:
             ucp_worker_progress(workers_[to]);
             if (UCS_PTR_IS_PTR(sent) || ++idle_ % 64 == 0) ucp_worker_progress(workers_[from]);
         }
-        while (UCS_PTR_IS_PTR(sent) && ucp_request_check_status(sent) == UCS_INPROGRESS) ucp_worker_progress(workers_[from]);
+        while (UCS_PTR_IS_PTR(sent) && ucp_request_check_status(sent) == UCS_INPROGRESS)
+            ucp_worker_progress(workers_[from]);
         if (UCS_PTR_IS_PTR(receive)) ucp_request_free(receive);
         if (UCS_PTR_IS_PTR(sent)) ucp_request_free(sent);
         if (UCS_PTR_IS_ERR(receive) || UCS_PTR_IS_ERR(sent)) must(UCS_ERR_IO_ERROR, "tag message");
@@ -100,7 +102,8 @@ public:
         }
         run(1000);
     }
-    // `count` messages of 8 bytes to the peers in turn, everybody progresses; while `keep` each carries the time of its post.
+    // `count` messages of 8 bytes to the peers in turn, everybody progresses; while `keep` each carries the time of its
+    // post.
     void run(unsigned count) {
         const std::uint64_t end = received_ + count;
         for (unsigned posted = 0; received_ < end;) {
@@ -179,15 +182,18 @@ int main(int argc, char** argv) {
     }
     const unsigned only = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0; // ... TURNS PEERS: this row alone
     if (!only) {
-        UcpPair ours("mp_rc", "all"), stock("rc_v", "softhca_0:1"); // the alias brings its auxiliary transport, ud_verbs, along
-        const auto t = compare(turns, 2000, [&](unsigned n) { ours.exchange(n); }, [&](unsigned n) { stock.exchange(n); });
+        UcpPair ours("mp_rc", "all"),
+            stock("rc_v", "softhca_0:1"); // the alias brings its auxiliary transport, ud_verbs, along
+        const auto t = compare(
+            turns, 2000, [&](unsigned n) { ours.exchange(n); }, [&](unsigned n) { stock.exchange(n); });
         std::printf("ucp_tag_latency_8 %.1f %.1f %.4f\n", t.ours / 2, t.stock / 2, t.ratio);
         std::fflush(stdout);
     }
     for (const unsigned peers : {1u, 2u, 8u}) {
         if (only && peers != only) continue;
         Star ours("mp_rc", "mp0", peers), stock("rc_verbs", "softhca_0:1", peers);
-        const auto t = compare(turns, 4000, [&](unsigned n) { ours.run(n); }, [&](unsigned n) { stock.run(n); });
+        const auto t = compare(
+            turns, 4000, [&](unsigned n) { ours.run(n); }, [&](unsigned n) { stock.run(n); });
         std::printf("message_rate_8_peers_%u %.3f %.3f %.4f\n", peers, 1e3 / t.ours, 1e3 / t.stock, 1 / t.ratio);
         // Latency under load, in the same turns: quantiles of each turn, median ratio over turns.
         std::vector<double> p50, p99, a, b;

@@ -20,8 +20,9 @@ Nanos ns(double ms) { return static_cast<Nanos>(ms * kMs); }
 // Two processes and a stream between them.
 struct Stream {
     explicit Stream(const CaseOptions& options)
-        : options(options), kind(kind_of(options.op)),
-          size(options.size ? options.size : kind == Kind::message ? 8000 : 65536),
+        : options(options), kind(kind_of(options.op)), size(options.size            ? options.size
+                                                            : kind == Kind::message ? 8000
+                                                                                    : 65536),
           job(options.fabric, options.rails,
               // The content of messages is checked; puts and gets need none: tests/faults checks theirs.
               {.seed = 1, .payload_limit = kind == Kind::message ? 0u : 1024u}),
@@ -36,7 +37,8 @@ struct Stream {
         const softhca::FabricImage& image = job.world.image();
         const softhca::NodeImage& sink = image.node(kind == Kind::get ? options.from : options.to);
         for (std::uint32_t d = sink.first_device; d < sink.first_device + sink.devices; ++d)
-            for (std::uint32_t p = image.device(d).first_port; p < image.device(d).first_port + image.device(d).ports; ++p)
+            for (std::uint32_t p = image.device(d).first_port; p < image.device(d).first_port + image.device(d).ports;
+                 ++p)
                 if (image.port(p).link != softhca::kNone) links.push_back(image.link(image.port(p).link).reverse);
         sample();
         job.poll_every(static_cast<Nanos>(options.poll_us * kUs));
@@ -53,11 +55,16 @@ struct Stream {
     // An empty message there and back, nothing else under way.
     Nanos measure_round_trip() {
         bool back = false;
-        b.on_am(30, [](void* self, void*, std::size_t, unsigned) {
-            auto& s = *static_cast<Stream*>(self);
-            return (void)s.b.iface().am_short(s.b.channel_to(s.a), 30, 0, nullptr, 0), Status::ok;
-        }, this);
-        a.on_am(30, [](void* seen, void*, std::size_t, unsigned) { return *static_cast<bool*>(seen) = true, Status::ok; }, &back);
+        b.on_am(
+            30,
+            [](void* self, void*, std::size_t, unsigned) {
+                auto& s = *static_cast<Stream*>(self);
+                return (void)s.b.iface().am_short(s.b.channel_to(s.a), 30, 0, nullptr, 0), Status::ok;
+            },
+            this);
+        a.on_am(
+            30, [](void* seen, void*, std::size_t, unsigned) { return *static_cast<bool*>(seen) = true, Status::ok; },
+            &back);
         const Nanos begin = job.world.now();
         if (a.iface().am_short(a.channel_to(b), 30, 0, nullptr, 0) != Status::ok ||
             !job.until([&] { return back; }, ns(100)))
@@ -66,10 +73,11 @@ struct Stream {
     }
     void drain() {
         flow->paused = true;
-        if (!job.until([&] { return flow->idle(); }, ns(5000))) throw std::runtime_error("the stream does not come to its end");
+        if (!job.until([&] { return flow->idle(); }, ns(5000)))
+            throw std::runtime_error("the stream does not come to its end");
     }
-    // Bytes under way on each path of one end, as long as it is up: so what there was when it was given up. Messages are
-    // under way until the peer's transport has acknowledged them, puts and gets until they complete.
+    // Bytes under way on each path of one end, as long as it is up: so what there was when it was given up. Messages
+    // are under way until the peer's transport has acknowledged them, puts and gets until they complete.
     void track(unsigned end) {
         const Channel& c = *ends[end];
         std::vector<std::uint64_t> messages(c.path_count + 1u);
@@ -77,7 +85,8 @@ struct Stream {
             const channel::Buffer& buffer = *c.retained[n & c.window_mask];
             std::uint64_t& sum = messages[std::min<unsigned>(buffer.path, c.path_count)];
             sum += buffer.length + buffer.trailer;
-            const channel::Work* work = buffer.work && buffer.work->kind == channel::WorkKind::message ? buffer.work : nullptr;
+            const channel::Work* work =
+                buffer.work && buffer.work->kind == channel::WorkKind::message ? buffer.work : nullptr;
             for (unsigned i = 0; work && i < work->pieces; ++i) sum += work->local[i].length;
         }
         under_way[end].resize(c.path_count);
@@ -94,7 +103,8 @@ struct Stream {
         for (Nanos t = from; t + bin <= to; t += bin) {
             char point[64];
             std::snprintf(point, sizeof point, "%s[%.3f, %.4g]", out.size() > 1 ? ", " : "",
-                          (static_cast<double>(t + bin / 2) - static_cast<double>(origin)) / kMs, wire.rate(t, t + bin));
+                          (static_cast<double>(t + bin / 2) - static_cast<double>(origin)) / kMs,
+                          wire.rate(t, t + bin));
             out += point;
         }
         return out + "]";
@@ -177,9 +187,11 @@ Counters count(Job& job) {
 }
 
 void Counters::print(Json& out) const {
-    out.number("messages_again", static_cast<double>(messages_again)).number("puts_again", static_cast<double>(puts_again));
+    out.number("messages_again", static_cast<double>(messages_again))
+        .number("puts_again", static_cast<double>(puts_again));
     out.number("gets_again", static_cast<double>(gets_again)).number("bytes_again", static_cast<double>(bytes_again));
-    out.number("puts_found_done", static_cast<double>(puts_found_done)).number("duplicates_dropped", static_cast<double>(duplicates));
+    out.number("puts_found_done", static_cast<double>(puts_found_done))
+        .number("duplicates_dropped", static_cast<double>(duplicates));
     out.number("migrations", static_cast<double>(migrations));
     out.number("path_failures", static_cast<double>(failures)).number("path_returns", static_cast<double>(returns));
 }
@@ -204,7 +216,8 @@ void steady(const CaseOptions& options) {
     s.drain();
     Json out;
     describe(out, "steady", options, s.size);
-    out.number("rate", rate).number("mistakes", static_cast<double>(s.flow->mistakes() + s.a.peers_failed + s.b.peers_failed));
+    out.number("rate", rate)
+        .number("mistakes", static_cast<double>(s.flow->mistakes() + s.a.peers_failed + s.b.peers_failed));
     out.print();
 }
 
@@ -245,29 +258,38 @@ void fault(const CaseOptions& options) {
     const double final_rate = s.curve.rate(t2 - ns(options.after_ms / 4), t2);
     Nanos came_up = 0;
     for (const Channel* c : s.ends)
-        for (unsigned i = 0; c->recovery && i < c->path_count; ++i) came_up = std::max(came_up, c->recovery->paths[i].came_up);
+        for (unsigned i = 0; c->recovery && i < c->path_count; ++i)
+            came_up = std::max(came_up, c->recovery->paths[i].came_up);
     s.drain();
 
     constexpr std::uint64_t kGrain = 16384; // a chunk
     const double wire_rate = s.wire.rate(t0 - ns(options.warm_up_ms / 2), t0);
     const Nanos full = s.wire.full_from(t0, t1, kFull * options.share * wire_rate, kGrain);
     const Nanos whole = s.wire.full_from(t1, t2, kFull * wire_rate, kGrain);
-    const auto since = [](Nanos t, Nanos origin) { return t ? (static_cast<double>(t) - static_cast<double>(origin)) / kUs : -1.0; };
+    const auto since = [](Nanos t, Nanos origin) {
+        return t ? (static_cast<double>(t) - static_cast<double>(origin)) / kUs : -1.0;
+    };
     Json out;
     describe(out, "fault", options, s.size);
     out.text("fault", options.fault).number("watch_ms", options.watch_ms);
     out.number("round_trip_us", static_cast<double>(s.round_trip) / kUs);
-    out.number("original", original).number("share", options.share).number("remaining", remaining).number("final", final_rate);
+    out.number("original", original)
+        .number("share", options.share)
+        .number("remaining", remaining)
+        .number("final", final_rate);
     out.number("paths_down", paths_down);
     out.number("first_noticed_us", since(seen.first_down, t0)).number("last_noticed_us", since(seen.last_down, t0));
-    out.number("full_us", full < t1 ? since(full, t0) : -1).number("full_after_notice_us", full < t1 ? since(full, seen.last_down) : -1);
+    out.number("full_us", full < t1 ? since(full, t0) : -1)
+        .number("full_after_notice_us", full < t1 ? since(full, seen.last_down) : -1);
     out.number("delivery_gap_us", static_cast<double>(s.curve.longest_gap(t0, t1)) / kUs);
     out.number("wire_gap_us", static_cast<double>(s.wire.longest_gap(t0, t1)) / kUs);
-    out.number("path_back_us", came_up > t1 ? since(came_up, t1) : -1).number("whole_us", whole < t2 ? since(whole, t1) : -1);
+    out.number("path_back_us", came_up > t1 ? since(came_up, t1) : -1)
+        .number("whole_us", whole < t2 ? since(whole, t1) : -1);
     out.number("in_flight", static_cast<double>(seen.in_flight));
     out.number("again_at_fault", static_cast<double>(after_fault.bytes_again));
     count(s.job).print(out);
-    out.number("mistakes", static_cast<double>(s.flow->mistakes() + s.a.peers_failed + s.b.peers_failed + s.a.errors + s.b.errors));
+    out.number("mistakes",
+               static_cast<double>(s.flow->mistakes() + s.a.peers_failed + s.b.peers_failed + s.a.errors + s.b.errors));
     if (options.curve) {
         out.number("repaired_ms", options.down_ms);
         out.raw("curve", s.points(t0, t0 - ns(10), t2));

@@ -10,8 +10,8 @@ namespace ucx_mp::failover {
 namespace {
 
 constexpr double kMs = 1e6, kUs = 1e3;
-constexpr unsigned kActive = 4;        // processes with traffic, on hosts of their own
-constexpr Nanos kPace = 50'000;        // between two operations
+constexpr unsigned kActive = 4; // processes with traffic, on hosts of their own
+constexpr Nanos kPace = 50'000; // between two operations
 constexpr std::uint8_t kHello = 31;
 
 // Says one word to each of `to`, as soon as that is possible.
@@ -48,11 +48,14 @@ void connect(const CaseOptions& options) {
     Curve curve;
     std::vector<std::unique_ptr<Flow>> flows;
     for (unsigned i = 0; i < kActive; ++i) {
-        flows.push_back(std::make_unique<Flow>(a, job.process(i + 1), kind_of(options.op), options.size ? options.size : 16384, 2, curve));
+        flows.push_back(std::make_unique<Flow>(a, job.process(i + 1), kind_of(options.op),
+                                               options.size ? options.size : 16384, 2, curve));
         flows.back()->pace = kActive * kPace;
     }
     std::uint64_t arrived = 0;
-    const auto count_words = [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<std::uint64_t*>(n), Status::ok; };
+    const auto count_words = [](void* n, void*, std::size_t, unsigned) {
+        return ++*static_cast<std::uint64_t*>(n), Status::ok;
+    };
     std::vector<Greeter> greeters(options.inward ? options.peers : 1);
     greeters[0].from = &a;
     for (unsigned i = 0; i < options.peers; ++i) {
@@ -90,20 +93,26 @@ void connect(const CaseOptions& options) {
     for (const Greeter& greeter : greeters) call = std::max(call, greeter.longest_call);
     const Counters counters = count(job);
     Json out;
-    out.text("case", "connect").text("transport", options.transport).text("direction", options.inward ? "inward" : "outward");
+    out.text("case", "connect")
+        .text("transport", options.transport)
+        .text("direction", options.inward ? "inward" : "outward");
     out.number("peers", options.peers).number("command_us", options.command_us);
     out.number("connected_us", all ? static_cast<double>(end - begin) / kUs : -1);
-    out.number("stall_us", static_cast<double>(a.longest_stall) / kUs).number("peer_stall_us", static_cast<double>(stall) / kUs);
-    out.number("call_us", static_cast<double>(call) / kUs).number("gap_us", static_cast<double>(curve.longest_gap(begin, end)) / kUs);
+    out.number("stall_us", static_cast<double>(a.longest_stall) / kUs)
+        .number("peer_stall_us", static_cast<double>(stall) / kUs);
+    out.number("call_us", static_cast<double>(call) / kUs)
+        .number("gap_us", static_cast<double>(curve.longest_gap(begin, end)) / kUs);
     out.number("queue_pairs", static_cast<double>(counters.queue_pairs));
-    out.number("datagrams", static_cast<double>(counters.datagrams)).number("datagrams_unsent", static_cast<double>(counters.unsent));
+    out.number("datagrams", static_cast<double>(counters.datagrams))
+        .number("datagrams_unsent", static_cast<double>(counters.unsent));
     std::uint64_t mistakes = !all + arrived - options.peers + a.errors + a.peers_failed;
     for (auto& flow : flows) {
         flow->paused = true;
         mistakes += flow->mistakes();
     }
-    const bool drained = job.until([&] { return std::all_of(flows.begin(), flows.end(), [](auto& f) { return f->idle(); }); },
-                                   static_cast<Nanos>(5000 * kMs));
+    const bool drained =
+        job.until([&] { return std::all_of(flows.begin(), flows.end(), [](auto& f) { return f->idle(); }); },
+                  static_cast<Nanos>(5000 * kMs));
     job.run_for(static_cast<Nanos>(10 * kMs));
     out.number("mistakes", static_cast<double>(mistakes + !drained + (arrived != options.peers)));
     out.print();

@@ -1,5 +1,5 @@
-// A function on a stack of its own, which can stop in the middle and be resumed: how a simulated process spends time inside
-// of a call while the others run. Single threaded.
+// A function on a stack of its own, which can stop in the middle and be resumed: how a simulated process spends time
+// inside of a call while the others run. Single threaded.
 #pragma once
 
 #include <setjmp.h>

@@ -153,8 +153,9 @@ void Job::connect(const std::vector<std::pair<unsigned, unsigned>>& pairs) {
     constexpr std::uint8_t kHello = 31;
     std::uint64_t arrived = 0;
     for (auto& process : processes_)
-        process->on_am(kHello, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<std::uint64_t*>(n), Status::ok; },
-                       &arrived);
+        process->on_am(
+            kHello, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<std::uint64_t*>(n), Status::ok; },
+            &arrived);
     auto left = pairs;
     for (unsigned tries = 0; arrived < pairs.size(); ++tries) {
         if (tries == 100'000) throw std::runtime_error("not connected");

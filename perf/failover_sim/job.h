@@ -1,6 +1,6 @@
 // Processes on the hosts of a fabric, in virtual time, each with one interface of the real transport: what the cases of
-// perf/failover have in common. Unlike tests/transport/sim_cluster.h a host may have many processes, and verbs commands may
-// take the time of the process that makes them: it stands still in the middle of its call, the others go on.
+// perf/failover have in common. Unlike tests/transport/sim_cluster.h a host may have many processes, and verbs commands
+// may take the time of the process that makes them: it stands still in the middle of its call, the others go on.
 //
 // Single threaded and deterministic. Times in ns of virtual time. Calls of the application (on_turn, callbacks) come
 // between two calls of progress() or inside of them, as in a program.
@@ -41,7 +41,9 @@ public:
     [[nodiscard]] channel::Interface& iface() { return *iface_; }
     [[nodiscard]] unsigned host() const { return host_; }
     [[nodiscard]] Channel& channel_to(Process& peer);
-    void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) { handlers_[id] = {fn, arg, 0}; }
+    void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) {
+        handlers_[id] = {fn, arg, 0};
+    }
     std::function<void()> on_turn; // the application, after every call of progress()
     Activity activity = Activity::running;
 

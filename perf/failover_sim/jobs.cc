@@ -16,19 +16,21 @@ double us(Nanos t) { return static_cast<double>(t) / kUs; }
 // Queue pairs that exist in the whole fabric, whoever has them.
 std::uint64_t queue_pairs(softhca::Segment& segment) {
     std::uint64_t n = 0;
-    const auto* owner = segment.at<std::atomic<std::uint32_t>>(segment.qp_owner); // by blocks; the others were never touched
+    const auto* owner =
+        segment.at<std::atomic<std::uint32_t>>(segment.qp_owner); // by blocks; the others were never touched
     for (std::uint32_t i = 0; i < softhca::kMaxQps; ++i)
         if (owner[i / softhca::kBlock].load(std::memory_order_relaxed))
             n += segment.qp(i).qpn.load(std::memory_order_relaxed) != 0;
     return n;
 }
 
-// Alltoall, round after round: to every other rank `kMessages` messages and a put, then a message behind a fence that says
-// so. The next round begins when that message has come from everybody and everything of ours is done. Nobody is more than
-// one round ahead, so puts into two slots in turn don't meet what has not been looked at.
+// Alltoall, round after round: to every other rank `kMessages` messages and a put, then a message behind a fence that
+// says so. The next round begins when that message has come from everybody and everything of ours is done. Nobody is
+// more than one round ahead, so puts into two slots in turn don't meet what has not been looked at.
 class Rank {
 public:
-    Rank(Job& job, unsigned index, unsigned rounds) : job_(job), self_(job.process(index)), index_(index), rounds_(rounds) {}
+    Rank(Job& job, unsigned index, unsigned rounds)
+        : job_(job), self_(job.process(index)), index_(index), rounds_(rounds) {}
     void begin(std::vector<std::unique_ptr<Rank>>& ranks) {
         for (unsigned i = 0; i < ranks.size(); ++i) {
             mine_.push_back(self_.memory(kPut));
@@ -82,8 +84,10 @@ private:
         delete op;
     }
     bool post(Status status, Op* op) {
-        if (status == Status::in_progress) ++open_;
-        else delete op;
+        if (status == Status::in_progress)
+            ++open_;
+        else
+            delete op;
         if (failed(status) && status != Status::no_resource) ++mistakes;
         return !failed(status);
     }
@@ -99,8 +103,9 @@ private:
             std::memset(mine_[i].data, static_cast<int>(round_ + index_), 8);
             const Iov iov = mine_[i].iov(0, kPut);
             auto* op = new Op{{finished, 1, Status::ok}, this};
-            if (!post(iface.put_zcopy(*to_[i], &iov, 1, into_peer_[i]->address(round_ % 2 * kPut),
-                                      into_peer_[i]->keys, op), op))
+            if (!post(iface.put_zcopy(*to_[i], &iov, 1, into_peer_[i]->address(round_ % 2 * kPut), into_peer_[i]->keys,
+                                      op),
+                      op))
                 return false;
             ++step_[i];
         }
@@ -135,7 +140,8 @@ private:
         std::memcpy(&body, data, sizeof body);
         if (body.round != rank.got_[body.from]++) ++rank.mistakes; // once, in order
         // The put before the fence is there.
-        if (rank.into_[body.from].data[body.round % 2 * kPut] != static_cast<std::byte>(body.round + body.from)) ++rank.mistakes;
+        if (rank.into_[body.from].data[body.round % 2 * kPut] != static_cast<std::byte>(body.round + body.from))
+            ++rank.mistakes;
         return Status::ok;
     }
 
@@ -183,14 +189,16 @@ void receiver(const CaseOptions& options) {
     count(job).print(out);
     flow.paused = true;
     const bool drained = job.until([&] { return flow.idle(); }, ns(5000));
-    out.number("mistakes", static_cast<double>(flow.mistakes() + a.peers_failed + b.peers_failed + a.errors + b.errors + !drained));
+    out.number("mistakes",
+               static_cast<double>(flow.mistakes() + a.peers_failed + b.peers_failed + a.errors + b.errors + !drained));
     out.print();
 }
 
 void partition(const CaseOptions& options) {
     constexpr unsigned kRanks = 4;
     Job job(options.fabric, options.rails, {.seed = 1, .payload_limit = 0});
-    for (unsigned i = 0; i < kRanks; ++i) job.add(i, config_of(options)).threshold = options.loud ? LogLevel::info : LogLevel::error;
+    for (unsigned i = 0; i < kRanks; ++i)
+        job.add(i, config_of(options)).threshold = options.loud ? LogLevel::info : LogLevel::error;
     std::vector<std::pair<unsigned, unsigned>> pairs;
     for (unsigned i = 0; i < kRanks; ++i)
         for (unsigned k = 0; k < kRanks; ++k)
@@ -208,7 +216,8 @@ void partition(const CaseOptions& options) {
         for (auto& rank : ranks) round = std::min(round, rank->round());
         return round;
     };
-    if (!job.until([&] { return least() >= options.count / 2; }, ns(60'000))) throw std::runtime_error("alltoall: no progress");
+    if (!job.until([&] { return least() >= options.count / 2; }, ns(60'000)))
+        throw std::runtime_error("alltoall: no progress");
     const Counters before = count(job);
     const std::uint64_t resident_before = resident();
     job.world.fault(options.fault);
@@ -229,8 +238,8 @@ void partition(const CaseOptions& options) {
     for (auto& rank : ranks) last = std::max(last, rank->last_heard());
     for (auto& rank : ranks) rank->mark = t1;
     job.world.fault(options.repair);
-    const bool completed = job.until([&] { return std::all_of(ranks.begin(), ranks.end(), [](auto& r) { return r->finished(); }); },
-                                     ns(60'000));
+    const bool completed = job.until(
+        [&] { return std::all_of(ranks.begin(), ranks.end(), [](auto& r) { return r->finished(); }); }, ns(60'000));
     Nanos first = 0, all = 0;
     std::uint64_t mistakes = 0;
     for (unsigned i = 0; i < kRanks; ++i) {
@@ -240,14 +249,19 @@ void partition(const CaseOptions& options) {
         mistakes += ranks[i]->mistakes + job.process(i).errors + job.process(i).peers_failed;
     }
     Json out;
-    out.text("case", "partition").text("transport", options.transport).text("fault", options.fault).number("seconds", options.seconds);
+    out.text("case", "partition")
+        .text("transport", options.transport)
+        .text("fault", options.fault)
+        .number("seconds", options.seconds);
     out.number("completed", completed).number("rounds", options.count);
     out.number("quiet_after_us", last > t0 ? us(last - t0) : 0);
     out.number("first_message_us", first ? us(first - t1) : -1).number("all_ranks_us", first ? us(all - t1) : -1);
-    out.number("buffers_before", static_cast<double>(before.buffers) / kRanks).number("buffers_most", static_cast<double>(buffers) / kRanks);
+    out.number("buffers_before", static_cast<double>(before.buffers) / kRanks)
+        .number("buffers_most", static_cast<double>(buffers) / kRanks);
     out.number("operations_open_most", static_cast<double>(open) / kRanks);
     out.number("resident_growth", static_cast<double>(most_resident) - static_cast<double>(resident_before));
-    out.number("queue_pairs_most", static_cast<double>(pairs_most)).number("job_ms", static_cast<double>(job.world.now() - begin) / kMs);
+    out.number("queue_pairs_most", static_cast<double>(pairs_most))
+        .number("job_ms", static_cast<double>(job.world.now() - begin) / kMs);
     count(job).print(out);
     out.number("mistakes", static_cast<double>(mistakes));
     out.print();
@@ -292,19 +306,26 @@ void flaps(const CaseOptions& options) {
     flow.paused = puts.paused = true;
     const bool completed = job.until([&] { return flow.idle() && puts.idle(); }, ns(5000));
     Json out;
-    out.text("case", "flaps").text("transport", options.transport).number("flaps", options.count).number("hold_down_ms", options.hold_down_ms);
+    out.text("case", "flaps")
+        .text("transport", options.transport)
+        .number("flaps", options.count)
+        .number("hold_down_ms", options.hold_down_ms);
     out.number("completed", completed);
     std::string list = "[";
     for (const Look& l : looks) {
         char item[160];
-        std::snprintf(item, sizeof item, "%s{\"flap\": %u, \"queue_pairs\": %llu, \"heap\": %llu, \"resident\": %llu, \"buffers\": %llu, \"returns\": %llu}",
-                      list.size() > 1 ? ", " : "", l.flap, (unsigned long long)l.queue_pairs, (unsigned long long)l.heap,
-                      (unsigned long long)l.resident, (unsigned long long)l.buffers, (unsigned long long)l.returns);
+        std::snprintf(item, sizeof item,
+                      "%s{\"flap\": %u, \"queue_pairs\": %llu, \"heap\": %llu, \"resident\": %llu, \"buffers\": %llu, "
+                      "\"returns\": %llu}",
+                      list.size() > 1 ? ", " : "", l.flap, (unsigned long long)l.queue_pairs,
+                      (unsigned long long)l.heap, (unsigned long long)l.resident, (unsigned long long)l.buffers,
+                      (unsigned long long)l.returns);
         list += item;
     }
     out.raw("looks", list + "]");
     count(job).print(out);
-    out.number("mistakes", static_cast<double>(flow.mistakes() + puts.mistakes() + a.errors + b.errors + a.peers_failed + b.peers_failed));
+    out.number("mistakes", static_cast<double>(flow.mistakes() + puts.mistakes() + a.errors + b.errors +
+                                               a.peers_failed + b.peers_failed));
     out.print();
 }
 

@@ -7,9 +7,11 @@ using namespace ucx_mp::failover;
 
 int main(int argc, char** argv) {
     CLI::App app{"What a fault costs, over the real transport in virtual time. One case per run, one line of JSON.\n"
-                 "Example: bench_sim_failover fault --op put --fault 'port down 0:softhca_0:1' --repair 'port up 0:softhca_0:1'"};
-    const std::map<std::string, void (*)(const CaseOptions&)> cases{{"steady", steady}, {"fault", fault}, {"peers", peers}, {"connect", connect},
-                                                                    {"receiver", receiver}, {"partition", partition}, {"flaps", flaps}};
+                 "Example: bench_sim_failover fault --op put --fault 'port down 0:softhca_0:1' --repair 'port up "
+                 "0:softhca_0:1'"};
+    const std::map<std::string, void (*)(const CaseOptions&)> cases{
+        {"steady", steady},     {"fault", fault},         {"peers", peers}, {"connect", connect},
+        {"receiver", receiver}, {"partition", partition}, {"flaps", flaps}};
     CaseOptions o;
     std::string name;
     app.add_option("case", name, "steady, fault, peers, connect, receiver, partition, flaps")->required();
@@ -30,7 +32,8 @@ int main(int argc, char** argv) {
     app.add_option("--share", o.share, "of the original rate that the remaining paths carry")->capture_default_str();
     app.add_option("--watch", o.watch_ms, "ms, as UCX_MP_WATCH_INTERVAL; 0: off")->capture_default_str();
     app.add_option("--hold-down", o.hold_down_ms, "ms, as UCX_MP_HOLD_DOWN")->capture_default_str();
-    app.add_option("--poll", o.poll_us, "us after which a program looks even if nothing has come")->capture_default_str();
+    app.add_option("--poll", o.poll_us, "us after which a program looks even if nothing has come")
+        ->capture_default_str();
     app.add_option("--bin", o.bin_us, "us, of the curve")->capture_default_str();
     app.add_option("--peers", o.peers, "connected processes")->capture_default_str()->check(CLI::Range(1, 1500));
     app.add_option("--command", o.command_us, "us that a verbs command takes")->capture_default_str();

@@ -76,7 +76,8 @@ void peers(const CaseOptions& options) {
     const auto wait_for = [&](bool (*test)(const Channel&), bool both) {
         const Nanos begin = job.world.now();
         while (job.world.now() - begin < static_cast<Nanos>(60'000 * kMs)) {
-            if (all(ours, test) && (!both || all(theirs, test))) return static_cast<double>(job.world.now() - begin) / kUs;
+            if (all(ours, test) && (!both || all(theirs, test)))
+                return static_cast<double>(job.world.now() - begin) / kUs;
             job.run_for(static_cast<Nanos>(50 * kUs));
         }
         return -1.0;
@@ -117,7 +118,9 @@ void peers(const CaseOptions& options) {
     job.run_for(static_cast<Nanos>(5 * kMs));
     Json out;
     out.text("case", "peers").text("transport", options.transport).number("peers", options.peers);
-    out.number("active", static_cast<double>(flows.size())).number("command_us", options.command_us).text("op", options.op);
+    out.number("active", static_cast<double>(flows.size()))
+        .number("command_us", options.command_us)
+        .text("op", options.op);
     out.number("first_traffic_us", first_done(t0)).number("all_active_us", last_of_firsts(t0));
     out.number("stall_us", static_cast<double>(stall) / kUs).number("peer_stall_us", peer_stall_us);
     out.number("gap_us", static_cast<double>(curve.longest_gap(t0, rest)) / kUs).number("settled_us", settled_us);
@@ -131,14 +134,16 @@ void peers(const CaseOptions& options) {
     out.number("repair_gap_us", static_cast<double>(curve.longest_gap(t1, job.world.now())) / kUs);
     const Counters counters = count(job);
     counters.print(out);
-    out.number("datagrams", static_cast<double>(counters.datagrams)).number("datagrams_unsent", static_cast<double>(counters.unsent));
+    out.number("datagrams", static_cast<double>(counters.datagrams))
+        .number("datagrams_unsent", static_cast<double>(counters.unsent));
     std::uint64_t mistakes = a.errors + a.peers_failed;
     for (auto& flow : flows) {
         flow->paused = true;
         mistakes += flow->mistakes();
     }
-    const bool drained = job.until([&] { return std::all_of(flows.begin(), flows.end(), [](auto& f) { return f->idle(); }); },
-                                   static_cast<Nanos>(5000 * kMs));
+    const bool drained =
+        job.until([&] { return std::all_of(flows.begin(), flows.end(), [](auto& f) { return f->idle(); }); },
+                  static_cast<Nanos>(5000 * kMs));
     out.number("mistakes", static_cast<double>(mistakes + !drained));
     out.print();
 }

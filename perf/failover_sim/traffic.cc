@@ -15,7 +15,8 @@ Kind kind_of(const std::string& name) {
 // -- Curve
 
 std::uint64_t Curve::until(Nanos t) const {
-    const auto after = std::upper_bound(points_.begin(), points_.end(), t, [](Nanos v, const Point& p) { return v < p.when; });
+    const auto after =
+        std::upper_bound(points_.begin(), points_.end(), t, [](Nanos v, const Point& p) { return v < p.when; });
     return after == points_.begin() ? 0 : std::prev(after)->sum;
 }
 
@@ -29,14 +30,16 @@ Nanos Curve::full_from(Nanos from, Nanos to, double rate, std::uint64_t grain) c
         return true;
     };
     if (full(from)) return from;
-    auto next = std::upper_bound(points_.begin(), points_.end(), from, [](Nanos v, const Point& p) { return v < p.when; });
+    auto next =
+        std::upper_bound(points_.begin(), points_.end(), from, [](Nanos v, const Point& p) { return v < p.when; });
     for (; next != points_.end() && next->when + 1'000'000 < to; ++next)
         if (full(next->when)) return next->when;
     return to;
 }
 
 Nanos Curve::next_after(Nanos t) const {
-    const auto after = std::upper_bound(points_.begin(), points_.end(), t, [](Nanos v, const Point& p) { return v < p.when; });
+    const auto after =
+        std::upper_bound(points_.begin(), points_.end(), t, [](Nanos v, const Point& p) { return v < p.when; });
     return after == points_.end() ? 0 : after->when;
 }
 
@@ -109,8 +112,10 @@ Status Flow::received(void*, void* data, std::size_t length, unsigned) {
     Header header;
     std::memcpy(&header, data, sizeof header);
     Flow& flow = *header.flow;
-    if (length != sizeof header + flow.size_ || header.number != flow.received_++) ++flow.mistakes_;
-    else if (std::memcmp(static_cast<std::byte*>(data) + sizeof header, flow.mine_.data, flow.size_) != 0) ++flow.mistakes_;
+    if (length != sizeof header + flow.size_ || header.number != flow.received_++)
+        ++flow.mistakes_;
+    else if (std::memcmp(static_cast<std::byte*>(data) + sizeof header, flow.mine_.data, flow.size_) != 0)
+        ++flow.mistakes_;
     flow.note(header.started);
     return Status::ok;
 }

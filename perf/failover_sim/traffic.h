@@ -17,17 +17,19 @@ class Curve {
 public:
     void add(Nanos when, std::uint64_t bytes) {
         if (bytes == 0) return;
-        if (!points_.empty() && points_.back().when == when) points_.back().sum += bytes;
-        else points_.push_back({when, total() + bytes});
+        if (!points_.empty() && points_.back().when == when)
+            points_.back().sum += bytes;
+        else
+            points_.push_back({when, total() + bytes});
     }
     void clear() { points_.clear(); } // keeps its memory
     [[nodiscard]] std::uint64_t total() const { return points_.empty() ? 0 : points_.back().sum; }
-    [[nodiscard]] std::uint64_t until(Nanos t) const; // delivered up to and including t
+    [[nodiscard]] std::uint64_t until(Nanos t) const;       // delivered up to and including t
     [[nodiscard]] double rate(Nanos from, Nanos to) const { // bytes/ns = GB/s
         return static_cast<double>(until(to) - until(from)) / static_cast<double>(to - from);
     }
-    // The first moment from `from` on from which 1, 5, 20 and 60 ms bring what `rate` (bytes/ns) brings in that time, give or take
-    // `grain` bytes, since what is delivered comes in pieces. `to` if there is none.
+    // The first moment from `from` on from which 1, 5, 20 and 60 ms bring what `rate` (bytes/ns) brings in that time,
+    // give or take `grain` bytes, since what is delivered comes in pieces. `to` if there is none.
     [[nodiscard]] Nanos full_from(Nanos from, Nanos to, double rate, std::uint64_t grain) const;
     // First delivery after t; 0: none.
     [[nodiscard]] Nanos next_after(Nanos t) const;
@@ -53,7 +55,9 @@ public:
     [[nodiscard]] unsigned open() const { return open_; }
     [[nodiscard]] std::uint64_t started() const { return started_; }
     [[nodiscard]] bool idle() const { return open_ == 0 && (kind_ != Kind::message || received_ == started_); }
-    [[nodiscard]] std::uint64_t mistakes() const { return mistakes_; } // messages out of order, twice or changed; failures
+    [[nodiscard]] std::uint64_t mistakes() const {
+        return mistakes_;
+    } // messages out of order, twice or changed; failures
     bool paused = false;
     Nanos pace = 0; // least time between two starts
     // The first operation that was started after this moment and is done; for messages delivered.

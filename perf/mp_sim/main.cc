@@ -30,8 +30,9 @@ struct Result {
 } // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Communication patterns over mp_rc / mp_dc in virtual time, one run per policy.\n"
-                 "Example: mp_sim --fabric fattree-144 --nodes 64 --pattern alltoall --size 64K --policy binding,hsam,spray"};
+    CLI::App app{
+        "Communication patterns over mp_rc / mp_dc in virtual time, one run per policy.\n"
+        "Example: mp_sim --fabric fattree-144 --nodes 64 --pattern alltoall --size 64K --policy binding,hsam,spray"};
     std::string fabric = "fattree-144", transport = "mp_rc", pattern = "alltoall", mapping = "block", csv;
     std::vector<std::string> policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
     std::vector<std::string> faults;
@@ -40,16 +41,27 @@ int main(int argc, char** argv) {
     softhca::sim::HostCosts host;
     app.add_option("--fabric", fabric, "fabric file, or a name of config/fabrics")->capture_default_str();
     app.add_option("--nodes", nodes, "nodes that take part")->capture_default_str()->check(CLI::Range(2, 1024));
-    app.add_option("--transport", transport, "mp_rc or mp_dc")->capture_default_str()->check(CLI::IsMember({"mp_rc", "mp_dc"}));
+    app.add_option("--transport", transport, "mp_rc or mp_dc")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
     app.add_option("--pattern", pattern, pattern_names())->capture_default_str();
-    app.add_option("--size", size, "bytes per message (K, M: powers of 1024)")->capture_default_str()->transform(CLI::AsSizeValue(false));
-    app.add_option("--policy", policies, "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())->delimiter(';');
-    app.add_option("--paths", paths, "routes per pair of rails; 0: what the transport takes by itself")->capture_default_str();
+    app.add_option("--size", size, "bytes per message (K, M: powers of 1024)")
+        ->capture_default_str()
+        ->transform(CLI::AsSizeValue(false));
+    app.add_option("--policy", policies, "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())
+        ->delimiter(';');
+    app.add_option("--paths", paths, "routes per pair of rails; 0: what the transport takes by itself")
+        ->capture_default_str();
     app.add_option("--repeat", repeat, "times the pattern is run and measured")->capture_default_str();
-    app.add_option("--warm-up", warm_up, "runs before, not measured: connections, learning policies")->capture_default_str();
-    app.add_option("--mapping", mapping, "ranks to nodes: block, or random (the papers' default mapping)")->capture_default_str()->check(CLI::IsMember({"block", "random"}));
-    app.add_option("--host-post", host.post, "ns of a node's processor for each request that it posts")->capture_default_str();
-    app.add_option("--host-completion", host.completion, "ns for each completion that it collects")->capture_default_str();
+    app.add_option("--warm-up", warm_up, "runs before, not measured: connections, learning policies")
+        ->capture_default_str();
+    app.add_option("--mapping", mapping, "ranks to nodes: block, or random (the papers' default mapping)")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"block", "random"}));
+    app.add_option("--host-post", host.post, "ns of a node's processor for each request that it posts")
+        ->capture_default_str();
+    app.add_option("--host-completion", host.completion, "ns for each completion that it collects")
+        ->capture_default_str();
     app.add_option("--fault", faults, "fault command before the run, e.g. 'rate 2Gb/s leaf1 spine1' (repeatable)");
     app.add_option("--seed", seed, "of everything random")->capture_default_str();
     app.add_option("--csv", csv, "also write the table to this file");
@@ -80,7 +92,8 @@ int main(int argc, char** argv) {
             std::iota(ranks.begin(), ranks.end(), 0u);
             if (mapping == "random") {
                 std::mt19937_64 random(seed);
-                for (unsigned i = nodes; i > 1; --i) std::swap(ranks[i - 1], ranks[random() % i]); // std::shuffle varies
+                for (unsigned i = nodes; i > 1; --i)
+                    std::swap(ranks[i - 1], ranks[random() % i]); // std::shuffle varies
             }
             PatternRun run(cluster, pattern, size, ranks);
             std::fprintf(stderr, "%-28s connecting...", name.c_str());
@@ -118,17 +131,19 @@ int main(int argc, char** argv) {
     std::printf("%s, %u nodes, %s, %s, %llu bytes per message, %s mapping, seed %llu\n", fabric.c_str(), nodes,
                 transport.c_str(), pattern.c_str(), static_cast<unsigned long long>(size), mapping.c_str(),
                 static_cast<unsigned long long>(seed));
-    std::printf("%-28s %12s %8s %10s %12s %10s %8s  %s\n", "policy", "time us", "ratio", "GB/s/node", "connect us", "QPs/node",
-                "wall s", "fingerprint");
+    std::printf("%-28s %12s %8s %10s %12s %10s %8s  %s\n", "policy", "time us", "ratio", "GB/s/node", "connect us",
+                "QPs/node", "wall s", "fingerprint");
     for (const Result& r : results)
         std::printf("%-28s %12.1f %8.3f %10.3f %12.1f %10.1f %8.1f  %016llx\n", r.policy.c_str(), r.time_us,
-                    r.time_us / results[0].time_us, static_cast<double>(r.bytes) / 1e3 / r.time_us / nodes, r.connect_us,
-                    static_cast<double>(r.queue_pairs) / nodes, r.wall, static_cast<unsigned long long>(r.fingerprint));
+                    r.time_us / results[0].time_us, static_cast<double>(r.bytes) / 1e3 / r.time_us / nodes,
+                    r.connect_us, static_cast<double>(r.queue_pairs) / nodes, r.wall,
+                    static_cast<unsigned long long>(r.fingerprint));
     std::printf("peak memory %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
     if (!csv.empty()) {
         std::ofstream out(csv);
         out << "policy,time_us,ratio,connect_us\n";
         for (const Result& r : results)
-            out << '"' << r.policy << "\"," << r.time_us << ',' << r.time_us / results[0].time_us << ',' << r.connect_us << '\n';
+            out << '"' << r.policy << "\"," << r.time_us << ',' << r.time_us / results[0].time_us << ',' << r.connect_us
+                << '\n';
     }
 }

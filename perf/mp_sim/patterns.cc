@@ -26,8 +26,7 @@ const Pattern kPatterns[] = {
      [](unsigned i, unsigned k, unsigned n, const auto& add) {
          if ((i ^ 1u << k) < n) add(i ^ 1u << k, std::uint64_t{1} << k);
      }},
-    {"displaced", "displaced ring: the first half sends to the second, shifted by k",
-     [](unsigned n) { return n / 2; },
+    {"displaced", "displaced ring: the first half sends to the second, shifted by k", [](unsigned n) { return n / 2; },
      [](unsigned i, unsigned k, unsigned n, const auto& add) {
          const unsigned half = n / 2;
          if (i < half) add(half + (i + k) % half, 1);

@@ -1,6 +1,6 @@
 // Communication patterns of the papers as step machines: in step k every rank sends to some ranks and waits for some;
-// it goes on when its own data are out and its partners' have come. A message is a put, a fence and a notification: what
-// a rendezvous does.
+// it goes on when its own data are out and its partners' have come. A message is a put, a fence and a notification:
+// what a rendezvous does.
 #pragma once
 
 #include <map>

@@ -41,9 +41,11 @@ std::vector<std::string> Campaign::ports_down(const CampaignOptions& options) {
     const softhca::FabricImage& image = world.image();
     for (std::uint32_t node = 0; node < options.nodes; ++node) {
         std::vector<std::string> ports;
-        for (std::uint32_t d = image.node(node).first_device; d < image.node(node).first_device + image.node(node).devices; ++d)
+        for (std::uint32_t d = image.node(node).first_device;
+             d < image.node(node).first_device + image.node(node).devices; ++d)
             for (std::uint32_t p = 0; p < image.device(d).ports; ++p)
-                ports.push_back(std::to_string(node) + ":softhca_" + std::to_string(d - image.node(node).first_device) + ":" + std::to_string(p + 1));
+                ports.push_back(std::to_string(node) + ":softhca_" + std::to_string(d - image.node(node).first_device) +
+                                ":" + std::to_string(p + 1));
         const std::size_t up = random() % ports.size();
         for (std::size_t p = 0; p < ports.size(); ++p)
             if (p != up && random() % 3 != 0) faults.push_back("port down " + ports[p]);
@@ -53,10 +55,9 @@ std::vector<std::string> Campaign::ports_down(const CampaignOptions& options) {
 
 Campaign::Campaign(CampaignOptions options)
     : options_(std::move(options)), random_(options_.seed * 7919 + 13), late_(ports_down(options_)),
-      cluster_(std::make_unique<Cluster>(options_.fabric, options_.nodes, config_of(options_),
-                                         softhca::sim::Options{.seed = options_.seed},
-                                         options_.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{},
-                                         late_)) {
+      cluster_(std::make_unique<Cluster>(
+          options_.fabric, options_.nodes, config_of(options_), softhca::sim::Options{.seed = options_.seed},
+          options_.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{}, late_)) {
     for (unsigned node = 0; node < options_.nodes; ++node) {
         const auto& rails = cluster_->node(node).devices().rails();
         for (const verbs::Rail& rail : rails) {
@@ -78,14 +79,15 @@ void Campaign::add_switch_links() {
     const softhca::FabricImage& image = cluster_->world.image();
     for (std::uint32_t l = 0; l < image.links; ++l) {
         const softhca::LinkImage& link = image.link(l);
-        if (link.from_kind != softhca::EndKind::sw || link.to_kind != softhca::EndKind::sw || link.from > link.to) continue;
+        if (link.from_kind != softhca::EndKind::sw || link.to_kind != softhca::EndKind::sw || link.from > link.to)
+            continue;
         const std::string cable = std::string(image.sw(link.from).name) + " " + image.sw(link.to).name;
         if (cable.find(options_.cables) != std::string::npos) cables_.push_back(cable);
     }
 }
 
-// Who loses all adapters while his peers cannot hear that they have lost theirs finds nobody any more (PROTOCOL.md): so one
-// is exchanged only when everybody knows of the one before.
+// Who loses all adapters while his peers cannot hear that they have lost theirs finds nobody any more (PROTOCOL.md): so
+// one is exchanged only when everybody knows of the one before.
 bool Campaign::all_known() {
     std::uint64_t lives = 0;
     for (unsigned node = 0; node < options_.nodes; ++node) {
@@ -118,20 +120,32 @@ Campaign::Fault Campaign::choose() {
     }
     switch (random_() % (options_.nasty ? 12 : 6)) {
     case 0:
-    case 1: return {"port down " + port, "port up " + port};
-    case 2: return {"drop " + number(20) + "% " + port, "drop 0% " + port};
-    case 3: return {"drop 100% " + port, "drop 0% " + port}; // silent
-    case 4: return {"corrupt " + number(10) + "% " + port, "corrupt 0% " + port};
-    case 5: return {"delay " + number(100) + "us " + port, "delay 0us " + port};
-    case 6: return {"ack-drop " + number(100) + "% " + port, "ack-drop 0% " + port};
-    case 7: return {"drop 100% " + port + " --at-packet " + number(60) + " --count " + number(30), "drop 0% " + port};
-    case 8: tripped_.insert(port); return {"port down " + port + " --at-packet " + number(60), "port up " + port};
-    case 9: return {"ack-drop 100% " + port + " --at-packet " + number(60) + " --count " + number(30), "ack-drop 0% " + port};
+    case 1:
+        return {"port down " + port, "port up " + port};
+    case 2:
+        return {"drop " + number(20) + "% " + port, "drop 0% " + port};
+    case 3:
+        return {"drop 100% " + port, "drop 0% " + port}; // silent
+    case 4:
+        return {"corrupt " + number(10) + "% " + port, "corrupt 0% " + port};
+    case 5:
+        return {"delay " + number(100) + "us " + port, "delay 0us " + port};
+    case 6:
+        return {"ack-drop " + number(100) + "% " + port, "ack-drop 0% " + port};
+    case 7:
+        return {"drop 100% " + port + " --at-packet " + number(60) + " --count " + number(30), "drop 0% " + port};
+    case 8:
+        tripped_.insert(port);
+        return {"port down " + port + " --at-packet " + number(60), "port up " + port};
+    case 9:
+        return {"ack-drop 100% " + port + " --at-packet " + number(60) + " --count " + number(30),
+                "ack-drop 0% " + port};
     case 10: {
         const std::string adapter = port.substr(0, port.rfind(':'));
         return {"query refused " + adapter, "query truthful " + adapter};
     }
-    default: return {"loopback-fails on " + port, "loopback-fails off " + port};
+    default:
+        return {"loopback-fails on " + port, "loopback-fails off " + port};
     }
 }
 
@@ -161,8 +175,12 @@ void Campaign::next() {
 }
 
 CampaignResult Campaign::run() {
-    Stress stress(*cluster_, {.seed = options_.seed, .operations = options_.operations, .slot = 1 << 18, .constant = 1 << 18,
-                              .sequences = options_.sequences, .late = options_.late_placement ? Nanos{20'000} : 0});
+    Stress stress(*cluster_, {.seed = options_.seed,
+                              .operations = options_.operations,
+                              .slot = 1 << 18,
+                              .constant = 1 << 18,
+                              .sequences = options_.sequences,
+                              .late = options_.late_placement ? Nanos{20'000} : 0});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
     for (const std::string& fault : late_)
@@ -190,12 +208,13 @@ CampaignResult Campaign::run() {
             if (!result.finished || !result.verdict.empty()) {
                 const auto& r = channel.recovery;
                 char line[256];
-                std::snprintf(line, sizeof line,
-                              "node %u to %016llx: sent %llu acked %u delivered %llu gates %u damaged %llx puts open %u, "
-                              "holds %zu markers %zu resend %d listed %d\n",
-                              i, (unsigned long long)channel.peer_uid, (unsigned long long)channel.sent, channel.acked,
-                              (unsigned long long)channel.delivered, channel.gates, (unsigned long long)r.damaged,
-                              r.puts_open, r.holds, r.markers, r.resend, r.listed);
+                std::snprintf(
+                    line, sizeof line,
+                    "node %u to %016llx: sent %llu acked %u delivered %llu gates %u damaged %llx puts open %u, "
+                    "holds %zu markers %zu resend %d listed %d\n",
+                    i, (unsigned long long)channel.peer_uid, (unsigned long long)channel.sent, channel.acked,
+                    (unsigned long long)channel.delivered, channel.gates, (unsigned long long)r.damaged, r.puts_open,
+                    r.holds, r.markers, r.resend, r.listed);
                 result.verdict += line;
             }
             for (const auto& path : channel.paths) {
@@ -206,11 +225,11 @@ CampaignResult Campaign::run() {
                 result.verdict += "node " + std::to_string(i) + " path " + path.local_rail + " LID " +
                                   std::to_string(path.local_lid) + "->" + std::to_string(path.remote_lid) + ": " +
                                   path.recovery + " life " + std::to_string(path.life) + ", in flight " +
-                                  std::to_string(path.in_flight) + ", posted " +
-                                  std::to_string(path.posted) + "\n";
+                                  std::to_string(path.in_flight) + ", posted " + std::to_string(path.posted) + "\n";
             }
         }
-        if (cluster_->node(i).services().errors) result.verdict += "node " + std::to_string(i) + ": errors in its log\n";
+        if (cluster_->node(i).services().errors)
+            result.verdict += "node " + std::to_string(i) + ": errors in its log\n";
     }
     return result;
 }

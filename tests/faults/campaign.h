@@ -1,5 +1,5 @@
-// A fault campaign in virtual time: random traffic of all kinds (tests/transport/stress.h), random faults of all kinds on
-// links, ports and packets, everything checked. All follows from the seed.
+// A fault campaign in virtual time: random traffic of all kinds (tests/transport/stress.h), random faults of all kinds
+// on links, ports and packets, everything checked. All follows from the seed.
 #pragma once
 
 #include <cstdio>
@@ -26,11 +26,11 @@ struct CampaignOptions {
     bool loud = false;
     unsigned window = 64;
     bool packet_numbers = true;
-    bool single_path = false;    // one path per peer (rail 0 of each): nothing to move to, Channel::only
+    bool single_path = false; // one path per peer (rail 0 of each): nothing to move to, Channel::only
     bool split_reads = false;
-    std::string cables;          // not empty: only cables between switches fail, those with this in `A B`
-    bool nasty = false;          // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
-    bool late_placement = false; // one adapter of each node, by the seed, places data late
+    std::string cables; // not empty: only cables between switches fail, those with this in `A B`
+    bool nasty = false; // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
+    bool late_placement = false;        // one adapter of each node, by the seed, places data late
     unsigned sequences = kAllSequences; // that follow puts
     bool late_ports = false;     // some ports are down at the start (never all of a node) and come up at any time
     bool apm = false;            // queue pairs have an alternate route
@@ -42,8 +42,8 @@ struct CampaignResult {
     bool finished = false;
     std::string verdict; // empty: no mistake
     unsigned faults = 0;
-    std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0, migrations = 0,
-                  duplicates = 0, bytes = 0, bytes_again = 0;
+    std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
+                  migrations = 0, duplicates = 0, bytes = 0, bytes_again = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
 };
@@ -67,7 +67,8 @@ private:
 
     const CampaignOptions options_;
     std::mt19937_64 random_;
-    const std::vector<std::string> late_; // "port down NODE:DEVICE:PORT"; before the cluster, as it has a world of its own
+    const std::vector<std::string>
+        late_; // "port down NODE:DEVICE:PORT"; before the cluster, as it has a world of its own
     std::unique_ptr<Cluster> cluster_;
     std::vector<std::string> ports_, adapters_; // NODE:DEVICE:PORT, NODE:DEVICE
     std::vector<std::string> cables_;           // between switches: "A B"

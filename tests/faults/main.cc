@@ -10,9 +10,10 @@ using namespace ucx_mp;
 using namespace ucx_mp::sim;
 
 int main(int argc, char** argv) {
-    CLI::App app{"Random traffic of all kinds under random faults, in virtual time, everything checked. A failure prints its\n"
-                 "seed, which replays it.\n"
-                 "Example: fault_campaign --transport mp_dc --fabric four-path --nodes 3 --seconds 60"};
+    CLI::App app{
+        "Random traffic of all kinds under random faults, in virtual time, everything checked. A failure prints its\n"
+        "seed, which replays it.\n"
+        "Example: fault_campaign --transport mp_dc --fabric four-path --nodes 3 --seconds 60"};
     CampaignOptions options;
     std::string transport = "mp_rc";
     unsigned runs = 1, seconds = 0;
@@ -23,17 +24,29 @@ int main(int argc, char** argv) {
         while (i < kSequences && name != name_of(static_cast<Sequence>(i))) ++i;
         return i;
     };
-    const auto is_sequence = [&](const std::string& name) { return sequence_of(name) < kSequences ? "" : "no such sequence: " + name; };
+    const auto is_sequence = [&](const std::string& name) {
+        return sequence_of(name) < kSequences ? "" : "no such sequence: " + name;
+    };
     bool one_at_a_time = false, no_packet_numbers = false;
     app.add_option("--fabric", options.fabric, "a file, or the name of one of config/fabrics")->capture_default_str();
-    app.add_option("--transport", transport, "mp_rc or mp_dc")->capture_default_str()->check(CLI::IsMember({"mp_rc", "mp_dc"}));
+    app.add_option("--transport", transport, "mp_rc or mp_dc")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
     app.add_option("--policy", options.policy, "as UCX_MP_POLICY")->capture_default_str();
-    app.add_option("--nodes", options.nodes, "that talk, each with each and with itself")->capture_default_str()->check(CLI::Range(1, 64));
+    app.add_option("--nodes", options.nodes, "that talk, each with each and with itself")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 64));
     app.add_option("--seed", options.seed, "of the first run; the next ones count up")->capture_default_str();
-    app.add_option("--operations", options.operations, "per ordered pair of nodes and run")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--operations", options.operations, "per ordered pair of nodes and run")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
     app.add_option("--faults", options.faults, "per run, at most")->capture_default_str();
-    app.add_option("--gap", options.mean_gap, "ns between faults, on average")->capture_default_str()->check(CLI::PositiveNumber);
-    app.add_option("--length", options.mean_length, "ns that a fault lasts, on average")->capture_default_str()->check(CLI::PositiveNumber);
+    app.add_option("--gap", options.mean_gap, "ns between faults, on average")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    app.add_option("--length", options.mean_length, "ns that a fault lasts, on average")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
     app.add_option("--window", options.window, "unacknowledged messages per channel")->capture_default_str();
     app.add_option("--runs", runs, "with one seed each")->capture_default_str();
     app.add_option("--events", events, "go on until so many faults have happened");
@@ -42,11 +55,17 @@ int main(int argc, char** argv) {
     app.add_flag("--one-at-a-time", one_at_a_time, "no second fault before the first is over");
     app.add_flag("--split-reads", options.split_reads, "reads on paths of their own (UCX_MP_SPLIT_READS)");
     app.add_flag("--single-path", options.single_path, "only one path between any two");
-    app.add_option("--cables", options.cables, "nothing fails but cables between switches with this in their names `A B`");
-    app.add_flag("--nasty", options.nasty, "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");
-    app.add_flag("--late-placement", options.late_placement, "one adapter of each node places data after acknowledging them");
-    app.add_option("--sequences", sequences, "only these follow puts: fence-am, complete-am, complete-fence-am, flush-am, fence-flag, "
-                   "fence-get, flush-get, flush-add")->delimiter(',')->check(is_sequence);
+    app.add_option("--cables", options.cables,
+                   "nothing fails but cables between switches with this in their names `A B`");
+    app.add_flag("--nasty", options.nasty,
+                 "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");
+    app.add_flag("--late-placement", options.late_placement,
+                 "one adapter of each node places data after acknowledging them");
+    app.add_option("--sequences", sequences,
+                   "only these follow puts: fence-am, complete-am, complete-fence-am, flush-am, fence-flag, "
+                   "fence-get, flush-get, flush-add")
+        ->delimiter(',')
+        ->check(is_sequence);
     app.add_flag("--late-ports", options.late_ports, "some ports are down at the start and come up at any time");
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
@@ -65,16 +84,14 @@ int main(int argc, char** argv) {
     const auto begin = std::chrono::steady_clock::now();
     CampaignResult sum;
     for (unsigned run = 0;; ++run) {
-        const bool more = events ? sum.faults < events
+        const bool more = events    ? sum.faults < events
                           : seconds ? std::chrono::steady_clock::now() - begin < std::chrono::seconds(seconds)
                                     : run < runs;
         if (!more) break;
         CampaignResult result;
         try {
             result = Campaign(options).run();
-        } catch (const std::exception& e) {
-            result.verdict = e.what();
-        }
+        } catch (const std::exception& e) { result.verdict = e.what(); }
         std::printf("seed %llu: %u faults, %llu path failures, %llu returns, again: %llu messages %llu puts %llu gets, "
                     "%llu puts found done, %llu duplicates dropped, %.1f MB (%.1f again) in %.2f ms\n",
                     (unsigned long long)options.seed, result.faults, (unsigned long long)result.failures,

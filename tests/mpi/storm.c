@@ -1,18 +1,18 @@
 /* Many ranks that all meet at once: storm [LARGE-BYTES [ROUNDS]]
  *
  * Nobody waits for anybody before the first message to everybody, so that all connections are made in one storm. Then
- * messages to wildcard receives, large messages, collectives, counters and blocks in windows. Everything that arrives is
- * checked byte for byte, every message's place in the order of its sender, every counter for lost and repeated additions.
- * Prints "storm: N ranks ok" and returns 0, or says what was wrong and aborts the job.
+ * messages to wildcard receives, large messages, collectives, counters and blocks in windows. Everything that arrives
+ * is checked byte for byte, every message's place in the order of its sender, every counter for lost and repeated
+ * additions. Prints "storm: N ranks ok" and returns 0, or says what was wrong and aborts the job.
  */
 #include "checked.h"
 
 static MPI_Comm wild; /* for wildcard receives: others may be at their next step already */
 
 /* One message of `bytes` from everybody to everybody, all at once. */
-static void everybody(size_t bytes, int number, const char *what) {
+static void everybody(size_t bytes, int number, const char* what) {
     unsigned char *out = allocate(bytes * ranks), *in = allocate(bytes * ranks);
-    MPI_Request *requests = allocate(2 * ranks * sizeof(MPI_Request));
+    MPI_Request* requests = allocate(2 * ranks * sizeof(MPI_Request));
     memset(in, 0xee, bytes * ranks);
     for (int i = 0; i < ranks; i++) {
         const int peer = (rank + i) % ranks;
@@ -38,10 +38,10 @@ static size_t mixed_size(int from, int to, int number, size_t most) {
 }
 
 static void wildcards(int count, size_t most) {
-    MPI_Request *requests = allocate((size_t)count * ranks * sizeof(MPI_Request));
-    unsigned char **data = allocate((size_t)count * ranks * sizeof(*data));
-    unsigned char *in = allocate(most);
-    int *next = allocate(ranks * sizeof(int));
+    MPI_Request* requests = allocate((size_t)count * ranks * sizeof(MPI_Request));
+    unsigned char** data = allocate((size_t)count * ranks * sizeof(*data));
+    unsigned char* in = allocate(most);
+    int* next = allocate(ranks * sizeof(int));
     int sends = 0;
     memset(next, 0, ranks * sizeof(int));
     for (int number = 0; number < count; number++)
@@ -84,8 +84,8 @@ static void collectives(size_t bytes) {
     free(out);
 }
 
-/* Everybody adds 1 to everybody's counter `count` times. Every value is fetched once: the values that all ranks get from
- * one counter are 0 .. ranks * count - 1. Then blocks are put and got. */
+/* Everybody adds 1 to everybody's counter `count` times. Every value is fetched once: the values that all ranks get
+ * from one counter are 0 .. ranks * count - 1. Then blocks are put and got. */
 static void windows(int count, size_t bytes) {
     const long one = 1;
     long *counter = NULL, *seen, *total;
@@ -153,7 +153,7 @@ static void windows(int count, size_t bytes) {
     free(buffer);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
     const size_t large = argc > 1 ? strtoul(argv[1], NULL, 0) : 1 << 20;
     const int rounds = argc > 2 ? atoi(argv[2]) : 2;
     MPI_Init(&argc, &argv);

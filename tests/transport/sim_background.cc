@@ -33,8 +33,8 @@ struct Pair {
             if (world.image().device(d).node == node) n += world.segment().device(d).qps.load();
         return n;
     }
-    // For a while `computing` makes no progress, so that its other thread does what its peer wants. The most queue pairs that it
-    // has had; how often it has destroyed some.
+    // For a while `computing` makes no progress, so that its other thread does what its peer wants. The most queue
+    // pairs that it has had; how often it has destroyed some.
     unsigned most = 0, destroyed = 0;
     void compute(unsigned computing, Nanos time) {
         const Nanos end = world.now() + time;
@@ -96,7 +96,8 @@ BOOST_AUTO_TEST_CASE(a_handshake_that_is_given_up) {
     BOOST_TEST((channel::Interface::am_short(*to, 1, 0, nullptr, 0) == Status::no_resource));
     for (const Nanos end = pair.world.now() + 40'000'000; pair.world.now() < end && pair.world.step();) {
         const unsigned there = pair.queue_pairs(1);
-        if (there == before) while (pair.a.progress()) {} // until it has asked
+        if (there == before)
+            while (pair.a.progress()) {} // until it has asked
         (void)(pair.b.services().run_due() | (pair.b.iface().serve() != 0));
         pair.destroyed += pair.queue_pairs(1) < there;
     }

@@ -1,5 +1,5 @@
-// Puts and gets of one peer at the same time: reads go first, so that both directions of all links are filled, and what waits
-// for them is not forgotten.
+// Puts and gets of one peer at the same time: reads go first, so that both directions of all links are filled, and what
+// waits for them is not forgotten.
 #define BOOST_TEST_MODULE transport_both_ways
 #include "both_transports.h"
 #include "uct_mp/channel/channel.h"
@@ -15,8 +15,9 @@ constexpr unsigned kWindow = 16; // puts, and as many gets, per flush
 class Exchange {
 public:
     Exchange(Cluster& cluster, unsigned from, std::size_t size, std::string turns)
-        : iface_(cluster.node(from).iface()), channel_(cluster.channel(from, 1 - from)), size_(size), turns_(std::move(turns)),
-          mine_(cluster.node(from).memory(size)), theirs_(cluster.node(1 - from).memory(size)) {}
+        : iface_(cluster.node(from).iface()), channel_(cluster.channel(from, 1 - from)), size_(size),
+          turns_(std::move(turns)), mine_(cluster.node(from).memory(size)),
+          theirs_(cluster.node(1 - from).memory(size)) {}
     void pump() {
         for (; posted_ < 2 * kWindow; ++posted_)
             if (!post(turns_[posted_ % turns_.size()] == 'g')) return;
@@ -53,7 +54,10 @@ private:
         return new Op{{[](Completion* self) {
                            const std::unique_ptr<Op> op(static_cast<Op*>(self));
                            op->then(*op->exchange);
-                       }, 1, Status::ok}, this, then};
+                       },
+                       1, Status::ok},
+                      this,
+                      then};
     }
     channel::Interface& iface_;
     Channel& channel_;
@@ -78,7 +82,8 @@ double rate(connect::Transport transport, unsigned rails, std::size_t size, bool
     const std::uint64_t before = a.bytes + b.bytes;
     const Nanos begin = cluster.world.now();
     cluster.run_for(100'000'000);
-    const double found = static_cast<double>(a.bytes + b.bytes - before) / static_cast<double>(cluster.world.now() - begin);
+    const double found =
+        static_cast<double>(a.bytes + b.bytes - before) / static_cast<double>(cluster.world.now() - begin);
     // To the end, so that nothing is under way when its memory goes.
     const auto end = [&] { return a.open + b.open == 0; };
     cluster.after_progress = {};
@@ -94,7 +99,8 @@ void begin(Cluster& cluster, Exchange& exchange) {
 
 } // namespace
 
-BOOST_DATA_TEST_CASE(two_rails_are_twice_one, kBoth * boost::unit_test::data::make({65536u, 1u << 20}), transport, size) {
+BOOST_DATA_TEST_CASE(two_rails_are_twice_one, kBoth* boost::unit_test::data::make({65536u, 1u << 20}), transport,
+                     size) {
     const double one = rate(transport, 1, size, true, "pg"), two = rate(transport, 2, size, true, "pg");
     BOOST_TEST(two >= 1.95 * one, two << " and " << one << " bytes/ns: " << two / one);
     // Of what the links carry: 8 Gb/s each way.
@@ -142,8 +148,8 @@ BOOST_DATA_TEST_CASE(flush_and_fence_leave_nothing_waiting, kBoth, transport) {
     BOOST_REQUIRE(cluster.until([&] { return exchange.open == 0; }));
 }
 
-// UCP would try for ever, without progress. The fence has found reads that are not posted, so nothing of it is left when they
-// are done but that what is not posted belongs to it.
+// UCP would try for ever, without progress. The fence has found reads that are not posted, so nothing of it is left
+// when they are done but that what is not posted belongs to it.
 BOOST_DATA_TEST_CASE(no_room_is_promised_behind_a_fence, kBoth, transport) {
     Cluster cluster("two-rail", 2, config_of(transport), {.seed = 1, .payload_limit = 1024});
     Exchange exchange(cluster, 0, 1 << 20, "");

@@ -1,5 +1,5 @@
-// Memory is the adapter's until its request is back: what is sent to one peer never has bytes that were meant for another,
-// however the channel to it ends while its messages are on their way.
+// Memory is the adapter's until its request is back: what is sent to one peer never has bytes that were meant for
+// another, however the channel to it ends while its messages are on their way.
 #define BOOST_TEST_MODULE transport_cancel
 #include <cstring>
 
@@ -29,7 +29,8 @@ struct Box {
     static Status take(void* self, void* data, std::size_t length, unsigned) {
         auto& box = *static_cast<Box*>(self);
         const auto* bytes = static_cast<const unsigned char*>(data);
-        const bool good = length == kSize && std::all_of(bytes, bytes + length, [&](unsigned char b) { return b == box.wanted; });
+        const bool good =
+            length == kSize && std::all_of(bytes, bytes + length, [&](unsigned char b) { return b == box.wanted; });
         ++(good ? box.good : box.bad);
         return Status::ok;
     }
@@ -60,7 +61,8 @@ struct Scene {
         to_one = &cluster.channel(0, 1);
         to_two = &cluster.channel(0, 2);
         for (Channel* to : {to_one, to_two})
-            BOOST_REQUIRE(cluster.until([&] { return channel::Interface::am_short(*to, 5, 0, nullptr, 0) == Status::ok; }));
+            BOOST_REQUIRE(
+                cluster.until([&] { return channel::Interface::am_short(*to, 5, 0, nullptr, 0) == Status::ok; }));
         cluster.run_for(1'000'000);
     }
     static channel::Config large(connect::Transport transport) {
@@ -82,10 +84,13 @@ struct Scene {
         cluster.run_for(computes);
         cluster.sleep(0, false);
         unsigned all = sent;
-        BOOST_TEST(cluster.until([&] {
-            if (all < kMessages + sent) all += channel::Interface::am_bcopy(*to_two, kId, Pack::pack, &pack_two) > 0;
-            return two.good + two.bad == kMessages + sent;
-        }, 2'000'000'000)); // all buffers have come back
+        BOOST_TEST(cluster.until(
+            [&] {
+                if (all < kMessages + sent)
+                    all += channel::Interface::am_bcopy(*to_two, kId, Pack::pack, &pack_two) > 0;
+                return two.good + two.bad == kMessages + sent;
+            },
+            2'000'000'000)); // all buffers have come back
         BOOST_TEST(one.bad + two.bad == 0u);
         BOOST_TEST(dropped(cluster.node(2)) == 0u);
         cluster.run_for(2'000'000'000);
@@ -99,7 +104,8 @@ const auto kComputes = boost::unit_test::data::make({Nanos{1'000}, Nanos{100'000
 } // namespace
 
 // UCT_FLUSH_FLAG_CANCEL and uct_ep_invalidate.
-BOOST_DATA_TEST_CASE(cancelled, kBoth* kComputes* boost::unit_test::data::make({false, true}), transport, computes, quiet) {
+BOOST_DATA_TEST_CASE(cancelled, kBoth* kComputes* boost::unit_test::data::make({false, true}), transport, computes,
+                     quiet) {
     Scene scene(transport);
     BOOST_TEST(scene.send(*scene.to_one, 0x11) > 10u);
     scene.cluster.run_for(30'000);
@@ -117,7 +123,8 @@ BOOST_DATA_TEST_CASE(by_its_own_fault, kBoth* kComputes, transport, computes) {
     Done done([&] { told = true; });
     (void)scene.send(*scene.to_one, 0x11);
     BOOST_REQUIRE(scene.cluster.until([&] {
-        return channel::Interface::put_zcopy(*scene.to_one, &iov, 1, theirs.address(), theirs.keys, &done) != Status::no_resource;
+        return channel::Interface::put_zcopy(*scene.to_one, &iov, 1, theirs.address(), theirs.keys, &done) !=
+               Status::no_resource;
     }));
     (void)scene.send(*scene.to_one, 0x11);
     BOOST_TEST(scene.cluster.until([&] { return told; }));
@@ -135,15 +142,17 @@ BOOST_DATA_TEST_CASE(memory_of_the_program, kBoth* kComputes, transport, compute
         unsigned char* const bytes = reinterpret_cast<unsigned char*>(memory.data) + i * kSize;
         all.push_back(std::make_unique<Done>([bytes] { std::memset(bytes, 0x22, kSize); }));
         const Iov iov = memory.iov(i * kSize, kSize);
-        if (channel::Interface::am_zcopy(*scene.to_one, kId, nullptr, 0, &iov, 1, all.back().get()) != Status::in_progress) break;
+        if (channel::Interface::am_zcopy(*scene.to_one, kId, nullptr, 0, &iov, 1, all.back().get()) !=
+            Status::in_progress)
+            break;
     }
     scene.cluster.run_for(30'000);
     scene.cluster.node(0).iface().invalidate(*scene.to_one, Status::canceled, true);
     scene.go_on(computes);
 }
 
-// Those whose path has failed go again over the other one and are acknowledged; the adapter of the first one may still be
-// repeating them, since ending the queue pairs of many peers takes a while.
+// Those whose path has failed go again over the other one and are acknowledged; the adapter of the first one may still
+// be repeating them, since ending the queue pairs of many peers takes a while.
 BOOST_DATA_TEST_CASE(sent_again_elsewhere, kBoth, transport) {
     constexpr unsigned kPeers = 15;
     channel::Config config = Scene::large(transport);
@@ -159,7 +168,8 @@ BOOST_DATA_TEST_CASE(sent_again_elsewhere, kBoth, transport) {
     for (unsigned i = 0; i < kPeers; ++i) {
         cluster.node(i + 1).on_am(kId, Box::take, &boxes[i]);
         to.push_back(&cluster.channel(0, i + 1));
-        BOOST_REQUIRE(cluster.until([&] { return channel::Interface::am_short(*to[i], 5, 0, nullptr, 0) == Status::ok; }));
+        BOOST_REQUIRE(
+            cluster.until([&] { return channel::Interface::am_short(*to[i], 5, 0, nullptr, 0) == Status::ok; }));
     }
     cluster.run_for(1'000'000);
     const auto send = [&] {

@@ -26,7 +26,8 @@ struct Scene {
     Status status = Status::ok; // that node 0 was told
 
     explicit Scene(connect::Transport transport, unsigned nodes = 2) : cluster("two-rail", nodes, slow(transport)) {
-        cluster.node(1).on_am(3, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; }, &got);
+        cluster.node(1).on_am(
+            3, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; }, &got);
         cluster.node(0).on_failure = [this](Channel& channel, Status s) {
             BOOST_TEST(&channel == to);
             status = s;
@@ -51,7 +52,9 @@ struct Scene {
         return cluster.until(condition, limit);
     }
     bool send(unsigned id) {
-        return cluster.until([&] { return channel::Interface::am_short(*to, static_cast<std::uint8_t>(id), 0, nullptr, 0) == Status::ok; });
+        return cluster.until([&] {
+            return channel::Interface::am_short(*to, static_cast<std::uint8_t>(id), 0, nullptr, 0) == Status::ok;
+        });
     }
     Status flush(Done& done) { return cluster.node(0).iface().flush(*to, &done); }
     Nanos close(unsigned node) {
@@ -70,7 +73,8 @@ BOOST_DATA_TEST_CASE(right_after_delivery, kBoth* kLater, transport, later) {
     auto memory = scene.cluster.node(0).memory(8192);
     const Iov iov = memory.iov(0, 4000);
     Done sent, flushed;
-    BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &sent)) == int(Status::in_progress));
+    BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &sent)) ==
+                  int(Status::in_progress));
     BOOST_REQUIRE(scene.send(3));
     BOOST_REQUIRE(int(scene.flush(flushed)) == int(Status::in_progress));
     BOOST_REQUIRE(scene.cluster.until([&] { return scene.got == 2; }));
@@ -89,7 +93,8 @@ BOOST_DATA_TEST_CASE(an_atomic_has_its_reply, kBoth, transport) {
     std::memset(memory.data, 0, 4096);
     std::uint64_t before = 1;
     Done done;
-    BOOST_REQUIRE(int(scene.cluster.node(0).iface().atomic_fetch(*scene.to, AtomicOp::add, 8, 7, 0, &before, memory.address(), memory.keys, &done)) ==
+    BOOST_REQUIRE(int(scene.cluster.node(0).iface().atomic_fetch(*scene.to, AtomicOp::add, 8, 7, 0, &before,
+                                                                 memory.address(), memory.keys, &done)) ==
                   int(Status::in_progress));
     BOOST_REQUIRE(scene.cluster.until([&] { return *reinterpret_cast<std::uint64_t*>(memory.data) == 7; }));
     scene.close(1);
@@ -99,7 +104,9 @@ BOOST_DATA_TEST_CASE(an_atomic_has_its_reply, kBoth, transport) {
 }
 
 // With a rail that has failed, or that swallows everything without a word.
-BOOST_DATA_TEST_CASE(over_what_is_left, kBoth* boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_1:1", "drop 100% node1:0->switch", "drop 100% switch->node0:1"}),
+BOOST_DATA_TEST_CASE(over_what_is_left,
+                     kBoth* boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_1:1",
+                                                          "drop 100% node1:0->switch", "drop 100% switch->node0:1"}),
                      transport, fault) {
     Scene scene(transport);
     Done flushed;
@@ -109,15 +116,19 @@ BOOST_DATA_TEST_CASE(over_what_is_left, kBoth* boost::unit_test::data::make({"po
     scene.cluster.world.fault(fault);
     for (unsigned i = 0; i < 4; ++i) {
         sent.push_back(std::make_unique<Done>());
-        BOOST_REQUIRE(scene.cluster.until([&] { return channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, sent.back().get()) == Status::in_progress; }));
+        BOOST_REQUIRE(scene.cluster.until([&] {
+            return channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, sent.back().get()) ==
+                   Status::in_progress;
+        }));
     }
     BOOST_REQUIRE(scene.cluster.until([&] { return scene.got == 4; }));
     BOOST_TEST(scene.close(1) <= 120 * kMs);
-    // One whose own completion does not come is over when its adapter reads that memory no more: over DC others are on its
-    // queue pair, and it is given a second.
+    // One whose own completion does not come is over when its adapter reads that memory no more: over DC others are on
+    // its queue pair, and it is given a second.
     BOOST_TEST(scene.until([&] { return std::ranges::all_of(sent, [](auto& d) { return d->done; }); },
                            transport == connect::Transport::rc ? 100 * kMs : 1500 * kMs));
-    for (const auto& done : sent) BOOST_TEST((int(done->status) == int(Status::ok) || int(done->status) == int(Status::connection_reset)));
+    for (const auto& done : sent)
+        BOOST_TEST((int(done->status) == int(Status::ok) || int(done->status) == int(Status::connection_reset)));
 }
 
 // What was not delivered is lost, and the sender hears it at once.
@@ -127,7 +138,8 @@ BOOST_DATA_TEST_CASE(what_was_not_delivered, kBoth, transport) {
     auto memory = scene.cluster.node(0).memory(8192);
     const Iov iov = memory.iov(0, 4000);
     Done sent;
-    BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &sent)) == int(Status::in_progress));
+    BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &sent)) ==
+                  int(Status::in_progress));
     scene.run(kMs);
     BOOST_TEST(scene.close(1) < 10 * kMs);
     BOOST_TEST(scene.until([&] { return sent.done && scene.told == 1; }, 10 * kMs));
@@ -145,8 +157,10 @@ BOOST_DATA_TEST_CASE(nothing_was_outstanding, kBoth* boost::unit_test::data::mak
     Done flushed;
     BOOST_TEST(int(scene.flush(flushed)) == int(Status::ok));
     channel::Interface& iface = scene.cluster.node(0).iface();
-    if (check) iface.check(*scene.to);
-    else BOOST_TEST(int(channel::Interface::am_short(*scene.to, 3, 0, nullptr, 0)) == int(Status::connection_reset));
+    if (check)
+        iface.check(*scene.to);
+    else
+        BOOST_TEST(int(channel::Interface::am_short(*scene.to, 3, 0, nullptr, 0)) == int(Status::connection_reset));
     (void)iface.progress();
     scene.run(kMs);
     BOOST_TEST(scene.told == 1u);
@@ -161,7 +175,8 @@ BOOST_DATA_TEST_CASE(everybody_closes, kBoth, transport) {
         for (unsigned k = 0; k < kNodes; ++k) {
             if (i == k) continue;
             Channel& channel = scene.cluster.channel(i, k);
-            BOOST_REQUIRE(scene.cluster.until([&] { return channel::Interface::am_short(channel, 5, 0, nullptr, 0) == Status::ok; }));
+            BOOST_REQUIRE(scene.cluster.until(
+                [&] { return channel::Interface::am_short(channel, 5, 0, nullptr, 0) == Status::ok; }));
         }
     scene.run(kMs);
     Nanos all = 0;
@@ -171,7 +186,8 @@ BOOST_DATA_TEST_CASE(everybody_closes, kBoth, transport) {
 }
 
 // Nobody answers: it ends all the same.
-BOOST_DATA_TEST_CASE(a_peer_that_is_silent, kBoth* boost::unit_test::data::make({"drop 100% all", "stop 1"}), transport, fault) {
+BOOST_DATA_TEST_CASE(a_peer_that_is_silent, kBoth* boost::unit_test::data::make({"drop 100% all", "stop 1"}), transport,
+                     fault) {
     Scene scene(transport);
     scene.cluster.world.fault(fault);
     scene.cluster.sleep(1, true);

@@ -58,7 +58,8 @@ private:
 
 class Node final : public channel::Events {
 public:
-    Node(softhca::sim::World& world, unsigned index, const channel::Config& config, const verbs::DeviceConfig& rails = {})
+    Node(softhca::sim::World& world, unsigned index, const channel::Config& config,
+         const verbs::DeviceConfig& rails = {})
         : world_(world), index_(index), services_(world, index) {
         world.select(index);
         std::string error;
@@ -76,7 +77,9 @@ public:
     [[nodiscard]] SimServices& services() { return services_; }
     [[nodiscard]] unsigned index() const { return index_; }
 
-    void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) { handlers_[id] = {fn, arg, 0}; }
+    void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) {
+        handlers_[id] = {fn, arg, 0};
+    }
     bool asleep = false; // Cluster::sleep
     std::function<void(Channel&)> on_room;
     std::function<void(Channel&, Status)> on_failure;
@@ -84,7 +87,8 @@ public:
     using Memory = SimMemory; // lives as long as the node
     [[nodiscard]] Memory memory(std::size_t size) { return heap_.allocate(devices_, size); }
 
-    // Everything that can be done now. False: nothing was. Not while its processor is busy: it is touched when it is through.
+    // Everything that can be done now. False: nothing was. Not while its processor is busy: it is touched when it is
+    // through.
     bool progress() {
         if (closed() || asleep) return false;
         bool any = false;
@@ -99,8 +103,11 @@ private:
         if (on_room) on_room(channel);
     }
     void peer_failed(Channel& channel, Status status) override {
-        if (on_failure) on_failure(channel, status);
-        else throw std::runtime_error("node " + std::to_string(index_) + ": peer failed: " + std::to_string(int(status)));
+        if (on_failure)
+            on_failure(channel, status);
+        else
+            throw std::runtime_error("node " + std::to_string(index_) +
+                                     ": peer failed: " + std::to_string(int(status)));
     }
 
     softhca::sim::World& world_;
@@ -122,21 +129,23 @@ public:
         open(nodes, config, options, rails);
     }
     // The same for who makes many of them: the fabric is read once.
-    Cluster(const softhca::FabricImage& image, unsigned nodes, channel::Config config = {}, softhca::sim::Options options = {},
-            const verbs::DeviceConfig& rails = {}, const std::vector<std::string>& faults = {})
+    Cluster(const softhca::FabricImage& image, unsigned nodes, channel::Config config = {},
+            softhca::sim::Options options = {}, const verbs::DeviceConfig& rails = {},
+            const std::vector<std::string>& faults = {})
         : world(image, options) {
         for (const std::string& fault : faults) world.fault(fault);
         open(nodes, config, options, rails);
     }
     // Nodes whose settings differ: one for each.
-    Cluster(const std::string& fabric, const std::vector<channel::Config>& configs, const softhca::sim::Options& options = {})
+    Cluster(const std::string& fabric, const std::vector<channel::Config>& configs,
+            const softhca::sim::Options& options = {})
         : world(fabric, options) {
         for (const channel::Config& config : configs) open_one(config, options, {});
     }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
     std::function<void()> after_progress; // outside of callbacks, after something has happened
-    ~Cluster() { // all at once: no time passes any more
+    ~Cluster() {                          // all at once: no time passes any more
         for (auto& node : nodes_) node->services().on_wait = {};
         nodes_.clear();
     }
@@ -155,8 +164,8 @@ public:
     // A node that sleeps makes no progress, as a program that computes; its adapters work on.
     void sleep(unsigned i, bool asleep) { nodes_[i]->asleep = asleep; }
 
-    // Steps the clock, progressing whoever has something to do, until the condition holds; false: not by `limit` ns from
-    // now, or nothing happens any more.
+    // Steps the clock, progressing whoever has something to do, until the condition holds; false: not by `limit` ns
+    // from now, or nothing happens any more.
     bool until(const std::function<bool()>& condition, Nanos limit = 10'000'000'000) {
         const Nanos end = world.now() + limit;
         (void)settle_all();
@@ -193,7 +202,8 @@ public:
     }
 
 private:
-    void open(unsigned nodes, const channel::Config& config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
+    void open(unsigned nodes, const channel::Config& config, const softhca::sim::Options& options,
+              const verbs::DeviceConfig& rails) {
         for (unsigned i = 0; i < nodes; ++i) open_one(config, options, rails);
     }
     void open_one(channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {

@@ -20,7 +20,9 @@ channel::Interface::Statistics statistics(Node& node) {
 
 struct Count {
     unsigned got = 0;
-    static Status take(void* self, void*, std::size_t, unsigned) { return ++static_cast<Count*>(self)->got, Status::ok; }
+    static Status take(void* self, void*, std::size_t, unsigned) {
+        return ++static_cast<Count*>(self)->got, Status::ok;
+    }
 };
 
 // A server, and clients that come one after the other.
@@ -79,7 +81,9 @@ struct Scene {
         world.cancel(timer);
         return holds;
     }
-    void run(Nanos time) { (void)until([] { return false; }, time); }
+    void run(Nanos time) {
+        (void)until([] { return false; }, time);
+    }
     bool pass(Nanos time) {
         bool over = false;
         (void)world.at(world.now() + time, [&over] { over = true; });
@@ -112,7 +116,8 @@ BOOST_DATA_TEST_CASE(one_after_the_other, kBoth, transport) {
         Channel* back = nullptr;
         if (round % 2) {
             back = &scene.attach(scene.server, client);
-            BOOST_REQUIRE(scene.until([&] { return channel::Interface::am_short(*back, 5, 0, nullptr, 0) == Status::ok; }));
+            BOOST_REQUIRE(
+                scene.until([&] { return channel::Interface::am_short(*back, 5, 0, nullptr, 0) == Status::ok; }));
             scene.run(kMs);
             if (round % 4 == 1) scene.server.iface().detach(*std::exchange(back, nullptr));
         }
@@ -148,7 +153,8 @@ BOOST_DATA_TEST_CASE(without_goodbye, kBoth, transport) {
     BOOST_TEST(scene.told == 0u);
 }
 
-// More than may be: the idle ones go, without their peers noticing, and these come back when they have something to say.
+// More than may be: the idle ones go, without their peers noticing, and these come back when they have something to
+// say.
 BOOST_DATA_TEST_CASE(bounded, kBoth, transport) {
     constexpr unsigned kMost = 16, kClients = 60;
     Scene scene(transport, kMost);
@@ -176,11 +182,13 @@ BOOST_DATA_TEST_CASE(bounded_in_a_crowd, kBoth, transport) {
     std::vector<Channel*> to;
     std::vector<unsigned> left(kClients, kWords);
     for (unsigned i = 0; i < kClients; ++i) to.push_back(&scene.attach(scene.add(1 + i % 15), scene.server));
-    BOOST_TEST(scene.until([&] {
-        for (unsigned i = 0; i < kClients; ++i)
-            if (left[i] && channel::Interface::am_short(*to[i], 3, 0, nullptr, 0) == Status::ok) --left[i];
-        return scene.at_server.got == kClients * kWords;
-    }, 30'000 * kMs));
+    BOOST_TEST(scene.until(
+        [&] {
+            for (unsigned i = 0; i < kClients; ++i)
+                if (left[i] && channel::Interface::am_short(*to[i], 3, 0, nullptr, 0) == Status::ok) --left[i];
+            return scene.at_server.got == kClients * kWords;
+        },
+        30'000 * kMs));
     BOOST_TEST(scene.at_server.got == kClients * kWords);
     BOOST_TEST(statistics(scene.server).channels.size() <= kMost);
     BOOST_TEST(scene.told == 0u);

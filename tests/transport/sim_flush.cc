@@ -23,10 +23,13 @@ struct Pair {
     explicit Pair(const channel::Config& config, const char* fabric = "two-rail", const verbs::DeviceConfig& rails = {})
         : cluster(fabric, 2, config, {.seed = 1}, rails), source(cluster.node(0).memory(1 << 20)),
           target(cluster.node(1).memory(1 << 20)), to(cluster.channel(0, 1)) {
-        cluster.node(1).on_am(3, [](void* self, void*, std::size_t, unsigned) {
-            ++static_cast<Pair*>(self)->delivered;
-            return Status::ok;
-        }, this);
+        cluster.node(1).on_am(
+            3,
+            [](void* self, void*, std::size_t, unsigned) {
+                ++static_cast<Pair*>(self)->delivered;
+                return Status::ok;
+            },
+            this);
         message(5);
         flush();
     }
@@ -62,13 +65,15 @@ struct Pair {
     }
 };
 
-const char* const kFaults[] = {"drop 100% 0:softhca_1:1", "drop 100% 0:softhca_0:1", "port down 1:softhca_1:1", "port down 0:softhca_0:1"};
+const char* const kFaults[] = {"drop 100% 0:softhca_1:1", "drop 100% 0:softhca_0:1", "port down 1:softhca_1:1",
+                               "port down 0:softhca_0:1"};
 
 } // namespace
 
-// A flush is over, so what was sent before it needs nothing from us any more: neither the message itself nor the markers
-// that it waits for may have been lost with a path.
-BOOST_DATA_TEST_CASE(who_closes_after_a_flush_has_been_heard, kBoth * boost::unit_test::data::make(kFaults), transport, fault) {
+// A flush is over, so what was sent before it needs nothing from us any more: neither the message itself nor the
+// markers that it waits for may have been lost with a path.
+BOOST_DATA_TEST_CASE(who_closes_after_a_flush_has_been_heard, kBoth* boost::unit_test::data::make(kFaults), transport,
+                     fault) {
     for (const char* policy : {"even", "default", "round_robin"}) {
         channel::Config config = config_of(transport);
         config.policy = *schedule::make_policy(policy).config;
@@ -99,17 +104,20 @@ BOOST_DATA_TEST_CASE(visibility_costs_no_round_trip_for_messages_and_one_for_flu
         const Nanos message = pair.time_of_message();
         pair.put(65536);
         const Nanos behind_put = pair.time_of_message();
-        BOOST_TEST(behind_put < message * 3 / 2, fabric << ": a message behind a completed write takes " << behind_put << " ns, alone " << message);
+        BOOST_TEST(behind_put < message * 3 / 2,
+                   fabric << ": a message behind a completed write takes " << behind_put << " ns, alone " << message);
         pair.flush();
         BOOST_TEST(pair.time([&] { pair.flush(); }) == 0u, "a flush without writes before it");
         Done got;
         const Iov iov = pair.source.iov(0, 8);
         const Nanos read = pair.time([&] {
-            BOOST_TEST_REQUIRE(int(pair.iface().get_zcopy(pair.to, &iov, 1, pair.target.address(), pair.target.keys, &got)) == int(Status::in_progress));
+            BOOST_TEST_REQUIRE(int(pair.iface().get_zcopy(pair.to, &iov, 1, pair.target.address(), pair.target.keys,
+                                                          &got)) == int(Status::in_progress));
             BOOST_TEST_REQUIRE(pair.cluster.until([&] { return got.over; }));
         });
         pair.put(65536);
         const Nanos flush = pair.time([&] { pair.flush(); });
-        BOOST_TEST(flush <= (several ? read * 3 / 2 : 0), fabric << ": a flush behind a completed write takes " << flush << " ns, a read " << read);
+        BOOST_TEST(flush <= (several ? read * 3 / 2 : 0),
+                   fabric << ": a flush behind a completed write takes " << flush << " ns, a read " << read);
     }
 }

@@ -1,5 +1,5 @@
-// Nobody speaks for others, and nothing that is sent is believed before its length is: a peer that is connected, and knows
-// everything but what the others' handshakes have told, tries.
+// Nobody speaks for others, and nothing that is sent is believed before its length is: a peer that is connected, and
+// knows everything but what the others' handshakes have told, tries.
 #define BOOST_TEST_MODULE transport_forged
 #include <cstring>
 
@@ -26,8 +26,9 @@ struct Sink {
 };
 
 bool say(Cluster& cluster, unsigned from, unsigned to) {
-    return cluster.until([&] { return cluster.node(from).iface().am_short(cluster.channel(from, to), 5, 0, nullptr, 0) == Status::ok; },
-                         200'000'000);
+    return cluster.until(
+        [&] { return cluster.node(from).iface().am_short(cluster.channel(from, to), 5, 0, nullptr, 0) == Status::ok; },
+        200'000'000);
 }
 
 std::uint64_t forged(Node& node) {
@@ -59,7 +60,8 @@ void post(Cluster& cluster, unsigned from, unsigned to, Message& message, unsign
     const channel::Posted posted{&channel, nullptr, 0, 0, path, channel::kNoEpoch, false, false, 0, 1};
     BOOST_REQUIRE(cluster.until([&] { return queue.room(1); }));
     channel.subs[path].open += queue.dc;
-    BOOST_REQUIRE(queue.send_inline(channel.subs[path].dc, &message.header, sizeof message.header + bytes, posted, IBV_SEND_SIGNALED));
+    BOOST_REQUIRE(queue.send_inline(channel.subs[path].dc, &message.header, sizeof message.header + bytes, posted,
+                                    IBV_SEND_SIGNALED));
 }
 
 } // namespace
@@ -86,24 +88,26 @@ BOOST_DATA_TEST_CASE(nonsense, kBoth, transport) {
         {Kind::am, channel::flag::more, 8, "a part"},
         {Kind::atomic, channel::flag::part, 40, "a part"},
     };
-    for (const Case& c : cases) BOOST_TEST_CONTEXT("kind " << int(c.kind) << " flags " << int(c.flags) << " bytes " << c.bytes) {
-        Cluster cluster("two-rail", 2, config_of(transport));
-        Sink sink;
-        cluster.node(1).on_am(3, Sink::take, &sink);
-        BOOST_REQUIRE(say(cluster, 0, 1));
-        cluster.run_for(1'000'000);
-        bool failed = false;
-        for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_failure = [&](Channel&, Status) { failed = true; };
-        const std::uint32_t expected = cluster.channel(1, 0).expected;
-        Channel& channel = cluster.channel(1, 0);
-        Message message(cluster.channel(0, 1), c.kind, c.flags);
-        post(cluster, 0, 1, message, c.bytes);
-        BOOST_TEST(cluster.until([&] { return failed; }, 100'000'000));
-        BOOST_TEST(sink.calls == 0u);
-        BOOST_TEST(channel.expected == expected);
-        BOOST_TEST(cluster.node(1).services().errors == 1u);
-        BOOST_TEST(cluster.node(1).services().last_error.find(c.line) != std::string::npos, cluster.node(1).services().last_error);
-    }
+    for (const Case& c : cases)
+        BOOST_TEST_CONTEXT("kind " << int(c.kind) << " flags " << int(c.flags) << " bytes " << c.bytes) {
+            Cluster cluster("two-rail", 2, config_of(transport));
+            Sink sink;
+            cluster.node(1).on_am(3, Sink::take, &sink);
+            BOOST_REQUIRE(say(cluster, 0, 1));
+            cluster.run_for(1'000'000);
+            bool failed = false;
+            for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_failure = [&](Channel&, Status) { failed = true; };
+            const std::uint32_t expected = cluster.channel(1, 0).expected;
+            Channel& channel = cluster.channel(1, 0);
+            Message message(cluster.channel(0, 1), c.kind, c.flags);
+            post(cluster, 0, 1, message, c.bytes);
+            BOOST_TEST(cluster.until([&] { return failed; }, 100'000'000));
+            BOOST_TEST(sink.calls == 0u);
+            BOOST_TEST(channel.expected == expected);
+            BOOST_TEST(cluster.node(1).services().errors == 1u);
+            BOOST_TEST(cluster.node(1).services().last_error.find(c.line) != std::string::npos,
+                       cluster.node(1).services().last_error);
+        }
     // Impossible paths of a fence, and an impossible id.
     for (const bool fence : {true, false}) {
         Cluster cluster("two-rail", 2, config_of(transport));
@@ -135,7 +139,8 @@ BOOST_DATA_TEST_CASE(in_the_name_of_another, kBoth, transport) {
     BOOST_REQUIRE(say(cluster, 2, 1));
     cluster.run_for(1'000'000);
     std::uint64_t attempts = 0;
-    for (const Kind kind : {Kind::am, Kind::atomic, Kind::atomic_reply, Kind::ack, Kind::ack_request, Kind::marker, Kind::path_up})
+    for (const Kind kind :
+         {Kind::am, Kind::atomic, Kind::atomic_reply, Kind::ack, Kind::ack_request, Kind::marker, Kind::path_up})
         for (const std::uint32_t ahead : {0u, 1u, 1000u, 0u - 1})
             for (PathIndex path = 0; path < 2; ++path)
                 for (const bool after_its_own : {false, true}) {
@@ -164,7 +169,9 @@ BOOST_DATA_TEST_CASE(in_the_name_of_another, kBoth, transport) {
     BOOST_TEST(cluster.node(1).services().warnings > 0u);
     for (const unsigned from : {0u, 2u})
         for (unsigned i = 0; i < 100; ++i) {
-            BOOST_REQUIRE(cluster.until([&] { return cluster.node(from).iface().am_short(cluster.channel(from, 1), 3, i, nullptr, 0) == Status::ok; }));
+            BOOST_REQUIRE(cluster.until([&] {
+                return cluster.node(from).iface().am_short(cluster.channel(from, 1), 3, i, nullptr, 0) == Status::ok;
+            }));
         }
     BOOST_TEST(cluster.until([&] { return sink.calls == 200; }, 100'000'000));
 }
@@ -216,7 +223,8 @@ BOOST_AUTO_TEST_CASE(tags) {
     cluster.run_for(1'000'000);
     BOOST_TEST(forged(cluster.node(1)) == wrong);
     BOOST_TEST(sink.calls == 0u);
-    BOOST_REQUIRE(cluster.until([&] { return cluster.node(0).iface().am_short(channel, 3, 1, nullptr, 0) == Status::ok; }));
+    BOOST_REQUIRE(
+        cluster.until([&] { return cluster.node(0).iface().am_short(channel, 3, 1, nullptr, 0) == Status::ok; }));
     BOOST_TEST(cluster.until([&] { return sink.calls == 1; }, 100'000'000));
 }
 

@@ -75,15 +75,18 @@ Result run(softhca::sim::HostCosts host) {
     BOOST_REQUIRE(cluster.until([&] { return receiver.read == kMessages; }));
     // Each message has been posted, and each has been collected, one after the other.
     for (unsigned i = 0; i < kMessages; ++i) BOOST_TEST(receiver.times[i] >= start + (i + 1) * host.post);
-    for (unsigned i = 16; i < kMessages; ++i) BOOST_TEST(receiver.times[i] >= receiver.times[i - 16] + 15 * host.completion);
+    for (unsigned i = 16; i < kMessages; ++i)
+        BOOST_TEST(receiver.times[i] >= receiver.times[i - 16] + 15 * host.completion);
     return {cluster.world.now() - start, reads() - before, cluster.world.fingerprint()};
 }
 
 } // namespace
 
 BOOST_AUTO_TEST_CASE(what_processors_do_takes_time_and_repeats) {
-    const Result free = run({}), slow = run({.post = 20'000, .completion = 20'000}), again = run({.post = 20'000, .completion = 20'000});
-    BOOST_TEST_MESSAGE("free " << free.time << " ns, " << free.reads << " requests; slow " << slow.time << " ns, " << slow.reads);
+    const Result free = run({}), slow = run({.post = 20'000, .completion = 20'000}),
+                 again = run({.post = 20'000, .completion = 20'000});
+    BOOST_TEST_MESSAGE("free " << free.time << " ns, " << free.reads << " requests; slow " << slow.time << " ns, "
+                               << slow.reads);
     BOOST_TEST(free.time < kMessages * 16384u); // two rails of 1 byte/ns
     // A message, a read posted and completed at the least.
     BOOST_TEST(slow.time > kMessages * 3 * 20'000u);

@@ -40,7 +40,7 @@ unsigned spares(Node& node) {
 } // namespace
 
 // At whichever end, or at both. The second rail is an adapter of its own, which had no port at all then.
-BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
+BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth* boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
     std::vector<std::string> ports;
     for (unsigned node = 0; node < 2; ++node)
         if (who >> node & 1) ports.push_back(std::to_string(node) + ":softhca_1:1");
@@ -50,7 +50,8 @@ BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 
     for (std::size_t i = 0; i < ports.size(); ++i)
         cluster.world.at(cluster.world.now() + 1'000'000 + 2'000'000 * i, [&, i] {
             // One port with both of the other side's, as long as it is alone.
-            for (unsigned node = 0; node < 2; ++node) BOOST_TEST(paths_up(cluster.node(node)) == (who == 3 && i == 0 ? 1u : 2u));
+            for (unsigned node = 0; node < 2; ++node)
+                BOOST_TEST(paths_up(cluster.node(node)) == (who == 3 && i == 0 ? 1u : 2u));
             cluster.world.fault("port up " + ports[i]);
         });
     BOOST_TEST(traffic(cluster, 1, 1000) == ""); // longer than that takes
@@ -69,9 +70,9 @@ BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth * boost::unit_test::data::make({1u, 
     BOOST_TEST(all_up(cluster, 3));
 }
 
-// It brings its whole rate along, to both directions: the path that it had taken the place of, from a port that has a path
-// of its own to one that has now, is no longer used while others are.
-BOOST_DATA_TEST_CASE(its_rate_is_added, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
+// It brings its whole rate along, to both directions: the path that it had taken the place of, from a port that has a
+// path of its own to one that has now, is no longer used while others are.
+BOOST_DATA_TEST_CASE(its_rate_is_added, kBoth* boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
     const auto rates = [](Cluster& cluster) {
         std::vector<double> all;
         for (const std::size_t size : {16u << 10, 64u << 10, 1u << 20})
@@ -95,7 +96,8 @@ BOOST_DATA_TEST_CASE(its_rate_is_added, kBoth * boost::unit_test::data::make({1u
     for (unsigned i = 0; i < 2; ++i) BOOST_TEST(paths_up(cluster.node(i)) - spares(cluster.node(i)) == 2u);
     const std::vector<double> got = rates(cluster);
     for (std::size_t i = 0; i < got.size(); ++i)
-        BOOST_TEST(got[i] > 0.97 * expected[i], "measurement " << i << ": " << got[i] << " of " << expected[i] << " bytes/ns");
+        BOOST_TEST(got[i] > 0.97 * expected[i],
+                   "measurement " << i << ": " << got[i] << " of " << expected[i] << " bytes/ns");
     if (ports.size() == 2) return; // nobody had to make up for anything
     // What has made up for the port does so again when the port is lost, or what it talks to.
     const std::string other = (who == 1 ? "1" : "0") + std::string(":softhca_1:1");
@@ -118,19 +120,22 @@ BOOST_DATA_TEST_CASE(a_port_comes_up_for_reads, kBoth, transport) {
     cluster.world.fault("port up 0:softhca_1:1");
     cluster.world.fault("port up 1:softhca_1:1");
     BOOST_TEST(traffic(cluster, 2, 500) == "");
-    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4; }, 50'000'000));
+    BOOST_TEST(
+        cluster.until([&] { return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4; }, 50'000'000));
     cluster.world.fault("port down 0:softhca_0:1");
     BOOST_TEST(traffic(cluster, 3) == "");
 }
 
 // A single path is used as if there were no others to come; it becomes one of several under traffic, at any moment.
-BOOST_DATA_TEST_CASE(the_only_path_gets_company, kBoth* boost::unit_test::data::make({false, true}), transport, packet_numbers) {
+BOOST_DATA_TEST_CASE(the_only_path_gets_company, kBoth* boost::unit_test::data::make({false, true}), transport,
+                     packet_numbers) {
     for (unsigned moment = 0; moment < 12; ++moment) {
         channel::Config config = config_of(transport);
         config.recovery.packet_numbers = packet_numbers;
         Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
         const auto later = [&](unsigned long after, const char* what) {
-            cluster.world.at(cluster.world.now() + after + moment * 7'000, [&cluster, what] { cluster.world.fault(what); });
+            cluster.world.at(cluster.world.now() + after + moment * 7'000,
+                             [&cluster, what] { cluster.world.fault(what); });
         };
         later(50'000, "port up 0:softhca_1:1");
         later(60'000, "port up 1:softhca_1:1");
@@ -144,13 +149,15 @@ BOOST_DATA_TEST_CASE(the_only_path_gets_company, kBoth* boost::unit_test::data::
 }
 
 // The only path is lost for good before another port comes up: what waits takes that one.
-BOOST_DATA_TEST_CASE(the_only_path_is_replaced, kBoth* boost::unit_test::data::make({false, true}), transport, packet_numbers) {
+BOOST_DATA_TEST_CASE(the_only_path_is_replaced, kBoth* boost::unit_test::data::make({false, true}), transport,
+                     packet_numbers) {
     channel::Config config = config_of(transport);
     config.recovery.packet_numbers = packet_numbers;
     Cluster cluster("two-rail", 2, config, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
     cluster.world.at(cluster.world.now() + 60'000, [&] { cluster.world.fault("port down 0:softhca_0:1"); });
     for (unsigned node = 0; node < 2; ++node)
-        cluster.world.at(cluster.world.now() + 5'000'000 + node, [&, node] { cluster.world.fault("port up " + std::to_string(node) + ":softhca_1:1"); });
+        cluster.world.at(cluster.world.now() + 5'000'000 + node,
+                         [&, node] { cluster.world.fault("port up " + std::to_string(node) + ":softhca_1:1"); });
     BOOST_TEST(traffic(cluster, 1, 500) == "");
     BOOST_TEST(cluster.world.now() > 5'000'000);
 }
@@ -167,12 +174,17 @@ BOOST_DATA_TEST_CASE(later_peers_know_it, kBoth, transport) {
 
 // Each plane is a subnet of its own, with an LMC of its own, and nobody knew of which subnet the port would be.
 BOOST_DATA_TEST_CASE(a_plane_comes_up, kBoth, transport) {
-    Cluster cluster("dual-plane", 3, config_of(transport), {}, {}, {"port down 0:softhca_0:2", "port down 1:softhca_0:2"});
+    Cluster cluster("dual-plane", 3, config_of(transport), {}, {},
+                    {"port down 0:softhca_0:2", "port down 1:softhca_0:2"});
     BOOST_TEST(traffic(cluster, 1) == "");
     cluster.world.fault("port up 0:softhca_0:2");
     cluster.world.fault("port up 1:softhca_0:2");
     // Plane a has one route, plane b two (LMC 1); of the latter all but one were guessed too few. Each with two others.
-    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4 && paths_up(cluster.node(2)) >= 4; }, 50'000'000));
+    BOOST_TEST(cluster.until(
+        [&] {
+            return paths_up(cluster.node(0)) >= 4 && paths_up(cluster.node(1)) >= 4 && paths_up(cluster.node(2)) >= 4;
+        },
+        50'000'000));
     cluster.world.fault("port down 1:softhca_0:1");
     BOOST_TEST(traffic(cluster, 2) == "");
 }
@@ -185,7 +197,8 @@ BOOST_DATA_TEST_CASE(all_its_routes, kBoth, transport) {
         for (unsigned node = 0; node < 2; ++node) ports.push_back(std::to_string(node) + ":" + names[i]);
     Cluster cluster("dual-port", 2, config_of(transport), {}, {}, down(ports));
     for (std::size_t i = 0; i < ports.size(); ++i)
-        cluster.world.at(cluster.world.now() + 100'000 * (i + 1), [&, i] { cluster.world.fault("port up " + ports[i]); });
+        cluster.world.at(cluster.world.now() + 100'000 * (i + 1),
+                         [&, i] { cluster.world.fault("port up " + ports[i]); });
     BOOST_TEST(traffic(cluster, 5, 500) == "");
     cluster.run_for(20'000'000);
     for (unsigned node = 0; node < 2; ++node) {
@@ -238,7 +251,8 @@ BOOST_DATA_TEST_CASE(many_peers_are_told, kBoth, transport) {
     constexpr unsigned kPeers = 9;
     Cluster cluster("two-rail", kPeers, config_of(transport), {}, {}, {"port down 0:softhca_1:1"});
     BOOST_TEST(traffic(cluster, 1) == "");
-    // With repetitions as short as here congestion is taken for death now and then, and a path that it takes twice is left alone for 100 ms.
+    // With repetitions as short as here congestion is taken for death now and then, and a path that it takes twice is
+    // left alone for 100 ms.
     BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2 * (kPeers - 1); }, 400'000'000));
     cluster.world.fault("drop 30% 0:softhca_0:1");
     cluster.world.fault("port up 0:softhca_1:1");
@@ -248,6 +262,7 @@ BOOST_DATA_TEST_CASE(many_peers_are_told, kBoth, transport) {
 }
 
 BOOST_AUTO_TEST_CASE(some_port_must_be_up) {
-    BOOST_CHECK_THROW(Cluster("two-rail", 1, config_of(connect::Transport::rc), {}, {}, {"port down 0:softhca_0:1", "port down 0:softhca_1:1"}),
+    BOOST_CHECK_THROW(Cluster("two-rail", 1, config_of(connect::Transport::rc), {}, {},
+                              {"port down 0:softhca_0:1", "port down 0:softhca_1:1"}),
                       std::runtime_error);
 }

@@ -24,12 +24,13 @@ struct Case {
     bool split_reads = false;
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy << (c.split_reads ? " split" : "");
+    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy
+               << (c.split_reads ? " split" : "");
 }
 const Case kCases[] = {
-    {"ideal-2rail", connect::Transport::rc, "default"}, {"two-rail", connect::Transport::rc, "default"},
-    {"two-rail", connect::Transport::dc, "default"},    {"four-path", connect::Transport::rc, "spray"},
-    {"four-path", connect::Transport::dc, "even"},      {"two-rail", connect::Transport::rc, "round_robin"},
+    {"ideal-2rail", connect::Transport::rc, "default"},    {"two-rail", connect::Transport::rc, "default"},
+    {"two-rail", connect::Transport::dc, "default"},       {"four-path", connect::Transport::rc, "spray"},
+    {"four-path", connect::Transport::dc, "even"},         {"two-rail", connect::Transport::rc, "round_robin"},
     {"two-rail", connect::Transport::rc, "default", true}, {"four-path", connect::Transport::dc, "bss", true},
 };
 
@@ -188,12 +189,13 @@ BOOST_DATA_TEST_CASE(puts_and_gets, boost::unit_test::data::make(kCases), c) {
     BOOST_TEST(std::memcmp(theirs.data + 128, mine.data, 6000) == 0);
     std::vector<std::byte> got;
     Done done;
-    DO(cluster, iface.get_bcopy(to,
-                                [](void* arg, const void* data, std::size_t length) {
-                                    const auto* bytes = static_cast<const std::byte*>(data);
-                                    static_cast<std::vector<std::byte>*>(arg)->assign(bytes, bytes + length);
-                                },
-                                &got, 5000, theirs.address(128), theirs.keys, &done));
+    DO(cluster, iface.get_bcopy(
+                    to,
+                    [](void* arg, const void* data, std::size_t length) {
+                        const auto* bytes = static_cast<const std::byte*>(data);
+                        static_cast<std::vector<std::byte>*>(arg)->assign(bytes, bytes + length);
+                    },
+                    &got, 5000, theirs.address(128), theirs.keys, &done));
     BOOST_REQUIRE(cluster.until([&] { return done.done; }));
     BOOST_TEST(got.size() == 5000u);
     BOOST_TEST(std::memcmp(got.data(), mine.data, 5000) == 0);
@@ -247,7 +249,8 @@ BOOST_DATA_TEST_CASE(atomics, boost::unit_test::data::make(kCases), c) {
             sum += round + 1;
             std::uint64_t before = 77;
             Done done;
-            DO(cluster, iface.atomic_fetch(to, AtomicOp::add, 4, 1, 0, &before, target.address(64), target.keys, &done));
+            DO(cluster,
+               iface.atomic_fetch(to, AtomicOp::add, 4, 1, 0, &before, target.address(64), target.keys, &done));
             BOOST_REQUIRE(cluster.until([&] { return done.done; }));
             BOOST_TEST(static_cast<std::uint32_t>(before) == round * 2 + source);
         }
@@ -265,7 +268,8 @@ BOOST_DATA_TEST_CASE(atomics, boost::unit_test::data::make(kCases), c) {
     Channel& to = cluster.channel(0, 2);
     std::uint64_t result = 0;
     Done swapped;
-    DO(cluster, iface.atomic_fetch(to, AtomicOp::compare_swap, 8, 5, sum, &result, target.address(), target.keys, &swapped));
+    DO(cluster,
+       iface.atomic_fetch(to, AtomicOp::compare_swap, 8, 5, sum, &result, target.address(), target.keys, &swapped));
     BOOST_REQUIRE(cluster.until([&] { return swapped.done; }));
     BOOST_TEST(result == sum);
     BOOST_TEST(*counter == 5u);
@@ -316,7 +320,8 @@ BOOST_DATA_TEST_CASE(atomics_by_the_adapter, boost::unit_test::data::make(kCases
     }
     std::uint64_t result = 0;
     Done swapped;
-    DO(cluster, iface.atomic_fetch(to, AtomicOp::compare_swap, 8, 9, 120, &result, target.address(), target.keys, &swapped));
+    DO(cluster,
+       iface.atomic_fetch(to, AtomicOp::compare_swap, 8, 9, 120, &result, target.address(), target.keys, &swapped));
     BOOST_REQUIRE(cluster.until([&] { return swapped.done; }));
     BOOST_TEST(result == 120u);
     BOOST_TEST(*counter == 9u);
@@ -324,8 +329,8 @@ BOOST_DATA_TEST_CASE(atomics_by_the_adapter, boost::unit_test::data::make(kCases
     BOOST_TEST((iface.atomic_post(to, AtomicOp::add, 4, 5, target.address(), target.keys) == Status::unsupported));
 }
 
-// Fewer completion queue entries than messages that ask for no completion: those to peers that get nothing more must not
-// keep the entries for ever.
+// Fewer completion queue entries than messages that ask for no completion: those to peers that get nothing more must
+// not keep the entries for ever.
 BOOST_DATA_TEST_CASE(many_silent_peers, boost::unit_test::data::make({false, true}), dc) {
     channel::Config config = config_of(dc ? kCases[4] : Case{"four-path", connect::Transport::rc, "default"});
     config.completion_depth = 32;
@@ -394,7 +399,8 @@ BOOST_AUTO_TEST_CASE(one_path_both_ways) {
     BOOST_TEST(path_of[0] != path_of[1]);
 }
 
-// An adapter's clock that is off by more than any oscillator (or a host clock that is) does not show in latencies for long.
+// An adapter's clock that is off by more than any oscillator (or a host clock that is) does not show in latencies for
+// long.
 BOOST_AUTO_TEST_CASE(clocks_are_fitted_soon) {
     const auto topology = softhca::parse_topology("ideal: true\nadapters:\n  a: {clock_drift: 800 ppm}\n"
                                                   "nodes:\n  - {name: 'n[0-1]', adapters: [a, a]}\n"
@@ -444,13 +450,15 @@ BOOST_DATA_TEST_CASE(receives_for_every_peer, boost::unit_test::data::make({fals
     cluster.sleep(0, true);
     const unsigned each = config.window - 1; // the first may not be acknowledged yet
     for (unsigned k = 0; k < each; ++k)
-        for (unsigned i = 1; i <= kPeers; ++i) DO(cluster, cluster.node(i).iface().am_short(*to[i - 1], 1, 0, nullptr, 0));
+        for (unsigned i = 1; i <= kPeers; ++i)
+            DO(cluster, cluster.node(i).iface().am_short(*to[i - 1], 1, 0, nullptr, 0));
     cluster.world.run_until(cluster.world.now() + 100'000); // all are here, or refused
     cluster.sleep(0, false);
     BOOST_TEST(cluster.until([&] { return arrived == kPeers * (1 + each); }, 10'000));
 }
 
-// However long an adapter has been silent, a message over it waits for no more calls of progress() than the interval says.
+// However long an adapter has been silent, a message over it waits for no more calls of progress() than the interval
+// says.
 BOOST_AUTO_TEST_CASE(silent_adapters_are_looked_at) {
     channel::Config config;
     config.policy = *schedule::make_policy("round_robin").config;
@@ -467,8 +475,10 @@ BOOST_AUTO_TEST_CASE(silent_adapters_are_looked_at) {
     unsigned sent = 0;
     const auto send_two = [&] {
         for (const unsigned end = sent + 2; sent < end;)
-            if (cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0) == Status::ok) ++sent;
-            else BOOST_REQUIRE(turn());
+            if (cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0) == Status::ok)
+                ++sent;
+            else
+                BOOST_REQUIRE(turn());
     };
     send_two();
     while (arrived < 2) BOOST_REQUIRE(turn());

@@ -1,4 +1,5 @@
-// The verdict about a peer that no path leads to: dead if another process at one of its ports answers, else a partition.
+// The verdict about a peer that no path leads to: dead if another process at one of its ports answers, else a
+// partition.
 #define BOOST_TEST_MODULE transport_peer
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -47,7 +48,8 @@ Status told_of_the_killed(connect::Transport transport, bool with_neighbour) {
         told = status;
     };
     const auto send = [&](Channel* channel) {
-        return until([&] { return channel::Interface::am_short(*channel, 1, 0, nullptr, 0) != Status::no_resource; }, 10'000'000);
+        return until([&] { return channel::Interface::am_short(*channel, 1, 0, nullptr, 0) != Status::no_resource; },
+                     10'000'000);
     };
     BOOST_TEST_REQUIRE(send(to_killed));
     if (to_neighbour) BOOST_TEST_REQUIRE(send(to_neighbour));

@@ -45,8 +45,8 @@ BOOST_DATA_TEST_CASE(atomics_on_memory_registered_after_an_adapter_died, kBoth, 
     Done done;
     Status status = Status::no_resource;
     BOOST_REQUIRE(cluster.until([&] {
-        return (status = iface.atomic_fetch(to, AtomicOp::add, 8, 7, 0, &before, memory.address(), memory.keys, &done)) !=
-               Status::no_resource;
+        return (status = iface.atomic_fetch(to, AtomicOp::add, 8, 7, 0, &before, memory.address(), memory.keys,
+                                            &done)) != Status::no_resource;
     }));
     BOOST_REQUIRE(cluster.until([&] { return done.done; }));
     BOOST_TEST((done.status == Status::ok));
@@ -82,10 +82,12 @@ Totals totals(Node& node) {
 }
 } // namespace
 
-// A path goes to the other port of its adapters and back, and nothing is settled or sent again: by the event of our port, of
-// the peer's port, by the watchdog, and by the adapter itself.
-BOOST_DATA_TEST_CASE(queue_pairs_migrate, boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_0:1",
-                                                                        "drop 100% 1:softhca_0:1", "alone"}), fault) {
+// A path goes to the other port of its adapters and back, and nothing is settled or sent again: by the event of our
+// port, of the peer's port, by the watchdog, and by the adapter itself.
+BOOST_DATA_TEST_CASE(queue_pairs_migrate,
+                     boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_0:1",
+                                                   "drop 100% 1:softhca_0:1", "alone"}),
+                     fault) {
     channel::Config config = config_of(connect::Transport::rc);
     config.apm = true;
     config.paths.num_paths = 1;
@@ -135,7 +137,8 @@ BOOST_AUTO_TEST_CASE(it_goes_home_after_a_silent_loss) {
     const unsigned before = totals(cluster.node(0)).migrations;
     for (unsigned round = 0; round < 2; ++round) {
         cluster.world.fault("drop 100% 1:softhca_0:1");
-        BOOST_REQUIRE(cluster.until([&] { return send(cluster, 0, 1) && totals(cluster.node(0)).migrations % 2 != before % 2; }));
+        BOOST_REQUIRE(
+            cluster.until([&] { return send(cluster, 0, 1) && totals(cluster.node(0)).migrations % 2 != before % 2; }));
         const unsigned gone = totals(cluster.node(0)).migrations;
         BOOST_REQUIRE(send_for(30'000'000));
         BOOST_TEST(totals(cluster.node(0)).migrations == gone); // its route swallows everything
@@ -144,7 +147,8 @@ BOOST_AUTO_TEST_CASE(it_goes_home_after_a_silent_loss) {
         BOOST_TEST(datagrams(cluster.node(0)) - before_that < 20u); // probes are rare by now
         cluster.world.fault("drop 0% 1:softhca_0:1");
         const Nanos works = cluster.world.now();
-        while (totals(cluster.node(0)).migrations == gone && cluster.world.now() < works + 1'000'000'000) BOOST_REQUIRE(send_for(1'000'000));
+        while (totals(cluster.node(0)).migrations == gone && cluster.world.now() < works + 1'000'000'000)
+            BOOST_REQUIRE(send_for(1'000'000));
         BOOST_TEST(totals(cluster.node(0)).migrations == gone + 1);
         BOOST_REQUIRE(send_for(5'000'000));
         BOOST_TEST(totals(cluster.node(1)).migrations == gone + 1); // the other side has followed
@@ -169,8 +173,8 @@ BOOST_AUTO_TEST_CASE(nowhere_to_migrate_to) {
     for (unsigned i = 0; i < 20; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
 }
 
-// The server's new half has been made, and fails before the client has heard of it: it is to execute nothing any more when
-// the server says what has come over it.
+// The server's new half has been made, and fails before the client has heard of it: it is to execute nothing any more
+// when the server says what has come over it.
 BOOST_AUTO_TEST_CASE(a_half_that_fails_is_ended) {
     Cluster cluster("two-rail", 2, config_of(connect::Transport::rc)); // node 0 is the client
     BOOST_REQUIRE(send(cluster, 0, 1));
@@ -184,7 +188,9 @@ BOOST_AUTO_TEST_CASE(a_half_that_fails_is_ended) {
     cluster.world.fault("drop 100% node1:1->switch");
     cluster.world.fault("port up 1:softhca_1:1");
     BOOST_REQUIRE(cluster.until([&] { return std::string(path().recovery) == "half"; }));
-    const auto state = [&] { return cluster.world.segment().qp(path().qp_number & (softhca::kMaxQps - 1)).state.load(); };
+    const auto state = [&] {
+        return cluster.world.segment().qp(path().qp_number & (softhca::kMaxQps - 1)).state.load();
+    };
     BOOST_TEST(state() == std::uint32_t{IBV_QPS_RTS});
     cluster.world.fault("port down 1:softhca_1:1");
     BOOST_REQUIRE(cluster.until([&] { return std::string(path().recovery) == "asking"; }, 3'000'000));
@@ -231,7 +237,8 @@ BOOST_DATA_TEST_CASE(a_peer_hears_of_a_port_that_is_down, kBoth, transport) {
     for (unsigned i = 0; i < 8; ++i) BOOST_TEST(send(cluster, 1, 0));
     cluster.run_for(20'000'000); // its attempts are rare by now
     cluster.world.fault("port up 0:softhca_0:1");
-    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2 && paths_up(cluster.node(1)) == 2; }, 10'000'000));
+    BOOST_TEST(
+        cluster.until([&] { return paths_up(cluster.node(0)) == 2 && paths_up(cluster.node(1)) == 2; }, 10'000'000));
 }
 
 // A fence waits while a path that has carried writes is suspect. Nothing else happens then but that it is cleared.
@@ -288,7 +295,8 @@ BOOST_AUTO_TEST_CASE(a_cleared_suspect_lets_a_fence_go) {
 
 // Over RoCE there is no address handle while the neighbour is silent: a path less, not no connection.
 BOOST_DATA_TEST_CASE(an_address_handle_that_can_not_be_made, boost::unit_test::data::make({false, true}), server) {
-    Cluster cluster("two-rail", 2, config_of(connect::Transport::dc), {}, {}, {"address-handles refused 0:softhca_0:1"});
+    Cluster cluster("two-rail", 2, config_of(connect::Transport::dc), {}, {},
+                    {"address-handles refused 0:softhca_0:1"});
     BOOST_REQUIRE(send(cluster, server, !server));
     BOOST_REQUIRE(send(cluster, !server, server));
     cluster.run_for(5'000'000);

@@ -27,7 +27,8 @@ struct Done : Completion {
 
 // Memory of node 1 that node 0 has had the keys of from the beginning.
 struct Window {
-    Window(Cluster& of, std::size_t size = 1 << 20) : cluster(of), theirs(of.node(1).memory(size)), ours(of.node(0).memory(size)) {}
+    Window(Cluster& of, std::size_t size = 1 << 20)
+        : cluster(of), theirs(of.node(1).memory(size)), ours(of.node(0).memory(size)) {}
     // Written and read back; empty: right.
     std::string exchange(unsigned char value) {
         std::memset(ours.data, value, ours.size);
@@ -56,7 +57,8 @@ struct Window {
         if (!cluster.until([&] { return done.done; })) return "no completion";
         if (done.status != Status::ok) return "failed";
         Done flushed;
-        if (!cluster.until([&] { return (status = iface.flush(to, &flushed)) != Status::no_resource; })) return "no flush";
+        if (!cluster.until([&] { return (status = iface.flush(to, &flushed)) != Status::no_resource; }))
+            return "no flush";
         if (status != Status::ok && !cluster.until([&] { return flushed.done; })) return "no end of the flush";
         return "";
     }
@@ -80,9 +82,11 @@ std::string probe(Cluster& cluster, unsigned from, unsigned to) {
         Done done;
         Status status = Status::no_resource;
         if (!cluster.until([&] {
-                status = cluster.node(from).iface().get_zcopy(cluster.channel(from, to), &iov, 1, connection.probe_address, keys, &done);
+                status = cluster.node(from).iface().get_zcopy(cluster.channel(from, to), &iov, 1,
+                                                              connection.probe_address, keys, &done);
                 return status != Status::no_resource;
-            }) || status != Status::in_progress || !cluster.until([&] { return done.done; }) || done.status != Status::ok)
+            }) ||
+            status != Status::in_progress || !cluster.until([&] { return done.done; }) || done.status != Status::ok)
             return "not read";
     }
     return "";
@@ -101,7 +105,7 @@ unsigned queue_pairs(Node& node) {
 } // namespace
 
 // On either side, or on both; then nothing is left but what has come back.
-BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth * boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
+BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth* boost::unit_test::data::make({1u, 2u, 3u}), transport, who) {
     Cluster cluster("two-rail", 2, quick(transport));
     Window window(cluster);
     BOOST_TEST(window.exchange(1) == "");
@@ -136,13 +140,14 @@ BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth * boost::unit_test::data::make
 }
 
 // The only adapter: everything waits, and goes on. At any moment of the traffic.
-BOOST_DATA_TEST_CASE(the_only_one, kBoth * boost::unit_test::data::make({0u, 1u}), transport, who) {
+BOOST_DATA_TEST_CASE(the_only_one, kBoth* boost::unit_test::data::make({0u, 1u}), transport, who) {
     for (unsigned moment = 0; moment < 8; ++moment) {
         channel::Config config = quick(transport);
         config.paths.num_paths = moment % 2 ? 1 : 0;
         Cluster cluster("two-rail", 2, config, {}, {{"softhca_0:1"}});
         const std::string adapter = std::to_string(who) + ":softhca_0";
-        cluster.world.at(cluster.world.now() + 40'000 + moment * 13'000, [&] { cluster.world.fault("adapter-death " + adapter); });
+        cluster.world.at(cluster.world.now() + 40'000 + moment * 13'000,
+                         [&] { cluster.world.fault("adapter-death " + adapter); });
         cluster.world.at(cluster.world.now() + 3'000'000, [&] { cluster.world.fault("adapter-revive " + adapter); });
         BOOST_TEST_CONTEXT("moment " << moment) {
             BOOST_TEST(traffic(cluster, 1 + moment, 300) == "");
@@ -196,11 +201,12 @@ BOOST_DATA_TEST_CASE(many_lives, kBoth, transport) {
 }
 
 // At any moment of the handshake.
-BOOST_DATA_TEST_CASE(while_connecting, kBoth * boost::unit_test::data::make({0u, 1u}), transport, who) {
+BOOST_DATA_TEST_CASE(while_connecting, kBoth* boost::unit_test::data::make({0u, 1u}), transport, who) {
     for (unsigned moment = 0; moment < 24; ++moment) {
         Cluster cluster("two-rail", 2, quick(transport));
         const std::string adapter = std::to_string(who) + (moment % 2 ? ":softhca_1" : ":softhca_0");
-        cluster.world.at(cluster.world.now() + 60 + moment * 60, [&] { cluster.world.fault("adapter-death " + adapter); });
+        cluster.world.at(cluster.world.now() + 60 + moment * 60,
+                         [&] { cluster.world.fault("adapter-death " + adapter); });
         BOOST_TEST_CONTEXT("moment " << moment) {
             BOOST_TEST(traffic(cluster, 1 + moment, 100) == "");
             cluster.world.fault("adapter-revive " + adapter);
@@ -266,15 +272,18 @@ BOOST_DATA_TEST_CASE(dies_again_before_it_is_used, kBoth, transport) {
     BOOST_TEST(window.exchange(3) == "");
 }
 
-// The client's side of the handshake has made queue pairs on it, and is over when it has died; nothing is ever sent over them.
+// The client's side of the handshake has made queue pairs on it, and is over when it has died; nothing is ever sent
+// over them.
 BOOST_DATA_TEST_CASE(dies_during_the_handshake, kBoth, transport) {
     for (unsigned moment = 0; moment < 6; ++moment) {
         Cluster cluster("two-rail", 2, quick(transport));
         const double bandwidth = cluster.node(0).iface().bandwidth();
         Channel& to = cluster.channel(0, 1);
-        cluster.world.at(cluster.world.now() + 700 + moment * 100, [&] { cluster.world.fault("adapter-death 0:softhca_1"); });
+        cluster.world.at(cluster.world.now() + 700 + moment * 100,
+                         [&] { cluster.world.fault("adapter-death 0:softhca_1"); });
         BOOST_TEST_CONTEXT("moment " << moment) {
-            BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0) == Status::ok; }));
+            BOOST_TEST(
+                cluster.until([&] { return cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0) == Status::ok; }));
             cluster.run_for(20'000'000);
             BOOST_TEST(cluster.node(0).iface().bandwidth() < bandwidth);
             cluster.world.fault("adapter-revive 0:softhca_1");
@@ -285,7 +294,7 @@ BOOST_DATA_TEST_CASE(dies_during_the_handshake, kBoth, transport) {
 }
 
 // Its port comes up later than the adapter.
-BOOST_DATA_TEST_CASE(its_port_comes_up_later, kBoth * boost::unit_test::data::make({0u, 1u}), transport, target) {
+BOOST_DATA_TEST_CASE(its_port_comes_up_later, kBoth* boost::unit_test::data::make({0u, 1u}), transport, target) {
     Cluster cluster("two-rail", 2, quick(transport));
     Node::Memory theirs = cluster.node(target).memory(1 << 16), ours = cluster.node(0).memory(1 << 16);
     const auto put = [&](int value) {
@@ -293,7 +302,10 @@ BOOST_DATA_TEST_CASE(its_port_comes_up_later, kBoth * boost::unit_test::data::ma
         Channel& to = cluster.channel(0, target);
         const Iov iov = ours.iov(0, ours.size);
         Done done;
-        if (!cluster.until([&] { return cluster.node(0).iface().put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &done) != Status::no_resource; }))
+        if (!cluster.until([&] {
+                return cluster.node(0).iface().put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &done) !=
+                       Status::no_resource;
+            }))
             return false;
         return cluster.until([&] { return done.done; }) && done.status == Status::ok &&
                std::memcmp(ours.data, theirs.data, ours.size) == 0;

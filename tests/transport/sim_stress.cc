@@ -1,5 +1,5 @@
-// Random traffic of every kind, all to all, checked byte for byte and for order, on fabrics and policies that make paths
-// differ: unequal rates, delays, data that appear late.
+// Random traffic of every kind, all to all, checked byte for byte and for order, on fabrics and policies that make
+// paths differ: unequal rates, delays, data that appear late.
 #define BOOST_TEST_MODULE transport_stress
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
@@ -22,8 +22,8 @@ struct Case {
     Nanos late = 0;    // StressOptions::late
 };
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy << " nodes " << c.nodes
-               << " window " << c.window << " " << (c.nasty ? c.nasty : "") << (c.late ? " late" : "");
+    return out << c.fabric << (c.transport == connect::Transport::rc ? " rc " : " dc ") << c.policy << " nodes "
+               << c.nodes << " window " << c.window << " " << (c.nasty ? c.nasty : "") << (c.late ? " late" : "");
 }
 using enum connect::Transport;
 const Case kCases[] = {
@@ -76,7 +76,8 @@ BOOST_DATA_TEST_CASE(random_traffic, boost::unit_test::data::make(kCases), c) {
     }
 }
 
-// Sends are looked for only while one has asked for a completion: here never in between, which would find a lost count out.
+// Sends are looked for only while one has asked for a completion: here never in between, which would find a lost count
+// out.
 BOOST_DATA_TEST_CASE(completions_are_counted, boost::unit_test::data::make({"rc 1", "rc 4", "dc 4"}), which) {
     channel::Config config;
     config.transport = which[0] == 'd' ? dc : rc;

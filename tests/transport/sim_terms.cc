@@ -1,4 +1,5 @@
-// Peers whose settings differ: windows, rings, segments. And what ends a channel, since it can be neither kept nor dropped.
+// Peers whose settings differ: windows, rings, segments. And what ends a channel, since it can be neither kept nor
+// dropped.
 #define BOOST_TEST_MODULE transport_terms
 #include <sys/resource.h>
 
@@ -21,7 +22,8 @@ struct Numbered {
         auto& n = *static_cast<Numbered*>(self);
         std::uint64_t number = ~0ull;
         if (length >= 8) std::memcpy(&number, data, 8);
-        if (number != n.delivered && n.mistake.empty()) n.mistake = "number " + std::to_string(number) + " after " + std::to_string(n.delivered);
+        if (number != n.delivered && n.mistake.empty())
+            n.mistake = "number " + std::to_string(number) + " after " + std::to_string(n.delivered);
         ++n.delivered;
         return Status::ok;
     }
@@ -29,27 +31,37 @@ struct Numbered {
 std::string exchange(Cluster& cluster, unsigned count, Nanos limit) {
     Numbered to[2];
     for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_am(3, Numbered::take, &to[i]);
-    const bool done = cluster.until([&] {
-        for (unsigned from = 0; from < 2; ++from) {
-            Numbered& n = to[1 - from];
-            while (n.sent < count && cluster.node(from).iface().am_short(cluster.channel(from, 1 - from), 3, n.sent, "abcdefgh", 8) == Status::ok) ++n.sent;
-        }
-        return to[0].delivered == count && to[1].delivered == count;
-    }, limit);
-    for (unsigned i = 0; i < 2; ++i) cluster.node(i).on_am(3, [](void*, void*, std::size_t, unsigned) { return Status::ok; }, nullptr);
+    const bool done = cluster.until(
+        [&] {
+            for (unsigned from = 0; from < 2; ++from) {
+                Numbered& n = to[1 - from];
+                while (n.sent < count && cluster.node(from).iface().am_short(cluster.channel(from, 1 - from), 3, n.sent,
+                                                                             "abcdefgh", 8) == Status::ok)
+                    ++n.sent;
+            }
+            return to[0].delivered == count && to[1].delivered == count;
+        },
+        limit);
+    for (unsigned i = 0; i < 2; ++i)
+        cluster.node(i).on_am(
+            3, [](void*, void*, std::size_t, unsigned) { return Status::ok; }, nullptr);
     if (!to[0].mistake.empty() || !to[1].mistake.empty()) return to[0].mistake + to[1].mistake;
     return done ? "" : "delivered " + std::to_string(to[0].delivered) + " and " + std::to_string(to[1].delivered);
 }
 
-std::vector<channel::Config> two(connect::Transport transport, const std::function<void(unsigned, channel::Config&)>& differ) {
+std::vector<channel::Config> two(connect::Transport transport,
+                                 const std::function<void(unsigned, channel::Config&)>& differ) {
     std::vector<channel::Config> configs(2, config_of(transport));
     for (unsigned i = 0; i < 2; ++i) differ(i, configs[i]);
     return configs;
 }
 
 bool greeted(Cluster& cluster, unsigned from = 0) {
-    return cluster.until([&] { return cluster.node(from).iface().am_short(cluster.channel(from, 1 - from), 5, 0, nullptr, 0) == Status::ok; },
-                         200'000'000);
+    return cluster.until(
+        [&] {
+            return cluster.node(from).iface().am_short(cluster.channel(from, 1 - from), 5, 0, nullptr, 0) == Status::ok;
+        },
+        200'000'000);
 }
 
 struct Window {
@@ -80,12 +92,12 @@ struct Large {
 
 } // namespace
 
-BOOST_DATA_TEST_CASE(windows_that_differ, kBoth * boost::unit_test::data::make(kWindows), transport, window) {
+BOOST_DATA_TEST_CASE(windows_that_differ, kBoth* boost::unit_test::data::make(kWindows), transport, window) {
     for (const char* fault : {"", "delay 20us 0:softhca_1:1"}) {
         Cluster cluster("two-rail", two(transport, [&](unsigned i, channel::Config& config) {
-            config.window = i ? window.theirs : window.ours;
-            config.policy.kind = schedule::PolicyKind::round_robin;
-        }));
+                            config.window = i ? window.theirs : window.ours;
+                            config.policy.kind = schedule::PolicyKind::round_robin;
+                        }));
         BOOST_REQUIRE(greeted(cluster));
         if (*fault) cluster.world.fault(fault);
         const Nanos before = cluster.world.now();
@@ -101,12 +113,14 @@ BOOST_DATA_TEST_CASE(windows_that_differ, kBoth * boost::unit_test::data::make(k
 }
 
 BOOST_DATA_TEST_CASE(everything_with_windows_that_differ, kBoth, transport) {
-    Cluster cluster("four-path", two(transport, [](unsigned i, channel::Config& config) { config.window = i ? 16 : 512; }));
+    Cluster cluster("four-path",
+                    two(transport, [](unsigned i, channel::Config& config) { config.window = i ? 16 : 512; }));
     BOOST_TEST(traffic(cluster, 1, 200, true) == "");
 }
 
 // Larger messages than the peer's segment go in parts; what the handler keeps is its own.
-BOOST_DATA_TEST_CASE(segments_that_differ, kBoth * boost::unit_test::data::make({"two-rail", "one-path"}), transport, fabric) {
+BOOST_DATA_TEST_CASE(segments_that_differ, kBoth* boost::unit_test::data::make({"two-rail", "one-path"}), transport,
+                     fabric) {
     const bool one = std::string(fabric) == "one-path";
     for (const unsigned smaller : {512u, 1000u, 8000u, 8191u}) {
         auto configs = two(transport, [&](unsigned i, channel::Config& config) {
@@ -121,9 +135,10 @@ BOOST_DATA_TEST_CASE(segments_that_differ, kBoth * boost::unit_test::data::make(
             Node &node = cluster.node(from), &target = cluster.node(1 - from);
             Large large;
             const std::size_t most = node.iface().limits().max_bcopy;
-            for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{200}, std::size_t{smaller - 1}, std::size_t{smaller},
-                                             std::size_t{smaller + 255}, std::size_t{smaller + 256}, std::size_t{smaller + 257}, std::size_t{2 * smaller + 512},
-                                             std::size_t{2 * smaller + 513}, most - 1, most})
+            for (const std::size_t length :
+                 {std::size_t{0}, std::size_t{1}, std::size_t{200}, std::size_t{smaller - 1}, std::size_t{smaller},
+                  std::size_t{smaller + 255}, std::size_t{smaller + 256}, std::size_t{smaller + 257},
+                  std::size_t{2 * smaller + 512}, std::size_t{2 * smaller + 513}, most - 1, most})
                 if (length <= most) large.lengths.insert(large.lengths.end(), 3, length);
             target.on_am(4, Large::take, &large);
             Node::Memory source = node.memory(most);
@@ -141,8 +156,10 @@ BOOST_DATA_TEST_CASE(segments_that_differ, kBoth * boost::unit_test::data::make(
                                 return from.size();
                             }
                         };
-                        const ssize_t packed = node.iface().am_bcopy(cluster.channel(from, 1 - from), 4, Pack::pack, &bytes);
-                        BOOST_REQUIRE((packed == static_cast<ssize_t>(length) || packed == static_cast<ssize_t>(Status::no_resource)));
+                        const ssize_t packed =
+                            node.iface().am_bcopy(cluster.channel(from, 1 - from), 4, Pack::pack, &bytes);
+                        BOOST_REQUIRE((packed == static_cast<ssize_t>(length) ||
+                                       packed == static_cast<ssize_t>(Status::no_resource)));
                         return packed >= 0;
                     }));
                 } else { // with a user's header
@@ -152,7 +169,8 @@ BOOST_DATA_TEST_CASE(segments_that_differ, kBoth * boost::unit_test::data::make(
                     const Iov iov = source.iov(head, length - head);
                     Status status = Status::no_resource;
                     BOOST_REQUIRE(cluster.until([&] {
-                        status = node.iface().am_zcopy(cluster.channel(from, 1 - from), 4, source.data, head, &iov, 1, &done);
+                        status = node.iface().am_zcopy(cluster.channel(from, 1 - from), 4, source.data, head, &iov, 1,
+                                                       &done);
                         return status != Status::no_resource;
                     }));
                     BOOST_REQUIRE(!failed(status));
@@ -170,33 +188,41 @@ BOOST_DATA_TEST_CASE(segments_that_differ, kBoth * boost::unit_test::data::make(
 // The same among all other traffic, while paths come and go.
 BOOST_DATA_TEST_CASE(parts_and_faults, kBoth, transport) {
     for (unsigned seed = 1; seed <= 4; ++seed) {
-        Cluster cluster("four-path", two(transport, [](unsigned i, channel::Config& config) { config.segment = i ? 600 : 4096; }));
+        Cluster cluster("four-path",
+                        two(transport, [](unsigned i, channel::Config& config) { config.segment = i ? 600 : 4096; }));
         for (unsigned moment = 0; moment < 6; ++moment) {
             const std::string port = std::to_string(moment % 2) + ":softhca_" + std::to_string(moment / 2 % 2) + ":1";
-            cluster.world.at(cluster.world.now() + 50'000 + moment * 400'000, [&cluster, port] { cluster.world.fault("port down " + port); });
-            cluster.world.at(cluster.world.now() + 250'000 + moment * 400'000, [&cluster, port] { cluster.world.fault("port up " + port); });
+            cluster.world.at(cluster.world.now() + 50'000 + moment * 400'000,
+                             [&cluster, port] { cluster.world.fault("port down " + port); });
+            cluster.world.at(cluster.world.now() + 250'000 + moment * 400'000,
+                             [&cluster, port] { cluster.world.fault("port up " + port); });
         }
         BOOST_TEST(traffic(cluster, seed, 200, true) == "");
     }
 }
 
 // Settings that can't work together: neither side connects, and both say why.
-BOOST_DATA_TEST_CASE(too_different, kBoth * boost::unit_test::data::make({0u, 1u}), transport, client) {
+BOOST_DATA_TEST_CASE(too_different, kBoth* boost::unit_test::data::make({0u, 1u}), transport, client) {
     Cluster cluster("two-rail", two(transport, [](unsigned i, channel::Config& config) {
-        config.segment = i ? 512 : 8192;
-        config.window = 8;
-    }));
+                        config.segment = i ? 512 : 8192;
+                        config.window = 8;
+                    }));
     Status failure = Status::ok;
     cluster.node(client).on_failure = [&](Channel&, Status status) { failure = status; };
     Channel& channel = cluster.channel(client, 1 - client);
-    BOOST_TEST(cluster.until([&] { return failed(cluster.node(client).iface().am_short(channel, 5, 0, nullptr, 0)) && failure != Status::ok; },
-                             1'000'000'000) == true);
+    BOOST_TEST(cluster.until(
+                   [&] {
+                       return failed(cluster.node(client).iface().am_short(channel, 5, 0, nullptr, 0)) &&
+                              failure != Status::ok;
+                   },
+                   1'000'000'000) == true);
     BOOST_TEST((failure == Status::unsupported));
     for (unsigned i = 0; i < 2; ++i) {
         BOOST_TEST(cluster.node(i).services().errors == 1u);
         const std::string& line = cluster.node(i).services().last_error;
         BOOST_TEST(line.find("SEG_SIZE") != std::string::npos, line);
-        if (i != client) BOOST_TEST((line.find("8192") != std::string::npos && line.find("512") != std::string::npos), line);
+        if (i != client)
+            BOOST_TEST((line.find("8192") != std::string::npos && line.find("512") != std::string::npos), line);
     }
 }
 
@@ -218,7 +244,8 @@ void send_ahead(Cluster& cluster, std::uint32_t ahead) {
     const channel::Posted posted{&channel, nullptr, 0, 0, 0, channel::kNoEpoch, false, false, 0, 1};
     channel::SendQueue& queue = *cluster.node(0).iface().impl().queue_for(channel, 0, schedule::Direction::write);
     channel.subs[0].open += queue.dc;
-    BOOST_REQUIRE(queue.send_inline(channel.subs[0].dc, &message.header, sizeof message - 8, posted, IBV_SEND_SIGNALED));
+    BOOST_REQUIRE(
+        queue.send_inline(channel.subs[0].dc, &message.header, sizeof message - 8, posted, IBV_SEND_SIGNALED));
 }
 // Both sides hear of the end: who sends, as soon as it wants anything.
 bool both_fail(Cluster& cluster, const std::function<void()>& cause) {

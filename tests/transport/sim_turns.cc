@@ -20,9 +20,11 @@ constexpr Nanos kLongest = 400'000; // 200 us, and the last step's two commands
 class Job {
 public:
     explicit Job(connect::Transport transport, Nanos timeout = 10'000'000'000, const char* fault = nullptr)
-        : world("two-rail", {.seed = 3}), a((fault ? world.fault(fault) : void(), world), 0, config_of(transport, 1, timeout)) {
+        : world("two-rail", {.seed = 3}),
+          a((fault ? world.fault(fault) : void(), world), 0, config_of(transport, 1, timeout)) {
         for (unsigned i = 0; i < kPeers; ++i) {
-            peers.push_back(std::make_unique<Node>(world, 1 + i % (world.nodes() - 1), config_of(transport, 2 + i, timeout)));
+            peers.push_back(
+                std::make_unique<Node>(world, 1 + i % (world.nodes() - 1), config_of(transport, 2 + i, timeout)));
             failures.push_back(0);
             peers[i]->on_failure = [this, i](Channel&, Status) { ++failures[i]; };
             peers[i]->on_am(1, count, &arrived);
@@ -90,7 +92,8 @@ private:
 
     void speak(Node& node) {
         std::erase_if(words_, [&](auto& word) {
-            return word.first == &node && channel::Interface::am_short(*word.second, 1, 0, nullptr, 0) != Status::no_resource;
+            return word.first == &node &&
+                   channel::Interface::am_short(*word.second, 1, 0, nullptr, 0) != Status::no_resource;
         });
     }
     bool turn() {
@@ -122,7 +125,9 @@ const connect::Transport kTransports[] = {connect::Transport::rc, connect::Trans
 
 } // namespace
 
-BOOST_DATA_TEST_CASE(many_connect_at_once, boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({false, true}), dc, inward) {
+BOOST_DATA_TEST_CASE(many_connect_at_once,
+                     boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({false, true}), dc,
+                     inward) {
     Job job(kTransports[dc]);
     for (auto& peer : job.peers) inward ? job.say(*peer, job.a) : job.say(job.a, *peer);
     const Nanos begin = job.world.now();
@@ -206,7 +211,8 @@ BOOST_DATA_TEST_CASE(a_port_comes_up, boost::unit_test::data::make({false, true}
     const auto up = [&] {
         unsigned n = 0;
         for (const auto& channel : job.statistics(job.a).channels)
-            for (const auto& path : channel.paths) n += path.state == schedule::PathState::up && path.local_rail == "softhca_0:1";
+            for (const auto& path : channel.paths)
+                n += path.state == schedule::PathState::up && path.local_rail == "softhca_0:1";
         return n;
     };
     BOOST_TEST(up() == 0u);

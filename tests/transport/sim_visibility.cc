@@ -1,6 +1,6 @@
-// Completion is not visibility: what comes behind a put is seen behind it, although one adapter of the target places data
-// after it has acknowledged them (DESIGN "Failure" 2, recover/PROTOCOL.md). Every sequence that UCT promises an order for, over
-// all policies, by content; to a peer, to oneself, and told by a third one.
+// Completion is not visibility: what comes behind a put is seen behind it, although one adapter of the target places
+// data after it has acknowledged them (DESIGN "Failure" 2, recover/PROTOCOL.md). Every sequence that UCT promises an
+// order for, over all policies, by content; to a peer, to oneself, and told by a third one.
 #define BOOST_TEST_MODULE transport_visibility
 #include <cstring>
 #include <memory>
@@ -24,9 +24,11 @@ constexpr unsigned kTold = 3;   // AM id
 
 // What follows the put, and then looks at it.
 enum class Then { complete_am, flush_am, fence_am, fence_flag, fence_get, flush_get, flush_add };
-constexpr Then kAll[] = {Then::complete_am, Then::flush_am, Then::fence_am, Then::fence_flag, Then::fence_get, Then::flush_get, Then::flush_add};
-constexpr const char* kNames[] = {"put, complete, am", "put, flush, am", "put, fence, am", "put, fence, put of a flag",
-                                  "put, fence, get", "put, flush, get", "put, flush, fetch-add"};
+constexpr Then kAll[] = {Then::complete_am, Then::flush_am,  Then::fence_am, Then::fence_flag,
+                         Then::fence_get,   Then::flush_get, Then::flush_add};
+constexpr const char* kNames[] = {"put, complete, am",         "put, flush, am",  "put, fence, am",
+                                  "put, fence, put of a flag", "put, fence, get", "put, flush, get",
+                                  "put, flush, fetch-add"};
 
 struct Done : Completion {
     Done() : Completion{fired, 1, Status::ok} {}
@@ -43,8 +45,9 @@ const softhca::FabricImage& two_rail() {
 class Look {
 public:
     Look(Cluster& cluster, unsigned from, unsigned to)
-        : cluster_(cluster), from_(from), to_(to), source_(cluster.node(from).memory(kLargest)), target_(cluster.node(to).memory(kLargest)),
-          flag_(cluster.node(to).memory(4096)), back_(cluster.node(from).memory(kLargest)) {
+        : cluster_(cluster), from_(from), to_(to), source_(cluster.node(from).memory(kLargest)),
+          target_(cluster.node(to).memory(kLargest)), flag_(cluster.node(to).memory(4096)),
+          back_(cluster.node(from).memory(kLargest)) {
         cluster.node(to).on_am(kTold, told, this);
         Done flushed;
         go([&] { return iface().am_short(channel(), kTold + 1, 0, nullptr, 0); }, nullptr); // connects
@@ -77,19 +80,27 @@ public:
             wrong = told_;
             break;
         case Then::fence_flag:
-            (void)go([&] { return iface().put_short(channel(), &round_, sizeof round_, flag_.address(), flag_.keys); }, nullptr);
-            if (cluster_.until([&] { return std::memcmp(flag_.data, &round_, sizeof round_) == 0; })) wrong = wrong_bytes(target_);
+            (void)go([&] { return iface().put_short(channel(), &round_, sizeof round_, flag_.address(), flag_.keys); },
+                     nullptr);
+            if (cluster_.until([&] { return std::memcmp(flag_.data, &round_, sizeof round_) == 0; }))
+                wrong = wrong_bytes(target_);
             break;
         case Then::fence_get:
         case Then::flush_get: {
             const Iov into = back_.iov(0, size);
-            if (go([&] { return iface().get_zcopy(channel(), &into, 1, target_.address(), target_.keys, &third); }, &third))
+            if (go([&] { return iface().get_zcopy(channel(), &into, 1, target_.address(), target_.keys, &third); },
+                   &third))
                 wrong = wrong_bytes(back_);
             break;
         }
         case Then::flush_add: {
             std::uint64_t old = 0, first, now;
-            if (!go([&] { return iface().atomic_fetch(channel(), AtomicOp::add, 8, 1, 0, &old, target_.address(), target_.keys, &third); }, &third))
+            if (!go(
+                    [&] {
+                        return iface().atomic_fetch(channel(), AtomicOp::add, 8, 1, 0, &old, target_.address(),
+                                                    target_.keys, &third);
+                    },
+                    &third))
                 break;
             cluster_.run_for(200'000); // a late write would wipe the sum out
             std::memcpy(&first, source_.data, 8);
@@ -115,7 +126,8 @@ public:
         for (std::size_t i = 0; i < size; ++i) source_.data[i] = pattern(i);
         std::memset(target_.data, 0, size);
         const Iov iov = source_.iov(0, size);
-        return go([&] { return iface().put_zcopy(channel(), &iov, 1, target_.address(), target_.keys, &done); }, nullptr);
+        return go([&] { return iface().put_zcopy(channel(), &iov, 1, target_.address(), target_.keys, &done); },
+                  nullptr);
     }
     // Until it has been taken, and has completed if `done` is given.
     template <class Operation> bool go(Operation operation, Done* done) {
@@ -130,7 +142,9 @@ public:
     [[nodiscard]] const Node::Memory& target() const { return target_; }
 
 private:
-    [[nodiscard]] std::byte pattern(std::size_t i) const { return static_cast<std::byte>(1 + (i * 131 + round_ * 29 + (i >> 8)) % 255); }
+    [[nodiscard]] std::byte pattern(std::size_t i) const {
+        return static_cast<std::byte>(1 + (i * 131 + round_ * 29 + (i >> 8)) % 255);
+    }
     static Status told(void* self, void*, std::size_t, unsigned) {
         auto& look = *static_cast<Look*>(self);
         look.told_ = look.wrong_bytes(look.target_);
@@ -162,8 +176,10 @@ struct Verdict {
         ++stale;
         which << "\n  ";
         name(which);
-        if (wrong < 0) which << ": does not end";
-        else which << ": " << wrong << " bytes";
+        if (wrong < 0)
+            which << ": does not end";
+        else
+            which << ": " << wrong << " bytes";
     }
 };
 
@@ -178,17 +194,20 @@ void look(connect::Transport transport, unsigned from, unsigned to, const char* 
                 config.read_back = read_back;
                 Cluster cluster(two_rail(), std::max(from, to) + 1, config, {.seed = 1});
                 Look look(cluster, from, to);
-                cluster.world.fault(std::string(knob) + " " + kLate + " " + std::to_string(to) + ":softhca_" + std::to_string(late));
+                cluster.world.fault(std::string(knob) + " " + kLate + " " + std::to_string(to) + ":softhca_" +
+                                    std::to_string(late));
                 for (const std::size_t size : kSizes) {
                     long wrong = 0;
                     for (unsigned round = 0; round < kRounds && wrong == 0; ++round) wrong = look.stale(then, size);
                     verdict.add(wrong, [&](std::ostream& out) {
-                        out << kNames[static_cast<unsigned>(then)] << ", " << policy << ", adapter " << late << " late, " << size << " bytes";
+                        out << kNames[static_cast<unsigned>(then)] << ", " << policy << ", adapter " << late
+                            << " late, " << size << " bytes";
                     });
                 }
             }
     BOOST_TEST_MESSAGE(verdict.stale << " of " << verdict.cases << " cases");
-    BOOST_TEST(verdict.stale == 0u, "stale in " << verdict.stale << " of " << verdict.cases << " cases:" << verdict.which.str());
+    BOOST_TEST(verdict.stale == 0u,
+               "stale in " << verdict.stale << " of " << verdict.cases << " cases:" << verdict.which.str());
 }
 
 } // namespace
@@ -197,10 +216,12 @@ BOOST_DATA_TEST_CASE(to_a_peer, kBoth, transport) { look(transport, 0, 1); }
 BOOST_DATA_TEST_CASE(to_oneself, kBoth, transport) { look(transport, 0, 0); }
 
 // An adapter that keeps order within each queue pair only, not between them: what UCX_MP_READ_BACK=always is for.
-BOOST_DATA_TEST_CASE(adapters_without_order, kBoth, transport) { look(transport, 0, 1, "place-delay-qp", channel::ReadBack::always); }
+BOOST_DATA_TEST_CASE(adapters_without_order, kBoth, transport) {
+    look(transport, 0, 1, "place-delay-qp", channel::ReadBack::always);
+}
 
-// The same between the queue pairs of one adapter. The sequences that the usual way of reading gets wrong there show that the
-// test sees something.
+// The same between the queue pairs of one adapter. The sequences that the usual way of reading gets wrong there show
+// that the test sees something.
 BOOST_DATA_TEST_CASE(one_adapter_without_order, kBoth, transport) {
     unsigned stale[2] = {0, 0};
     for (const bool always : {false, true})
@@ -248,7 +269,8 @@ BOOST_DATA_TEST_CASE(told_by_a_third, kBoth, transport) {
             cluster.node(kC).on_am(8, Relay::to_c, &relay);
             Channel& ab = cluster.channel(kA, kB);
             Channel& bc = cluster.channel(kB, kC);
-            for (Channel* channel : {&ab, &bc}) (void)look.go([&] { return channel::Interface::am_short(*channel, 9, 0, nullptr, 0); }, nullptr);
+            for (Channel* channel : {&ab, &bc})
+                (void)look.go([&] { return channel::Interface::am_short(*channel, 9, 0, nullptr, 0); }, nullptr);
             cluster.run_for(1'000'000);
             cluster.world.fault(std::string("place-delay ") + kLate + " 2:softhca_" + std::to_string(late));
             for (const std::size_t size : kSizes)
@@ -269,5 +291,6 @@ BOOST_DATA_TEST_CASE(told_by_a_third, kBoth, transport) {
                 }
         }
     BOOST_TEST_MESSAGE(verdict.stale << " of " << verdict.cases << " cases");
-    BOOST_TEST(verdict.stale == 0u, "stale in " << verdict.stale << " of " << verdict.cases << " cases:" << verdict.which.str());
+    BOOST_TEST(verdict.stale == 0u,
+               "stale in " << verdict.stale << " of " << verdict.cases << " cases:" << verdict.which.str());
 }

@@ -1,10 +1,11 @@
-// Random traffic of every kind between all nodes of a Cluster, every byte, order and sum checked. Used by the stress test
-// and, with faults, by the fault campaigns.
+// Random traffic of every kind between all nodes of a Cluster, every byte, order and sum checked. Used by the stress
+// test and, with faults, by the fault campaigns.
 //
-// Per ordered pair of nodes: numbered messages of all kinds whose content follows from their number; puts of random size
-// into a slot of the target, each with a sequence behind it (stress_sequences.h) that ends with a message that makes the target
-// check the slot at once (and give it back); gets of a constant region; fetch-adds of one to the target's counter, whose
-// results must all differ. Sequences of several slots mix with each other and with all other traffic.
+// Per ordered pair of nodes: numbered messages of all kinds whose content follows from their number; puts of random
+// size into a slot of the target, each with a sequence behind it (stress_sequences.h) that ends with a message that
+// makes the target check the slot at once (and give it back); gets of a constant region; fetch-adds of one to the
+// target's counter, whose results must all differ. Sequences of several slots mix with each other and with all other
+// traffic.
 #pragma once
 
 #include <cstring>
@@ -20,12 +21,12 @@ namespace ucx_mp::sim {
 
 struct StressOptions {
     std::uint64_t seed = 1;
-    unsigned operations = 300;          // per ordered pair
-    std::size_t slot = 1 << 20;         // largest put
-    std::size_t constant = 1 << 20;     // region that gets read
+    unsigned operations = 300;      // per ordered pair
+    std::size_t slot = 1 << 20;     // largest put
+    std::size_t constant = 1 << 20; // region that gets read
     bool with_self = true;
     unsigned sequences = kAllSequences; // bit: Sequence
-    bool mixed = true; // other traffic of the pair may come between a put and what follows it
+    bool mixed = true;                  // other traffic of the pair may come between a put and what follows it
     // Data appear this long after their acknowledgment, at one adapter of each node: another one at each, by the seed.
     Nanos late = 0;
     // All adapters of each node place late by up to this, and in order for each queue pair only.
@@ -70,10 +71,12 @@ public:
     bool run(Nanos limit = 100'000'000'000) {
         cluster_.after_progress = [this] { repump(); };
         for (auto& flow : flows_) flow->pump();
-        return cluster_.until([&] {
-            poll_flags();
-            return finished();
-        }, limit);
+        return cluster_.until(
+            [&] {
+                poll_flags();
+                return finished();
+            },
+            limit);
     }
     [[nodiscard]] bool finished() const {
         for (const auto& flow : flows_)
@@ -94,7 +97,8 @@ public:
             if (cluster_.node(i).closed()) continue;
             channel::Interface::Statistics statistics;
             cluster_.node(i).iface().statistics(statistics);
-            if (statistics.forged) out << "node " << i << " has taken " << statistics.forged << " messages for forged ones\n";
+            if (statistics.forged)
+                out << "node " << i << " has taken " << statistics.forged << " messages for forged ones\n";
         }
         for (unsigned i = 0; finished() && i < cluster_.size(); ++i)
             for (std::size_t slot = 0; slot < sides_[i].kept.size(); ++slot)
@@ -107,7 +111,8 @@ public:
         for (const auto& flow : flows_) sums[flow->to] += flow->adds;
         for (unsigned i = 0; i < cluster_.size(); ++i) {
             const auto value = *reinterpret_cast<const std::uint64_t*>(sides_[i].counter.data);
-            if (finished() && value != sums[i]) out << "counter of " << i << ": " << value << " instead of " << sums[i] << "\n";
+            if (finished() && value != sums[i])
+                out << "counter of " << i << ": " << value << " instead of " << sums[i] << "\n";
         }
         return out.str();
     }
@@ -135,7 +140,8 @@ private:
 
     struct Flow {
         Flow(Stress& s, unsigned a, unsigned b)
-            : stress(s), from(a), to(b), channel(s.cluster_.channel(a, b)), random(s.options_.seed * 1'000'003 + a * 1009 + b) {}
+            : stress(s), from(a), to(b), channel(s.cluster_.channel(a, b)),
+              random(s.options_.seed * 1'000'003 + a * 1009 + b) {}
 
         Stress& stress;
         const unsigned from, to;
@@ -145,8 +151,9 @@ private:
         std::uint64_t numbered_sent = 0, delivered = 0, adds = 0;
         unsigned slots_free = (1u << kSlots) - 1;
         bool pumping = false;
-        std::vector<std::unique_ptr<Following>> following; // puts that have been started, until the target has been told
-        Following* active = nullptr;                       // whose next step was refused: it goes first
+        std::vector<std::unique_ptr<Following>>
+            following;               // puts that have been started, until the target has been told
+        Following* active = nullptr; // whose next step was refused: it goes first
         unsigned kind = 0;
         bool chosen = false, trying = false; // what comes next; it was refused, and goes first when there is room
         std::uint64_t size = 0, offset = 0;
@@ -156,8 +163,10 @@ private:
             std::function<void()> then;
             static void fired(Completion* self) {
                 auto* op = static_cast<Op*>(self);
-                if (failed(op->status)) op->flow->mistake("completion with status " + std::to_string(int(op->status)));
-                else if (op->then) op->then();
+                if (failed(op->status))
+                    op->flow->mistake("completion with status " + std::to_string(int(op->status)));
+                else if (op->then)
+                    op->then();
                 --op->flow->open;
                 Flow* flow = op->flow;
                 delete op;
@@ -185,8 +194,8 @@ private:
             stress.mistakes_ += std::to_string(from) + "->" + std::to_string(to) + ": " + what + "\n";
         }
         [[nodiscard]] bool finished() const {
-            return started == stress.options_.operations && open == 0 && following.empty() && delivered == numbered_sent &&
-                   checks == puts;
+            return started == stress.options_.operations && open == 0 && following.empty() &&
+                   delivered == numbered_sent && checks == puts;
         }
         [[nodiscard]] std::uint64_t random_size(std::uint64_t max) {
             const unsigned bits = static_cast<unsigned>(random() % 21);
@@ -221,12 +230,15 @@ private:
             for (const auto& one : following)
                 if (!one->waits) ready.push_back(one.get());
             if (ready.empty()) return nullptr;
-            const bool others = stress.options_.mixed && started < stress.options_.operations && (kind != 3 || slots_free != 0);
+            const bool others =
+                stress.options_.mixed && started < stress.options_.operations && (kind != 3 || slots_free != 0);
             return others && random() % 4 == 0 ? nullptr : ready[random() % ready.size()];
         }
         void draw(const channel::Limits& limits) {
             kind = static_cast<unsigned>(random() % 8);
-            size = random_size(kind == 3 ? stress.options_.slot : kind == 4 ? stress.options_.constant : std::min<std::uint64_t>(8000, limits.max_bcopy - sizeof(Numbered)));
+            size = random_size(kind == 3   ? stress.options_.slot
+                               : kind == 4 ? stress.options_.constant
+                                           : std::min<std::uint64_t>(8000, limits.max_bcopy - sizeof(Numbered)));
             offset = kind == 4 ? random() % (stress.options_.constant - size + 1) : 0;
             chosen = true;
         }
@@ -258,18 +270,18 @@ private:
             case Step::flag: {
                 const std::size_t place = 8 * (from * kSlots + f.slot);
                 const std::uint64_t value = f.seed + 1;
-                const Status status = iface.put_short(channel, &value, sizeof value, theirs.flags.address(place), theirs.flags.keys);
+                const Status status =
+                    iface.put_short(channel, &value, sizeof value, theirs.flags.address(place), theirs.flags.keys);
                 if (!goes_on(status, nullptr)) return false;
                 stress.polled_.push_back({this, f, value});
                 return true;
             }
             case Step::get: {
                 auto into = std::make_shared<Node::Memory>(stress.cluster_.node(from).memory(f.length + 1));
-                Op* done = completes([this, into, &f] {
-                    compare(into->data, f, "");
-                });
+                Op* done = completes([this, into, &f] { compare(into->data, f, ""); });
                 const Iov iov = into->iov(0, f.length);
-                return goes_on(iface.get_zcopy(channel, &iov, 1, theirs.slots.address(at), theirs.slots.keys, done), done);
+                return goes_on(iface.get_zcopy(channel, &iov, 1, theirs.slots.address(at), theirs.slots.keys, done),
+                               done);
             }
             case Step::add: {
                 auto result = std::make_shared<std::uint64_t>(~0ull);
@@ -279,8 +291,10 @@ private:
                     before.added = 0;
                     compare(reinterpret_cast<const std::byte*>(result.get()), before, "");
                 });
-                if (!goes_on(iface.atomic_fetch(channel, channel::AtomicOp::add, 8, kAdded, 0, result.get(), theirs.slots.address(at),
-                                                theirs.slots.keys, done), done)) return false;
+                if (!goes_on(iface.atomic_fetch(channel, channel::AtomicOp::add, 8, kAdded, 0, result.get(),
+                                                theirs.slots.address(at), theirs.slots.keys, done),
+                             done))
+                    return false;
                 f.added = kAdded;
                 return true;
             }
@@ -289,8 +303,8 @@ private:
                 const CheckMessage message{from, f.slot, f.length, f.seed, f.added};
                 std::uint64_t head;
                 std::memcpy(&head, &message, 8);
-                const Status status = iface.am_short(channel, kCheck, head, reinterpret_cast<const std::byte*>(&message) + 8,
-                                                     sizeof message - 8);
+                const Status status = iface.am_short(
+                    channel, kCheck, head, reinterpret_cast<const std::byte*>(&message) + 8, sizeof message - 8);
                 if (status != Status::ok) return took(status, nullptr);
                 std::erase_if(following, [&](const auto& one) { return one.get() == &f; });
                 return true;
@@ -300,7 +314,8 @@ private:
         }
         void compare(const std::byte* data, const Following& f, const char* when) {
             if (const std::int64_t wrong = first_wrong(data, f.length, f.seed, f.added); wrong >= 0)
-                mistake("put-" + std::string(name_of(f.kind)) + ": wrong byte " + std::to_string(wrong) + " of " + std::to_string(f.length) + when);
+                mistake("put-" + std::string(name_of(f.kind)) + ": wrong byte " + std::to_string(wrong) + " of " +
+                        std::to_string(f.length) + when);
         }
         Sequence kinds[kSlots] = {}; // of the last put to each
 
@@ -317,12 +332,16 @@ private:
                 active = nullptr;
                 return true;
             }
-            if (!chosen || (kind == 3 && slots_free == 0) || (!stress.options_.mixed && !following.empty())) return idle = true, false;
+            if (!chosen || (kind == 3 && slots_free == 0) || (!stress.options_.mixed && !following.empty()))
+                return idle = true, false;
             trying = true;
             bool went = false;
             switch (kind) {
-            case 0: case 1: case 2: { // numbered messages: short, bcopy, zcopy
-                const std::uint64_t length = kind == 0 ? std::min<std::uint64_t>(size, iface.limits().max_am_short - 16) : size;
+            case 0:
+            case 1:
+            case 2: { // numbered messages: short, bcopy, zcopy
+                const std::uint64_t length =
+                    kind == 0 ? std::min<std::uint64_t>(size, iface.limits().max_am_short - 16) : size;
                 const Numbered head{from, static_cast<std::uint32_t>(length), numbered_sent};
                 std::vector<std::byte> body(length);
                 for (std::size_t i = 0; i < length; ++i) body[i] = pattern(i, numbered_sent + from * 7);
@@ -332,7 +351,8 @@ private:
                     if (length) std::memcpy(rest.data() + 8, body.data(), length);
                     std::uint64_t first;
                     std::memcpy(&first, &head, 8);
-                    const Status status = iface.am_short(channel, kNumbered, first, rest.data(), static_cast<unsigned>(rest.size()));
+                    const Status status =
+                        iface.am_short(channel, kNumbered, first, rest.data(), static_cast<unsigned>(rest.size()));
                     went = status == Status::ok;
                     if (!went) return took(status, nullptr);
                 } else if (kind == 1) {
@@ -376,8 +396,10 @@ private:
                 Op* done = op([waiting = behind->waits ? behind.get() : nullptr] {
                     if (waiting) waiting->waits = false;
                 });
-                const Iov iov[] = {mine.scratch.iov(source, size / 3), mine.scratch.iov(source + size / 3, size - size / 3)};
-                const Status status = iface.put_zcopy(channel, iov, 2, theirs.slots.address(at), theirs.slots.keys, done);
+                const Iov iov[] = {mine.scratch.iov(source, size / 3),
+                                   mine.scratch.iov(source + size / 3, size - size / 3)};
+                const Status status =
+                    iface.put_zcopy(channel, iov, 2, theirs.slots.address(at), theirs.slots.keys, done);
                 went = took(status, done);
                 if (!went) return false;
                 if (status == Status::ok) behind->waits = false;
@@ -397,7 +419,9 @@ private:
                             return mistake("get: wrong byte " + std::to_string(i) + " of " + std::to_string(length));
                 });
                 const Iov iov = into->iov(0, length);
-                went = took(iface.get_zcopy(channel, &iov, 1, theirs.constant.address(where), theirs.constant.keys, done), done);
+                went =
+                    took(iface.get_zcopy(channel, &iov, 1, theirs.constant.address(where), theirs.constant.keys, done),
+                         done);
                 stress.bytes += went ? length : 0;
                 if (!went) return false;
                 break;
@@ -405,10 +429,12 @@ private:
             case 5: { // fetch-add
                 auto result = std::make_shared<std::uint64_t>(~0ull);
                 Op* done = op([this, result] {
-                    if (!stress.sides_[to].results.insert(*result).second) mistake("fetch-add: " + std::to_string(*result) + " twice");
+                    if (!stress.sides_[to].results.insert(*result).second)
+                        mistake("fetch-add: " + std::to_string(*result) + " twice");
                 });
-                went = took(iface.atomic_fetch(channel, channel::AtomicOp::add, 8, 1, 0, result.get(), theirs.counter.address(),
-                                               theirs.counter.keys, done), done);
+                went = took(iface.atomic_fetch(channel, channel::AtomicOp::add, 8, 1, 0, result.get(),
+                                               theirs.counter.address(), theirs.counter.keys, done),
+                            done);
                 if (!went) return false;
                 ++adds;
                 break;
@@ -444,12 +470,14 @@ private:
             if (flow->from == head.from && flow->to == stress.receiver()) found = flow.get();
         if (!found) return stress.mistakes_ += "message from nowhere\n", Status::ok;
         if (head.number != found->delivered)
-            found->mistake("message " + std::to_string(head.number) + " instead of " + std::to_string(found->delivered));
+            found->mistake("message " + std::to_string(head.number) + " instead of " +
+                           std::to_string(found->delivered));
         ++found->delivered;
         if (length != sizeof head + head.length) found->mistake("length " + std::to_string(length));
         const auto* body = static_cast<const std::byte*>(data) + sizeof head;
         for (std::size_t i = 0; i < head.length; ++i)
-            if (body[i] != pattern(i, head.number + head.from * 7)) return found->mistake("message content"), Status::ok;
+            if (body[i] != pattern(i, head.number + head.from * 7))
+                return found->mistake("message content"), Status::ok;
         return Status::ok;
     }
     static Status check(void* self, void* data, std::size_t, unsigned) {
@@ -459,12 +487,19 @@ private:
         Flow& flow = stress.flow(message.from, stress.receiver());
         Side& side = stress.sides_[flow.to];
         const std::byte* at = side.slots.data + (message.from * kSlots + message.slot) * stress.options_.slot;
-        Following told{.slot = message.slot, .length = message.length, .seed = message.seed, .added = message.added, .kind = flow.kinds[message.slot]};
+        Following told{.slot = message.slot,
+                       .length = message.length,
+                       .seed = message.seed,
+                       .added = message.added,
+                       .kind = flow.kinds[message.slot]};
         stress.poll_flags();
-        if (std::erase_if(stress.polled_, [&](const Polled& polled) { return polled.flow == &flow && polled.put.slot == message.slot; }))
+        if (std::erase_if(stress.polled_, [&](const Polled& polled) {
+                return polled.flow == &flow && polled.put.slot == message.slot;
+            }))
             flow.mistake("a message came before the flag that it is behind");
         flow.compare(at, told, " when the message came");
-        // What the target stores there now must stay: a write that is executed a second time would show here, or at the end.
+        // What the target stores there now must stay: a write that is executed a second time would show here, or at the
+        // end.
         auto& kept = side.kept[message.from * kSlots + message.slot];
         for (std::size_t i = message.length; i < kept; ++i)
             if (at[i] != kKept) {

@@ -30,7 +30,9 @@ inline const char* name_of(Sequence sequence) {
 }
 
 // Nothing follows before the put has completed.
-inline bool waits_for_put(Sequence sequence) { return sequence == Sequence::complete_am || sequence == Sequence::complete_fence; }
+inline bool waits_for_put(Sequence sequence) {
+    return sequence == Sequence::complete_am || sequence == Sequence::complete_fence;
+}
 
 struct Step {
     enum What : std::uint8_t { flush, flag, get, add, tell } what;
@@ -40,13 +42,20 @@ struct Step {
 inline Step step_of(Sequence sequence, unsigned step) {
     switch (sequence) {
     case Sequence::fence_am:
-    case Sequence::complete_fence: return {Step::tell, true};
-    case Sequence::complete_am: return {Step::tell, false};
-    case Sequence::flush_am: return {step == 0 ? Step::flush : Step::tell, false};
-    case Sequence::fence_flag: return {step == 0 ? Step::flag : Step::tell, true};
-    case Sequence::fence_get: return {step == 0 ? Step::get : Step::tell, step == 0};
-    case Sequence::flush_get: return {step == 0 ? Step::flush : step == 1 ? Step::get : Step::tell, false};
-    case Sequence::flush_add: return {step == 0 ? Step::flush : step == 1 ? Step::add : Step::tell, false};
+    case Sequence::complete_fence:
+        return {Step::tell, true};
+    case Sequence::complete_am:
+        return {Step::tell, false};
+    case Sequence::flush_am:
+        return {step == 0 ? Step::flush : Step::tell, false};
+    case Sequence::fence_flag:
+        return {step == 0 ? Step::flag : Step::tell, true};
+    case Sequence::fence_get:
+        return {step == 0 ? Step::get : Step::tell, step == 0};
+    case Sequence::flush_get:
+        return {step == 0 ? Step::flush : step == 1 ? Step::get : Step::tell, false};
+    case Sequence::flush_add:
+        return {step == 0 ? Step::flush : step == 1 ? Step::add : Step::tell, false};
     }
     return {Step::tell, true};
 }
@@ -78,13 +87,15 @@ inline std::int64_t first_wrong(const std::byte* data, std::uint64_t length, std
     return -1;
 }
 
-// Of each node one adapter, another one at each, appears to be `late`; all of them by up to `queue_pairs`, each queue pair by
-// itself. 0: not so.
+// Of each node one adapter, another one at each, appears to be `late`; all of them by up to `queue_pairs`, each queue
+// pair by itself. 0: not so.
 inline void place_late(Cluster& cluster, std::uint64_t seed, Nanos late, Nanos queue_pairs) {
     for (unsigned i = 0; i < cluster.size(); ++i) {
         const auto devices = cluster.node(i).devices().devices();
         const std::string node = std::to_string(i) + ":";
-        if (late) cluster.world.fault("place-delay " + std::to_string(late) + "ns " + node + devices[(i + seed) % devices.size()].name);
+        if (late)
+            cluster.world.fault("place-delay " + std::to_string(late) + "ns " + node +
+                                devices[(i + seed) % devices.size()].name);
         if (queue_pairs) cluster.world.fault("place-delay-qp " + std::to_string(queue_pairs) + "ns " + node + "*");
     }
 }

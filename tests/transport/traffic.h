@@ -10,8 +10,12 @@ namespace ucx_mp::sim {
 
 // Traffic of all kinds, with memory registered before; empty: no mistake.
 inline std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operations = 60, bool with_self = false) {
-    Stress stress(cluster, {.seed = seed, .operations = operations, .slot = 1 << 16, .constant = 1 << 16, .with_self = with_self,
-                           .mixed = false});
+    Stress stress(cluster, {.seed = seed,
+                            .operations = operations,
+                            .slot = 1 << 16,
+                            .constant = 1 << 16,
+                            .with_self = with_self,
+                            .mixed = false});
     const bool finished = stress.run(4'000'000'000);
     cluster.after_progress = {};
     for (unsigned i = 0; i < cluster.size(); ++i) cluster.node(i).on_room = {};
@@ -20,20 +24,24 @@ inline std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operat
 
 // Every node has so many paths up within `limit`.
 inline bool all_up(Cluster& cluster, unsigned count, Nanos limit = 100'000'000) {
-    return cluster.until([&] {
-        for (unsigned i = 0; i < cluster.size(); ++i)
-            if (paths_up(cluster.node(i)) != count) return false;
-        return true;
-    }, limit);
+    return cluster.until(
+        [&] {
+            for (unsigned i = 0; i < cluster.size(); ++i)
+                if (paths_up(cluster.node(i)) != count) return false;
+            return true;
+        },
+        limit);
 }
 
 // What node `from` puts to its peer, bytes/ns: messages of `size`, 16 under way.
 inline double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
     struct Done : Completion {
-        Done(unsigned* n) : Completion{[](Completion* self) { ++*static_cast<Done*>(self)->finished; }, 1, Status::ok}, finished(n) {}
+        Done(unsigned* n)
+            : Completion{[](Completion* self) { ++*static_cast<Done*>(self)->finished; }, 1, Status::ok}, finished(n) {}
         unsigned* finished;
     };
-    constexpr unsigned kWindow = 16, kAll = 200, kBefore = 40; // so many to begin with: a path that has returned starts with little
+    constexpr unsigned kWindow = 16, kAll = 200,
+                       kBefore = 40; // so many to begin with: a path that has returned starts with little
     Node& node = cluster.node(from);
     Node::Memory ours = node.memory(size), theirs = cluster.node(1 - from).memory(size);
     Channel& to = cluster.channel(from, 1 - from);

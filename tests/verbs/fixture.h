@@ -1,5 +1,6 @@
-// Plain verbs objects for tests that run under `softhca run`: both ends live in this process, on the node's two adapters
-// (or two contexts of one), so that a test reads as one story. Every wait is bounded; a time-out fails the test.
+// Plain verbs objects for tests that run under `softhca run`: both ends live in this process, on the node's two
+// adapters (or two contexts of one), so that a test reads as one story. Every wait is bounded; a time-out fails the
+// test.
 #pragma once
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
@@ -86,8 +87,8 @@ struct Adapter {
             if (seconds_since(t) > limit) BOOST_FAIL("no completion within " << limit << " s");
             if (seconds_since(t) > 0.001) std::this_thread::yield();
         }
-        BOOST_CHECK_MESSAGE(wc.status == expected,
-                            "completion is " << ibv_wc_status_str(wc.status) << ", expected " << ibv_wc_status_str(expected));
+        BOOST_CHECK_MESSAGE(wc.status == expected, "completion is " << ibv_wc_status_str(wc.status) << ", expected "
+                                                                    << ibv_wc_status_str(expected));
         return wc;
     }
     bool empty(double seconds = 0.02) {
@@ -191,7 +192,8 @@ struct Queue {
     ibv_qp_attr query() {
         ibv_qp_attr a{};
         ibv_qp_init_attr i{};
-        BOOST_REQUIRE_EQUAL(ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RQ_PSN | IBV_QP_PATH_MIG_STATE, &i), 0);
+        BOOST_REQUIRE_EQUAL(
+            ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RQ_PSN | IBV_QP_PATH_MIG_STATE, &i), 0);
         return a;
     }
     void to_error() {
@@ -215,7 +217,8 @@ struct Queue {
         if (fill) fill(wr);
         return ibv_post_send(qp, &wr, &bad);
     }
-    int rdma(ibv_wr_opcode op, Queue& to, size_t local, size_t remote, uint32_t length, unsigned flags = IBV_SEND_SIGNALED) {
+    int rdma(ibv_wr_opcode op, Queue& to, size_t local, size_t remote, uint32_t length,
+             unsigned flags = IBV_SEND_SIGNALED) {
         return post(
             op, {adapter.sge(local, length)},
             [&](ibv_send_wr& w) {

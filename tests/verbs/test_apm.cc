@@ -1,5 +1,6 @@
 // Automatic path migration: REARM -> ARMED by traffic, MIGRATED on failure and on request, at both ends, and re-arming.
-// Needs adapters with two ports (fabric dual-port) or LMC paths; here: both ends on the adapters' two LMC paths or ports.
+// Needs adapters with two ports (fabric dual-port) or LMC paths; here: both ends on the adapters' two LMC paths or
+// ports.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE apm
 #include "fixture.h"

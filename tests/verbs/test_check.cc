@@ -1,4 +1,5 @@
-// `mp_info --check`: every assumption holds on a good adapter, and each is found broken by the nasty switch that breaks it.
+// `mp_info --check`: every assumption holds on a good adapter, and each is found broken by the nasty switch that breaks
+// it.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE check
 #include <sys/wait.h>
@@ -40,8 +41,8 @@ Output mp_info(const std::string& arguments) {
 const std::string kHere = std::string(std::getenv("SOFTHCA_NODE") ? std::getenv("SOFTHCA_NODE") : "0") + ":*";
 
 // With the fault: the check's verdict and the exit code; and not without it.
-void breaks(const std::string& fault, const std::string& undo, const std::string& check, const std::string& verdict, int code,
-            const std::string& rails = "") {
+void breaks(const std::string& fault, const std::string& undo, const std::string& check, const std::string& verdict,
+            int code, const std::string& rails = "") {
     BOOST_TEST_CONTEXT(fault) {
         Restore restore{{"fault " + undo + " " + kHere}};
         softhca("fault " + fault + " " + kHere);
@@ -73,7 +74,8 @@ bool has_two_ports() { // per adapter: a second route
 BOOST_AUTO_TEST_CASE(a_good_adapter) {
     const Output out = mp_info("--check");
     BOOST_CHECK_EQUAL(out.code, 0);
-    for (const char* check : {kRead, kLast, kWithin, kAcross, kDc, kPsn, kGrow, kStamps}) BOOST_CHECK_EQUAL(out.verdict(check), "yes");
+    for (const char* check : {kRead, kLast, kWithin, kAcross, kDc, kPsn, kGrow, kStamps})
+        BOOST_CHECK_EQUAL(out.verdict(check), "yes");
     BOOST_CHECK_EQUAL(out.verdict(kApm), has_two_ports() ? "yes" : "no");
 }
 
@@ -113,7 +115,10 @@ BOOST_AUTO_TEST_CASE(what_an_adapter_lacks) {
 
 BOOST_AUTO_TEST_CASE(between_two_hosts) {
     std::thread other([] {
-        BOOST_CHECK_EQUAL(std::system((std::string("SOFTHCA_NODE=1 ") + std::getenv("MP_INFO_BIN") + " --check --listen 18599 >/dev/null").c_str()), 0);
+        BOOST_CHECK_EQUAL(std::system((std::string("SOFTHCA_NODE=1 ") + std::getenv("MP_INFO_BIN") +
+                                       " --check --listen 18599 >/dev/null")
+                                          .c_str()),
+                          0);
     });
     Output out;
     for (int attempt = 0; attempt < 50; ++attempt) {

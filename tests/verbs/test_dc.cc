@@ -138,7 +138,8 @@ namespace {
 struct BreakOff {
     BreakOff() {
         const char* node = std::getenv("SOFTHCA_NODE");
-        softhca(std::string("fault drop 100% --at-packet 20 --count 100000000 ") + (node ? node : "0") + ":softhca_1:1");
+        softhca(std::string("fault drop 100% --at-packet 20 --count 100000000 ") + (node ? node : "0") +
+                ":softhca_1:1");
     }
     ~BreakOff() { softhca("fault clear"); }
 };
@@ -210,8 +211,8 @@ BOOST_AUTO_TEST_CASE(so_does_one_whose_initiator_is_killed) {
     close(told[1]);
 }
 
-// Late placement (place-delay-qp): each initiator has an order of its own at a target. Its own read pushes what it wrote,
-// another's does not; with place-delay alone the adapter has one order for all.
+// Late placement (place-delay-qp): each initiator has an order of its own at a target. Its own read pushes what it
+// wrote, another's does not; with place-delay alone the adapter has one order for all.
 BOOST_AUTO_TEST_CASE(late_data_in_order_per_initiator_only) {
     Adapter left(0), right(1);
     Target target(right);
@@ -236,8 +237,10 @@ BOOST_AUTO_TEST_CASE(late_data_in_order_per_initiator_only) {
             overtaken += go((i + 1) % kInitiators, Initiator::Op::read, 1024) != 77;
             BOOST_CHECK_EQUAL(go(i, Initiator::Op::read, 1024), 77u);
         }
-        if (each) BOOST_CHECK_GE(overtaken, 2u);
-        else BOOST_CHECK_EQUAL(overtaken, 0u);
+        if (each)
+            BOOST_CHECK_GE(overtaken, 2u);
+        else
+            BOOST_CHECK_EQUAL(overtaken, 0u);
         softhca("fault place-delay-qp 0 " + device_name(1));
     }
     BOOST_CHECK_EQUAL(ibv_destroy_ah(to), 0);

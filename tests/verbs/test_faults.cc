@@ -254,7 +254,8 @@ BOOST_AUTO_TEST_CASE(adapter_revived) {
     p.left.wait();
 }
 
-// What was opened and made before it died never works again, and nobody reaches it: neither its queue pairs nor its memory.
+// What was opened and made before it died never works again, and nobody reaches it: neither its queue pairs nor its
+// memory.
 BOOST_AUTO_TEST_CASE(adapter_exchanged) {
     Adapter left(0), before(1);
     Queue a(left), b(before);

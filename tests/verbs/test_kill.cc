@@ -1,5 +1,5 @@
-// Processes that are killed: whatever they were doing, the others see what hardware shows (retry exceeded within the QP's
-// own time) and go on; nothing of a dead process stays behind. The parent never touches verbs itself.
+// Processes that are killed: whatever they were doing, the others see what hardware shows (retry exceeded within the
+// QP's own time) and go on; nothing of a dead process stays behind. The parent never touches verbs itself.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE kill
 #include <sys/mman.h>
@@ -31,8 +31,8 @@ struct Board { // between parent and children
 };
 
 Board* board() {
-    static Board* b = static_cast<Board*>(
-        mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    static Board* b =
+        static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     return b;
 }
 
@@ -108,10 +108,14 @@ int peer(int me, bool sleeping) {
                 w.wr.atomic.rkey = other.rkey;
                 w.wr.atomic.compare_add = 1;
             };
-            if (kind == 0) result = q.post(IBV_WR_SEND, {a.sge(5000, kMessage)});
-            else if (kind == 1) result = q.post(IBV_WR_RDMA_WRITE, {a.sge(8192, 60000)}, address);
-            else if (kind == 2) result = q.post(IBV_WR_RDMA_READ, {a.sge(80000, 30000)}, address);
-            else result = q.post(IBV_WR_ATOMIC_FETCH_AND_ADD, {a.sge(6000, 8)}, atomic);
+            if (kind == 0)
+                result = q.post(IBV_WR_SEND, {a.sge(5000, kMessage)});
+            else if (kind == 1)
+                result = q.post(IBV_WR_RDMA_WRITE, {a.sge(8192, 60000)}, address);
+            else if (kind == 2)
+                result = q.post(IBV_WR_RDMA_READ, {a.sge(80000, 30000)}, address);
+            else
+                result = q.post(IBV_WR_ATOMIC_FETCH_AND_ADD, {a.sge(6000, 8)}, atomic);
             if (result) return 3;
             ++outstanding;
         }
@@ -140,15 +144,18 @@ int peer(int me, bool sleeping) {
             if (wc[i].status != IBV_WC_SUCCESS) return 10 + wc[i].status;
             last = Clock::now();
             away = 0;
-            if (wc[i].opcode & IBV_WC_RECV) receive(wc[i].wr_id);
-            else --outstanding;
+            if (wc[i].opcode & IBV_WC_RECV)
+                receive(wc[i].wr_id);
+            else
+                --outstanding;
         }
         if (seconds_since(last) > 20) return 7; // neither progress nor an error
     }
 }
 
 void campaign(int kills, bool sleeping) {
-    const unsigned seed = static_cast<unsigned>(env_number("SOFTHCA_TEST_SEED", static_cast<int>(std::random_device{}() % 100000)));
+    const unsigned seed =
+        static_cast<unsigned>(env_number("SOFTHCA_TEST_SEED", static_cast<int>(std::random_device{}() % 100000)));
     BOOST_TEST_MESSAGE("SOFTHCA_TEST_SEED=" << seed);
     std::mt19937 random(seed);
     int by_phase[8] = {}, late = 0;
@@ -177,10 +184,11 @@ void campaign(int kills, bool sleeping) {
             usleep(200);
         }
         late += ended_with(status, kLate);
-        BOOST_REQUIRE_MESSAGE(status == 0 || ended_with(status, kLate), "kill " << k << ": survivor ended with status " << status << " (seed " << seed << ")");
+        BOOST_REQUIRE_MESSAGE(status == 0 || ended_with(status, kLate),
+                              "kill " << k << ": survivor ended with status " << status << " (seed " << seed << ")");
     }
-    BOOST_TEST_MESSAGE("killed while starting " << by_phase[0] + by_phase[1] << ", connecting " << by_phase[2] + by_phase[3]
-                                                << ", in traffic " << by_phase[4]);
+    BOOST_TEST_MESSAGE("killed while starting " << by_phase[0] + by_phase[1] << ", connecting "
+                                                << by_phase[2] + by_phase[3] << ", in traffic " << by_phase[4]);
     // A virtual machine whose other processor stands still for a second kills and cleans up late; that is rare.
     BOOST_CHECK_LE(late, kills / 100);
     BOOST_CHECK_GT(by_phase[4], kills / 10); // else it tests little
@@ -221,8 +229,10 @@ BOOST_AUTO_TEST_CASE(receives_outlive_killed_datagram_senders) {
                 w.wr.ud.remote_qkey = 0x1111;
             });
             if (result) return 2;
-            if (forever) board()->arrived.fetch_add(1);
-            else usleep(100);
+            if (forever)
+                board()->arrived.fetch_add(1);
+            else
+                usleep(100);
             ibv_wc wc{};
             while (ibv_poll_cq(a.cq, 1, &wc) == 0) {}
         } while (seconds_since(t) < 30 && board()->phase.load() < 3);
@@ -241,8 +251,10 @@ BOOST_AUTO_TEST_CASE(receives_outlive_killed_datagram_senders) {
             ibv_wc wc{};
             if (ibv_poll_cq(a.cq, 1, &wc) == 0) continue;
             if (wc.status != IBV_WC_SUCCESS) return 10 + wc.status;
-            if (board()->phase.load() != 2) q.recv(4096 * wc.wr_id, 4096, wc.wr_id); // all are posted while senders are killed
-            else if (!seen[wc.wr_id]) seen[wc.wr_id] = true, --missing;
+            if (board()->phase.load() != 2)
+                q.recv(4096 * wc.wr_id, 4096, wc.wr_id); // all are posted while senders are killed
+            else if (!seen[wc.wr_id])
+                seen[wc.wr_id] = true, --missing;
         }
         board()->phase.store(3);
         return missing ? 1 : 0;
@@ -273,8 +285,8 @@ BOOST_AUTO_TEST_CASE(process_number_is_used_again) {
         BOOST_TEST_MESSAGE("skipped: choosing process numbers needs root");
         return;
     }
-    auto* page = static_cast<char*>(
-        mmap(reinterpret_cast<void*>(0x7ea000000000), 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    auto* page = static_cast<char*>(mmap(reinterpret_cast<void*>(0x7ea000000000), 1 << 16, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
     BOOST_REQUIRE(page != MAP_FAILED);
     board()->end[0][0].ready.store(0);
     board()->end[1][0].ready.store(0);

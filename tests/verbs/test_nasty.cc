@@ -1,4 +1,5 @@
-// What the specification allows and programs like to forget: the nasty knobs of `softhca fault`, each seen through verbs.
+// What the specification allows and programs like to forget: the nasty knobs of `softhca fault`, each seen through
+// verbs.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE nasty
 #include <sys/resource.h>
@@ -61,7 +62,8 @@ BOOST_AUTO_TEST_CASE(accepted_receive_is_flushed) {
 
 BOOST_AUTO_TEST_CASE(commands_take_their_time) {
     Adapter a(0);
-    Restore restore{{"fault command-cost create reset " + device_name(0), "fault command-cost reg reset " + device_name(0)}};
+    Restore restore{
+        {"fault command-cost create reset " + device_name(0), "fault command-cost reg reset " + device_name(0)}};
     softhca("fault command-cost create 30ms " + device_name(0));
     softhca("fault command-cost reg 50ms " + device_name(0));
     auto t = Clock::now();
@@ -130,8 +132,8 @@ BOOST_AUTO_TEST_CASE(queue_pairs_that_stay_in_reset) {
     BOOST_CHECK_EQUAL(ibv_destroy_qp(qp), 0);
 }
 
-// A completion queue for a single thread: who polls it while another thread destroys a queue pair of it is ended. What takes no
-// time is hardly ever seen, neither here nor by rdma-core: so the command takes some.
+// A completion queue for a single thread: who polls it while another thread destroys a queue pair of it is ended. What
+// takes no time is hardly ever seen, neither here nor by rdma-core: so the command takes some.
 BOOST_AUTO_TEST_CASE(two_threads_use_what_is_for_one) {
     const auto run = [](bool single) {
         rlimit none{0, 0};
@@ -205,7 +207,8 @@ constexpr uint64_t kWritten = 0x0102030405060708;
 
 } // namespace
 
-// Reads and atomics push what was written before them; a message comes behind it, whatever queue pair of the adapter it takes.
+// Reads and atomics push what was written before them; a message comes behind it, whatever queue pair of the adapter it
+// takes.
 BOOST_AUTO_TEST_CASE(late_data_keep_their_order_within_the_adapter) {
     LateWrites w(2);
     Restore restore{{"fault place-delay 0 " + device_name(1)}};
@@ -250,7 +253,8 @@ BOOST_AUTO_TEST_CASE(late_data_in_order_per_queue_pair_only) {
     }
     BOOST_CHECK_GE(late, 2u);
     BOOST_CHECK_GE(overtaken_by_read, 1u);
-    // All write, each to a place of its own, and are acknowledged; then all send. Behind each message its own write is seen.
+    // All write, each to a place of its own, and are acknowledged; then all send. Behind each message its own write is
+    // seen.
     for (unsigned i = 0; i < kPairs; ++i) {
         w.right.at<uint64_t>(8 * i) = 0;
         w.left.at<uint64_t>(8192) = kWritten;

@@ -177,8 +177,7 @@ BOOST_AUTO_TEST_CASE(smallest_cq_holds_two) {
     {
         Queue a(left), b(right);
         connect(a, b);
-        for (uint64_t i = 0; i < 2; ++i)
-            BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        for (uint64_t i = 0; i < 2; ++i) BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
         BOOST_CHECK_NE(left.event(0.1), IBV_EVENT_CQ_ERR);
         for (int i = 0; i < 2; ++i) left.wait();
     }

@@ -15,7 +15,8 @@ BOOST_AUTO_TEST_CASE(send_receive_of_many_sizes) {
         fill(p.left.memory, 0, size, size);
         std::fill_n(p.right.memory.begin() + 300000, size + 16, '\x55');
         p.b.recv(300000, size, size);
-        BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND_WITH_IMM, {p.left.sge(0, size)}, [](ibv_send_wr& w) { w.imm_data = 77; }), 0);
+        BOOST_REQUIRE_EQUAL(
+            p.a.post(IBV_WR_SEND_WITH_IMM, {p.left.sge(0, size)}, [](ibv_send_wr& w) { w.imm_data = 77; }), 0);
         const ibv_wc r = p.right.wait();
         BOOST_CHECK_EQUAL(r.wr_id, size);
         BOOST_CHECK_EQUAL(r.byte_len, size);
@@ -71,7 +72,8 @@ BOOST_AUTO_TEST_CASE(scatter_gather_and_inline) {
         BOOST_REQUIRE_EQUAL(ibv_post_recv(p.b.qp, &wr, &bad), 0);
         std::vector<ibv_sge> s = {p.left.sge(0, 5), p.left.sge(5, 60), p.left.sge(65, round ? 2000u : 40u)};
         const uint32_t total = round ? 2065 : 105;
-        BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, s, {}, IBV_SEND_SIGNALED | (round ? 0u : unsigned(IBV_SEND_INLINE))), 0);
+        BOOST_REQUIRE_EQUAL(p.a.post(IBV_WR_SEND, s, {}, IBV_SEND_SIGNALED | (round ? 0u : unsigned(IBV_SEND_INLINE))),
+                            0);
         BOOST_CHECK_EQUAL(p.right.wait().byte_len, total);
         p.left.wait();
         std::vector<char> got;

@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kRegion = 1 << 18;
 
-// A registered region; unmap() takes [from, to) of it away. It lies between pages that stay: the stack of a thread that is
-// started later would else be mapped into the gap where no other one happens to be above it, and the gap be none.
+// A registered region; unmap() takes [from, to) of it away. It lies between pages that stay: the stack of a thread that
+// is started later would else be mapped into the gap where no other one happens to be above it, and the gap be none.
 struct Region {
     explicit Region(Adapter& a) {
         around = static_cast<char*>(mmap(nullptr, 3 * kRegion, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -397,7 +397,7 @@ BOOST_AUTO_TEST_CASE(faults_of_the_program_stay_its_own) {
                       Pair p;
                       if (!handler_first) sigaction(SIGSEGV, &mine, nullptr);
                       Region region(p.right); // registered last
-                      static int i; // the jump leaves it alone
+                      static int i;           // the jump leaves it alone
                       for (i = 0; i < 3; ++i)
                           if (sigsetjmp(g_back, 1) == 0) {
                               *static_cast<volatile char*>(g_hole) = 1;

@@ -17,9 +17,9 @@ extern "C" {
 #endif
 
 /*
- * What the caller knows about the operations that follow (communication marker, dissertation 6.2.3). Policies that don't
- * care ignore it; `default` and `epc` cut large operations for one that is waited for, and keep them whole in a window
- * of many. It changes speed, never results.
+ * What the caller knows about the operations that follow (communication marker, dissertation 6.2.3). Policies that
+ * don't care ignore it; `default` and `epc` cut large operations for one that is waited for, and keep them whole in a
+ * window of many. It changes speed, never results.
  */
 typedef enum uct_mp_hint {
     UCT_MP_HINT_NONE = 0,       /* nothing is known; what every endpoint starts with */
@@ -38,22 +38,22 @@ ucs_status_t uct_mp_ep_set_hint(uct_ep_h ep, uct_mp_hint_t hint);
 
 /* One path of an endpoint. Fields are only ever added at the end. */
 typedef struct uct_mp_path {
-    char     local_rail[32];         /* "mlx5_0:1" */
-    uint16_t local_lid, remote_lid;  /* path bits included; RoCE: 0 */
-    uint32_t state;                  /* 0 up, 1 suspect, 2 down, 3 probing, 4 recovering */
-    double   weight;                 /* of policies that have weights */
-    double   write_rate, read_rate;  /* measured, bytes per nanosecond; 0: not yet */
-    double   latency;                /* of small messages, smoothed, nanoseconds */
-    uint64_t written, read;          /* bytes completed so far */
-    uint64_t in_flight;              /* bytes posted and not completed */
+    char local_rail[32];            /* "mlx5_0:1" */
+    uint16_t local_lid, remote_lid; /* path bits included; RoCE: 0 */
+    uint32_t state;                 /* 0 up, 1 suspect, 2 down, 3 probing, 4 recovering */
+    double weight;                  /* of policies that have weights */
+    double write_rate, read_rate;   /* measured, bytes per nanosecond; 0: not yet */
+    double latency;                 /* of small messages, smoothed, nanoseconds */
+    uint64_t written, read;         /* bytes completed so far */
+    uint64_t in_flight;             /* bytes posted and not completed */
 } uct_mp_path_t;
 
 /*
- * The paths to the endpoint's peer. `*count`: in: entries of `paths`, each of `path_size` bytes (sizeof(uct_mp_path_t) of
- * the caller); out: the number of paths, which may be larger. 0 before the first operation has connected.
+ * The paths to the endpoint's peer. `*count`: in: entries of `paths`, each of `path_size` bytes (sizeof(uct_mp_path_t)
+ * of the caller); out: the number of paths, which may be larger. 0 before the first operation has connected.
  * UCS_ERR_UNSUPPORTED: not an endpoint of mp_rc or mp_dc. Slow: copies statistics of the whole interface.
  */
-ucs_status_t uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t *paths, size_t path_size, unsigned *count);
+ucs_status_t uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t* paths, size_t path_size, unsigned* count);
 
 #ifdef __cplusplus
 }

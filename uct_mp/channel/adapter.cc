@@ -61,14 +61,16 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         send_cq.reset(make_queue(from, entries, channel.get(), IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
         extended = timestamps = send_cq != nullptr;
     }
-    if (!send_cq) send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
+    if (!send_cq)
+        send_cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(entries), nullptr, channel.get(), 0));
     unsigned wanted = level_for(peers, config);
     const auto make_cq = [&](unsigned size) {
         cq.reset(make_queue(from, size, channel.get(), IBV_WC_EX_WITH_BYTE_LEN));
         if (!cq) cq.reset(ibv_create_cq(from.context.get(), static_cast<int>(size), nullptr, channel.get(), 0));
     };
     make_cq(wanted < receives ? wanted / 2 : wanted);
-    if (cq && wanted < receives && ibv_resize_cq(cq.get(), static_cast<int>(wanted)) != 0) make_cq(wanted = receives); // it can't do that
+    if (cq && wanted < receives && ibv_resize_cq(cq.get(), static_cast<int>(wanted)) != 0)
+        make_cq(wanted = receives); // it can't do that
     if (!send_cq || !cq) {
         error = failure(from, "cannot create a completion queue");
         return Status::io_error;
@@ -97,7 +99,8 @@ unsigned Adapter::level_for(unsigned peers, const Config& config) const {
     return static_cast<unsigned>(std::min<std::uint64_t>({wanted, config.receive_depth, device->max_srq_wr}));
 }
 
-int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout) {
+int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config,
+                     const ReceiveLayout& layout) {
     unsigned wanted = level_for(peers, config);
     if (wanted <= level) {
         set_level(wanted);
@@ -155,8 +158,8 @@ bool Adapter::reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layo
 void Adapter::make(const ReceiveLayout& layout, unsigned count) {
     for (; count > 0 && rest.left > 0; --count, --rest.left, rest.begin += layout.stride) {
         auto* buffer = new (rest.begin) ReceiveBuffer{};
-        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)) - layout.tag_bytes, layout.message_bytes + layout.tag_bytes,
-                       rest.lkey};
+        buffer->sge = {reinterpret_cast<std::uint64_t>(layout.message(buffer)) - layout.tag_bytes,
+                       layout.message_bytes + layout.tag_bytes, rest.lkey};
         buffer->wr.wr_id = reinterpret_cast<std::uint64_t>(buffer);
         buffer->wr.sg_list = &buffer->sge;
         buffer->wr.num_sge = 1;
@@ -188,7 +191,8 @@ void Adapter::refill(const verbs::DeviceSet& devices, const ReceiveLayout& layou
     free_count -= count;
     to_post -= static_cast<std::int32_t>(count);
     ibv_recv_wr* bad = nullptr;
-    if (ibv_post_srq_recv(srq.get(), first, &bad) == 0) [[likely]] return;
+    if (ibv_post_srq_recv(srq.get(), first, &bad) == 0) [[likely]]
+        return;
     // Those not taken come back; the next refill tries again.
     while (bad) {
         ibv_recv_wr* const next = bad->next;

@@ -35,20 +35,20 @@ struct Peeked {
 
 struct alignas(64) Adapter {
     static constexpr std::uint32_t kBatch = 32;
-    static constexpr unsigned kFetch = 16; // completions that are taken from a queue at a time
+    static constexpr unsigned kFetch = 16;   // completions that are taken from a queue at a time
     static constexpr unsigned kControl = 16; // messages of a peer, beyond its window, that receives are posted for
 
     // What every poll and every send needs: one cache line.
     verbs::CompletionQueue cq; // of receives
     verbs::CompletionQueue send_cq;
-    std::int32_t to_post = 0;  // receives that the queue lacks; below 0: that it has too many
-    std::uint32_t quiet = 0;   // polls in a row that found nothing, up to kSilent
-    std::int32_t owed = 0;     // records of its queue pairs that have asked for a completion
+    std::int32_t to_post = 0; // receives that the queue lacks; below 0: that it has too many
+    std::uint32_t quiet = 0;  // polls in a row that found nothing, up to kSilent
+    std::int32_t owed = 0;    // records of its queue pairs that have asked for a completion
     std::uint8_t peeked_count = 0;
-    bool extended = false;   // send_cq is an extended queue: its completions bring timestamps
-    bool timestamps = false; // and they can be told in host time
-    std::uint8_t index = 0;  // in DeviceSet
-    std::int32_t send_credits = 0; // below 0: queue pairs that drain post one more
+    bool extended = false;           // send_cq is an extended queue: its completions bring timestamps
+    bool timestamps = false;         // and they can be told in host time
+    std::uint8_t index = 0;          // in DeviceSet
+    std::int32_t send_credits = 0;   // below 0: queue pairs that drain post one more
     std::int32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
     std::uint32_t free_count = 0;
     std::int32_t batch = kBatch; // to_post from which receives are posted: kBatch, less if there are few of them
@@ -56,8 +56,8 @@ struct alignas(64) Adapter {
 
     std::uint32_t level = 0; // receives that are to be posted
     bool tagged = false;     // mp_dc: messages begin with a tag
-    // By what the latest message came, a queue pair's number or a tag, and whose that is: most come by the same. Never another
-    // channel's: whoever ends a queue pair or a channel calls forget().
+    // By what the latest message came, a queue pair's number or a tag, and whose that is: most come by the same. Never
+    // another channel's: whoever ends a queue pair or a channel calls forget().
     std::uint64_t heard = 0;
     Channel* heard_channel = nullptr;
     std::uint64_t nobody = 0; // what no message brings; mp_dc: a secret
@@ -92,9 +92,9 @@ struct alignas(64) Adapter {
     [[nodiscard]] verbs::Queues queues() const { return {send_cq.get(), cq.get(), srq.get()}; }
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const Config& config,
                 const ReceiveLayout& layout, unsigned peers, bool timed, std::string& error);
-    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted, and
-    // the fewer buffers take turns the more of them are in a cache when a message comes. What is posted cannot be taken back:
-    // with fewer peers than before it is used up, and not posted again. A command, perhaps. errno or 0.
+    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted,
+    // and the fewer buffers take turns the more of them are in a cache when a message comes. What is posted cannot be
+    // taken back: with fewer peers than before it is used up, and not posted again. A command, perhaps. errno or 0.
     int provide(unsigned peers, const verbs::DeviceSet& devices, const Config& config, const ReceiveLayout& layout);
     // Posts what is missing; to be called from `batch` on. Slow only when buffers must be made.
     void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
@@ -127,9 +127,11 @@ private:
     void make(const ReceiveLayout& layout, unsigned count);
 };
 
-// Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs that
-// fall silent that could be all credits: so they may take half of them.
-inline bool SendQueue::signal_due() const { return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits; }
+// Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs
+// that fall silent that could be all credits: so they may take half of them.
+inline bool SendQueue::signal_due() const {
+    return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits;
+}
 
 inline bool SendQueue::room(unsigned n) const {
     return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= static_cast<std::int32_t>(n);

@@ -13,12 +13,18 @@ constexpr std::uint32_t kFetchTag = 1u << 31; // in the tags of those that wait 
 
 template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
     switch (op) {
-    case AtomicOp::add: return __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);
-    case AtomicOp::bit_and: return __atomic_fetch_and(target, value, __ATOMIC_SEQ_CST);
-    case AtomicOp::bit_or: return __atomic_fetch_or(target, value, __ATOMIC_SEQ_CST);
-    case AtomicOp::bit_xor: return __atomic_fetch_xor(target, value, __ATOMIC_SEQ_CST);
-    case AtomicOp::swap: return __atomic_exchange_n(target, value, __ATOMIC_SEQ_CST);
-    case AtomicOp::compare_swap: break;
+    case AtomicOp::add:
+        return __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_and:
+        return __atomic_fetch_and(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_or:
+        return __atomic_fetch_or(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_xor:
+        return __atomic_fetch_xor(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::swap:
+        return __atomic_exchange_n(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::compare_swap:
+        break;
     }
     __atomic_compare_exchange_n(target, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     return compare;
@@ -26,8 +32,9 @@ template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
 
 } // namespace
 
-// UCX_MP_ATOMICS=adapter: by the peer's home adapter, which is the one of lowest GUID, device 0 in the order of DeviceSet
-// (the same for all processes of a host that use the same adapters). Two adapters are not atomic against each other.
+// UCX_MP_ATOMICS=adapter: by the peer's home adapter, which is the one of lowest GUID, device 0 in the order of
+// DeviceSet (the same for all processes of a host that use the same adapters). Two adapters are not atomic against each
+// other.
 Status Interface::Impl::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
                                        std::uint64_t compare, void* result, std::uint64_t remote,
                                        const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
@@ -102,11 +109,12 @@ void Interface::Impl::serve_atomic(Channel& channel, const AtomicRequest& reques
     if (good) {
         reply.status = 0;
         if (request.width == 8)
-            reply.value = execute(op, reinterpret_cast<std::uint64_t*>(request.address), request.value, request.compare);
+            reply.value =
+                execute(op, reinterpret_cast<std::uint64_t*>(request.address), request.value, request.compare);
         else
-            reply.value = execute(op, reinterpret_cast<std::uint32_t*>(request.address),
-                                  static_cast<std::uint32_t>(request.value),
-                                  static_cast<std::uint32_t>(request.compare));
+            reply.value =
+                execute(op, reinterpret_cast<std::uint32_t*>(request.address),
+                        static_cast<std::uint32_t>(request.value), static_cast<std::uint32_t>(request.compare));
     } else {
         services.say(LogLevel::error, "atomic operation %u of %u bytes at 0x%llx refused: not in registered memory",
                      request.op, request.width, static_cast<unsigned long long>(request.address));
@@ -159,7 +167,8 @@ void Interface::Impl::take_reply(Channel& channel, const AtomicReply& reply) {
         ++dropped;
         return;
     }
-    services.say(LogLevel::error, "peer %016llx has refused an atomic operation: not in memory that it offers (any more)",
+    services.say(LogLevel::error,
+                 "peer %016llx has refused an atomic operation: not in memory that it offers (any more)",
                  static_cast<unsigned long long>(channel.uid));
     fail_channel(channel, Status::connection_reset);
 }

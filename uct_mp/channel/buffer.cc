@@ -50,7 +50,8 @@ bool BufferPool::grow() {
     return true;
 }
 
-ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsigned message_bytes, unsigned tag_bytes) {
+ReceiveLayout ReceiveLayout::make(unsigned headroom, unsigned header_bytes, unsigned message_bytes,
+                                  unsigned tag_bytes) {
     ReceiveLayout layout;
     // The message starts on a cache line, so that a small one is one line; the pointer of its keeper lies before the
     // headroom, which ends where the payload begins.

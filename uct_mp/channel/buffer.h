@@ -20,8 +20,8 @@ namespace ucx_mp::channel {
 struct Work;
 class BufferPool;
 
-// A sequenced message from its composition until the receiver has acknowledged it; also the bounce buffer of bcopy puts and
-// gets. The message itself follows.
+// A sequenced message from its composition until the receiver has acknowledged it; also the bounce buffer of bcopy puts
+// and gets. The message itself follows.
 struct alignas(64) Buffer {
     Buffer* next;              // free list
     const std::uint32_t* lkey; // per device
@@ -31,7 +31,7 @@ struct alignas(64) Buffer {
     std::uint8_t path;         // last path it was posted to
     BufferPool* pool;          // where it goes when it is no longer needed: its pool, or a detour on the way there
     std::uint64_t unused[2];
-    std::uint64_t tag;         // mp_dc: goes before the message; SendQueue::post_dc() writes it
+    std::uint64_t tag; // mp_dc: goes before the message; SendQueue::post_dc() writes it
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] std::uint64_t address() { return reinterpret_cast<std::uint64_t>(this + 1); }
 };
@@ -58,8 +58,8 @@ class BufferPool {
 public:
     BufferPool(const verbs::DeviceSet& devices, unsigned data_bytes, unsigned max)
         : devices_(&devices), data_bytes_(data_bytes), max_(max) {}
-    // A detour on the way home, for buffers that an adapter may still be reading when they are no longer needed otherwise:
-    // what is put here goes home with take_home().
+    // A detour on the way home, for buffers that an adapter may still be reading when they are no longer needed
+    // otherwise: what is put here goes home with take_home().
     explicit BufferPool(BufferPool& home) : devices_(home.devices_), data_bytes_(0), max_(0), home_(&home) {}
     BufferPool(const BufferPool&) = delete;
     [[nodiscard]] BufferPool& home() { return home_ ? *home_ : *this; }

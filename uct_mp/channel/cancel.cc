@@ -1,19 +1,20 @@
-// UCT_FLUSH_FLAG_CANCEL where several endpoints share a channel: what one of them has started ends, the others notice nothing.
-// (An endpoint that has the channel for itself takes the channel with it: Interface::invalidate.)
+// UCT_FLUSH_FLAG_CANCEL where several endpoints share a channel: what one of them has started ends, the others notice
+// nothing. (An endpoint that has the channel for itself takes the channel with it: Interface::invalidate.)
 //
-// What must end is what names memory of the caller's: reads, zcopy writes and messages, results of atomics; and its flushes.
-// Copied messages and writes stay under way: a number in the channel's sequence cannot be taken back, nobody waits for them, and
-// UCT allows it. Then, in progress, and again until nothing is left:
+// What must end is what names memory of the caller's: reads, zcopy writes and messages, results of atomics; and its
+// flushes. Copied messages and writes stay under way: a number in the channel's sequence cannot be taken back, nobody
+// waits for them, and UCT allows it. Then, in progress, and again until nothing is left:
 // - What has not been posted is not posted any more, and what was lost with a path does not go again.
 // - A zcopy message that the peer has not acknowledged may have to go again: from a copy.
 // - A result that is still to come is dropped.
-// - What is posted belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes long, the
-//   paths that hold it are given up: their queue pairs end and give everything back, and recovery sends again what the others
-//   had there, once (recover/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive that: so it ends
-//   by itself, or when the adapter gives up.
+// - What is posted belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes long,
+// the
+//   paths that hold it are given up: their queue pairs end and give everything back, and recovery sends again what the
+//   others had there, once (recover/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive
+//   that: so it ends by itself, or when the adapter gives up.
 //
-// Whose a work is: those of the channel's first endpoint carry the caller's completion, those of another one a Tag in its place.
-// Who shares nothing pays nothing for it.
+// Whose a work is: those of the channel's first endpoint carry the caller's completion, those of another one a Tag in
+// its place. Who shares nothing pays nothing for it.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -34,20 +35,26 @@ Tag* tag_of(const Work& work) {
 // What has to end before the caller may have its memory back.
 bool names_memory(const Work& work) {
     switch (work.kind) {
-    case WorkKind::put: return !work.bounce;
+    case WorkKind::put:
+        return !work.bounce;
     case WorkKind::get:
     case WorkKind::get_bcopy:
-    case WorkKind::message: return true;
+    case WorkKind::message:
+        return true;
     case WorkKind::adapter_atomic:
-    case WorkKind::atomic: return work.unpack_arg != nullptr;
-    case WorkKind::flush: return work.completion != nullptr;
-    default: return false;
+    case WorkKind::atomic:
+        return work.unpack_arg != nullptr;
+    case WorkKind::flush:
+        return work.completion != nullptr;
+    default:
+        return false;
     }
 }
 
 // The work that this one is, or is a part of, if it is one of those that are cancelled.
 Work* part_of(Work* work, const Cancel& cancel) {
-    if (work && (work->kind == WorkKind::replayed_put || work->kind == WorkKind::replayed_get || work->kind == WorkKind::replayed_message))
+    if (work && (work->kind == WorkKind::replayed_put || work->kind == WorkKind::replayed_get ||
+                 work->kind == WorkKind::replayed_message))
         work = static_cast<Work*>(work->unpack_arg);
     const Tag* const tag = work ? tag_of(*work) : nullptr;
     return tag && tag->cancel == &cancel ? work : nullptr;
@@ -104,7 +111,8 @@ Status Interface::Impl::cancel(Channel& channel, std::uint32_t origin, Completio
     works.for_each([&](Work& work) {
         if (work.channel != &channel || !names_memory(work)) return;
         Tag* mark = tag_of(work);
-        if ((mark ? mark->origin : 0) != origin || (mark && mark->cancel)) return; // an earlier user may have had the number
+        if ((mark ? mark->origin : 0) != origin || (mark && mark->cancel))
+            return; // an earlier user may have had the number
         if (!mark) work.completion = mark = static_cast<Tag*>(tag(work.completion, origin));
         mark->cancel = made.get();
         if (!ucx_mp::failed(work.status)) work.status = Status::canceled;
@@ -180,7 +188,8 @@ void Interface::Impl::cancel_waiting(Cancel& cancel) {
                 if (--work->open == 0) finish_work(*work);
         }
     const auto mine = [&](Work* work) { return part_of(work, cancel) == work; };
-    for (auto at = channel.atomics.begin(); (at = std::ranges::find_if(channel.atomics, mine)) != channel.atomics.end();) {
+    for (auto at = channel.atomics.begin();
+         (at = std::ranges::find_if(channel.atomics, mine)) != channel.atomics.end();) {
         Work* const work = *at;
         channel.atomics.erase(at); // a reply that comes finds nobody
         if (--work->open == 0) finish_work(*work);
@@ -201,7 +210,8 @@ void Interface::Impl::cancel_retained(Cancel& cancel) {
             std::byte* to = copy->data();
             const auto append = [&to](const void* from, std::size_t n) { std::memcpy(to, from, n), to += n; };
             append(buffer.data(), buffer.length);
-            for (unsigned p = 0; p < work->pieces; ++p) append(reinterpret_cast<const void*>(work->local[p].address), work->local[p].length);
+            for (unsigned p = 0; p < work->pieces; ++p)
+                append(reinterpret_cast<const void*>(work->local[p].address), work->local[p].length);
             copy->length = static_cast<std::uint32_t>(to - copy->data());
             append(buffer.data() + buffer.length, buffer.trailer);
             copy->trailer = buffer.trailer;
@@ -228,8 +238,10 @@ void Interface::Impl::take_back_posted(Cancel& cancel) {
             const Posted& posted = queue.at(i);
             if (posted.channel != &channel || !posted.work) continue;
             const auto bit = schedule::PathMask{1} << posted.path;
-            if (part_of(posted.work, cancel)) holding |= bit;
-            else if (posted.work->kind == WorkKind::adapter_atomic) spared |= bit; // of others: they would be lost
+            if (part_of(posted.work, cancel))
+                holding |= bit;
+            else if (posted.work->kind == WorkKind::adapter_atomic)
+                spared |= bit; // of others: they would be lost
         }
     };
     for (PathIndex path = 0; path < channel.path_count; ++path)

@@ -3,21 +3,22 @@
 // acknowledged, the store of what came early, fences, and the epochs that flushes wait for.
 //
 // Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
-// numbers are not acknowledged. (The smaller of both sides' windows.) Acknowledgments ride on messages of the other direction, or go alone when a quarter of
-// the window is owed, or when the sender asks.
+// numbers are not acknowledged. (The smaller of both sides' windows.) Acknowledgments ride on messages of the other
+// direction, or go alone when a quarter of the window is owed, or when the sender asks.
 //
 // Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
 // first message after a fence carries the set of paths that have carried puts since the fence before, a marker follows
-// the puts on each of them, and the receiver delivers the message when all markers are in. The message itself is the marker of
-// the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a single queue
-// pair (order is the hardware's then).
+// the puts on each of them, and the receiver delivers the message when all markers are in. The message itself is the
+// marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a
+// single queue pair (order is the hardware's then).
 //
 // Completion is not visibility (visible.cc). An acknowledged write may still be on its way from the adapter to memory.
 // A peer with several adapters could then be told of it by another adapter, and read what was there before. So:
 // - a message behind a write that has completed carries markers as behind a fence (gate::unseen);
 // - a flush ends, and RDMA behind a fence goes, when reads have come back over the paths of the writes before.
-// Assumed: what comes behind an acknowledged write *by the same adapter* (a message, a read, a completion) is seen behind
-// it, whatever queue pair brings it. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always does without that.
+// Assumed: what comes behind an acknowledged write *by the same adapter* (a message, a read, a completion) is seen
+// behind it, whatever queue pair brings it. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always does
+// without that.
 //
 // Threads: the interface's.
 #pragma once
@@ -61,15 +62,15 @@ struct Subchannel {
     std::uint64_t requests = 0;               // likewise
     bool unconnected = false;                 // the queue pair could not be connected: its other end can't be reached
     // APM (recover/migrate.cc)
-    path::PathSpec other;         // the route that may be migrated to; `loaded`: the adapter knows it
+    path::PathSpec other; // the route that may be migrated to; `loaded`: the adapter knows it
     bool loaded = false;
     bool migrated = false;        // the connection's path and `other` have changed places
     bool told_to_migrate = false; // by us, and nothing has come through since
     bool load_due = false;        // has migrated: another route is loaded when this record (SendQueue::tail) is reaped
     std::uint32_t load_behind = 0;
-    Nanos went_home = 0;      // last return to its own route
-    unsigned strays = 0;      // times in a row that it has left it soon after
-    unsigned home_probes = 0; // of its own route, since it has left it or an answer has come
+    Nanos went_home = 0;       // last return to its own route
+    unsigned strays = 0;       // times in a row that it has left it soon after
+    unsigned home_probes = 0;  // of its own route, since it has left it or an answer has come
     unsigned home_answers = 0; // in a row
     bool home_silent = false;  // the latest has not been answered yet
 };
@@ -77,14 +78,16 @@ static_assert(sizeof(Subchannel) == 160, "indexed by every message: a multiple t
 
 // Reasons why an operation can't go straight away.
 namespace gate {
-inline constexpr std::uint32_t not_ready = 1; // not connected
-inline constexpr std::uint32_t held = 2;      // the face has older operations queued
-inline constexpr std::uint32_t fence = 4;     // a fence has something to do
-inline constexpr std::uint32_t failed = 8;    // the peer is gone
+inline constexpr std::uint32_t not_ready = 1;   // not connected
+inline constexpr std::uint32_t held = 2;        // the face has older operations queued
+inline constexpr std::uint32_t fence = 4;       // a fence has something to do
+inline constexpr std::uint32_t failed = 8;      // the peer is gone
 inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
-inline constexpr std::uint32_t parts = 64; // not closed: messages may be too large for the peer (parts.cc)
-inline constexpr std::uint32_t keys = 32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
-inline constexpr std::uint32_t unseen = 128; // messages only: writes have completed that another adapter's message could overtake
+inline constexpr std::uint32_t parts = 64;      // not closed: messages may be too large for the peer (parts.cc)
+inline constexpr std::uint32_t keys =
+    32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
+inline constexpr std::uint32_t unseen =
+    128; // messages only: writes have completed that another adapter's message could overtake
 inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
 inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (depart.cc)
 } // namespace gate
@@ -99,11 +102,11 @@ public:
     std::uint32_t next_sequence = 0; // of the next message
     std::uint32_t acked = 0;         // all before have been delivered
     std::uint32_t window_mask = 0;
-    std::uint32_t window = 0; // while no copies can be retained: 0
+    std::uint32_t window = 0;    // while no copies can be retained: 0
     std::uint8_t path_count = 0; // those in use, and down; see `places`
-    std::uint8_t epoch = 0; // that new operations belong to
+    std::uint8_t epoch = 0;      // that new operations belong to
     std::uint8_t oldest_epoch = 0;
-    bool by_lane = false; // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
+    bool by_lane = false;     // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
     std::uint64_t header = 0; // of every message: protocol version and remote_id, as compose() writes them
     // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
@@ -123,13 +126,14 @@ public:
     bool push_due = false; // likewise, for flushes
     bool pull_due = false; // likewise, for works that found queues full
     bool ack_now = false;  // whatever the list's threshold says
-    PathIndex heard = 0;   // path of the message that an acknowledgment is owed for: it takes the same, where both ends look anyway
+    PathIndex heard =
+        0; // path of the message that an acknowledgment is owed for: it takes the same, where both ends look anyway
     std::optional<schedule::Scheduler> scheduler;
 
     std::uint32_t local_id = 0; // what messages to us carry
     std::uint32_t remote_id = 0;
     std::uint32_t ack_threshold = 1; // what ack_after usually is: well before the peer's window is full
-    std::uint32_t ack_until = 0; // the number up to which the peer waits for each acknowledgment, see ack_after
+    std::uint32_t ack_until = 0;     // the number up to which the peer waits for each acknowledgment, see ack_after
     schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
 
@@ -139,29 +143,29 @@ public:
     } joining;
 
     // -- Fences, sending
-    PathMask put_paths = 0;      // have carried puts since the last fence
-    PathMask fence_paths = 0;    // have carried puts before it: the next message waits for their markers
-    PathMask marked_paths = 0;   // of fence_paths: the marker is on its way (the others had no room yet)
-    std::uint64_t remote_lives = 0; // of the peer's devices, as in MemoryKeys: what keys must be of
-    std::uint32_t rdma_open = 0; // RDMA operations not complete
-    std::uint32_t gets_open = 0; // those that read
-    std::uint32_t unseen_gate = 0; // gate::unseen if our paths lead to several adapters of the peer, else 0
+    PathMask put_paths = 0;            // have carried puts since the last fence
+    PathMask fence_paths = 0;          // have carried puts before it: the next message waits for their markers
+    PathMask marked_paths = 0;         // of fence_paths: the marker is on its way (the others had no room yet)
+    std::uint64_t remote_lives = 0;    // of the peer's devices, as in MemoryKeys: what keys must be of
+    std::uint32_t rdma_open = 0;       // RDMA operations not complete
+    std::uint32_t gets_open = 0;       // those that read
+    std::uint32_t unseen_gate = 0;     // gate::unseen if our paths lead to several adapters of the peer, else 0
     std::uint32_t read_backs_open = 0; // of rdma_open
-    PathMask unread = 0;         // have carried puts since the last read back was posted there; see has_unread()
-    std::uint32_t sole_puts = 0; // the same of an only path, which has no masks: Subchannel::puts then
-    bool reads_back = false;     // flushes do: the peer has several adapters
-    bool read_back_due = false;  // in the interface's list
-    PathIndex put_lane = 0;      // of writes without a completion, while any is open
-    bool marker_due = false;     // the next message is a fenced one
-    bool catch_up = false;       // puts before the fence had not been posted whole: their paths join fence_paths later
-    bool drain_due = false;      // the next RDMA waits for rdma_open == 0 and for `atomics_until`
+    PathMask unread = 0;               // have carried puts since the last read back was posted there; see has_unread()
+    std::uint32_t sole_puts = 0;       // the same of an only path, which has no masks: Subchannel::puts then
+    bool reads_back = false;           // flushes do: the peer has several adapters
+    bool read_back_due = false;        // in the interface's list
+    PathIndex put_lane = 0;            // of writes without a completion, while any is open
+    bool marker_due = false;           // the next message is a fenced one
+    bool catch_up = false;  // puts before the fence had not been posted whole: their paths join fence_paths later
+    bool drain_due = false; // the next RDMA waits for rdma_open == 0 and for `atomics_until`
     bool atomics_due = false;
     std::uint32_t atomics_until = 0; // acked must reach this
     bool atomics_sent = false;       // since the last fence; their last number + 1:
     std::uint32_t atomics_end = 0;
     std::uint32_t atomics_pending = 0; // requests not acknowledged
-    std::uint32_t parts_asked = 0; // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
-    std::uint32_t fence_number = 0; // 0: none yet; wraps, and leaves 0 out
+    std::uint32_t parts_asked = 0;     // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
+    std::uint32_t fence_number = 0;    // 0: none yet; wraps, and leaves 0 out
     std::uint32_t fence_sequence[kFences] = {}; // + 1 of the fenced message; to bound fences in flight
 
     // -- Fences, receiving
@@ -184,8 +188,8 @@ public:
     struct {
         Work* first = nullptr;
         Work* last = nullptr;
-    } read_backs; // not posted yet, or to be posted again; in the order of their epochs
-    Work* flushes[kEpochs] = {};  // waiting for this epoch and all before
+    } read_backs;                // not posted yet, or to be posted again; in the order of their epochs
+    Work* flushes[kEpochs] = {}; // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics; // fetches waiting for a reply, few
 
@@ -203,13 +207,13 @@ public:
     // -- Who
     connect::Connection connection; // under the lock, while it is not established
     std::uint64_t uid = 0;          // of the peer
-    std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
-    std::uint32_t watched = 0;      // `acked` when the watchdog looked last; watching: something was not acknowledged
+    std::uint8_t places = 0;   // paths agreed: path_count, or more while a single one is there and others may join it
+    std::uint32_t watched = 0; // `acked` when the watchdog looked last; watching: something was not acknowledged
     bool watching = false;
     unsigned references = 0;
-    bool self = false;       // our own interface
-    bool asked = false;      // for a connection; a peer that gives up its own request takes that back
-    bool waiting = false;    // in the interface's list of those who want room
+    bool self = false;    // our own interface
+    bool asked = false;   // for a connection; a peer that gives up its own request takes that back
+    bool waiting = false; // in the interface's list of those who want room
     bool error_told = false;
     Status error = Status::ok;
     Nanos failed_at = 0;
@@ -220,13 +224,13 @@ public:
     bool ending = false;   // in the list of those that end
     bool leaving = false;  // in the list of those whose peer has said goodbye
     std::uint32_t ending_since = 0, leaving_since = 0; // Impl::looks
-    connect::Goodbye goodbye; // the peer's
-    bool pushed = false;      // ... completions of what was posted before it have been asked for
-    Nanos left_at = 0;        // when it came
+    connect::Goodbye goodbye;                          // the peer's
+    bool pushed = false; // ... completions of what was posted before it have been asked for
+    Nanos left_at = 0;   // when it came
     // While no endpoint uses it
     Nanos used_at = 0, checked_at = 0; // about; when its adapter was asked last
     std::uint32_t used_count = 0;      // messages by then, in both directions
-    void* user = nullptr; // the face's
+    void* user = nullptr;              // the face's
 
     // -- Statistics
     std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
@@ -237,7 +241,8 @@ public:
 
     // After a change of early_count, gate::not_ready or gate::failed.
     void set_live() {
-        live_id = early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
+        live_id =
+            early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
     }
     [[nodiscard]] std::uint32_t next_fence() const { return fence_number + 1 ? fence_number + 1 : 1; }
     // Something is to be read back before a flush ends.

@@ -1,7 +1,8 @@
-// The interface closes. Whoever has been delivered something may close at once, and so may whoever has nothing to say any
-// more; the others would wait for acknowledgments until the adapters, the watchdog and the time-out of a partition have their
-// say. So what is owed goes first, then everybody is told (connect/goodbye.cc), and both are waited for: not for long, since a
-// peer may be dead, or stopped. No handler and no completion of the program's is called any more. Slow path.
+// The interface closes. Whoever has been delivered something may close at once, and so may whoever has nothing to say
+// any more; the others would wait for acknowledgments until the adapters, the watchdog and the time-out of a partition
+// have their say. So what is owed goes first, then everybody is told (connect/goodbye.cc), and both are waited for: not
+// for long, since a peer may be dead, or stopped. No handler and no completion of the program's is called any more.
+// Slow path.
 #include <algorithm>
 #include <mutex>
 #include <span>
@@ -29,7 +30,8 @@ void forget_posted(SendQueue& queue, std::uint16_t position, ibv_wc_status statu
 }
 } // namespace
 
-// Completions of what is posted, which calls nobody; receives are dropped: nobody takes them, and their senders hear it.
+// Completions of what is posted, which calls nobody; receives are dropped: nobody takes them, and their senders hear
+// it.
 unsigned Interface::Impl::poll_closing() {
     unsigned n = 0;
     for (unsigned i = 0; i < adapter_count; ++i) {
@@ -39,8 +41,10 @@ unsigned Interface::Impl::poll_closing() {
             n += found;
             for (unsigned k = 0; k < found; ++k) {
                 const Completed& c = adapter.peeked[k].sent;
-                if (SendQueue::is_send(c.id)) forget_posted(*SendQueue::of(c.id), SendQueue::position_of(c.id), c.status);
-                else adapter.give_back(ReceiveBuffer::of(reinterpret_cast<ibv_recv_wr*>(c.id)));
+                if (SendQueue::is_send(c.id))
+                    forget_posted(*SendQueue::of(c.id), SendQueue::position_of(c.id), c.status);
+                else
+                    adapter.give_back(ReceiveBuffer::of(reinterpret_cast<ibv_recv_wr*>(c.id)));
             }
         }
     }
@@ -54,9 +58,11 @@ void Interface::Impl::say_goodbye() {
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         Channel& channel = *channels[slot];
         const connect::State state = channel.connection.state;
-        if (state == connect::State::requesting || state == connect::State::confirming || state == connect::State::accepting)
+        if (state == connect::State::requesting || state == connect::State::confirming ||
+            state == connect::State::accepting)
             control->forget(channel.connection);
-        else if (state == connect::State::established && !channel.self && !(channel.gates & (gate::not_ready | gate::failed)))
+        else if (state == connect::State::established && !channel.self &&
+                 !(channel.gates & (gate::not_ready | gate::failed)))
             peers.push_back(&channel);
     }
     if (peers.empty()) return;
@@ -66,7 +72,9 @@ void Interface::Impl::say_goodbye() {
     });
     const auto has_left = [&](const Channel* channel) { // says goodbye as well
         return channel->connection.parting.known || (channel->leaving && !channel->goodbye.idle) ||
-               std::ranges::any_of(mail, [&](const Mail& m) { return m.channel == channel && m.what == Mail::What::ended && !m.goodbye.idle; });
+               std::ranges::any_of(mail, [&](const Mail& m) {
+                   return m.channel == channel && m.what == Mail::What::ended && !m.goodbye.idle;
+               });
     };
     const auto is_busy = [](const Channel* channel) {
         return std::ranges::any_of(std::span(channel->subs.get(), channel->path_count), [](const Subchannel& sub) {

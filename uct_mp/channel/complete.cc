@@ -21,8 +21,10 @@ constexpr unsigned kBatch = Adapter::kFetch;
         Completed& c = out[n++];
         c.id = cq->wr_id;
         c.status = cq->status;
-        if (c.status == IBV_WC_SUCCESS) [[likely]] c.ticks = ibv_wc_read_completion_ts(cq);
-        else c.vendor_error = ibv_wc_read_vendor_err(cq);
+        if (c.status == IBV_WC_SUCCESS) [[likely]]
+            c.ticks = ibv_wc_read_completion_ts(cq);
+        else
+            c.vendor_error = ibv_wc_read_vendor_err(cq);
     } while (n < kBatch && ibv_next_poll(cq) == 0);
     ibv_end_poll(cq);
     return n;
@@ -35,20 +37,27 @@ constexpr unsigned kBatch = Adapter::kFetch;
 
 } // namespace
 
-[[gnu::always_inline]] inline void Interface::Impl::handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                                   std::uint32_t length, std::uint32_t qp_number) {
+[[gnu::always_inline]] inline void Interface::Impl::handle_receive(Adapter& adapter, std::uint64_t id,
+                                                                   ibv_wc_status status, std::uint32_t length,
+                                                                   std::uint32_t qp_number) {
     auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
-    if (status == IBV_WC_SUCCESS) [[likely]] receive(adapter, buffer, length, qp_number);
-    else adapter.give_back(buffer); // flushed with its queue pair
+    if (status == IBV_WC_SUCCESS) [[likely]]
+        receive(adapter, buffer, length, qp_number);
+    else
+        adapter.give_back(buffer); // flushed with its queue pair
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                                std::uint64_t ticks, std::uint32_t vendor_error) {
+[[gnu::always_inline]] inline void Interface::Impl::handle_send(Adapter& adapter, std::uint64_t id,
+                                                                ibv_wc_status status, std::uint64_t ticks,
+                                                                std::uint32_t vendor_error) {
     SendQueue& queue = *SendQueue::of(id);
     const std::uint16_t position = SendQueue::position_of(id);
-    if (status != IBV_WC_SUCCESS) [[unlikely]] send_failed(queue, position, status, vendor_error);
-    else if (queue.sole()) reap_sole(queue, position);
-    else reap(adapter, queue, position, ticks);
+    if (status != IBV_WC_SUCCESS) [[unlikely]]
+        send_failed(queue, position, status, vendor_error);
+    else if (queue.sole())
+        reap_sole(queue, position);
+    else
+        reap(adapter, queue, position, ticks);
 }
 
 unsigned Interface::Impl::poll_receives(Adapter& adapter) {
@@ -58,7 +67,8 @@ unsigned Interface::Impl::poll_receives(Adapter& adapter) {
         const unsigned n = fetch(adapter.cq.get(), batch);
         adapter.to_post += static_cast<std::int32_t>(n);
         at_work += n;
-        for (unsigned i = 0; i < n; ++i) handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
+        for (unsigned i = 0; i < n; ++i)
+            handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
         if (adapter.to_post >= adapter.batch) adapter.refill(devices, layout);
         total += n;
         if (n < kBatch) break;
@@ -73,8 +83,10 @@ template <bool extended> unsigned Interface::Impl::poll_sends(Adapter& adapter) 
         const unsigned n = fetch(adapter.send_cq.get(), batch);
         at_work += n;
         for (unsigned i = 0; i < n; ++i) {
-            if constexpr (extended) handle_send(adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
-            else handle_send(adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);
+            if constexpr (extended)
+                handle_send(adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
+            else
+                handle_send(adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);
         }
         total += n;
         if (n < kBatch) break;
@@ -84,7 +96,8 @@ template <bool extended> unsigned Interface::Impl::poll_sends(Adapter& adapter) 
 
 unsigned Interface::Impl::poll(Adapter& adapter, bool all) {
     unsigned n = 0;
-    if (adapter.peeked_count) [[unlikely]] n = handle_peeked(adapter);
+    if (adapter.peeked_count) [[unlikely]]
+        n = handle_peeked(adapter);
     n += poll_receives(adapter);
     if (adapter.owed > 0 || all) n += adapter.extended ? poll_sends<true>(adapter) : poll_sends<false>(adapter);
     return n;
@@ -94,8 +107,10 @@ unsigned Interface::Impl::handle_peeked(Adapter& adapter) {
     const unsigned n = std::exchange(adapter.peeked_count, 0);
     for (unsigned i = 0; i < n; ++i) {
         const Peeked& c = adapter.peeked[i];
-        if (SendQueue::is_send(c.sent.id)) handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
-        else ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length, c.qp_number);
+        if (SendQueue::is_send(c.sent.id))
+            handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
+        else
+            ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length, c.qp_number);
     }
     return n;
 }
@@ -105,7 +120,8 @@ bool Interface::Impl::peek(Adapter& adapter) {
     ibv_wc wc[kBatch];
     const auto keep = [&](unsigned n) {
         for (unsigned i = 0; i < n; ++i)
-            adapter.peeked[adapter.peeked_count++] = {{wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len, wc[i].qp_num};
+            adapter.peeked[adapter.peeked_count++] = {
+                {wc[i].wr_id, 0, wc[i].vendor_err, wc[i].status}, wc[i].byte_len, wc[i].qp_num};
     };
     keep(fetch(adapter.cq.get(), wc));
     if (adapter.extended) {
@@ -118,10 +134,12 @@ bool Interface::Impl::peek(Adapter& adapter) {
     return adapter.peeked_count != 0;
 }
 
-// The completion at `position` also covers the records before it. The queue pair of the only path to a peer: no account.
+// The completion at `position` also covers the records before it. The queue pair of the only path to a peer: no
+// account.
 [[gnu::always_inline]] inline void Interface::Impl::reap_sole(SendQueue& queue, std::uint16_t position) {
     auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
-    if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
+    if (count > queue.records()) [[unlikely]]
+        return; // of an earlier life of this queue pair
     do {
         const Posted& posted = queue.pop();
         tally(posted);
@@ -132,7 +150,8 @@ bool Interface::Impl::peek(Adapter& adapter) {
 // The same where the accounts of several paths are kept.
 void Interface::Impl::reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks) {
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
-    if (count > queue.records()) [[unlikely]] return; // of an earlier life of this queue pair
+    if (count > queue.records()) [[unlikely]]
+        return; // of an earlier life of this queue pair
     const Posted last = queue.at(position);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -170,18 +189,24 @@ bool is_mistake(ibv_wc_status status) {
     case IBV_WC_LOC_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_OP_ERR: return true;
-    default: return false;
+    case IBV_WC_REM_OP_ERR:
+        return true;
+    default:
+        return false;
     }
 }
 Status status_of(ibv_wc_status status) {
     switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-    case IBV_WC_RNR_RETRY_EXC_ERR: return Status::endpoint_timeout;
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return Status::endpoint_timeout;
     case IBV_WC_REM_ACCESS_ERR:
-    case IBV_WC_REM_OP_ERR: return Status::connection_reset;
-    case IBV_WC_WR_FLUSH_ERR: return Status::canceled;
-    default: return Status::io_error;
+    case IBV_WC_REM_OP_ERR:
+        return Status::connection_reset;
+    case IBV_WC_WR_FLUSH_ERR:
+        return Status::canceled;
+    default:
+        return Status::io_error;
     }
 }
 } // namespace
@@ -202,8 +227,10 @@ void Interface::Impl::send_failed(SendQueue& queue, std::uint16_t position, ibv_
     }
     queue.close();
     drain(queue, culprit, last.path);
-    if (is_mistake(status) || !recoverable(culprit)) fail_channel(culprit, status_of(status));
-    else if (first || !queue.dc) path_failed(culprit, last.path, ibv_wc_status_str(status), false);
+    if (is_mistake(status) || !recoverable(culprit))
+        fail_channel(culprit, status_of(status));
+    else if (first || !queue.dc)
+        path_failed(culprit, last.path, ibv_wc_status_str(status), false);
     count = std::min(count, queue.records()); // an adapter that is gone: they have all been dropped
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
@@ -235,8 +262,8 @@ void Interface::Impl::fail_channel(Channel& channel, Status status) {
     enlist(failures, &channel);
     bury(channel);
     abandon_recovery(channel, status);
-    // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a last
-    // request that does. A DC initiator is shared: others' requests on it must not suffer.
+    // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a
+    // last request that does. A DC initiator is shared: others' requests on it must not suffer.
     if (config.transport == connect::Transport::dc) (void)push_out(channel);
     for (unsigned i = 0; i < channel.path_count; ++i)
         for (const auto& own : channel.subs[i].own)
@@ -282,24 +309,30 @@ void Interface::Impl::free_retained(Channel& channel) {
         buffer->pool = &buffer->pool->home();
         buffer->pool->put(buffer);
     }
-    for (PathIndex path = 0; channel.recovery && path < channel.recovery->paths.size(); ++path) end_detours(channel, path);
+    for (PathIndex path = 0; channel.recovery && path < channel.recovery->paths.size(); ++path)
+        end_detours(channel, path);
 }
 
-// Outside of everything else: the user may do anything in it. When everything has come back: users close their endpoints
-// now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is under way.
+// Outside of everything else: the user may do anything in it. When everything has come back: users close their
+// endpoints now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is
+// under way.
 void Interface::Impl::tell_failures() {
     constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
     for (Channel* channel : std::exchange(failures, {})) {
         if (!all_back(*channel)) {
-            if (services.now() - channel->failed_at >= kPatience) abandon(*channel);
-            else if (config.transport == connect::Transport::dc) (void)push_out(*channel); // there may have been no room
+            if (services.now() - channel->failed_at >= kPatience)
+                abandon(*channel);
+            else if (config.transport == connect::Transport::dc)
+                (void)push_out(*channel); // there may have been no room
         }
         const bool back = all_back(*channel);
         if (back) free_retained(*channel);
         const bool tell = channel->epochs_empty() || services.now() - channel->failed_at >= kPatience;
         channel->failing = !back || !tell;
-        if (channel->failing) enlist(failures, channel);
-        else if (channel->references == 0 || channel->renewing) list_ending(*channel);
+        if (channel->failing)
+            enlist(failures, channel);
+        else if (channel->references == 0 || channel->renewing)
+            list_ending(*channel);
         if (!tell || channel->error_told || channel->quiet || channel->references == 0) continue;
         channel->error_told = true;
         events.peer_failed(*channel, channel->error);

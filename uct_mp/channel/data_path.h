@@ -46,8 +46,10 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
     unsigned flags = IBV_SEND_SOLICITED;
     sge_.addr = buffer.address();
     sge_.length = bytes;
-    if (fits == Fits::yes || bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
-    else sge_.lkey = buffer.lkey[adapter->index];
+    if (fits == Fits::yes || bytes <= inline_bytes)
+        flags |= IBV_SEND_INLINE;
+    else
+        sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
     return ibv_post_send(qp.get(), &wr_, &bad) == 0;
@@ -76,34 +78,41 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
     return error == 0 || take_back(posted.bytes);
 }
 
-[[gnu::always_inline]] inline bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
-                     const Posted& posted, unsigned flags) {
+[[gnu::always_inline]] inline bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
+                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
     return post(to, opcode, sge, count, remote, posted, flags);
 }
 
 // -- Sending
 
-[[gnu::always_inline]] inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
-    if (channel.gates) [[unlikely]] return start_gated(channel, pool, size, start);
+[[gnu::always_inline]] inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool,
+                                                                    std::uint32_t size, Start& start) {
+    if (channel.gates) [[unlikely]]
+        return start_gated(channel, pool, size, start);
     return start_plain(channel, pool, size, start);
 }
 
-[[gnu::always_inline]] inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
-    if (!channel.window_open()) [[unlikely]] return Status::no_resource;
+[[gnu::always_inline]] inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool,
+                                                                  std::uint32_t size, Start& start) {
+    if (!channel.window_open()) [[unlikely]]
+        return Status::no_resource;
     start.fenced = false;
     start.placed = size;
     if (SendQueue* only = channel.only) {
-        if (!only->room()) [[unlikely]] return Status::no_resource;
+        if (!only->room()) [[unlikely]]
+            return Status::no_resource;
         start.queue = only;
         start.path = 0;
         start.buffer = pool.get();
         return start.buffer ? Status::ok : Status::no_resource;
     }
     start.path = place(channel, Direction::write, size);
-    if (start.path == kNoPath) [[unlikely]] return Status::no_resource;
+    if (start.path == kNoPath) [[unlikely]]
+        return Status::no_resource;
     start.queue = channel.subs[start.path].queue[0];
     start.buffer = pool.get();
-    if (start.buffer) [[likely]] return Status::ok;
+    if (start.buffer) [[likely]]
+        return Status::ok;
     channel.scheduler->cancel(start.path, Direction::write, size);
     return Status::no_resource;
 }
@@ -126,18 +135,20 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
 }
 
 // On a queue pair of mp_rc: of one channel and one path, and closed at the end of an epoch.
-template <Fits fits>
-[[gnu::always_inline]] inline void Interface::Impl::post_own(Channel& channel, Buffer& buffer, SendQueue& queue,
-                                                             PathIndex path) {
+template <Fits fits> [[gnu::always_inline]] inline void Interface::Impl::post_own(Channel& channel, Buffer& buffer,
+                                                                                  SendQueue& queue, PathIndex path) {
     Posted* const joined = queue.joinable();
-    if (!joined) [[unlikely]] return post_whole(channel, buffer, queue, path, queue.signal_due());
+    if (!joined) [[unlikely]]
+        return post_whole(channel, buffer, queue, path, queue.signal_due());
     ++channel.epoch_open[channel.epoch];
-    if (!queue.send_joined<fits>(*joined, buffer)) [[unlikely]] post_joined_refused(channel, queue);
+    if (!queue.send_joined<fits>(*joined, buffer)) [[unlikely]]
+        post_joined_refused(channel, queue);
 }
 
 inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                             std::uint32_t length, std::uint8_t flags) {
-    if (start.fenced) [[unlikely]] return finish_fenced(channel, start, kind, am_id, length, flags);
+    if (start.fenced) [[unlikely]]
+        return finish_fenced(channel, start, kind, am_id, length, flags);
     compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
     bool signaled = start.queue->signal_due();
     if (!channel.only) {
@@ -148,14 +159,16 @@ inline void Interface::Impl::finish_message(Channel& channel, const Start& start
     post_whole(channel, *start.buffer, *start.queue, start.path, signaled);
 }
 
-// An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a Status.
-template <Fits fits, class Fill>
-[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message_sole(Channel& channel, BufferPool& pool,
-                                                                           std::uint8_t id, const Fill& fill) {
+// An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a
+// Status.
+template <Fits fits, class Fill> [[gnu::always_inline]] inline ssize_t
+Interface::Impl::active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill) {
     SendQueue& queue = *channel.only;
-    if (!channel.window_open() || !queue.room()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    if (!channel.window_open() || !queue.room()) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
     Buffer* const buffer = pool.get();
-    if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    if (!buffer) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
     compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
     post_own<fits>(channel, *buffer, queue, 0);
@@ -168,13 +181,17 @@ template <Fits fits, class Fill, class Otherwise>
                                                                            std::uint8_t id, const Fill& fill,
                                                                            const Otherwise& otherwise) {
     schedule::Scheduler::Current& current = channel.scheduler->current(Direction::write);
-    if (!current.lasts()) [[unlikely]] return otherwise();
-    if (!channel.window_open()) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    if (!current.lasts()) [[unlikely]]
+        return otherwise();
+    if (!channel.window_open()) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
     const PathIndex path = current.lane.path;
     SendQueue& queue = *channel.subs[path].queue[0];
-    if (!queue.room()) [[unlikely]] return otherwise(); // on another path
+    if (!queue.room()) [[unlikely]]
+        return otherwise(); // on another path
     Buffer* const buffer = pool.get();
-    if (!buffer) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    if (!buffer) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
     compose(channel, *buffer, path, Kind::am, id, kHeader + length, 0);
     channel.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
@@ -186,13 +203,13 @@ template <Fits fits, class Fill, class Otherwise>
 }
 
 // Any channel: a fence, not connected, queue pairs of many channels. The length is at most `size` if that is not 0.
-template <Fits fits, class Fill>
-[[gnu::noinline]] ssize_t Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id,
-                                                          std::uint32_t size, Fill fill) {
+template <Fits fits, class Fill> [[gnu::noinline]] ssize_t
+Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill) {
     Start start;
     if constexpr (fits == Fits::maybe) {
         if (channel.gates & gate::parts) {
-            if (const Status status = start_parts(channel, start); status != Status::ok) return static_cast<ssize_t>(status);
+            if (const Status status = start_parts(channel, start); status != Status::ok)
+                return static_cast<ssize_t>(status);
             const std::uint32_t length = fill(whole.get());
             finish_parts(channel, start, id, length);
             return length;
@@ -208,7 +225,8 @@ template <Fits fits, class Fill>
 template <Fits fits, class Fill>
 [[gnu::always_inline]] inline ssize_t Interface::Impl::send_message(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                     std::uint32_t size, const Fill& fill) {
-    if (channel.gates) [[unlikely]] return active_message<fits>(channel, pool, id, size, fill);
+    if (channel.gates) [[unlikely]]
+        return active_message<fits>(channel, pool, id, size, fill);
     if (channel.only) return active_message_sole<fits>(channel, pool, id, fill);
     if (channel.by_lane) [[likely]]
         return active_message_lane<fits>(channel, pool, id, fill,
@@ -218,7 +236,8 @@ template <Fits fits, class Fill>
 
 // -- Completions
 
-[[gnu::always_inline]] inline void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
+[[gnu::always_inline]] inline void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch,
+                                                               std::uint32_t count) {
     if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
         close_epochs(channel);
 }
@@ -288,27 +307,31 @@ template <Fits fits, class Fill>
         Buffer* buffer = retained[i++ & mask];
         Work* work = buffer->work;
         buffer->pool->put(buffer);
-        if (!work) [[likely]] continue;
+        if (!work) [[likely]]
+            continue;
         buffer->work = nullptr;
         channel.acked = i; // may call the user
         if (work->kind == WorkKind::atomic) --channel.atomics_pending;
         if (--work->open == 0) finish_work(*work);
-        if (channel.gates & gate::failed) [[unlikely]] return; // by the user: nothing is retained any more
+        if (channel.gates & gate::failed) [[unlikely]]
+            return; // by the user: nothing is retained any more
     }
     channel.acked = ack;
 }
 
 // True: the buffer may be given back.
-[[gnu::always_inline]] inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes) {
+[[gnu::always_inline]] inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* payload,
+                                                              std::uint32_t bytes) {
     const AmHandler& handler = handlers[header.am_id % kAmIds];
     const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
-    if (status != Status::in_progress) [[likely]] return true;
+    if (status != Status::in_progress) [[likely]]
+        return true;
     std::memcpy(payload - config.headroom - sizeof(void*), &config.keeper, sizeof(void*));
     return false;
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
-                                                            std::uint32_t qp_number) {
+[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer,
+                                                            std::uint32_t length, std::uint32_t qp_number) {
     std::uint64_t from = qp_number;
     if (adapter.tagged) {
         if (length < kTagBytes + kHeader) [[unlikely]] {
@@ -318,12 +341,13 @@ template <Fits fits, class Fill>
         std::memcpy(&from, layout.message(buffer) - kTagBytes, kTagBytes);
         length -= kTagBytes;
     }
-    if (from != adapter.heard) [[unlikely]] return receive_other(adapter, buffer, length, from);
+    if (from != adapter.heard) [[unlikely]]
+        return receive_other(adapter, buffer, length, from);
     receive_heard(adapter, buffer, length, from);
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
-                                                                  std::uint64_t from) {
+[[gnu::always_inline]] inline void Interface::Impl::receive_heard(Adapter& adapter, ReceiveBuffer* buffer,
+                                                                  std::uint32_t length, std::uint64_t from) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::uint16_t first;
@@ -342,8 +366,10 @@ template <Fits fits, class Fill>
         channel.ack_seen = header.ack;
         take_ack(channel, header.ack);
     }
-    if (hand_over(header, message + kHeader, length - kHeader)) [[likely]] adapter.give_back(buffer);
-    else ++adapter.kept;
+    if (hand_over(header, message + kHeader, length - kHeader)) [[likely]]
+        adapter.give_back(buffer);
+    else
+        ++adapter.kept;
     if (channel.expected - channel.ack_sent >= channel.ack_after) {
         channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
         owe_ack(channel, false);

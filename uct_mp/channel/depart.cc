@@ -1,15 +1,15 @@
 // Peers come and go: how a channel ends, and how it gives back what it has. Slow path.
 //
-// A channel that has failed, or that has never been connected, goes when no endpoint uses it any more; so does one whose peer has
-// gone (its interface says goodbye when it closes; a peer that has died is found by asking its adapter now and then). What
-// it has posted is awaited before (tell_failures), and whatever else refers to it; then one function takes it apart
-// (clear) and its slot is free.
+// A channel that has failed, or that has never been connected, goes when no endpoint uses it any more; so does one
+// whose peer has gone (its interface says goodbye when it closes; a peer that has died is found by asking its adapter
+// now and then). What it has posted is awaited before (tell_failures), and whatever else refers to it; then one
+// function takes it apart (clear) and its slot is free.
 //
-// Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many, those
-// that have been idle for longest are ended, and the peers are asked first: who needs the connection (has something
-// outstanding) keeps it. Who does not ends its side as well, at once; its channel begins anew (renewing) if
-// endpoints use it, so that their next operation connects again. Nothing goes through the channel on our side while we ask
-// (gate::retiring), and nothing on theirs when they have agreed: so nothing is lost.
+// Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
+// those that have been idle for longest are ended, and the peers are asked first: who needs the connection (has
+// something outstanding) keeps it. Who does not ends its side as well, at once; its channel begins anew (renewing) if
+// endpoints use it, so that their next operation connects again. Nothing goes through the channel on our side while we
+// ask (gate::retiring), and nothing on theirs when they have agreed: so nothing is lost.
 #include <algorithm>
 #include <cassert>
 #include <memory>
@@ -28,8 +28,8 @@ constexpr Nanos kGrace = 20'000'000;
 
 // The program has something under way here, or waits for being able to.
 bool Interface::Impl::has_outstanding(const Channel& channel) {
-    return channel.in_flight() != 0 || !channel.epochs_empty() || channel.pulled_count != 0 || !channel.atomics.empty() ||
-           channel.waiting || (channel.gates & gate::held);
+    return channel.in_flight() != 0 || !channel.epochs_empty() || channel.pulled_count != 0 ||
+           !channel.atomics.empty() || channel.waiting || (channel.gates & gate::held);
 }
 
 // Who uses a channel that has ended without anybody being told is told now.
@@ -77,16 +77,17 @@ bool Interface::Impl::judge_leaver(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     const bool idle = channel.goodbye.idle;
     if (!(channel.gates & gate::not_ready)) take_ack(channel, channel.goodbye.delivered);
-    if (channel.gates & gate::failed) return false; // by the user, in a callback
+    if (channel.gates & gate::failed) return false;       // by the user, in a callback
     if (idle && channel.has_unread()) read_back(channel); // a connection that begins anew knows nothing of such writes
     if (channel.gates & gate::failed) return false;
     // Small messages have not asked for their completions, and larger ones may not have them yet.
-    const bool lost = channel.in_flight() != 0 || channel.pulled_count != 0 || !channel.atomics.empty() || channel.waiting ||
-                      (channel.gates & gate::held);
+    const bool lost = channel.in_flight() != 0 || channel.pulled_count != 0 || !channel.atomics.empty() ||
+                      channel.waiting || (channel.gates & gate::held);
     if (!lost && !all_back(channel) && services.now() - channel.left_at < kGrace) {
         (void)push_out(channel);
         if (channel.gates & gate::failed) return false;
-        if (!std::exchange(channel.pushed, true)) (void)services.at(channel.left_at + kGrace, [] {}); // progress is wanted then
+        if (!std::exchange(channel.pushed, true))
+            (void)services.at(channel.left_at + kGrace, [] {}); // progress is wanted then
         return true;
     }
     if (idle) {
@@ -107,8 +108,8 @@ bool Interface::Impl::judge_leaver(Channel& channel) {
 
 // -- Connections that no endpoint uses
 
-// In each round of watch_peers(), of one that owes nothing. A peer that has died is found as any other: its adapter does not
-// acknowledge, and no path is left.
+// In each round of watch_peers(), of one that owes nothing. A peer that has died is found as any other: its adapter
+// does not acknowledge, and no path is left.
 void Interface::Impl::watch_unused(Channel& channel, Nanos now) {
     const std::uint32_t count = channel.expected + channel.next_sequence;
     if (std::exchange(channel.used_count, count) != count) channel.used_at = now;
@@ -135,9 +136,12 @@ void Interface::Impl::trim_unused() {
             drop_prepared(channel);
             list_ending(channel);
             ++ending;
-        } else if (!has_outstanding(channel) && !channel.leaving && channel.connection.state == connect::State::established) {
-            if (channel.has_unread()) read_back(channel); // and the next time it is idle
-            else idle.push_back(&channel);
+        } else if (!has_outstanding(channel) && !channel.leaving &&
+                   channel.connection.state == connect::State::established) {
+            if (channel.has_unread())
+                read_back(channel); // and the next time it is idle
+            else
+                idle.push_back(&channel);
         }
     }
     std::size_t many = 0;
@@ -186,9 +190,12 @@ void Interface::Impl::end_channels() {
         const bool never = (channel->gates & gate::not_ready) && channel->connection.state == connect::State::closed;
         channel->ending = channel->renewing || (channel->references == 0 && (failed || never));
         if (!channel->ending) continue; // it is used again
-        if (!looked_since(channel->ending_since) || !is_forgotten(*channel)) enlist(endings, channel);
-        else if (channel->renewing) begin_anew(*channel);
-        else end_channel(*channel);
+        if (!looked_since(channel->ending_since) || !is_forgotten(*channel))
+            enlist(endings, channel);
+        else if (channel->renewing)
+            begin_anew(*channel);
+        else
+            end_channel(*channel);
     }
 }
 
@@ -242,7 +249,8 @@ void Interface::Impl::clear(Channel& channel) {
 // With the lock held.
 void Interface::Impl::end_channel(Channel& channel) {
     clear(channel);
-    if (const auto known = by_uid.find(channel.uid); known != by_uid.end() && known->second == &channel) by_uid.erase(known);
+    if (const auto known = by_uid.find(channel.uid); known != by_uid.end() && known->second == &channel)
+        by_uid.erase(known);
     --unused;
     channels.remove(channel.local_id & kSlotMask);
 }
@@ -271,8 +279,10 @@ void Interface::Impl::begin_anew(Channel& channel) {
     channel.connection = std::move(connection);
     channel.local_id = channel.connection.local_id = id;
     channel.set_live();
-    if (channel.references == 0) list_ending(channel); // meanwhile: as one that has never been connected
-    else if (channel.waiting) (void)blocked(channel);
+    if (channel.references == 0)
+        list_ending(channel); // meanwhile: as one that has never been connected
+    else if (channel.waiting)
+        (void)blocked(channel);
 }
 
 } // namespace ucx_mp::channel

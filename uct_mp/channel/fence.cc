@@ -17,7 +17,8 @@ void Interface::Impl::fence(Channel& channel) {
         channel.catch_up = channel.pulled_count != 0;
     }
     channel.put_paths = 0;
-    // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be repeated).
+    // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be
+    // repeated).
     if (channel.rdma_open && (!one_queue || channel.gets_open)) channel.drain_due = true;
     if (channel.unseen_gate && channel.unread) channel.drain_due = true;
     if (channel.atomics_sent) {
@@ -92,11 +93,12 @@ Status Interface::Impl::flush(Channel& channel, Completion* completion) {
     if (channel.epochs_empty()) return dead && !channel.quiet ? channel.error : Status::ok;
     if (!dead) push(channel); // else everything is coming back flushed
     if (!completion) return Status::in_progress;
-    // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and this
-    // flush waits for more than it must: it is never refused, since there may be room for everything else.
+    // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and
+    // this flush waits for more than it must: it is never refused, since there may be room for everything else.
     std::uint8_t closed = channel.epoch;
     if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
-        closed = static_cast<std::uint8_t>((closed + Channel::kEpochs - 1) % Channel::kEpochs); // nothing new since the last
+        closed =
+            static_cast<std::uint8_t>((closed + Channel::kEpochs - 1) % Channel::kEpochs); // nothing new since the last
     else if (const std::uint8_t next = (closed + 1) % Channel::kEpochs; next != channel.oldest_epoch)
         begin_epoch(channel, next);
     Work* work = works.get();

@@ -1,11 +1,11 @@
-// One transport interface: everything of one UCT interface (one worker, one transport) that does not need UCX. It owns the
-// queues and buffers, the channels to all peers, and the handshakes that open them.
+// One transport interface: everything of one UCT interface (one worker, one transport) that does not need UCX. It owns
+// the queues and buffers, the channels to all peers, and the handshakes that open them.
 //
-// Threads: one at a time, the worker's, and no lock on the data path. With Config::background serve() is another thread's:
-// it answers peers (connections, questions whether we live) while the application computes; Services::lock() keeps the
-// two apart. Only descriptors may be polled elsewhere.
-// Progress: all callbacks (AM handlers, completions, Events) run inside progress() or inside the call that caused them,
-// never from another thread. A callback may call send operations; it must not destroy the interface.
+// Threads: one at a time, the worker's, and no lock on the data path. With Config::background serve() is another
+// thread's: it answers peers (connections, questions whether we live) while the application computes; Services::lock()
+// keeps the two apart. Only descriptors may be polled elsewhere. Progress: all callbacks (AM handlers, completions,
+// Events) run inside progress() or inside the call that caused them, never from another thread. A callback may call
+// send operations; it must not destroy the interface.
 #pragma once
 
 #include <sys/types.h>
@@ -44,11 +44,12 @@ enum class ReadBack : std::uint8_t {
 
 // How paths are given up and taken back (uct_mp/recover). Times in ns.
 struct RecoveryConfig {
-    bool enabled = true;         // false: a failed path takes its channel with it, as in UCX's own transports; ports that
-                                 // come up late are not used
-    bool packet_numbers = true;  // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)
-    std::uint32_t untested = 0;  // bit i: not that of device i, as far as is known: it had no active port to test it with
-    Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;     // first repetition, doubled up to the ceiling
+    bool enabled = true; // false: a failed path takes its channel with it, as in UCX's own transports; ports that
+                         // come up late are not used
+    bool packet_numbers = true; // ibv_query_qp tells the truth: exact for programs that poll memory (PROTOCOL.md)
+    std::uint32_t untested =
+        0; // bit i: not that of device i, as far as is known: it had no active port to test it with
+    Nanos ask_interval = 1'000'000, max_ask_interval = 200'000'000;   // first repetition, doubled up to the ceiling
     Nanos open_interval = 1'000'000, max_open_interval = 250'000'000; // likewise, of trying a path that is down
     Nanos max_needed_interval = 20'000'000;                           // the ceiling of both while no path is left
     Nanos hold_down = 100'000'000, max_hold_down = 60'000'000'000; // a path that fails this soon after its return waits
@@ -56,9 +57,9 @@ struct RecoveryConfig {
     // A path on which nothing completes for this long although something is under way is looked at; about five times
     // this until it is given up, if the peer answers over others and not over this one. 0: wait for the adapter.
     Nanos watch_interval = 10'000'000;
-    Nanos packet_lifetime = 1'000'000;       // mp_dc: packets on their way when a port goes down are gone after this
+    Nanos packet_lifetime = 1'000'000; // mp_dc: packets on their way when a port goes down are gone after this
     Nanos reopen_interval = 100'000'000, max_reopen_interval = 2'000'000'000; // of looking for an adapter that has died
-    Nanos partition_timeout = 30'000'000'000; // without any path; 0: for ever
+    Nanos partition_timeout = 30'000'000'000;                                 // without any path; 0: for ever
 };
 
 struct Config {
@@ -70,31 +71,32 @@ struct Config {
     ReadBack read_back = ReadBack::several;
     bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migrate.cc), if their device can
     // Sizes
-    unsigned segment = 8192;       // bytes of payload of the largest bcopy / zcopy message
-    unsigned inline_bytes = 256;   // wished; header of 16 included
-    unsigned send_depth = 128;     // requests per queue pair
+    unsigned segment = 8192;          // bytes of payload of the largest bcopy / zcopy message
+    unsigned inline_bytes = 256;      // wished; header of 16 included
+    unsigned send_depth = 128;        // requests per queue pair
     unsigned completion_depth = 1024; // outstanding sends per device
-    unsigned receive_depth = 1024; // buffers posted per device
-    unsigned window = 192;         // sequenced messages per channel not yet acknowledged. With Adapter::kControl and those that
-                                   // wait to be posted again these are 256 receives: queues have powers of two
+    unsigned receive_depth = 1024;    // buffers posted per device
+    unsigned window = 192; // sequenced messages per channel not yet acknowledged. With Adapter::kControl and those that
+                           // wait to be posted again these are 256 receives: queues have powers of two
     unsigned max_send_buffers = 16384; // per interface, of each size class
-    unsigned signal_interval = 32; // every so many small messages of a queue pair ask for a completion
-    unsigned poll_batch = 32;      // receives, and sends, per device and progress(); in steps of Adapter::kFetch
-    unsigned quiet_interval = 4;   // progress() looks at adapters without traffic every so many calls; power of two
-    unsigned silent_interval = 16; // ... at those that have had none for long, and for failed sends
-    unsigned control_interval = 64; // progress() looks for handshakes of others every so many calls
-    unsigned event_interval = 16;   // ... and for port and device events every so many of those
-    unsigned dci_count = 8;        // mp_dc: initiators per rail
+    unsigned signal_interval = 32;     // every so many small messages of a queue pair ask for a completion
+    unsigned poll_batch = 32;          // receives, and sends, per device and progress(); in steps of Adapter::kFetch
+    unsigned quiet_interval = 4;       // progress() looks at adapters without traffic every so many calls; power of two
+    unsigned silent_interval = 16;     // ... at those that have had none for long, and for failed sends
+    unsigned control_interval = 64;    // progress() looks for handshakes of others every so many calls
+    unsigned event_interval = 16;      // ... and for port and device events every so many of those
+    unsigned dci_count = 8;            // mp_dc: initiators per rail
     DciPolicy dci_policy = DciPolicy::hash;
-    unsigned headroom = 0;         // bytes before the payload of a received message that its keeper may overwrite
-    void* keeper = nullptr;        // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
-                                   // release descriptor)
+    unsigned headroom = 0;  // bytes before the payload of a received message that its keeper may overwrite
+    void* keeper = nullptr; // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's
+                            // release descriptor)
     RecoveryConfig recovery;
-    bool background = false;       // serve() is called when control_fds() are readable; else progress() does its work
+    bool background = false; // serve() is called when control_fds() are readable; else progress() does its work
     Nanos connect_timeout = 60'000'000'000;
-    unsigned max_unused = 1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
+    unsigned max_unused =
+        1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
     Nanos unused_interval = 10'000'000'000; // an idle one's adapter is asked so often whether the peer is there
-    Nanos check_interval = 1'000'000'000; // a peer that acknowledges nothing for so long is asked whether it lives
+    Nanos check_interval = 1'000'000'000;   // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
 };
 
@@ -110,7 +112,7 @@ public:
     virtual void new_control_fd(int) {}
 };
 
-struct Limits { // bytes; what one operation may carry
+struct Limits {                           // bytes; what one operation may carry
     unsigned max_am_short, max_put_short; // max_am_short: header of 8 included
     unsigned max_bcopy;                   // am, put, get
     unsigned max_am_zcopy, max_am_zcopy_header;
@@ -120,12 +122,13 @@ struct Limits { // bytes; what one operation may carry
 
 class Interface {
 public:
-    // `devices`, `services`, `events`, `keys`, `handlers` (kAmIds entries) must outlive it. On failure `error` is one line.
+    // `devices`, `services`, `events`, `keys`, `handlers` (kAmIds entries) must outlive it. On failure `error` is one
+    // line.
     [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const Config& config, Services& services,
                                      Events& events, const verbs::KeyTable& keys, const AmHandler* handlers,
                                      std::unique_ptr<Interface>& out, std::string& error);
-    // Outstanding operations are dropped without completion; flush before. Says goodbye to the peers, and waits until they
-    // know and have what they are owed (acknowledgments, replies), 100 ms at most (Services::wait).
+    // Outstanding operations are dropped without completion; flush before. Says goodbye to the peers, and waits until
+    // they know and have what they are owed (acknowledgments, replies), 100 ms at most (Services::wait).
     ~Interface();
     Interface(const Interface&) = delete;
 
@@ -133,11 +136,11 @@ public:
     [[nodiscard]] const Limits& limits() const;
     [[nodiscard]] double bandwidth() const; // bytes/ns: sum of the rails that were active when they were looked at last
     [[nodiscard]] bool reachable(const connect::InterfaceAddress& peer) const; // at this moment
-    [[nodiscard]] double latency() const;   // ns, estimate of one small message
+    [[nodiscard]] double latency() const;                                      // ns, estimate of one small message
 
     // The channel to a peer, new or not; several endpoints to one peer share it. Nothing is connected before the first
-    // operation. nullptr and a line if it is unreachable. Reference counted: detach() drops it; the channel itself (and its
-    // queue pairs) stays, since the peer may use it, until the peer has gone or it is one of many that are idle
+    // operation. nullptr and a line if it is unreachable. Reference counted: detach() drops it; the channel itself (and
+    // its queue pairs) stays, since the peer may use it, until the peer has gone or it is one of many that are idle
     // (Config::max_unused). A channel that has failed is given back after the last detach().
     [[nodiscard]] Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     void detach(Channel& channel);
@@ -145,28 +148,31 @@ public:
     // Operations. no_resource: nothing has happened, see want_room(). ok: done with the caller's memory; in_progress:
     // `completion` will be called (it may be null). Lengths must be within limits() (checked by assertion only).
     // They belong to the channel, whichever interface they are called on.
-    static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
+    static Status am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                           unsigned length);
     static Status am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count);
     static ssize_t am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg); // bytes or Status
-    static Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
-                    std::size_t count, Completion* completion);
+    static Status am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
+                           const Iov* iov, std::size_t count, Completion* completion);
     static Status put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
-                     const verbs::RemoteKeys& keys);
-    static ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote, const verbs::RemoteKeys& keys);
+                            const verbs::RemoteKeys& keys);
+    static ssize_t put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
+                             const verbs::RemoteKeys& keys);
     static Status put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                     const verbs::RemoteKeys& keys, Completion* completion);
+                            const verbs::RemoteKeys& keys, Completion* completion);
     static Status get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
-                     const verbs::RemoteKeys& keys, Completion* completion);
+                            const verbs::RemoteKeys& keys, Completion* completion);
     static Status get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                     const verbs::RemoteKeys& keys, Completion* completion);
+                            const verbs::RemoteKeys& keys, Completion* completion);
     // width: 4 or 8. Post: without result.
     static Status atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
-                       const verbs::RemoteKeys& keys);
-    static Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
-                        void* result, std::uint64_t remote, const verbs::RemoteKeys& keys, Completion* completion);
+                              const verbs::RemoteKeys& keys);
+    static Status atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                               std::uint64_t compare, void* result, std::uint64_t remote, const verbs::RemoteKeys& keys,
+                               Completion* completion);
     static Status fence(Channel& channel);
-    // Remote completion of puts and atomics, local completion of the rest. ok: nothing was outstanding. Puts are visible
-    // then to whoever is told of it by whatever way, over whatever adapter of the peer.
+    // Remote completion of puts and atomics, local completion of the rest. ok: nothing was outstanding. Puts are
+    // visible then to whoever is told of it by whatever way, over whatever adapter of the peer.
     Status flush(Channel& channel, Completion* completion);
     Status flush_all(); // ok or in_progress (no completion, as UCX's iface_flush)
     void fence_all();
@@ -189,14 +195,14 @@ public:
     // peer's operations fail, too. `quiet`: Events::peer_failed is not called.
     void invalidate(Channel& channel, Status status, bool quiet);
 
-    // Several users of one channel (the face's endpoints), apart: operations of the first one, origin 0, are given as they are;
-    // those of others with a tag in place of the completion (which may be null). untag() it unless the operation has answered
-    // in_progress. Slow path.
+    // Several users of one channel (the face's endpoints), apart: operations of the first one, origin 0, are given as
+    // they are; those of others with a tag in place of the completion (which may be null). untag() it unless the
+    // operation has answered in_progress. Slow path.
     [[nodiscard]] Completion* tag(Completion* user, std::uint32_t origin);
     void untag(Completion* tag);
-    // Ends one user's operations, with Status::canceled unless they happen to succeed, and his flushes; the others' go on
-    // (cancel.cc). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will be
-    // called, with Status::canceled; who asks again joins in. He starts nothing more.
+    // Ends one user's operations, with Status::canceled unless they happen to succeed, and his flushes; the others' go
+    // on (cancel.cc). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will
+    // be called, with Status::canceled; who asks again joins in. He starts nothing more.
     [[nodiscard]] Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
     [[nodiscard]] Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
     // Where he turns to then: every operation fails with Status::canceled. Never attached or detached.

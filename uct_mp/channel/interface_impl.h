@@ -25,8 +25,8 @@ inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::s
 inline constexpr unsigned kExtra = 64;
 inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (visible.cc)
 
-// mp_dc: what a target of this life of its device asks for. Requests for targets of the life before may still be repeated,
-// and their numbers be in use again.
+// mp_dc: what a target of this life of its device asks for. Requests for targets of the life before may still be
+// repeated, and their numbers be in use again.
 [[nodiscard]] constexpr std::uint64_t key_of_life(std::uint64_t dc_key, std::uint8_t life) {
     return dc_key ^ life * 0x9e3779b97f4a7c15ull;
 }
@@ -44,8 +44,8 @@ struct Interface::Impl final : connect::Owner {
     };
     Status open_dc(std::string& error);
     // On a life of the rail's device, with the queues of `adapter`. Lowers inline_bytes to what is granted.
-    [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& out,
-                                      std::string& error);
+    [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
+                                      DcRail& out, std::string& error);
     void watch_descriptor(int fd); // by event_fd
     void read_rails();
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
@@ -81,13 +81,14 @@ struct Interface::Impl final : connect::Owner {
     // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
     Channel* successor(Channel& channel);
 
-    // -- Handshake's owner: owner.cc. On either side of Services::lock(), with it held; what concerns the data path goes
-    // to progress by mail.
+    // -- Handshake's owner: owner.cc. On either side of Services::lock(), with it held; what concerns the data path
+    // goes to progress by mail.
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
     Status make_end(connect::Connection& connection, std::size_t path) override;
-    void rails_told(connect::Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) override;
+    void rails_told(connect::Connection& connection, std::uint32_t number,
+                    const std::vector<path::RemoteRail>& list) override;
     Status connect_end(connect::Connection& connection, std::size_t path) override;
     void drop_ends(connect::Connection& connection) override;
     void established(connect::Connection& connection) override;
@@ -95,7 +96,8 @@ struct Interface::Impl final : connect::Owner {
     void abandoned(connect::Connection& connection) override;
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;
     [[nodiscard]] bool is_news(const connect::Connection& connection, const verbs::Rail& rail) const;
-    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr); // null: logged, errno
+    verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level,
+                               verbs::QueuePair* broken = nullptr); // null: logged, errno
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     connect::Connection* renew(connect::Connection& connection) override;
@@ -104,11 +106,21 @@ struct Interface::Impl final : connect::Owner {
     void ended(connect::Connection& connection, const connect::Goodbye& goodbye) override;
     void parted(connect::Connection& connection, connect::Answer answer) override;
     struct Mail {
-        enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails, keys, ended, parted } what;
+        enum class What : std::uint8_t {
+            established,
+            abandoned,
+            failed,
+            answered,
+            path,
+            rails,
+            keys,
+            ended,
+            parted
+        } what;
         Channel* channel;
-        Status status; // failed
-        connect::Answer answer = connect::Answer::alive; // answered, parted
-        connect::Goodbye goodbye{}; // ended
+        Status status;                                    // failed
+        connect::Answer answer = connect::Answer::alive;  // answered, parted
+        connect::Goodbye goodbye{};                       // ended
         connect::PathKind kind = connect::PathKind::down; // path
         connect::PathNews news{};
         std::uint32_t number = 0; // rails
@@ -118,10 +130,10 @@ struct Interface::Impl final : connect::Owner {
     };
     [[nodiscard]] bool mail_is_full() const; // with the lock held
     void tell(Mail mail);
-    unsigned read_mail();             // progress only
-    void drop_prepared(Channel& channel); // with the lock held
+    unsigned read_mail();                                      // progress only
+    void drop_prepared(Channel& channel);                      // with the lock held
     void entomb(verbs::QueuePair qp, const verbs::Rail& rail); // likewise
-    unsigned clear_graves(bool occupied); // progress only
+    unsigned clear_graves(bool occupied);                      // progress only
     void establish(Channel& channel); // progress only: the channel takes over what the handshake has made
     unsigned attend(unsigned found);  // progress: what is rare; so much has been found at the adapters
     void serve_lists(unsigned found); // progress: what is in the lists, see `listed`
@@ -140,7 +152,8 @@ struct Interface::Impl final : connect::Owner {
     [[nodiscard]] bool maybe_room(Channel& channel);
 
     // -- Messages: send.cc
-    // gates != 0: may a message go in spite of it? no_resource, or the error of a failed channel. May start a connection.
+    // gates != 0: may a message go in spite of it? no_resource, or the error of a failed channel. May start a
+    // connection.
     Status pass_gate_message(Channel& channel);
     Status pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys);
     Status blocked(Channel& channel); // not ready, held, failed
@@ -166,7 +179,8 @@ struct Interface::Impl final : connect::Owner {
     template <Fits> void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);
     [[gnu::noinline, gnu::cold]] void post_joined_refused(Channel& channel, SendQueue& queue); // the last message
-    [[gnu::noinline, gnu::cold]] void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    [[gnu::noinline, gnu::cold]] void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue,
+                                                         PathIndex path);
     [[gnu::noinline]] static Status am_short_any(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                  unsigned length);
     [[gnu::noinline]] static Status am_short_sole(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
@@ -177,9 +191,9 @@ struct Interface::Impl final : connect::Owner {
     ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
     template <Fits, class Fill>
     ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
-    template <Fits, class Fill, class Otherwise>
-    ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill,
-                                const Otherwise& otherwise);
+    template <Fits, class Fill, class Otherwise> ssize_t active_message_lane(Channel& channel, BufferPool& pool,
+                                                                             std::uint8_t id, const Fill& fill,
+                                                                             const Otherwise& otherwise);
     template <Fits, class Fill>
     ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
@@ -213,9 +227,8 @@ struct Interface::Impl final : connect::Owner {
 
     // -- RDMA: rdma.cc
     Status rdma(Channel& channel, Work& work);
-    template <bool read>
-    Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
-                     const verbs::RemoteKeys& rkeys, Completion* completion);
+    template <bool read> Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count,
+                                          std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);
     Status rdma_by_plan(Channel& channel, Work& work);
     PathIndex lane_of_puts(Channel& channel); // kNoPath: no room
     void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
@@ -234,8 +247,8 @@ struct Interface::Impl final : connect::Owner {
     bool post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now);
     void pull_due();
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
-    void finish_work(Work& work); // open has come to 0
-    void finish(Work& work);      // the same, inline
+    void finish_work(Work& work);                                    // open has come to 0
+    void finish(Work& work);                                         // the same, inline
     [[nodiscard]] bool finish_unusual(Channel& channel, Work& work); // false: it is not over, after all
 
     // -- Atomics: atomic.cc
@@ -263,8 +276,9 @@ struct Interface::Impl final : connect::Owner {
     void note_devices(Channel& channel); // after a change of the peer's rails, or of our paths
     void mark_unseen(Channel& channel);
     [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
-    [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const; // it or another to the same adapter; kNoPath: none
-    void read_back(Channel& channel); // part of the present epoch
+    [[nodiscard]] PathIndex beside(const Channel& channel,
+                                   PathIndex path) const; // it or another to the same adapter; kNoPath: none
+    void read_back(Channel& channel);                     // part of the present epoch
     void add_read_back(Channel& channel, PathMask paths, Completion* completion);
     void read_back_all(Channel& channel); // over all paths: recovery
     void post_read_backs(Channel& channel);
@@ -280,13 +294,15 @@ struct Interface::Impl final : connect::Owner {
     unsigned poll(Adapter& adapter, bool all);
     unsigned poll_receives(Adapter& adapter);
     template <bool extended> unsigned poll_sends(Adapter& adapter);
-    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length, std::uint32_t qp_number);
-    void handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks, std::uint32_t vendor_error);
+    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length,
+                        std::uint32_t qp_number);
+    void handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks,
+                     std::uint32_t vendor_error);
     unsigned handle_peeked(Adapter& adapter);
     void reap_sole(SendQueue& queue, std::uint16_t position);
     bool peek(Adapter& adapter); // something is there; it is kept for the next poll
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
-    void tally(const Posted& posted); // statistics
+    void tally(const Posted& posted);  // statistics
     void settle(const Posted& posted); // may call the user
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
     void fail_channel(Channel& channel, Status status);
@@ -298,7 +314,8 @@ struct Interface::Impl final : connect::Owner {
     recover::Recovery& recovery_of(Channel& channel);
     [[nodiscard]] bool recoverable(const Channel& channel) const;
     void set_phase(recover::PathRecovery& r, recover::Phase phase);
-    void note(const Channel& channel, recover::Transition::What what, PathIndex path, Nanos since = 0, std::uint32_t again = 0,
+    void note(const Channel& channel, recover::Transition::What what, PathIndex path, Nanos since = 0,
+              std::uint32_t again = 0,
               const char* cause = nullptr); // in the history
     void list_recovering(Channel& channel);
     // `stays`: mp_dc, the path may go on being used, only what was posted is lost.
@@ -448,11 +465,13 @@ struct Interface::Impl final : connect::Owner {
     void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t qp_number);
     // By what the adapter has heard last; `from`: that, see Adapter::heard.
     void receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
-    [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                                         std::uint64_t from);
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
     // What came there by `from` was sent by this channel's peer. `path`: the message's own word, a hint.
     [[nodiscard]] bool is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from);
-    [[nodiscard]] bool has_queue_pair(const Subchannel* subs, unsigned count, const Adapter& adapter, PathIndex path, std::uint64_t number) const;
+    [[nodiscard]] bool has_queue_pair(const Subchannel* subs, unsigned count, const Adapter& adapter, PathIndex path,
+                                      std::uint64_t number) const;
     [[gnu::cold]] void drop_forged(const Channel& channel);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
@@ -475,23 +494,24 @@ struct Interface::Impl final : connect::Owner {
     // What every progress looks at, together: few cache lines.
     std::unique_ptr<Adapter[]> adapters;
     unsigned adapter_count = 0;
-    unsigned polled_count = 0; // the others, the last ones, have had no active port yet: nothing can have come there
+    unsigned polled_count = 0;   // the others, the last ones, have had no active port yet: nothing can have come there
     unsigned latest_adapter = 0; // the last one that had something
     std::uint32_t rounds = 0;    // of progress, wraps
     std::uint32_t quiet_mask, silent_mask; // rounds in which an adapter is asked that has been quiet, or silent
-    const std::uint32_t ring;    // entries of a channel's rings: config.window or more, a power of two
-    std::uint32_t at_work = 0;   // completions found since progress has last found nothing
+    const std::uint32_t ring;              // entries of a channel's rings: config.window or more, a power of two
+    std::uint32_t at_work = 0;             // completions found since progress has last found nothing
     unsigned until_control = 1;
     bool alert = false;          // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0; // things that happened there, in this round
-    bool listed = false;         // something is, or was a moment ago, in replies, ..._due, failures, endings or waiting; or provide_due
-    std::uint32_t looks = 0;     // see count_look(); wraps
-    unsigned crowded = 0;        // rounds of the look under way
-    unsigned connected = 0;      // channels that have been established, and not been given back
-    unsigned unused = 0;         // channels without an endpoint. Under the lock
-    bool trim_due = false;       // there are many of those. Under the lock
-    bool closing = false;        // the interface. Under the lock
-    bool provide_due = false;    // ... since receives were provided
+    bool listed =
+        false; // something is, or was a moment ago, in replies, ..._due, failures, endings or waiting; or provide_due
+    std::uint32_t looks = 0;  // see count_look(); wraps
+    unsigned crowded = 0;     // rounds of the look under way
+    unsigned connected = 0;   // channels that have been established, and not been given back
+    unsigned unused = 0;      // channels without an endpoint. Under the lock
+    bool trim_due = false;    // there are many of those. Under the lock
+    bool closing = false;     // the interface. Under the lock
+    bool provide_due = false; // ... since receives were provided
     std::unique_ptr<connect::ControlPlane> control;
     const AmHandler* const handlers;
     ReceiveLayout layout;
@@ -517,7 +537,7 @@ struct Interface::Impl final : connect::Owner {
         listed = true;
     }
 
-    verbs::DeviceSet devices; // their lives that this interface uses. Progress changes it, under the lock
+    verbs::DeviceSet devices;       // their lives that this interface uses. Progress changes it, under the lock
     std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock
     const Config config;
     Services& services;
@@ -547,8 +567,8 @@ struct Interface::Impl final : connect::Owner {
     // Those that are being tested, or wait for it: verbs/packet_numbers.h
     std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
     std::uint32_t numbers_wanted = 0;
-    Services::Timer numbers_timer = 0; // runs while there are any
-    std::uint32_t more_downs[verbs::kMaxRails] = {}; // events of it, than ups, while the port is up; wraps
+    Services::Timer numbers_timer = 0;                     // runs while there are any
+    std::uint32_t more_downs[verbs::kMaxRails] = {};       // events of it, than ups, while the port is up; wraps
     [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
         return seen_events[rail].downs - seen_events[rail].ups != more_downs[rail];
     }
@@ -557,17 +577,17 @@ struct Interface::Impl final : connect::Owner {
     Services::Timer reopen_timer[verbs::kMaxDevices] = {}; // runs while the device is dead
     unsigned reopen_attempts[verbs::kMaxDevices] = {};
     bool timed = false; // completions of adapters bring timestamps, if they can
-    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, since a completion queue has
-    // one user (Adapter's are made for a single thread, and destroying takes what is left of a queue pair out of them): a few at a
-    // time, each is a command. Under the lock.
+    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, since a completion
+    // queue has one user (Adapter's are made for a single thread, and destroying takes what is left of a queue pair out
+    // of them): a few at a time, each is a command. Under the lock.
     std::vector<std::unique_ptr<SendQueue>> graves;
     Nanos next_clearing = 0;
     recover::History history;
-    std::deque<recover::Job> jobs[2];   // urgent, others
-    Services::Timer jobs_timer = 0;     // runs while jobs wait for their time
+    std::deque<recover::Job> jobs[2]; // urgent, others
+    Services::Timer jobs_timer = 0;   // runs while jobs wait for their time
     Nanos next_watch = 0, next_path_watch = 0;
     Services::Timer watch_timer = 0; // runs while some path is suspect
-    struct Question { // mp_dc: a peer wants to know what has come
+    struct Question {                // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;
         PathIndex path;

@@ -9,23 +9,22 @@ namespace ucx_mp::channel {
 
 using connect::Connection;
 
-Channel& Interface::Impl::channel_of(Connection& connection) {
-    return *channels[connection.local_id & kSlotMask];
-}
+Channel& Interface::Impl::channel_of(Connection& connection) { return *channels[connection.local_id & kSlotMask]; }
 
 Connection* Interface::Impl::accept(std::uint64_t peer_uid) {
     Channel* channel = make_channel(peer_uid);
     return channel ? &channel->connection : nullptr;
 }
 
-// Peers that nobody here has an endpoint to are so many at most, whoever they are: others wait until some of those are used,
-// or idle and ended.
+// Peers that nobody here has an endpoint to are so many at most, whoever they are: others wait until some of those are
+// used, or idle and ended.
 bool Interface::Impl::hears(std::uint64_t peer_uid) {
     if (closing) return false;
     // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
     if (graves.size() >= 4 * path::kMaxPathsPerPeer) return false;
     const auto known = by_uid.find(peer_uid);
-    if (known != by_uid.end() && (known->second->renewing || known->second->parted)) return false; // ours has not ended yet
+    if (known != by_uid.end() && (known->second->renewing || known->second->parted))
+        return false; // ours has not ended yet
     if (unused < config.max_unused - config.max_unused / 8) return true;
     trim_due = true;
     attention.store(true, std::memory_order_relaxed);
@@ -81,15 +80,16 @@ Status Interface::Impl::make_end(Connection& connection, std::size_t path) {
         services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
         return Status::no_memory;
     }
-    constexpr std::uint32_t kNobody = 0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
+    constexpr std::uint32_t kNobody =
+        0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
     connection.ends[path].qp_number = qp ? qp->qp_num : kNobody;
     sub.own[0] = std::make_unique<SendQueue>(std::move(qp), adapters[rail.device], config, inline_bytes, false);
     sub.queue[0] = sub.queue[1] = sub.own[0].get();
     return Status::ok;
 }
 
-// The path counts as one that has failed: over RoCE the kernel wants to know the way to the other end, a port that is down is
-// an error; and an adapter may die while a connection is made.
+// The path counts as one that has failed: over RoCE the kernel wants to know the way to the other end, a port that is
+// down is an error; and an adapter may die while a connection is made.
 bool Interface::Impl::may_do_without(const Channel& channel, const verbs::Rail& rail) const {
     if (!config.recovery.enabled || channel.self) return false;
     verbs::DeviceEvents& events = *devices.device_of(rail).events;
@@ -139,7 +139,9 @@ Status Interface::Impl::connect_end(Connection& connection, std::size_t path) {
                          rail.name.c_str(), std::strerror(errno));
         return sub.dc.ah || sub.unconnected ? Status::ok : Status::io_error;
     }
-    const int error = sub.unconnected ? 0 : verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability, connection.ends[path].psn);
+    const int error = sub.unconnected ? 0
+                                      : verbs::connect_rc(sub.own[0]->qp.get(), rail, end, config.reliability,
+                                                          connection.ends[path].psn);
     if (error) {
         sub.unconnected = may_do_without(channel, rail);
         services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot connect a queue pair on %s: %s",
@@ -157,7 +159,11 @@ verbs::RemoteEnd Interface::Impl::remote_end(const Connection& connection, const
     const verbs::Rail& rail = rails[server ? route.server_rail : route.client_rail];
     const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
     return {static_cast<std::uint16_t>(remote.lid + (server ? route.client_bits : route.server_bits)),
-            server ? route.server_bits : route.client_bits, std::min(rail.mtu, remote.mtu), end.qp_number, end.psn, remote.gid};
+            server ? route.server_bits : route.client_bits,
+            std::min(rail.mtu, remote.mtu),
+            end.qp_number,
+            end.psn,
+            remote.gid};
 }
 
 void Interface::Impl::drop_ends(Connection& connection) {
@@ -222,27 +228,38 @@ unsigned Interface::Impl::read_mail() {
             connect_later(channel);
             join_paths(channel); // ports that came up meanwhile
             break;
-        case Mail::What::failed: fail_channel(channel, m.status); break;
-        case Mail::What::answered: hear_answer(channel, m.answer); break;
-        case Mail::What::path: take_news(channel, m.kind, m.news); break;
-        case Mail::What::rails:
-            {
-                const std::lock_guard lock(services);
-                control->take_rails(channel.connection, m.number, m.rails);
-            }
+        case Mail::What::failed:
+            fail_channel(channel, m.status);
+            break;
+        case Mail::What::answered:
+            hear_answer(channel, m.answer);
+            break;
+        case Mail::What::path:
+            take_news(channel, m.kind, m.news);
+            break;
+        case Mail::What::rails: {
+            const std::lock_guard lock(services);
+            control->take_rails(channel.connection, m.number, m.rails);
+        }
             note_lives(channel);
             if (!(channel.gates & gate::not_ready)) note_devices(channel);
             join_paths(channel);
             break;
-        case Mail::What::keys: take_keys(channel, m.found, m.keys); break;
+        case Mail::What::keys:
+            take_keys(channel, m.found, m.keys);
+            break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
             channel.asked = false;
             if (channel.waiting) (void)blocked(channel);
             if (channel.references == 0 && !(channel.gates & gate::failed)) list_ending(channel);
             break;
-        case Mail::What::ended: take_leave(channel, m.goodbye); break;
-        case Mail::What::parted: parted(channel, m.answer); break;
+        case Mail::What::ended:
+            take_leave(channel, m.goodbye);
+            break;
+        case Mail::What::parted:
+            parted(channel, m.answer);
+            break;
         }
     }
     return static_cast<unsigned>(news.size());
@@ -260,9 +277,14 @@ void Interface::Impl::failed(Connection& connection, Status status, const char* 
     tell({Mail::What::failed, &channel_of(connection), told});
 }
 
-void Interface::Impl::rails_told(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) {
+void Interface::Impl::rails_told(Connection& connection, std::uint32_t number,
+                                 const std::vector<path::RemoteRail>& list) {
     if (mail_is_full()) return;
-    tell({.what = Mail::What::rails, .channel = &channel_of(connection), .status = Status::ok, .number = number, .rails = list});
+    tell({.what = Mail::What::rails,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .number = number,
+          .rails = list});
 }
 
 void Interface::Impl::abandoned(Connection& connection) {
@@ -273,8 +295,8 @@ void Interface::Impl::answered(Connection& connection, connect::Answer answer) {
     tell({Mail::What::answered, &channel_of(connection), Status::ok, answer});
 }
 
-// The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and begins
-// anew. What is outstanding on ours is lost, and a new one takes its place.
+// The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and
+// begins anew. What is outstanding on ours is lost, and a new one takes its place.
 Connection* Interface::Impl::renew(Connection& connection) {
     Channel& channel = channel_of(connection);
     if (channel.self) return nullptr;
@@ -335,12 +357,15 @@ void Interface::Impl::establish(Channel& channel) {
     for (PathIndex i = 0; i < channel.path_count; ++i)
         if (channel.subs[i].loaded) exchange_migration(channel, i);
     services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
-                 static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.places}, unsigned{connection.absent},
-                 channel.self ? "self" : connection.server ? "server" : "client");
+                 static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.places},
+                 unsigned{connection.absent},
+                 channel.self        ? "self"
+                 : connection.server ? "server"
+                                     : "client");
 }
 
-// Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed; so are
-// those whose adapter has died during the handshake.
+// Paths whose queue pair could not be connected, or that have no address handle, are like any others that have failed;
+// so are those whose adapter has died during the handshake.
 void Interface::Impl::connect_later(Channel& channel) {
     for (PathIndex i = 0; i < channel.path_count && recoverable(channel); ++i) {
         if (channel.subs[i].unconnected) path_failed(channel, i, "it could not be connected", false);
@@ -392,9 +417,11 @@ void Interface::Impl::connect_self(Channel& channel) {
     connection.dc_tag = connection.own_dc_tag = control->random_tag();
     connection.ends.assign(connection.paths.size(), {});
     Status status = Status::ok;
-    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i) status = make_end(connection, i);
+    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i)
+        status = make_end(connection, i);
     connection.remote_ends = connection.ends;
-    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i) status = connect_end(connection, i);
+    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i)
+        status = connect_end(connection, i);
     if (ucx_mp::failed(status)) {
         failed(connection, status, "loop-back queue pairs can't be made");
         fail_channel(channel, status);

@@ -1,9 +1,10 @@
 // What two interfaces agree on whose settings differ, and messages in parts. Slow path, but for agree().
 //
 // Each side tells its limits in the handshake (connect/wire.h, Terms), and both use the smaller window. The size of a
-// segment is not ours to lower: UCT promises one for all peers. So a message that the peer's receive buffers have no room
-// for goes in parts, one number each and one right behind the other; the receiver joins them. All of them find room in the
-// queue and in the window at once, or the operation is refused: who cannot keep that promise does not connect.
+// segment is not ours to lower: UCT promises one for all peers. So a message that the peer's receive buffers have no
+// room for goes in parts, one number each and one right behind the other; the receiver joins them. All of them find
+// room in the queue and in the window at once, or the operation is refused: who cannot keep that promise does not
+// connect.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -39,25 +40,29 @@ namespace {
 
 } // namespace
 
-// What a queue pair must have room for besides the parts: what SendQueue::room() reserves, and markers of all paths, which
-// may share an initiator.
+// What a queue pair must have room for besides the parts: what SendQueue::room() reserves, and markers of all paths,
+// which may share an initiator.
 std::string Interface::Impl::misfit(const connect::Terms& theirs) {
     const connect::Terms ours = own_terms();
     if (theirs.segment == ours.segment) return {};
     const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };
     const std::string sizes = "SEG_SIZE is " + size(ours.segment) + " here and " + size(theirs.segment) + " there: ";
-    if (!(theirs.features & ours.features & connect::feature::parts)) return sizes + "with such a peer they must be the same";
+    if (!(theirs.features & ours.features & connect::feature::parts))
+        return sizes + "with such a peer they must be the same";
     const std::uint64_t parts = theirs.segment < ours.segment ? parts_between(ours.segment, theirs.segment)
                                                               : parts_between(theirs.segment, ours.segment);
     const std::uint32_t window = common_window(ours, theirs);
     if (parts > window)
-        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " + std::to_string(window);
-    const std::uint64_t requests = parts + SendQueue::kReserve + (config.transport == connect::Transport::dc ? path::kMaxPathsPerPeer : 0);
+        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " +
+               std::to_string(window);
+    const std::uint64_t requests =
+        parts + SendQueue::kReserve + (config.transport == connect::Transport::dc ? path::kMaxPathsPerPeer : 0);
     if (theirs.segment < ours.segment && requests > config.send_depth)
         return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
                std::to_string(config.send_depth);
     if (theirs.segment < ours.segment && parts > config.max_send_buffers)
-        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_MAX_BUFS allows " + std::to_string(config.max_send_buffers);
+        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_MAX_BUFS allows " +
+               std::to_string(config.max_send_buffers);
     if (theirs.segment < limits.max_am_short)
         return sizes + "short messages have up to " + std::to_string(limits.max_am_short) + " bytes (MAX_INLINE)";
     return {};
@@ -66,15 +71,18 @@ std::string Interface::Impl::misfit(const connect::Terms& theirs) {
 // The connection is made; its terms fit.
 void Interface::Impl::agree(Channel& channel) {
     const connect::Connection& connection = channel.connection;
-    const connect::Terms ours = own_terms(), theirs{.window = connection.peer_window, .ring = connection.peer_ring, .segment = connection.peer_segment};
+    const connect::Terms ours = own_terms(), theirs{.window = connection.peer_window,
+                                                    .ring = connection.peer_ring,
+                                                    .segment = connection.peer_segment};
     channel.window = common_window(ours, theirs);
     // The peer waits when as many of its own are under way.
     channel.ack_threshold = std::max(1u, channel.window / 4);
     if (theirs.segment >= ours.segment) return;
     channel.gates |= gate::parts;
     if (!whole) whole = std::make_unique<std::byte[]>(ours.segment);
-    services.say(LogLevel::info, "SEG_SIZE is %u here and %u at peer %016llx: large messages go in up to %u parts", config.segment,
-                 theirs.segment - std::min(theirs.segment, kMaxUserHeader), static_cast<unsigned long long>(channel.uid), most_parts(channel));
+    services.say(LogLevel::info, "SEG_SIZE is %u here and %u at peer %016llx: large messages go in up to %u parts",
+                 config.segment, theirs.segment - std::min(theirs.segment, kMaxUserHeader),
+                 static_cast<unsigned long long>(channel.uid), most_parts(channel));
 }
 
 // -- Sending
@@ -139,8 +147,8 @@ void Interface::Impl::finish_parts(Channel& channel, const Start& start, std::ui
 }
 
 // Copied: the caller has his memory back at once.
-Status Interface::Impl::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length, const Iov* iov,
-                                       std::size_t count) {
+Status Interface::Impl::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
+                                       const Iov* iov, std::size_t count) {
     Start start;
     if (const Status status = start_parts(channel, start); status != Status::ok) return status;
     std::byte* to = whole.get();
@@ -180,7 +188,8 @@ void Interface::Impl::drop_joined(Channel& channel) {
     channel.joining = {};
 }
 
-void Interface::Impl::join_part(Channel& channel, const MessageHeader& header, const std::byte* payload, std::uint32_t bytes) {
+void Interface::Impl::join_part(Channel& channel, const MessageHeader& header, const std::byte* payload,
+                                std::uint32_t bytes) {
     auto& joining = channel.joining;
     const std::uint64_t total = std::uint64_t{joining.bytes} + bytes;
     if (!(channel.connection.features & connect::feature::parts) || total > channel.connection.peer_segment)

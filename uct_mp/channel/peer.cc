@@ -2,8 +2,8 @@
 //
 // A dead process takes its queue pairs along, so whatever is sent to it is not acknowledged any more: the adapter gives
 // up after its repetitions (UCX_MP_RC_TIMEOUT, RETRY_COUNT). A stopped process, or one that computes, keeps its queue
-// pairs, and its adapter goes on acknowledging. So a request that changes nothing, a write of no bytes, tells them apart
-// without the peer's help. It is sent when somebody asks (check()), and by the watchdog when a peer owes us
+// pairs, and its adapter goes on acknowledging. So a request that changes nothing, a write of no bytes, tells them
+// apart without the peer's help. It is sent when somebody asks (check()), and by the watchdog when a peer owes us
 // acknowledgments of messages and nothing is under way that would tell. The watchdog also asks the peer's control plane
 // (connect/question.cc), which answers while the peer computes.
 #include <algorithm>
@@ -15,10 +15,10 @@
 
 namespace ucx_mp::channel {
 
-// The peer's verdict: the one place that decides what becomes of a peer to which no path is left. One whose process answers
-// over the control plane is alive, and a path will come back. One that has ended the connection is lost. One that is
-// silent while another process at one of its ports acknowledges us is dead. All else may be a partition of the network,
-// to be waited out for UCX_MP_PARTITION_TIMEOUT.
+// The peer's verdict: the one place that decides what becomes of a peer to which no path is left. One whose process
+// answers over the control plane is alive, and a path will come back. One that has ended the connection is lost. One
+// that is silent while another process at one of its ports acknowledges us is dead. All else may be a partition of the
+// network, to be waited out for UCX_MP_PARTITION_TIMEOUT.
 void Interface::Impl::judge_peer(Channel& channel) {
     if (channel.self) return;
     const std::lock_guard lock(services);
@@ -27,7 +27,8 @@ void Interface::Impl::judge_peer(Channel& channel) {
 
 void Interface::Impl::no_path_left(Channel& channel) {
     const Nanos timeout = config.recovery.partition_timeout;
-    services.say(channel.references ? LogLevel::warn : LogLevel::info, "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
+    services.say(channel.references ? LogLevel::warn : LogLevel::info, "no path to %016llx is left: operations wait",
+                 static_cast<unsigned long long>(channel.uid));
     const Nanos now = services.now();
     judge_peer(channel);
     note(channel, recover::Transition::What::cut_off, kNoPath);
@@ -42,7 +43,8 @@ void Interface::Impl::still_no_path(Channel& channel) {
     if (channel.scheduler->paths().usable()) return; // a suspect has turned out to be good
     const Nanos now = services.now(), timeout = config.recovery.partition_timeout;
     if (timeout && now - recovery.partition_since >= timeout) {
-        services.say(channel.references ? LogLevel::error : LogLevel::info, "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
+        services.say(channel.references ? LogLevel::error : LogLevel::info,
+                     "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
                      static_cast<unsigned long long>(channel.uid), static_cast<double>(timeout) * 1e-9);
         return fail_channel(channel, Status::endpoint_timeout);
     }
@@ -97,10 +99,11 @@ void Interface::Impl::check(Channel& channel) {
 //   tell): failed.
 // - alive: paths are to blame, and recovery brings them back.
 // - silent, with paths left: their queue pairs are asked, idle ones would never tell.
-// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and its
+// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and
+// its
 //   queue pairs are gone: dead. Else it is a partition, which ends after UCX_MP_PARTITION_TIMEOUT.
-// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it is
-// stopped: then it is taken for dead.)
+// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it
+// is stopped: then it is taken for dead.)
 void Interface::Impl::hear_answer(Channel& channel, connect::Answer answer) {
     if (services.logs(LogLevel::debug))
         services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
@@ -164,9 +167,10 @@ void Interface::Impl::bury(Channel& channel) {
     drop_joined(channel);
 }
 
-// A failed channel of which something is still posted. Queue pairs that do not flush belong to an adapter that is dead: they
-// are destroyed, nothing is read through them any more, and what they would still say is recognised as late. A DC
-// initiator that does not get on (the peer may be one that computes) is ended; the others on it send their requests again.
+// A failed channel of which something is still posted. Queue pairs that do not flush belong to an adapter that is dead:
+// they are destroyed, nothing is read through them any more, and what they would still say is recognised as late. A DC
+// initiator that does not get on (the peer may be one that computes) is ended; the others on it send their requests
+// again.
 void Interface::Impl::abandon(Channel& channel) {
     for (PathIndex path = 0; path < channel.places; ++path) {
         Subchannel& sub = channel.subs[path];
@@ -196,14 +200,19 @@ void Interface::Impl::restart(SendQueue& queue) {
             if (initiator.get() != &queue) continue;
             if (devices.device_of(rail).events->seen(0).fatal) return; // reopen.cc, if ever
             const int error = verbs::restart_dci(queue.qp.get(), devices.device_of(rail), rail, config.reliability);
-            if (error == 0) queue.revive();
-            else services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num, rail.name.c_str(), std::strerror(error));
+            if (error == 0)
+                queue.revive();
+            else
+                services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num,
+                             rail.name.c_str(), std::strerror(error));
         }
 }
 
 void Interface::check(Channel& channel) {
-    if (!(channel.gates & (gate::not_ready | gate::failed))) channel.impl->check(channel);
-    else if (channel.gates & gate::failed) (void)channel.impl->refusal(channel);
+    if (!(channel.gates & (gate::not_ready | gate::failed)))
+        channel.impl->check(channel);
+    else if (channel.gates & gate::failed)
+        (void)channel.impl->refusal(channel);
 }
 
 void Interface::invalidate(Channel& channel, Status status, bool quiet) {

@@ -49,8 +49,10 @@ bool Interface::Impl::path_has_room(Channel& channel, PathIndex path, Direction 
 PathIndex Interface::Impl::place(Channel& channel, Direction direction, std::uint64_t size) {
     schedule::Scheduler& scheduler = *channel.scheduler;
     const PathIndex path = scheduler.place(direction, size);
-    if (path == kNoPath) [[unlikely]] return kNoPath;
-    if (path_has_room(channel, path, direction, 1 + SendQueue::kReserve)) [[likely]] return path;
+    if (path == kNoPath) [[unlikely]]
+        return kNoPath;
+    if (path_has_room(channel, path, direction, 1 + SendQueue::kReserve)) [[likely]]
+        return path;
     scheduler.cancel(path, direction, size);
     for (const PathIndex other : schedule::each(scheduler.paths().usable(direction))) {
         if (other == path || !path_has_room(channel, other, direction, 1 + SendQueue::kReserve)) continue;
@@ -87,8 +89,8 @@ bool Interface::Impl::surely_room(Channel& channel) {
     }
     return channel.window_open() && any_path_has_room(channel, Direction::write) &&
            (!channel.scheduler->paths().apart() || any_path_has_room(channel, Direction::read)) &&
-           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() && lane_has_room(channel) &&
-           (!(channel.gates & gate::parts) || room_for_parts(channel));
+           channel.pulled_count < Channel::kMaxPulled && small.available() && large.available() &&
+           lane_has_room(channel) && (!(channel.gates & gate::parts) || room_for_parts(channel));
 }
 
 bool Interface::Impl::maybe_room(Channel& channel) {

@@ -38,11 +38,15 @@ unsigned Interface::progress() {
             }
         }
     }
-    if (look) [[unlikely]] m.count_look(n);
+    if (look) [[unlikely]]
+        m.count_look(n);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]] n += m.attend(n);
-    if (m.alert) [[unlikely]] m.recover();
-    if (m.recovery_steps) [[unlikely]] n += std::exchange(m.recovery_steps, 0);
+    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
+        n += m.attend(n);
+    if (m.alert) [[unlikely]]
+        m.recover();
+    if (m.recovery_steps) [[unlikely]]
+        n += std::exchange(m.recovery_steps, 0);
     if (m.listed) m.serve_lists(n);
     if (n == 0) m.at_work = 0;
     return n;
@@ -52,7 +56,8 @@ void Interface::Impl::serve_lists(unsigned found) {
     if (std::exchange(provide_due, false))
         for (unsigned i = 0; i < adapter_count; ++i)
             if (const int error = adapters[i].provide(connected, devices, config, layout))
-                services.say(LogLevel::info, "%s: no room for more receives: %s", adapters[i].device->name.c_str(), std::strerror(error));
+                services.say(LogLevel::info, "%s: no room for more receives: %s", adapters[i].device->name.c_str(),
+                             std::strerror(error));
     if (!replies.empty()) serve_replies();
     if (!pushes_due.empty()) push_due();
     if (!read_backs_due.empty()) read_backs_due_again();
@@ -63,8 +68,8 @@ void Interface::Impl::serve_lists(unsigned found) {
         if (!pulls_due.empty()) pull_due();
         if (!waiting.empty()) wake_waiting();
     }
-    listed = provide_due || !(replies.empty() && pushes_due.empty() && read_backs_due.empty() && acks_due.empty() && failures.empty() && endings.empty() && pulls_due.empty() &&
-               waiting.empty());
+    listed = provide_due || !(replies.empty() && pushes_due.empty() && read_backs_due.empty() && acks_due.empty() &&
+                              failures.empty() && endings.empty() && pulls_due.empty() && waiting.empty());
 }
 
 unsigned Interface::Impl::attend(unsigned found) {
@@ -115,7 +120,8 @@ void Interface::statistics(Statistics& out) const {
     const Nanos now = m.services.now();
     out.transitions = m.history.count();
     m.history.for_each([&](const recover::Transition& t) {
-        out.history.push_back({t.peer, t.path == kNoPath ? -1 : int{t.path}, recover::name(t.what), now - t.at, t.took, t.again, t.cause});
+        out.history.push_back({t.peer, t.path == kNoPath ? -1 : int{t.path}, recover::name(t.what), now - t.at, t.took,
+                               t.again, t.cause});
     });
     out.control = m.control->counters();
     for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
@@ -133,8 +139,9 @@ void Interface::statistics(Statistics& out) const {
         to.acks_sent = channel->acks_sent;
         to.markers_sent = channel->markers_sent;
         if (const auto& r = channel->recovery)
-            to.recovery = {true, r->messages_again, r->puts_again, r->gets_again, r->bytes_again, r->puts_found_done, r->damaged,
-                           r->puts_open, r->holds.size(), r->markers.size(), r->resend, r->listed};
+            to.recovery = {
+                true,       r->messages_again, r->puts_again,   r->gets_again,     r->bytes_again, r->puts_found_done,
+                r->damaged, r->puts_open,      r->holds.size(), r->markers.size(), r->resend,      r->listed};
         to.acked = channel->acked;
         to.gates = channel->gates;
         for (unsigned i = 0; i < channel->path_count; ++i) {

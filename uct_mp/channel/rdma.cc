@@ -32,7 +32,8 @@ bool Interface::Impl::finish_unusual(Channel& channel, Work& work) {
 
 // `keys`: those to be used.
 Status Interface::Impl::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
+    if (channel.gates &
+        (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }
@@ -40,29 +41,31 @@ Status Interface::Impl::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys
     return clear_drain(channel) ? Status::ok : Status::no_resource;
 }
 
-// Where a write goes that is done with the caller's memory at once, so that the caller has no completion to wait for. UCT
-// promises no order without a fence, but programs that poll for the last of several such writes have always had it from
-// queue pairs: so they follow each other on one path, and what a failed path has lost of them goes first.
+// Where a write goes that is done with the caller's memory at once, so that the caller has no completion to wait for.
+// UCT promises no order without a fence, but programs that poll for the last of several such writes have always had it
+// from queue pairs: so they follow each other on one path, and what a failed path has lost of them goes first.
 PathIndex Interface::Impl::lane_of_puts(Channel& channel) {
     if (channel.only) return channel.only->room() ? PathIndex{0} : kNoPath;
     if (channel.recovery && channel.recovery->damaged) return kNoPath;
     if (channel.rdma_open && channel.scheduler->paths().is_usable(channel.put_lane))
-        return path_has_room(channel, channel.put_lane, Direction::write, 1 + SendQueue::kReserve) ? channel.put_lane : kNoPath;
+        return path_has_room(channel, channel.put_lane, Direction::write, 1 + SendQueue::kReserve) ? channel.put_lane
+                                                                                                   : kNoPath;
     const PathIndex path = place(channel, Direction::write, 0);
     if (path != kNoPath) channel.put_lane = path;
     return path;
 }
 
 // Posts [offset, offset + length) of the work; the account has it already, the queue has room.
-[[gnu::always_inline]] inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length,
-                                        PathIndex path, SendQueue& queue) {
+[[gnu::always_inline]] inline void Interface::Impl::post_piece(Channel& channel, Work& work, std::uint64_t offset,
+                                                               std::uint64_t length, PathIndex path, SendQueue& queue) {
     const bool read = work.transfer.direction == Direction::read;
     Subchannel& sub = channel.subs[path];
     ibv_sge sge[kMaxIov];
     int count = 0;
     std::uint64_t skip = offset, left = length;
     if (work.pieces == 1) [[likely]] {
-        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length), work.local[0].lkey[sub.device]};
+        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length),
+                        work.local[0].lkey[sub.device]};
         left = 0;
     }
     for (unsigned i = 0; i < work.pieces && left; ++i) {
@@ -122,11 +125,11 @@ Status Interface::Impl::rdma(Channel& channel, Work& work) {
 }
 
 // The usual zcopy operation where there is one path: everything in one go.
-template <bool read>
-[[gnu::always_inline]] inline Status Interface::Impl::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
-                                                                std::size_t count, std::uint64_t remote,
-                                                                const verbs::RemoteKeys& rkeys, Completion* completion) {
-    if (!queue.room()) [[unlikely]] return Status::no_resource;
+template <bool read> [[gnu::always_inline]] inline Status
+Interface::Impl::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count, std::uint64_t remote,
+                           const verbs::RemoteKeys& rkeys, Completion* completion) {
+    if (!queue.room()) [[unlikely]]
+        return Status::no_resource;
     Work& work = *new_work(channel, read ? WorkKind::get : WorkKind::put, completion);
     const unsigned device = queue.adapter->index;
     ibv_sge sge[kMaxIov];
@@ -135,13 +138,15 @@ template <bool read>
     for (std::size_t i = 0; i < count; ++i) {
         const auto address = reinterpret_cast<std::uint64_t>(iov[i].buffer);
         const std::uint64_t length = iov[i].length;
-        if (length == 0) [[unlikely]] continue;
+        if (length == 0) [[unlikely]]
+            continue;
         const std::uint32_t* const lkey = iov[i].memory->lkey.data();
         sge[pieces] = {address, static_cast<std::uint32_t>(length), lkey[device]};
         work.local[pieces++] = {address, length, lkey};
         size += length;
     }
-    if (size == 0) [[unlikely]] return nothing_to_do(work);
+    if (size == 0) [[unlikely]]
+        return nothing_to_do(work);
     work.pieces = static_cast<std::uint8_t>(pieces);
     work.transfer.size = work.transfer.offset = size; // the rest is for what is placed in parts
     work.transfer.direction = read ? Direction::read : Direction::write;
@@ -150,14 +155,16 @@ template <bool read>
     work.open = 1;
     ++channel.rdma_open;
     Subchannel& sub = channel.subs[0];
-    if constexpr (read) ++channel.gets_open;
-    else ++sub.puts;
+    if constexpr (read)
+        ++channel.gets_open;
+    else
+        ++sub.puts;
     const auto bytes = static_cast<std::uint32_t>(size);
     queue.record({&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1, queue.extra_packets(bytes)}, true);
-    const unsigned flags = !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE
-                                                                             : IBV_SEND_SIGNALED;
-    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces,
-                      {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
+    const unsigned flags =
+        !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
+                      flags) != 0) [[unlikely]] {
         queue.take_back(bytes);
         post_refused(channel, queue, {&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1});
     }
@@ -202,7 +209,8 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
     if (channel.path_count == 1) return whole();
     if (channel.pulled_count >= Channel::kMaxPulled) return give_up();
     const Nanos now = services.now();
-    // Of a write, what does not wait for the next read. In two halves, so that the completion of the first asks for the rest in time.
+    // Of a write, what does not wait for the next read. In two halves, so that the completion of the first asks for the
+    // rest in time.
     const std::uint64_t ahead = read ? size : ahead_of_reads(channel, size, now);
     const std::uint64_t first = ahead < size ? ahead / 2 : size;
     work.transfer.waits = ahead < size;
@@ -211,7 +219,8 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
         return Status::in_progress;
     }
     switch (channel.scheduler->plan(message(channel, first, read, now), plan)) {
-    case schedule::Outcome::no_path: return give_up();
+    case schedule::Outcome::no_path:
+        return give_up();
     case schedule::Outcome::stripes: {
         if (plan.count == 1 && !path_has_room(channel, plan.stripes[0].path, direction, 1 + SendQueue::kReserve)) {
             channel.scheduler->cancel(plan.stripes[0].path, direction, first);
@@ -255,7 +264,8 @@ Status Interface::Impl::rdma_by_plan(Channel& channel, Work& work) {
 }
 
 schedule::Message Interface::Impl::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const {
-    return {size, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now, at_work >= kNoRest};
+    return {size, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now,
+            at_work >= kNoRest};
 }
 
 void Interface::Impl::append(Channel& channel, Work& work) {
@@ -270,7 +280,8 @@ std::uint64_t Interface::Impl::ahead_of_reads(Channel& channel, std::uint64_t si
     // What is lost and not settled completes only when the peer has answered.
     if (channel.recovery && (channel.recovery->damaged || channel.recovery->puts_open)) return size;
     // Whoever waits for each operation has nothing else that could go first.
-    if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective) return size;
+    if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective)
+        return size;
     const std::uint64_t ahead = channel.scheduler->write_ahead(size, now);
     if (ahead >= size || channel.pulled_count >= Channel::kMaxWaiting) return size;
     const Work* const first = channel.pulled[0].first;
@@ -284,22 +295,27 @@ void Interface::Impl::release_writes(Channel& channel, Nanos now) {
         Work* const work = channel.pulled[0].first;
         if (!work || !work->transfer.waits) return;
         const std::uint64_t rest = work->transfer.remaining();
-        if (channel.scheduler->write_ahead(rest, now) < rest || !post_until(channel, *work, work->transfer.size, now)) return;
+        if (channel.scheduler->write_ahead(rest, now) < rest || !post_until(channel, *work, work->transfer.size, now))
+            return;
         if (work->transfer.remaining()) return pull(channel, false);
         unlink(channel, false, *work);
         if (--work->open == 0) finish_work(*work);
     }
 }
 
-// A write up to there, by one plan; or it turns out that it has to be pulled in chunks. False: that was not possible now, whoever
-// pulls next goes on, unless the list has been ended.
+// A write up to there, by one plan; or it turns out that it has to be pulled in chunks. False: that was not possible
+// now, whoever pulls next goes on, unless the list has been ended.
 bool Interface::Impl::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now) {
     schedule::Transfer& transfer = work.transfer;
     const std::uint64_t offset = transfer.offset;
     switch (channel.scheduler->plan(message(channel, end - offset, false, now), plan)) {
-    case schedule::Outcome::no_path: return false; // a path that returns pulls
-    case schedule::Outcome::pull: transfer.waits = false; return true;
-    case schedule::Outcome::stripes: break;
+    case schedule::Outcome::no_path:
+        return false; // a path that returns pulls
+    case schedule::Outcome::pull:
+        transfer.waits = false;
+        return true;
+    case schedule::Outcome::stripes:
+        break;
     }
     for (unsigned i = 0; i < plan.count; ++i) {
         const schedule::Stripe& stripe = plan.stripes[i];
@@ -419,7 +435,8 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     const PathIndex path = m.lane_of_puts(channel);
-    if (path == kNoPath) [[unlikely]] return Status::no_resource;
+    if (path == kNoPath) [[unlikely]]
+        return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.small.get();
     if (!bounce) return Status::no_resource;
@@ -433,11 +450,13 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
     Impl& m = *channel.impl;
     const verbs::RemoteKeys* keys = &rkeys;
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
-        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return static_cast<ssize_t>(status);
+        if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok)
+            return static_cast<ssize_t>(status);
     }
     // Packing can't be taken back: everything that may fail comes before it.
     const PathIndex path = m.lane_of_puts(channel);
-    if (path == kNoPath) [[unlikely]] return static_cast<ssize_t>(Status::no_resource);
+    if (path == kNoPath) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
     Buffer* bounce = m.large.get();
     if (!bounce) return static_cast<ssize_t>(Status::no_resource);
     const std::size_t length = pack(bounce->data(), arg);
@@ -486,7 +505,8 @@ Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::s
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
-    if (channel.only && !channel.only->room()) [[unlikely]] return Status::no_resource;
+    if (channel.only && !channel.only->room()) [[unlikely]]
+        return Status::no_resource;
     if (length == 0) return Status::ok;
     Buffer* bounce = m.large.get();
     if (!bounce) return Status::no_resource;

@@ -32,7 +32,8 @@ bool Interface::Impl::is_from(const Adapter& adapter, Channel& channel, PathInde
     const std::lock_guard lock(services);
     const Channel::Prepared& made = channel.prepared;
     if (!made.subs) return false;
-    return adapter.tagged ? from == channel.connection.own_dc_tag : has_queue_pair(made.subs.get(), made.count, adapter, path, from);
+    return adapter.tagged ? from == channel.connection.own_dc_tag
+                          : has_queue_pair(made.subs.get(), made.count, adapter, path, from);
 }
 
 void Interface::Impl::drop_forged(const Channel& channel) {
@@ -42,7 +43,8 @@ void Interface::Impl::drop_forged(const Channel& channel) {
     const Nanos now = services.now();
     if (now < next_forged_line) return;
     next_forged_line = now + kPause;
-    services.say(LogLevel::warn, "a message in the name of peer %016llx has come by other ways than its own: dropped (%llu so far)",
+    services.say(LogLevel::warn,
+                 "a message in the name of peer %016llx has come by other ways than its own: dropped (%llu so far)",
                  static_cast<unsigned long long>(channel.uid), static_cast<unsigned long long>(forged));
 }
 
@@ -58,7 +60,8 @@ void Interface::Impl::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std
 }
 
 // Whatever is not the next active message in order.
-void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
+void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                                      std::uint64_t from) {
     std::byte* const message = layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     Channel* const found = length < kHeader ? nullptr : channel_with(header.channel);
@@ -68,13 +71,15 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
         return;
     }
     Channel& channel = *found;
-    if ((adapter.heard != from || adapter.heard_channel != found) && !is_from(adapter, channel, header.path, from)) [[unlikely]] {
+    if ((adapter.heard != from || adapter.heard_channel != found) && !is_from(adapter, channel, header.path, from))
+        [[unlikely]] {
         drop_forged(channel);
         adapter.give_back(buffer);
         return;
     }
     if (channel.gates & gate::not_ready) [[unlikely]] {
-        // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are we.
+        // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are
+        // we.
         establish(channel);
         if (channel.gates & (gate::not_ready | gate::failed)) {
             ++dropped;
@@ -94,15 +99,19 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
         if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
             ++channel.expected;
             if (header.flags & flag::ack_request) owe_ack(channel, true);
-            if (deliver(channel, buffer, length)) adapter.give_back(buffer);
-            else ++adapter.kept;
+            if (deliver(channel, buffer, length))
+                adapter.give_back(buffer);
+            else
+                ++adapter.kept;
             if (channel.expected - channel.ack_sent >= channel.ack_after) owe_ack(channel, false);
-            if (channel.early_count) [[unlikely]] drain_early(channel);
+            if (channel.early_count) [[unlikely]]
+                drain_early(channel);
             return;
         }
         const auto ahead = static_cast<std::int32_t>(sequence - channel.expected);
         if (ahead < 0) {
-            ++channel.duplicates; // delivered before: the sender has missed our acknowledgment, or a copy has been under way for long
+            ++channel.duplicates; // delivered before: the sender has missed our acknowledgment, or a copy has been
+                                  // under way for long
             owe_ack(channel, true);
             channel.ack_sent = channel.expected - 1;
         } else if (static_cast<std::uint32_t>(ahead) >= ring) {
@@ -137,7 +146,8 @@ void Interface::Impl::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, s
         take_path_up(channel, header.path, body.life);
         break;
     }
-    default: break; // an acknowledgment
+    default:
+        break; // an acknowledgment
     }
     adapter.give_back(buffer);
 }
@@ -206,7 +216,8 @@ bool Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::ui
     }
     std::memcpy(layout.message(stored), layout.message(from), length);
     const auto& header = *reinterpret_cast<const MessageHeader*>(layout.message(stored));
-    if (header.flags & flag::fenced) (void)markers_in(channel, header, layout.message(stored), length); // a marker from now on
+    if (header.flags & flag::fenced)
+        (void)markers_in(channel, header, layout.message(stored), length); // a marker from now on
     stored->length = length;
     channel.early[sequence & mask] = stored;
     ++channel.early_count;
@@ -216,8 +227,8 @@ bool Interface::Impl::store_early(Channel& channel, ReceiveBuffer* from, std::ui
 }
 
 void Interface::Impl::broken(Channel& channel, const char* what, std::uint64_t detail) {
-    services.say(LogLevel::error, "peer %016llx has sent %s (%llu): its channel ends", static_cast<unsigned long long>(channel.uid), what,
-                 static_cast<unsigned long long>(detail));
+    services.say(LogLevel::error, "peer %016llx has sent %s (%llu): its channel ends",
+                 static_cast<unsigned long long>(channel.uid), what, static_cast<unsigned long long>(detail));
     fail_channel(channel, Status::connection_reset);
 }
 

@@ -27,7 +27,8 @@ Status Interface::Impl::blocked(Channel& channel) {
 }
 
 Status Interface::Impl::pass_gate_message(Channel& channel) {
-    if (channel.gates & (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
+    if (channel.gates &
+        (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
         const Status status = blocked(channel);
         if (status != Status::ok) return status;
     }
@@ -55,10 +56,12 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
     if (!channel.window_open()) return Status::no_resource;
     const std::uint32_t number = channel.next_fence();
     // The receiver remembers kFences fences. Numbers wrap, so what is asked is whether that one is still under way.
-    if (channel.fence_sequence[number % Channel::kFences] - 1 - channel.acked < channel.in_flight()) return Status::no_resource;
+    if (channel.fence_sequence[number % Channel::kFences] - 1 - channel.acked < channel.in_flight())
+        return Status::no_resource;
     const PathMask usable = channel.scheduler->paths().usable();
     if (channel.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
-    if (channel.recovery && (channel.fence_paths & channel.recovery->damaged)) [[unlikely]] return Status::no_resource;
+    if (channel.recovery && (channel.fence_paths & channel.recovery->damaged)) [[unlikely]]
+        return Status::no_resource;
     start.path = kNoPath;
     for (const PathIndex path : schedule::each(channel.fence_paths)) {
         if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return Status::no_resource;
@@ -76,7 +79,8 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
         if (path == start.path) continue;
         const MarkerBody body{number, channel.subs[path].puts};
         // Several paths may share a queue (mp_dc): each had room alone. What is missing goes at the next attempt.
-        if (!send_control(channel, Kind::marker, &body, sizeof body, path, *queue_for(channel, path, Direction::write)) ||
+        if (!send_control(channel, Kind::marker, &body, sizeof body, path,
+                          *queue_for(channel, path, Direction::write)) ||
             !path_has_room(channel, start.path, Direction::write, 1)) {
             start.buffer->pool->put(start.buffer);
             return Status::no_resource;
@@ -94,7 +98,8 @@ Status Interface::Impl::start_fenced(Channel& channel, BufferPool& pool, std::ui
 }
 
 void Interface::Impl::finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
-    if (start.fenced) [[unlikely]] return finish_fenced(channel, start, Kind::am, am_id, length, flag::ack_request);
+    if (start.fenced) [[unlikely]]
+        return finish_fenced(channel, start, Kind::am, am_id, length, flag::ack_request);
     compose(channel, *start.buffer, start.path, Kind::am, am_id, length, flag::ack_request);
     post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
 }
@@ -168,12 +173,12 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
     for (int i = 0; i < count; ++i) bytes += sge[i].length;
     if (bytes > placed && !channel.only) channel.scheduler->place_on(path, Direction::write, bytes - placed);
 
-    Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0, 1};
+    Posted posted{&channel, pieces ? work : nullptr, 0, bytes, path, pieces ? kNoEpoch : channel.epoch, false, false, 0,
+                  1};
     posted.extra = queue.extra_packets(bytes);
     posted.fence = fence_of(buffer);
     unsigned flags = IBV_SEND_SOLICITED;
-    if (pieces || queue.signal_due() ||
-        (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
+    if (pieces || queue.signal_due() || (bytes >= schedule::PathTable::kRateBytes && channel.path_count > 1)) {
         flags |= IBV_SEND_SIGNALED;
         if (channel.path_count > 1) {
             posted.timed = true;
@@ -188,20 +193,23 @@ void Interface::Impl::post_message(Channel& channel, Buffer& buffer, SendQueue& 
     } else {
         good = queue.send(sub.dc, sge, count, posted, flags);
     }
-    if (!good) [[unlikely]] post_refused(channel, queue, posted);
+    if (!good) [[unlikely]]
+        post_refused(channel, queue, posted);
 }
 
 // The provider takes no more although there was room: the queue pair is broken in a way that no completion tells.
 void Interface::Impl::post_refused(Channel& channel, SendQueue& queue, const Posted& posted) {
     services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
-    if (!channel.only) channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+    if (!channel.only)
+        channel.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
     channel.subs[posted.path].open -= queue.dc;
     queue.close();
     if (recoverable(channel)) {
         path_failed(channel, posted.path, "its queue pair takes no more", false);
         if (queue.dc) drain(queue, channel, posted.path);
         // Never posted, so never executed, whatever the numbers of packets say.
-        const bool put = posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
+        const bool put =
+            posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
         put ? redo(channel, *posted.work, posted.offset, posted.bytes) : lose(queue, posted);
         return;
     }
@@ -221,13 +229,13 @@ bool Interface::Impl::send_control(Channel& channel, Kind kind, const void* body
         MessageHeader header;
         std::byte body[16];
     } message;
-    message.header = {static_cast<std::uint8_t>(kind), kWireVersion, 0,
-                      0,                               marked == kNoPath ? path : marked, channel.remote_id,
-                      channel.next_sequence,           channel.expected};
+    message.header = {
+        static_cast<std::uint8_t>(kind), kWireVersion,    0, 0, marked == kNoPath ? path : marked, channel.remote_id,
+        channel.next_sequence,           channel.expected};
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
-    // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that is
-    // lost holds it (lose()).
+    // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that
+    // is lost holds it (lose()).
     const bool marker = kind == Kind::marker;
     channel.epoch_open[channel.epoch] += marker;
     Posted posted{&channel, nullptr, 0, 0, path, marker ? channel.epoch : kNoEpoch, false, false, 0, 1};
@@ -290,8 +298,10 @@ namespace {
 // Most are of a word or two: not worth a call.
 [[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
     if (length == 0) return;
-    if (length == 8) std::memcpy(to, from, 8);
-    else std::memcpy(to, from, length);
+    if (length == 8)
+        std::memcpy(to, from, 8);
+    else
+        std::memcpy(to, from, length);
 }
 
 constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
@@ -314,16 +324,18 @@ struct ShortMessage {
 Status Interface::Impl::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                                      unsigned length) {
     Impl& m = *channel.impl;
-    return status_of(m.active_message<Fits::yes>(channel, m.small, id, static_cast<std::uint32_t>(sizeof header) + length,
+    return status_of(m.active_message<Fits::yes>(channel, m.small, id,
+                                                 static_cast<std::uint32_t>(sizeof header) + length,
                                                  ShortMessage{header, payload, length}));
 }
 
 Status Interface::Impl::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                                       unsigned length) {
     Impl& m = *channel.impl;
-    return status_of(m.active_message_lane<Fits::yes>(
-        channel, m.small, id, ShortMessage{header, payload, length},
-        [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
+    return status_of(
+        m.active_message_lane<Fits::yes>(channel, m.small, id, ShortMessage{header, payload, length}, [=, &channel] {
+            return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length));
+        }));
 }
 
 Status Interface::Impl::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
@@ -334,7 +346,8 @@ Status Interface::Impl::am_short_sole(Channel& channel, std::uint8_t id, std::ui
 
 Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length) {
-    if (channel.gates) [[unlikely]] return Impl::am_short_any(channel, id, header, payload, length);
+    if (channel.gates) [[unlikely]]
+        return Impl::am_short_any(channel, id, header, payload, length);
     if (channel.only) return Impl::am_short_sole(channel, id, header, payload, length);
     if (channel.by_lane) return Impl::am_short_lane(channel, id, header, payload, length);
     return Impl::am_short_any(channel, id, header, payload, length);
@@ -363,7 +376,8 @@ ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void
 Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
                            const Iov* iov, std::size_t count, Completion* completion) {
     Impl& m = *channel.impl;
-    if ((channel.gates & gate::parts) && header_length + total_length(iov, count) > channel.connection.peer_segment) [[unlikely]]
+    if ((channel.gates & gate::parts) && header_length + total_length(iov, count) > channel.connection.peer_segment)
+        [[unlikely]]
         return m.am_zcopy_parts(channel, id, header, header_length, iov, count);
     Impl::Start start;
     const std::uint32_t size = kHeader + header_length;

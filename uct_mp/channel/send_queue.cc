@@ -63,8 +63,10 @@ bool SendQueue::send_whole(Channel& channel, Buffer& buffer, PathIndex path, boo
     }
     sge_.addr = buffer.address();
     sge_.length = bytes;
-    if (bytes <= inline_bytes) flags |= IBV_SEND_INLINE;
-    else sge_.lkey = buffer.lkey[adapter->index];
+    if (bytes <= inline_bytes)
+        flags |= IBV_SEND_INLINE;
+    else
+        sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
     const int error = dc ? post_whole_dc(channel, path) : ibv_post_send(qp.get(), &wr_, &bad);
@@ -88,7 +90,8 @@ int SendQueue::post_whole_dc(const Channel& channel, PathIndex path) {
     return post_dc(channel.subs[path].dc, IBV_WR_SEND, &sge_, 1, {}, wr_.send_flags);
 }
 
-int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags) {
+int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                       unsigned flags) {
     ibv_wr_start(qp_ex_);
     qp_ex_->wr_id = id_of(head - 1);
     qp_ex_->wr_flags = flags;
@@ -99,8 +102,12 @@ int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, 
         std::memcpy(reinterpret_cast<void*>(sge->addr), &to.tag, kTagBytes);
         ibv_wr_send(qp_ex_);
         break;
-    case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(qp_ex_, remote.rkey, remote.address); break;
-    default: ibv_wr_rdma_read(qp_ex_, remote.rkey, remote.address); break;
+    case IBV_WR_RDMA_WRITE:
+        ibv_wr_rdma_write(qp_ex_, remote.rkey, remote.address);
+        break;
+    default:
+        ibv_wr_rdma_read(qp_ex_, remote.rkey, remote.address);
+        break;
     }
     mlx5dv_wr_set_dc_addr(dv_, to.ah, to.dct_number, to.key);
     if (flags & IBV_SEND_INLINE)
@@ -128,8 +135,10 @@ bool SendQueue::atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, 
         ibv_wr_start(qp_ex_);
         qp_ex_->wr_id = id_of(head - 1);
         qp_ex_->wr_flags = IBV_SEND_SIGNALED;
-        if (swap) ibv_wr_atomic_cmp_swp(qp_ex_, remote.rkey, remote.address, compare_add, *swap);
-        else ibv_wr_atomic_fetch_add(qp_ex_, remote.rkey, remote.address, compare_add);
+        if (swap)
+            ibv_wr_atomic_cmp_swp(qp_ex_, remote.rkey, remote.address, compare_add, *swap);
+        else
+            ibv_wr_atomic_fetch_add(qp_ex_, remote.rkey, remote.address, compare_add);
         mlx5dv_wr_set_dc_addr(dv_, to.ah, to.dct_number, to.key);
         ibv_wr_set_sge(qp_ex_, result.lkey, result.addr, result.length);
         error = ibv_wr_complete(qp_ex_);

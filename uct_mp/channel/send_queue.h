@@ -29,9 +29,9 @@ struct Posted {
     std::uint64_t offset; // of the stripe in its work; messages: bytes of the last one
     std::uint32_t bytes;  // in the path's account, all together
     std::uint8_t path;
-    std::uint8_t epoch;   // see Channel::epochs; kNoEpoch for control
-    bool read;            // account: reads, else writes
-    bool timed;           // t_post (of the last one) is set
+    std::uint8_t epoch; // see Channel::epochs; kNoEpoch for control
+    bool read;          // account: reads, else writes
+    bool timed;         // t_post (of the last one) is set
     Nanos t_post;
     std::uint32_t requests = 1;
     std::uint32_t extra = 0; // packets, beyond one per request
@@ -54,7 +54,7 @@ struct RemotePiece {
 };
 
 // What a caller knows at compile time.
-enum class Fits : bool { maybe, yes };  // the message is short enough for being copied into the request
+enum class Fits : bool { maybe, yes }; // the message is short enough for being copied into the request
 
 class alignas(64) SendQueue {
 public:
@@ -69,7 +69,7 @@ private:
     // What a message needs, on two cache lines with these: the request that is the same for all messages in one piece.
     Posted* open_ = nullptr;       // the last record, if messages may join it
     std::uint32_t quiet_left_ = 1; // messages until one asks for a completion; signal_interval_: the last one has
-    std::int32_t slots_; // requests that the queue pair has room for; kFailed less once it has failed
+    std::int32_t slots_;           // requests that the queue pair has room for; kFailed less once it has failed
     static constexpr std::int32_t kFailed = 1 << 24;
 
 public:
@@ -83,7 +83,6 @@ private:
     ibv_send_wr wr_{};
 
 public:
-
     // Requests that fit now; `reserve` keeps some for acknowledgments and markers.
     static constexpr unsigned kReserve = 4;
     [[nodiscard]] bool room(unsigned n = 1 + kReserve) const;
@@ -131,9 +130,7 @@ public:
 
     // wr_id: tag, position, and this object's address.
     static constexpr std::uint64_t kTag = 1;
-    static SendQueue* of(std::uint64_t wr_id) {
-        return reinterpret_cast<SendQueue*>(wr_id & 0x0000'ffff'ffff'fffeull);
-    }
+    static SendQueue* of(std::uint64_t wr_id) { return reinterpret_cast<SendQueue*>(wr_id & 0x0000'ffff'ffff'fffeull); }
     static std::uint16_t position_of(std::uint64_t wr_id) { return static_cast<std::uint16_t>(wr_id >> 48); }
     static bool is_send(std::uint64_t wr_id) { return wr_id & kTag; }
 
@@ -169,9 +166,9 @@ public:
         if (!failed()) slots_ -= kFailed;
     }
     std::uint32_t drained_from = 0; // psn() when this life ended
-    bool draining = false;  // nothing but the last request of this life may be posted (recover/)
-    bool error_due = false; // ... the queue pair still has to be moved to the error state
-    bool end_due = false;   // ... that last request still has to be posted
+    bool draining = false;          // nothing but the last request of this life may be posted (recover/)
+    bool error_due = false;         // ... the queue pair still has to be moved to the error state
+    bool end_due = false;           // ... that last request still has to be posted
 
 private:
     // Of the record at `position`.

@@ -27,7 +27,8 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e,
                       const verbs::KeyTable& k, const AmHandler* h)
     : quiet_mask(std::bit_ceil(std::max(with.quiet_interval, 1u)) - 1),
-      silent_mask(std::bit_ceil(std::max(with.silent_interval, 1u)) - 1), ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
+      silent_mask(std::bit_ceil(std::max(with.silent_interval, 1u)) - 1), ring(std::bit_ceil(with.window)), handlers(h),
+      devices(from), config(with), services(s), events(e), keys(k),
       small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kMaxUserHeader + kExtra, with.max_send_buffers) {
     nobody.gates = gate::not_ready | gate::failed;
@@ -41,13 +42,15 @@ Interface::Impl::Impl(const verbs::DeviceSet& from, const Config& with, Services
 Status Interface::Impl::open(std::string& error) {
     read_rails();
     limits.max_iov = pieces_per_request(devices);
-    layout = ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
-                                 config.transport == connect::Transport::dc ? kTagBytes : 0);
+    layout =
+        ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
+                            config.transport == connect::Transport::dc ? kTagBytes : 0);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
     // completion must do).
-    timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
+    timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 ||
+            config.paths.path_bits.size() > 1;
     for (const verbs::Rail& rail : rails) timed |= rail.active && config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
@@ -64,9 +67,9 @@ Status Interface::Impl::open(std::string& error) {
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
-        verbs::QueuePair probe = verbs::create_rc(*adapter.device, rail, adapter.queues(),
-                                                  {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes},
-                                                  &granted);
+        verbs::QueuePair probe =
+            verbs::create_rc(*adapter.device, rail, adapter.queues(),
+                             {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes}, &granted);
         if (!probe) {
             error = "cannot create a queue pair with " + std::to_string(config.send_depth) + " send requests on " +
                     rail.name + ": " + std::strerror(errno) + " (TX_QUEUE_LEN, MAX_INLINE)";
@@ -86,9 +89,10 @@ Status Interface::Impl::open(std::string& error) {
     limits.max_rdma = std::size_t{1} << 30;
 
     // Local writing as well: kernels want that of memory that is writable.
-    if (ucx_mp::failed(verbs::register_memory(devices, probe_bytes, sizeof probe_bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
-                                              probe_region))) {
-        error = std::string("cannot register ") + std::to_string(sizeof probe_bytes) + " bytes for peers to read: " + std::strerror(errno);
+    if (ucx_mp::failed(verbs::register_memory(devices, probe_bytes, sizeof probe_bytes,
+                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, probe_region))) {
+        error = std::string("cannot register ") + std::to_string(sizeof probe_bytes) +
+                " bytes for peers to read: " + std::strerror(errno);
         return Status::io_error;
     }
     connect::ControlConfig with;
@@ -105,8 +109,10 @@ Status Interface::Impl::open(std::string& error) {
 }
 
 Status Interface::Impl::open_dc(std::string& error) {
-    if (config.seed) dc_key = config.seed * 0x9e3779b97f4a7c15ull;
-    else if (getrandom(&dc_key, sizeof dc_key, 0) != sizeof dc_key) dc_key = services.now();
+    if (config.seed)
+        dc_key = config.seed * 0x9e3779b97f4a7c15ull;
+    else if (getrandom(&dc_key, sizeof dc_key, 0) != sizeof dc_key)
+        dc_key = services.now();
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         const Status status = make_dc_rail(rail, *adapter.device, adapter, dc_rails.emplace_back(), error);
@@ -117,19 +123,20 @@ Status Interface::Impl::open_dc(std::string& error) {
 
 Status Interface::Impl::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& dc,
                                      std::string& error) {
-    dc.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), key_of_life(dc_key, device.life), config.reliability);
+    dc.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), key_of_life(dc_key, device.life),
+                                  config.reliability);
     if (!dc.target) {
         error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
         return Status::io_error;
     }
     for (unsigned i = 0; i < config.dci_count; ++i) {
         std::uint32_t granted = 0;
-        verbs::QueuePair qp = verbs::create_dci(device, rail, adapter.send_cq.get(),
-                                                {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes + kTagBytes},
-                                                config.reliability, &granted);
+        verbs::QueuePair qp = verbs::create_dci(
+            device, rail, adapter.send_cq.get(),
+            {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes + kTagBytes}, config.reliability, &granted);
         if (!qp) {
-            error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) + " on " +
-                    rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
+            error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(config.dci_count) +
+                    " on " + rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
             return Status::io_error;
         }
         inline_bytes = std::min(inline_bytes, granted - std::min(granted, kTagBytes));
@@ -142,7 +149,8 @@ Interface::Impl::~Impl() {
     if (control) say_goodbye();
     {
         const std::lock_guard lock(services);
-        for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot) control->forget(channels[slot]->connection);
+        for (std::uint32_t slot = 0; control && slot < channels.size(); ++slot)
+            control->forget(channels[slot]->connection);
     }
     for (const Services::Timer timer : reopen_timer)
         if (timer) services.cancel(timer);
@@ -177,7 +185,8 @@ Channel::~Channel() {
 Channel* Interface::Impl::make_channel(std::uint64_t uid) {
     // The generation differs from run to run: a stranger's message does not match by chance of both being young.
     std::uint32_t id = 0;
-    if (!channels.next_id(static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52), id)) return nullptr;
+    if (!channels.next_id(static_cast<std::uint32_t>((uid ^ services.now()) * 0x9e3779b97f4a7c15ull >> 52), id))
+        return nullptr;
     auto made = std::make_unique<Channel>();
     Channel& channel = *made;
     channel.impl = this;
@@ -315,7 +324,8 @@ Status Interface::arm() {
     Impl& m = *impl_;
     m.read_events(); // or their descriptor would wake us for ever
     if (!m.acks_due.empty() || !m.pushes_due.empty() || !m.failures.empty() || !m.replies.empty() ||
-        !m.recovering.empty() || !m.questions.empty() || !m.leavers.empty() || !m.endings.empty() || (m.jobs_wait() && !m.jobs_timer))
+        !m.recovering.empty() || !m.questions.empty() || !m.leavers.empty() || !m.endings.empty() ||
+        (m.jobs_wait() && !m.jobs_timer))
         return Status::busy;
     {
         const std::lock_guard lock(m.services);
@@ -332,7 +342,8 @@ Status Interface::arm() {
             ibv_ack_cq_events(cq, 1);
             busy = true;
         }
-        if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0)) return Status::io_error;
+        if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0))
+            return Status::io_error;
         // What came before the request raises no event (IB specification 11.4.2.2; some adapters do it all the same).
         busy |= m.peek(adapter);
     }

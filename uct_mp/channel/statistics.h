@@ -15,19 +15,20 @@ struct PathStatistics {
     std::string from, to;                        // LIDs or IP addresses, for people
     std::uint32_t qp_number = 0;                 // mp_dc: of the initiator in use
     schedule::PathState state = schedule::PathState::up;
-    double weight = 0, write_rate = 0, read_rate = 0; // bytes/ns
-    double latency = 0;                               // ns
+    double weight = 0, write_rate = 0, read_rate = 0;  // bytes/ns
+    double latency = 0;                                // ns
     std::uint64_t written = 0, read = 0, requests = 0; // bytes, bytes, count
     std::uint64_t in_flight = 0;                       // bytes
-    const char* carries = "all"; // or, with a path for each on its route, "writes" or "reads"; "spare": nothing while others are up
+    const char* carries =
+        "all"; // or, with a path for each on its route, "writes" or "reads"; "spare": nothing while others are up
     std::uint32_t failures = 0, returns = 0, migrations = 0;
-    unsigned posted = 0; // requests not yet reaped on its queue pair
+    unsigned posted = 0;         // requests not yet reaped on its queue pair
     const char* recovery = "up"; // recover::Phase
     std::uint32_t life = 0;
 };
 
 struct RecoveryStatistics { // what has been sent again because its path failed
-    bool seen = false; // some path has
+    bool seen = false;      // some path has
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0;
     std::uint64_t puts_found_done = 0; // lost without a completion, but executed
     // Under way
@@ -43,7 +44,7 @@ struct TransitionStatistics {
     int path = -1; // -1: the peer as a whole
     const char* what = "";
     Nanos ago = 0;
-    Nanos took = 0; // 0: says nothing
+    Nanos took = 0;          // 0: says nothing
     std::uint32_t again = 0; // writes
     const char* cause = nullptr;
 };
@@ -51,7 +52,7 @@ struct TransitionStatistics {
 struct ChannelStatistics {
     std::uint64_t peer_uid = 0;
     connect::State state = connect::State::closed;
-    bool rails_known = true; // by the peer: as they are now
+    bool rails_known = true;            // by the peer: as they are now
     std::uint32_t acked = 0, gates = 0; // next number that the peer waits for; channel.h: gate
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
     RecoveryStatistics recovery;
@@ -72,23 +73,34 @@ struct Interface::Statistics {
 
 [[nodiscard]] inline const char* state_name(connect::State state) {
     switch (state) {
-    case connect::State::closed: return "closed";
-    case connect::State::requesting: return "requesting";
-    case connect::State::confirming: return "confirming";
-    case connect::State::accepting: return "accepting";
-    case connect::State::established: return "established";
-    case connect::State::failed: return "failed";
+    case connect::State::closed:
+        return "closed";
+    case connect::State::requesting:
+        return "requesting";
+    case connect::State::confirming:
+        return "confirming";
+    case connect::State::accepting:
+        return "accepting";
+    case connect::State::established:
+        return "established";
+    case connect::State::failed:
+        return "failed";
     }
     return "?";
 }
 
 [[nodiscard]] inline const char* state_name(schedule::PathState state) {
     switch (state) {
-    case schedule::PathState::up: return "up";
-    case schedule::PathState::suspect: return "suspect";
-    case schedule::PathState::down: return "down";
-    case schedule::PathState::probing: return "probing";
-    case schedule::PathState::recovering: return "recovering";
+    case schedule::PathState::up:
+        return "up";
+    case schedule::PathState::suspect:
+        return "suspect";
+    case schedule::PathState::down:
+        return "down";
+    case schedule::PathState::probing:
+        return "probing";
+    case schedule::PathState::recovering:
+        return "recovering";
     }
     return "?";
 }

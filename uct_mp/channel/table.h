@@ -1,9 +1,9 @@
 // Channels by slot. Either side of Services::lock() adds one (with the lock held) while the data path looks others up
 // without it. So the table grows by publishing a larger copy; the old copies stay until the end (all together they are
-// smaller than the last). A channel stays where it is until it is removed, by the thread that progresses and with the lock
-// held; then nobody's is in its place, a channel that never matches anything. Slots are used again, the one that has been
-// free for longest first, and with another generation in the channel's id: what still comes for the channel before is
-// nobody's.
+// smaller than the last). A channel stays where it is until it is removed, by the thread that progresses and with the
+// lock held; then nobody's is in its place, a channel that never matches anything. Slots are used again, the one that
+// has been free for longest first, and with another generation in the channel's id: what still comes for the channel
+// before is nobody's.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ public:
     [[nodiscard]] bool is_free(std::uint32_t slot) const { return (*this)[slot] == &nobody_; }
 
     // With the lock held, all of them.
-    // The id for the channel that is added next; `random` gives the first generation of a slot. False: the table is full.
+    // The id for the channel that is added next; `random` gives the first generation of a slot. False: the table is
+    // full.
     [[nodiscard]] bool next_id(std::uint32_t random, std::uint32_t& id) {
         const std::uint32_t slot = next_slot();
         if (slot >= kMaxSlots) return false;

@@ -1,13 +1,13 @@
 // What a write's completion leaves open: it is in the adapter's hands, perhaps not yet in the peer's memory. As long as
-// the same adapter brings whatever the peer is told next, the bus keeps the order (channel.h says what is assumed). With several
-// adapters something has to push: a marker before a message, a read before everything else.
+// the same adapter brings whatever the peer is told next, the bus keeps the order (channel.h says what is assumed).
+// With several adapters something has to push: a marker before a message, a read before everything else.
 //
 // A read pushes the writes before it on its queue pair, which executes in order, so it is posted at once behind them:
-// one round trip for all paths together. It counts in the epoch in which it was asked for; a flush waits for it as for any
-// other operation. A read that is lost with its path is posted again when what the path has lost has been settled.
+// one round trip for all paths together. It counts in the epoch in which it was asked for; a flush waits for it as for
+// any other operation. A read that is lost with its path is posted again when what the path has lost has been settled.
 //
-// Not ordered by any of this: memory of a GPU, which an adapter may reach by another way than the host's memory. That would
-// need a read of that very memory; so such memory is not advertised (ucx/md.cc).
+// Not ordered by any of this: memory of a GPU, which an adapter may reach by another way than the host's memory. That
+// would need a read of that very memory; so such memory is not advertised (ucx/md.cc).
 #include <bit>
 #include <utility>
 
@@ -39,7 +39,8 @@ void Interface::Impl::note_devices(Channel& channel) {
 PathIndex Interface::Impl::beside(const Channel& channel, PathIndex path) const {
     if (!channel.recovery || channel.recovery->stands(path)) return path;
     for (PathIndex other = 0; other < channel.path_count; ++other)
-        if (channel.recovery->stands(other) && channel.subs[other].remote_device == channel.subs[path].remote_device) return other;
+        if (channel.recovery->stands(other) && channel.subs[other].remote_device == channel.subs[path].remote_device)
+            return other;
     return kNoPath;
 }
 
@@ -65,7 +66,8 @@ void Interface::Impl::mark_unseen(Channel& channel) {
     if (PathMask paths = std::exchange(channel.put_paths, 0)) {
         const std::uint32_t writes_open = channel.rdma_open - channel.gets_open - channel.read_backs_open;
         const bool damaged = channel.recovery && channel.recovery->damaged;
-        if (writes_open == 0 && !damaged && config.read_back != ReadBack::always) paths = one_per_device(channel, paths);
+        if (writes_open == 0 && !damaged && config.read_back != ReadBack::always)
+            paths = one_per_device(channel, paths);
         if (std::exchange(channel.marked_paths, 0)) channel.fence_number = channel.next_fence();
         channel.fence_paths |= paths;
     }
@@ -89,13 +91,15 @@ void Interface::Impl::add_read_back(Channel& channel, PathMask paths, Completion
 
 void Interface::Impl::read_back(Channel& channel) {
     Work* const last = channel.read_backs.last;
-    if (!last || last->epoch != channel.epoch) add_read_back(channel, std::exchange(channel.unread, 0), nullptr);
-    else last->remote |= std::exchange(channel.unread, 0);
+    if (!last || last->epoch != channel.epoch)
+        add_read_back(channel, std::exchange(channel.unread, 0), nullptr);
+    else
+        last->remote |= std::exchange(channel.unread, 0);
     post_read_backs(channel);
 }
 
-// What failed paths have lost has gone again, perhaps to another adapter, and that one's path may fail in its turn: so markers
-// and fenced messages could come by any adapter. Before they go, everything is visible.
+// What failed paths have lost has gone again, perhaps to another adapter, and that one's path may fail in its turn: so
+// markers and fenced messages could come by any adapter. Before they go, everything is visible.
 void Interface::Impl::read_back_all(Channel& channel) {
     ++channel.recovery->reading.count;
     add_read_back(channel, all_paths(channel), &channel.recovery->reading);
@@ -120,7 +124,9 @@ void Interface::Impl::post_read_backs(Channel& channel) {
 bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
     // Writes of its epoch that are still to be posted: the rest of a large one, or lost ones that go again.
     if (channel.recovery && (channel.recovery->damaged || channel.recovery->puts_open)) return false;
-    const auto age = [&](const Work& w) { return (w.epoch + Channel::kEpochs - channel.oldest_epoch) % Channel::kEpochs; };
+    const auto age = [&](const Work& w) {
+        return (w.epoch + Channel::kEpochs - channel.oldest_epoch) % Channel::kEpochs;
+    };
     if (const Work* const write = channel.pulled[0].first; write && age(*write) <= age(work)) return false;
     if (!work.bounce && !(work.bounce = small.get())) return false;
     work.remote |= std::exchange(channel.unread, 0); // writes of its epoch that have been posted since
@@ -129,7 +135,8 @@ bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
         const PathIndex path = beside(channel, written);
         const std::uint32_t key = path == kNoPath ? 0 : channel.connection.remote_rail(path).probe_key;
         if (key == 0) {
-            // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to be placed.
+            // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to
+            // be placed.
             work.remote &= ~bit;
             continue;
         }
@@ -141,7 +148,8 @@ bool Interface::Impl::post_read_back(Channel& channel, Work& work) {
         ibv_sge sge{work.bounce->address(), kReadBackBytes, work.bounce->lkey[sub.device]};
         ++work.open;
         sub.open += queue->dc;
-        if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, key}, posted, IBV_SEND_SIGNALED))
+        if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, key}, posted,
+                         IBV_SEND_SIGNALED))
             post_refused(channel, *queue, posted);
         if (channel.gates & gate::failed) return false;
     }
@@ -162,12 +170,14 @@ bool Interface::Impl::finish_read_back(Channel& channel, Work& work) {
 }
 
 void Interface::Impl::read_back_lost(Channel& channel, Work& work) {
-    if (--work.open == 0) read_back_again(channel, work);
-    else work.tag = 1;
+    if (--work.open == 0)
+        read_back_again(channel, work);
+    else
+        work.tag = 1;
 }
 
-// Before all others: it belongs to the oldest epoch of them. The writes that were lost with the path may go again anywhere, and
-// another read back may have been asked for since: so over all paths.
+// Before all others: it belongs to the oldest epoch of them. The writes that were lost with the path may go again
+// anywhere, and another read back may have been asked for since: so over all paths.
 void Interface::Impl::read_back_again(Channel& channel, Work& work) {
     auto& list = channel.read_backs;
     work.open = 1;

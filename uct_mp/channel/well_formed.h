@@ -1,5 +1,5 @@
-// What a message of the data path must be before anything in it is believed: checked once, before any number changes, for
-// all but plain active messages (whose only length is checked where they are received). Pure: the fuzzer calls it.
+// What a message of the data path must be before anything in it is believed: checked once, before any number changes,
+// for all but plain active messages (whose only length is checked where they are received). Pure: the fuzzer calls it.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace ucx_mp::channel {
 
 inline constexpr unsigned kAmIdsOnWire = 32;
 
-// What is wrong with a message of `length` bytes (at least a header) between interfaces with these paths (bit i: path i); null:
-// nothing.
+// What is wrong with a message of `length` bytes (at least a header) between interfaces with these paths (bit i: path
+// i); null: nothing.
 [[nodiscard]] inline const char* flaw_of(const std::byte* message, std::uint32_t length, std::uint64_t paths) {
     MessageHeader header;
     std::memcpy(&header, message, sizeof header);
@@ -33,10 +33,16 @@ inline constexpr unsigned kAmIdsOnWire = 32;
         sequenced = true;
         break;
     case Kind::ack:
-    case Kind::ack_request: break;
-    case Kind::marker: least += sizeof(MarkerBody); break;
-    case Kind::path_up: least += sizeof(PathUpBody); break;
-    default: return "a message of an unknown kind";
+    case Kind::ack_request:
+        break;
+    case Kind::marker:
+        least += sizeof(MarkerBody);
+        break;
+    case Kind::path_up:
+        least += sizeof(PathUpBody);
+        break;
+    default:
+        return "a message of an unknown kind";
     }
     const bool fenced = sequenced && header.flags & flag::fenced;
     if (fenced) least += sizeof(FenceTrailer);

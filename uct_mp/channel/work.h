@@ -1,5 +1,6 @@
-// An operation under way that is more than one retained message: RDMA (perhaps in stripes, perhaps not all placed yet), zcopy
-// messages, atomics, flushes. It keeps what a replay would need: the pieces of local memory, the remote range and keys.
+// An operation under way that is more than one retained message: RDMA (perhaps in stripes, perhaps not all placed yet),
+// zcopy messages, atomics, flushes. It keeps what a replay would need: the pieces of local memory, the remote range and
+// keys.
 //
 // Owned by the interface's pool; its channel counts it in an epoch until it is done.
 #pragma once
@@ -18,14 +19,14 @@ namespace ucx_mp::channel {
 class Channel;
 
 enum class WorkKind : std::uint8_t {
-    put,          // from `local`; a bounce buffer may own that memory
-    get,          // into `local`
-    get_bcopy,    // into the bounce buffer, then `unpack`
+    put,            // from `local`; a bounce buffer may own that memory
+    get,            // into `local`
+    get_bcopy,      // into the bounce buffer, then `unpack`
     adapter_atomic, // result into the bounce buffer, then to `unpack_arg` (if not null)
-    message,      // zcopy message: its completion waits for acknowledgment and send completion
-    atomic,       // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
-    flush,        // a completion waiting for an epoch
-    read_back,    // reads that push the writes before them into the peer's memory (visible.cc)
+    message,        // zcopy message: its completion waits for acknowledgment and send completion
+    atomic,         // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
+    flush,          // a completion waiting for an epoch
+    read_back,      // reads that push the writes before them into the peer's memory (visible.cc)
     // recover/: part of another work (`unpack_arg`) on its way again
     replayed_put,
     replayed_get,
@@ -48,12 +49,12 @@ struct Work {
     std::uint8_t pieces; // of local
     std::uint8_t width;  // atomic: of the result
     Status status;
-    std::uint32_t open; // things that must happen before it is done
+    std::uint32_t open;          // things that must happen before it is done
     schedule::Transfer transfer; // put, get: what has been placed
-    std::uint64_t remote; // read_back: the paths that it has still to read over, a mask
-    UnpackFn unpack;     // get_bcopy
-    void* unpack_arg;    // get_bcopy; atomic: result; replayed_*: the Work that this is a part of
-    std::uint32_t tag;   // atomic fetch; read_back: some read was lost, all is to be posted again
+    std::uint64_t remote;        // read_back: the paths that it has still to read over, a mask
+    UnpackFn unpack;             // get_bcopy
+    void* unpack_arg;            // get_bcopy; atomic: result; replayed_*: the Work that this is a part of
+    std::uint32_t tag;           // atomic fetch; read_back: some read was lost, all is to be posted again
     LocalPiece local[kMaxIov];
     verbs::RemoteKeys keys;
 };
@@ -62,7 +63,8 @@ struct Work {
 class WorkPool {
 public:
     [[nodiscard, gnu::always_inline]] Work* get() {
-        if (!free_) [[unlikely]] grow();
+        if (!free_) [[unlikely]]
+            grow();
         Work* work = free_;
         free_ = work->next;
         return work;

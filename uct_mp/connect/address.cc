@@ -52,11 +52,10 @@ void pack(const InterfaceAddress& address, void* out) {
     at += sizeof head;
     for (unsigned i = 0; i < address.count; ++i) {
         const ControlAddress& c = address.control[i];
-        WireControl wire{
-            c.lid,
-            {std::uint8_t(c.qp_number), std::uint8_t(c.qp_number >> 8), std::uint8_t(c.qp_number >> 16)},
-            std::uint8_t(c.lmc | c.rail << 4),
-            c.subnet_tag};
+        WireControl wire{c.lid,
+                         {std::uint8_t(c.qp_number), std::uint8_t(c.qp_number >> 8), std::uint8_t(c.qp_number >> 16)},
+                         std::uint8_t(c.lmc | c.rail << 4),
+                         c.subnet_tag};
         const bool roce = verbs::is_set(c.gid), ipv4 = roce && verbs::is_ipv4(c.gid);
         if (roce) wire.lmc_rail = std::uint8_t((ipv4 ? kIpv4 : kIpv6) | c.rail << 4);
         if (ipv4) {
@@ -151,9 +150,10 @@ bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rai
     if (address.transport != transport) return false;
     if (address.min_version > kMaxVersion || address.max_version < kMinVersion) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
-        return rail.active && std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
-            return reach(rail.subnet_prefix, rail.gid, c, true);
-        });
+        return rail.active &&
+               std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
+                   return reach(rail.subnet_prefix, rail.gid, c, true);
+               });
     });
 }
 

@@ -10,8 +10,8 @@
 //   u64 cookie                       random: who knows it has been given the address; every message must carry it
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
-// The number of bytes never grows, what they say may change: a port that is down has a place with LID 0. One at least works.
-// Since version 2 an entry may be a RoCE port; who speaks version 1 only takes the address for a broken one:
+// The number of bytes never grows, what they say may change: a port that is down has a place with LID 0. One at least
+// works. Since version 2 an entry may be a RoCE port; who speaks version 1 only takes the address for a broken one:
 //   lmc 8: IPv4, whose address stands in place of lid (first two bytes) and subnet tag
 //   lmc 9: IPv6, lid and tag are 0, u8 gid[16] follows
 #pragma once
@@ -33,7 +33,7 @@ inline constexpr std::size_t kDeviceAddress = 8;                                
 enum class Transport : std::uint8_t { rc = 1, dc = 2 };
 
 struct ControlAddress {
-    std::uint16_t lid = 0; // 0: not to be used
+    std::uint16_t lid = 0;       // 0: not to be used
     std::uint32_t qp_number = 0; // 24 bits
     std::uint8_t lmc = 0;
     std::uint8_t rail = 0;
@@ -62,8 +62,8 @@ void pack(const InterfaceAddress& address, void* out); // packed_size bytes
 // UCT, so at most kMaxInterfaceAddress bytes are read, and only `count` entries of them.
 [[nodiscard]] bool unpack(const void* in, InterfaceAddress& out);
 
-// Our rail, whose subnet is `prefix` and whose own address is `gid` (unset: InfiniBand), may send there. path::reach() is
-// the same where more is known of the other side.
+// Our rail, whose subnet is `prefix` and whose own address is `gid` (unset: InfiniBand), may send there. path::reach()
+// is the same where more is known of the other side.
 [[nodiscard]] bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to, bool routed);
 // Some control address can be reached from one of our active rails, and the transports and versions fit.
 [[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport);

@@ -62,7 +62,8 @@ std::size_t gids(std::span<const path::RemoteRail> rails) {
 // ---- Opening
 
 Status ControlPlane::Impl::open(std::string& error) {
-    const std::span<const verbs::Rail> rails = config.rails.empty() ? devices.rails() : std::span<const verbs::Rail>(config.rails);
+    const std::span<const verbs::Rail> rails =
+        config.rails.empty() ? devices.rails() : std::span<const verbs::Rail>(config.rails);
     error = path::check(config.paths, rails);
     if (!error.empty()) return Status::invalid_param;
     if (rails.empty() || rails.size() > verbs::kMaxRails) {
@@ -74,8 +75,7 @@ Status ControlPlane::Impl::open(std::string& error) {
     for (const verbs::Rail& rail : rails)
         if (rail.active && mtu_bytes(rail.mtu) < request) {
             error = "UCX_MP_RAILS: rail " + rail.name + " has an MTU of " + std::to_string(mtu_bytes(rail.mtu)) +
-                    " bytes; " + std::to_string(rails.size()) + " rails need at least " +
-                    std::to_string(request);
+                    " bytes; " + std::to_string(rails.size()) + " rails need at least " + std::to_string(request);
             return Status::invalid_param;
         }
     make_identity();
@@ -114,15 +114,16 @@ void ControlPlane::Impl::make_identity() {
     address.transport = config.transport;
 }
 
-// Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does not
-// grow when they come up.
+// Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does
+// not grow when they come up.
 void ControlPlane::Impl::make_address() {
     address.count = 0;
     std::vector<bool> used(own_rails.size());
     const auto entry_of = [&](std::size_t i) -> ControlAddress {
         const path::RemoteRail& r = own_rails[i];
         const bool roce = verbs::is_set(r.gid);
-        return {r.lid, r.control_qpn, r.lmc, std::uint8_t(i), roce ? std::uint16_t{0} : subnet_tag(r.subnet_prefix), r.gid};
+        return {r.lid, r.control_qpn, r.lmc, std::uint8_t(i), roce ? std::uint16_t{0} : subnet_tag(r.subnet_prefix),
+                r.gid};
     };
     const auto chosen_of = [&](std::uint64_t prefix) {
         unsigned n = 0;
@@ -255,8 +256,8 @@ void ControlPlane::Impl::refuse(const Target& way_back, const Connection& c, wir
 
 // ---- Arrival
 
-// An Ethernet port that is down breaks its queue pair with the first datagram that it should send, and it has to work again
-// when the port does (which may be up without that anybody has been told).
+// An Ethernet port that is down breaks its queue pair with the first datagram that it should send, and it has to work
+// again when the port does (which may be up without that anybody has been told).
 void ControlPlane::Impl::mend() {
     constexpr Nanos kPause = 50'000'000;
     bool broken = false;

@@ -14,11 +14,11 @@
 // repetition uses the next pair of rails that can reach each other, then their other routes, so that one dead rail does
 // not prevent a connection.
 // Commands to the adapter take long, and many may want to connect at once: ends are made and connected path by path, a
-// few in a row, while the others wait (turns.cc). What arrives meanwhile again changes nothing but the way of the answer.
-// Both sides may start at the same time: the one with the smaller uid stays client, the other drops its own request
-// and becomes the server (it has no queue pairs yet). Messages: wire.h. Nothing is believed: cookie, versions, sizes,
-// ranges and the state are checked before anything changes; what fails is counted and dropped, a version that does not
-// fit is answered with a refusal that says so.
+// few in a row, while the others wait (turns.cc). What arrives meanwhile again changes nothing but the way of the
+// answer. Both sides may start at the same time: the one with the smaller uid stays client, the other drops its own
+// request and becomes the server (it has no queue pairs yet). Messages: wire.h. Nothing is believed: cookie, versions,
+// sizes, ranges and the state are checked before anything changes; what fails is counted and dropped, a version that
+// does not fit is answered with a refusal that says so.
 //
 // What the owner may assume about data:
 //   server  Its queue pairs are in RTS before `ready` leaves, and the client sends nothing before it has `ready`. So
@@ -77,7 +77,7 @@ struct Telling {
     Services::Timer timer = 0;
 };
 
-struct Question { // the control plane's own
+struct Question {             // the control plane's own
     std::uint32_t number = 0; // 0: none
     unsigned sent = 0;
     Nanos until = 0;
@@ -91,7 +91,8 @@ struct Terms {
     std::uint64_t dc_tag = 0;
     std::uint32_t window = 1, ring = 1, segment = 1;
 };
-// Bits of Terms::features: what this library can do. None of them may be taken for granted, and unknown ones are ignored.
+// Bits of Terms::features: what this library can do. None of them may be taken for granted, and unknown ones are
+// ignored.
 namespace feature {
 inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are larger than its segment (channel/wire.h)
 inline constexpr std::uint64_t known = parts;
@@ -129,18 +130,18 @@ struct Connection {
     std::uint32_t incarnation = 0; // counts connections with this peer, agreed: the larger of both plus one
     std::vector<path::RemoteRail> remote_rails;
     std::vector<path::PathSpec> paths; // agreed
-    // So many of them, the last ones (of each half, if reads have paths of their own), lead over ports that were down: they
-    // have no ends yet and are made later, if ever (recover/join.cc).
+    // So many of them, the last ones (of each half, if reads have paths of their own), lead over ports that were down:
+    // they have no ends yet and are made later, if ever (recover/join.cc).
     std::uint8_t absent = 0;
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
     std::uint64_t dc_key = 0;          // mp_dc: access key of the peer's targets
     // What the handshake has told, see wire::Terms
-    std::uint64_t features = 0;        // that both sides have
-    std::uint64_t probe_address = 0;   // the peer's; 0: it has none. Keys: RemoteRail::probe_key
+    std::uint64_t features = 0;      // that both sides have
+    std::uint64_t probe_address = 0; // the peer's; 0: it has none. Keys: RemoteRail::probe_key
     std::uint32_t peer_window = 0, peer_ring = 0, peer_segment = 0;
-    std::uint64_t dc_tag = 0;          // mp_dc: what messages to the peer begin with
-    std::uint64_t own_dc_tag = 0;      // ... and those to us
+    std::uint64_t dc_tag = 0;     // mp_dc: what messages to the peer begin with
+    std::uint64_t own_dc_tag = 0; // ... and those to us
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
@@ -210,13 +211,13 @@ public:
     virtual Connection* find(std::uint64_t peer_uid) = 0;
     // By our own local_id as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
-    // Our half of a path; called for one of connection.paths after the other, beginning with 0, with other calls between.
-    // connection.ends has one entry per path, with the packet number already chosen; mp_rc: makes a queue pair in INIT and
-    // sets its number (a path that is absent gets none). no_resource or busy: not now, the client will repeat its message;
-    // other failures end the handshake. After a failure drop_ends() is called.
+    // Our half of a path; called for one of connection.paths after the other, beginning with 0, with other calls
+    // between. connection.ends has one entry per path, with the packet number already chosen; mp_rc: makes a queue pair
+    // in INIT and sets its number (a path that is absent gets none). no_resource or busy: not now, the client will
+    // repeat its message; other failures end the handshake. After a failure drop_ends() is called.
     virtual Status make_end(Connection& connection, std::size_t path) = 0;
-    // Likewise when all are made, and remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc: an
-    // address handle).
+    // Likewise when all are made, and remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc:
+    // an address handle).
     virtual Status connect_end(Connection& connection, std::size_t path) = 0;
     // Takes back make_end, of as many as there were (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
@@ -236,11 +237,11 @@ public:
     // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
     virtual void parted(Connection&, Answer) {}
     // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
-    // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id set;
-    // follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
+    // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id
+    // set; follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
     virtual Connection* renew(Connection&) { return nullptr; }
-    // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control plane
-    // has answered itself, whatever the application does.
+    // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control
+    // plane has answered itself, whatever the application does.
     virtual void path_news(Connection&, PathKind, const PathNews&) {}
     // The peer's ports are not what they were: list `number`, as long as the one before. Again and again until
     // take_rails(), from wherever the owner likes.
@@ -249,7 +250,8 @@ public:
     virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
     // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
     virtual std::string misfit(const Terms&) { return {}; }
-    // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0: none.
+    // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0:
+    // none.
     virtual std::uint32_t probe_key(const verbs::Rail&) { return 0; }
     // Of ask_keys(). Not found: `told` has nothing but the id.
     virtual void keys_told(Connection&, bool /*found*/, const verbs::RemoteKeys& /*told*/) {}
@@ -263,10 +265,10 @@ struct ControlConfig {
     Nanos timeout = 60'000'000'000;    // request to established; then failed(timed_out)
     std::uint32_t receive_depth = 256; // per rail: storms
     std::uint32_t send_depth = 64;
-    std::uint64_t dc_key = 0;               // mp_dc: of our targets
-    std::vector<std::uint32_t> dct_numbers; // mp_dc: ours, per rail
-    Terms terms{.features = feature::known};  // ours; dc_tag: each connection has its own
-    std::vector<verbs::Rail> rails;         // as they are now; empty: as they were when the devices were opened
+    std::uint64_t dc_key = 0;                // mp_dc: of our targets
+    std::vector<std::uint32_t> dct_numbers;  // mp_dc: ours, per rail
+    Terms terms{.features = feature::known}; // ours; dc_tag: each connection has its own
+    std::vector<verbs::Rail> rails;          // as they are now; empty: as they were when the devices were opened
     std::uint8_t service_level = 0;
     // 0: uid, cookie, Q_Key and packet numbers are random (getrandom). Else they follow from it, so that simulations
     // are repeatable; every interface needs another one.
@@ -295,17 +297,18 @@ public:
 
     [[nodiscard]] const InterfaceAddress& address() const;
 
-    // A rail of `devices` is not as it was when this was opened (verbs::refresh): handshakes and address() tell it from now
-    // on; established peers by tell_rails(), which repeats until they know. With the lock held, all three.
+    // A rail of `devices` is not as it was when this was opened (verbs::refresh): handshakes and address() tell it from
+    // now on; established peers by tell_rails(), which repeats until they know. With the lock held, all three.
     void renew(const verbs::Rail& rail);
     void tell_rails(Connection& connection); // if the peer does not know the present list
     // Of Owner::rails_told: the connection has this list from now on, and the peer hears that.
     void take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
 
-    // A device has died and is there again (verbs/registry.h): control queue pairs of its rails are made anew. On failure
-    // everything stays as it was. renew() for its rails follows, when the device of ControlPlane::open's `devices` is this
-    // one. `dct_numbers` of all rails, as they are now. With the lock held, from progress.
-    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers, std::string& error);
+    // A device has died and is there again (verbs/registry.h): control queue pairs of its rails are made anew. On
+    // failure everything stays as it was. renew() for its rails follows, when the device of ControlPlane::open's
+    // `devices` is this one. `dct_numbers` of all rails, as they are now. With the lock held, from progress.
+    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
+                                std::string& error);
     // The peer has our present list of rails. With the lock held.
     [[nodiscard]] bool knows_rails(const Connection& connection) const;
     // Which keys has this memory of the peer's now? Unreliable, as news of paths; Owner::keys_told. With the lock held.
@@ -317,15 +320,16 @@ public:
     // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
 
-    // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit` ns at
-    // most; Owner::answered() tells. A question under way is not asked again.
+    // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit`
+    // ns at most; Owner::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
 
-    // Goodbye (goodbye.cc), of an established connection; with the lock held. An idle one is asked whether it may end, again
-    // and again until it answers: Owner::parted(). No bound: it may have agreed long ago, and a dead peer is found otherwise.
+    // Goodbye (goodbye.cc), of an established connection; with the lock held. An idle one is asked whether it may end,
+    // again and again until it answers: Owner::parted(). No bound: it may have agreed long ago, and a dead peer is
+    // found otherwise.
     void say_idle(Connection& connection, std::uint32_t delivered);
-    // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has come.
-    // False: there is no room now.
+    // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has
+    // come. False: there is no room now.
     bool say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt);
     // To the peer's idle goodbye. Not agreed: the connection stays.
     void say_known(Connection& connection, bool agreed);
@@ -336,15 +340,16 @@ public:
     void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
     bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
     // Or over another route of the same connection.
-    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+                         const PathNews& news);
     [[nodiscard]] std::uint32_t random_psn();
     [[nodiscard]] std::uint64_t random_tag(); // tells nothing of others
     // The port of a rail is active again.
     void port_active(unsigned rail);
 
-    // Handles what has arrived, and goes on with handshakes for a while; number of messages and of steps. Cheap if there is
-    // nothing. Call often while busy(). `occupied`: the caller has found other things to do since the call before, and
-    // shall have time for them.
+    // Handles what has arrived, and goes on with handshakes for a while; number of messages and of steps. Cheap if
+    // there is nothing. Call often while busy(). `occupied`: the caller has found other things to do since the call
+    // before, and shall have time for them.
     unsigned poll(bool occupied = false);
     // Some handshake of ours is under way. With the lock held.
     [[nodiscard]] bool busy() const;

@@ -26,16 +26,17 @@ struct Due {
         connect, // our ends
     } what = What::send;
     Connection* connection = nullptr;
-    Target way_back{};              // of the newest copy of the message that this is about
-    std::size_t path = 0;           // next one
-    Nanos since = 0;                // when it was put there
-    Nanos tried = 0;                // send: first time that there was no room
+    Target way_back{};                       // of the newest copy of the message that this is about
+    std::size_t path = 0;                    // next one
+    Nanos since = 0;                         // when it was put there
+    Nanos tried = 0;                         // send: first time that there was no room
     std::uint32_t incarnation = 0, seen = 0; // make: the connection's before; they are again, if it can't be done now
 };
 
 struct ControlPlane::Impl {
     Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
-        : devices(devices_in), config(config_in), services(services_in), owner(owner_in), dct_numbers(config_in.dct_numbers) {}
+        : devices(devices_in), config(config_in), services(services_in), owner(owner_in),
+          dct_numbers(config_in.dct_numbers) {}
     ~Impl();
     [[nodiscard]] Status open(std::string& error);
 
@@ -62,7 +63,8 @@ struct ControlPlane::Impl {
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
     bool send(const Target& to, const Message& m); // false: there is no room now
     void refuse(const Target& way_back, const Message& m, wire::Reason reason);
-    void refuse(const Target& way_back, const Connection& c, wire::Kind kind, wire::Reason reason); // its latest message
+    void refuse(const Target& way_back, const Connection& c, wire::Kind kind,
+                wire::Reason reason); // its latest message
 
     // Our ends, if any, made or not.
     void drop_ends(Connection& c);
@@ -74,7 +76,7 @@ struct ControlPlane::Impl {
     [[nodiscard]] std::uint32_t next_transaction();
 
     // --- turns.cc
-    void send_in_turn(Connection& c); // at once, if nobody waits
+    void send_in_turn(Connection& c);               // at once, if nobody waits
     void send_soon(Connection& c, Nanos tried = 0); // when there is room
     void make_in_turn(Connection& c, Due due);
     void connect_in_turn(Connection& c, const Target& way_back);
@@ -83,7 +85,7 @@ struct ControlPlane::Impl {
     void drop_due(Connection& c);
     void add_due(Connection& c, Due due, bool first);
     bool send_due(Connection& c, Nanos tried); // false: there is no room now
-    unsigned work(); // until the turn is over; number of steps
+    unsigned work();                           // until the turn is over; number of steps
     void step();
     void rest_if_due();
     void begin_rest();
@@ -119,7 +121,8 @@ struct ControlPlane::Impl {
     // --- server.cc
     void on_request(const Target& way_back, const Message& m);
     void on_confirm(const Target& way_back, const Message& m);
-    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths, std::uint8_t absent);
+    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
+                std::uint8_t absent);
     void request_done(Connection& c, const Due& due, Status status); // our ends are made, or not
     void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
     void send_reply(Connection& c, const Target& way_back);
@@ -139,7 +142,8 @@ struct ControlPlane::Impl {
     void on_rails_known(const Message& m);
     void take_rails(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
     void answer_rails(Connection& c);
-    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& new_dct_numbers, std::string& error);
+    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& new_dct_numbers,
+                                std::string& error);
     void ask_keys(const Connection& c, std::uint64_t region, unsigned attempt);
     void on_keys(const Target& way_back, const Message& m);
     void on_keys_told(const Message& m);
@@ -153,7 +157,8 @@ struct ControlPlane::Impl {
 
     // --- path_news.cc
     void on_path_news(const Target& way_back, const Message& m);
-    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news);
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+                         const PathNews& news);
     [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
 
     const verbs::DeviceSet& devices;
@@ -163,10 +168,10 @@ struct ControlPlane::Impl {
     std::vector<std::uint32_t> dct_numbers; // mp_dc: as they are now
     InterfaceAddress address;
     std::size_t address_room = kMaxInterfaceAddress; // once it has been given away: the bytes it had
-    std::vector<path::RemoteRail> own_rails; // as the others see them
-    std::uint32_t own_number = 0;            // of this list; 0: as it was at first, wraps to 1
+    std::vector<path::RemoteRail> own_rails;         // as the others see them
+    std::uint32_t own_number = 0;                    // of this list; 0: as it was at first, wraps to 1
     std::uint64_t random_state = 0;
-    std::uint64_t tags_made = 0; // with a seed
+    std::uint64_t tags_made = 0;               // with a seed
     std::uint32_t newest_transaction = 0;      // of ours; 0: none yet
     std::unordered_set<Connection*> under_way; // requesting, confirming, accepting: those with timers
     std::uint32_t newest_question = 0;         // 0: none yet

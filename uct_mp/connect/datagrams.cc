@@ -57,7 +57,8 @@ Status Datagrams::open(const verbs::DeviceSet& devices, const Config& config, st
     for (const verbs::Device& device : devices.devices())
         if (const Status s = open_device(device, queues_.emplace_back(), error); failed(s)) return s;
     for (const verbs::Rail& rail : rails_) {
-        const Status s = open_rail(devices.device_of(rail), rail, config_, queues_[rail.device], ports_.emplace_back(), error);
+        const Status s =
+            open_rail(devices.device_of(rail), rail, config_, queues_[rail.device], ports_.emplace_back(), error);
         if (failed(s)) return s;
     }
     return Status::ok;
@@ -103,8 +104,8 @@ Status Datagrams::open_device(const verbs::Device& device, Queues& q, std::strin
     return Status::ok;
 }
 
-Status Datagrams::open_rail(const verbs::Device& device, const verbs::Rail& rail, const Config& config, const Queues& queues,
-                            Port& port, std::string& error) {
+Status Datagrams::open_rail(const verbs::Device& device, const verbs::Rail& rail, const Config& config,
+                            const Queues& queues, Port& port, std::string& error) {
     const std::uint32_t receives = depth(config.receive_depth, device.max_qp_wr);
     const std::uint32_t sends = depth(config.send_depth, device.max_qp_wr);
     const auto fail = [&](const char* what) {

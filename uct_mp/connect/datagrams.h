@@ -44,8 +44,8 @@ public:
     unsigned poll(const Handler& handler);
 
     [[nodiscard]] std::uint32_t qp_number(unsigned rail) const { return ports_[rail].qp->qp_num; }
-    // False: the queue pair has failed: a dead adapter, or an Ethernet port that is down. (InfiniBand adapters drop what
-    // can't be sent.)
+    // False: the queue pair has failed: a dead adapter, or an Ethernet port that is down. (InfiniBand adapters drop
+    // what can't be sent.)
     [[nodiscard]] bool works(unsigned rail) const { return !ports_[rail].broken; }
     // Makes a failed queue pair work again, under its old number; what was on it is lost. Not from within the handler.
     void restart(unsigned rail);
@@ -55,8 +55,8 @@ public:
         drop_handles(rail.index);
     }
     void drop_handles(unsigned rail);
-    // The device of `devices` with this index has died and is there again: its rails get new queue pairs, with other numbers.
-    // On failure everything stays as it was. Not from within the handler.
+    // The device of `devices` with this index has died and is there again: its rails get new queue pairs, with other
+    // numbers. On failure everything stays as it was. Not from within the handler.
     [[nodiscard]] Status reopen(const verbs::Device& device, std::string& error);
 
     [[nodiscard]] std::vector<int> event_fds() const;

@@ -1,5 +1,5 @@
-// Goodbye: an interface that closes tells its peers, and one that has a connection which nobody uses there asks whether it may
-// end. Who is told that the other side has gone need not wait for adapters to give up.
+// Goodbye: an interface that closes tells its peers, and one that has a connection which nobody uses there asks whether
+// it may end. Who is told that the other side has gone need not wait for adapters to give up.
 #include <algorithm>
 
 #include "uct_mp/connect/control_plane_impl.h"
@@ -9,7 +9,7 @@ namespace ucx_mp::connect {
 namespace {
 constexpr Nanos kPatient = 1'000'000'000; // between attempts, when the peer seems to compute
 constexpr unsigned kAttempts = 10;        // before that: about a second
-}
+} // namespace
 
 Message ControlPlane::Impl::goodbye_to(const Connection& c, const Goodbye& goodbye) const {
     Message m = message_to(wire::Kind::ended, c);
@@ -19,9 +19,12 @@ Message ControlPlane::Impl::goodbye_to(const Connection& c, const Goodbye& goodb
 
 void ControlPlane::Impl::say_idle(Connection& c) {
     // Again and again: the peer may have agreed long ago, and hears nothing of us any more then.
-    if (const auto to = route(c, c.parting.sent)) send(*to, goodbye_to(c, c.parting.goodbye));
-    else ++counters.unsent;
-    const Nanos pause = c.parting.sent >= kAttempts ? kPatient : std::min(config.retry << c.parting.sent, config.max_retry);
+    if (const auto to = route(c, c.parting.sent))
+        send(*to, goodbye_to(c, c.parting.goodbye));
+    else
+        ++counters.unsent;
+    const Nanos pause =
+        c.parting.sent >= kAttempts ? kPatient : std::min(config.retry << c.parting.sent, config.max_retry);
     if (++c.parting.sent > 1000 * kAttempts) c.parting.sent = kAttempts; // it only counts routes
     parting.insert(&c);
     c.parting.timer = services.at_in_background(services.now() + pause, [this, &c] {
@@ -39,7 +42,8 @@ void ControlPlane::Impl::stop_parting(Connection& c) {
 // A connection that we do not know has ended here as well.
 void ControlPlane::Impl::on_ended(const Target& way_back, const Message& m) {
     Connection* c = connection_of(m);
-    if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming))) c = nullptr;
+    if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
+        c = nullptr;
     if (c) owner.ended(*c, m.goodbye);
     if (c && m.goodbye.idle) return; // the owner answers
     Message known = message(wire::Kind::ended_known, m.sender_cookie, m.transaction);
@@ -86,7 +90,8 @@ void ControlPlane::say_known(Connection& connection, bool agreed) {
     m.holds = !agreed;
     if (const auto to = impl_->route(connection, connection.telling.answers++)) // repetitions take other ways
         impl_->send(*to, m);
-    else ++impl_->counters.unsent;
+    else
+        ++impl_->counters.unsent;
 }
 
 } // namespace ucx_mp::connect

@@ -120,7 +120,9 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
         const bool absent = i % part + b.absent >= part;
         // Our port may have gone since we told of it, with its adapter: then the path will be one that has failed.
         const bool gone = !absent && !client.usable();
-        if (absent ? (p.client_bits | p.server_bits) > 127 : p.client_bits >> (gone ? 7 : client.lmc) || p.server_bits >> server.lmc) return false;
+        if (absent ? (p.client_bits | p.server_bits) > 127
+                   : p.client_bits >> (gone ? 7 : client.lmc) || p.server_bits >> server.lmc)
+            return false;
         if (!absent && !gone && !path::reach(client, server, routed)) return false;
         if (!read_end(p.end, out, absent)) return false;
         out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
@@ -155,8 +157,7 @@ bool read_refuse(Reader& in, Message& out) {
     wire::Refuse b;
     if (!in.take(b)) return false;
     if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
-    const bool known =
-        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::terms);
+    const bool known = b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::terms);
     out.reason = known ? wire::Reason(b.reason) : wire::Reason::resources;
     out.refused = Kind(b.of);
     return true;
@@ -377,12 +378,14 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     const std::uint8_t z = m.reserved;
     switch (m.kind) {
     case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, m.reserved, m.dc_key, written(m.terms, m.reserved)});
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, m.reserved, m.dc_key,
+                              written(m.terms, m.reserved)});
         put_rails();
         break;
     case Kind::reply:
         assert(m.paths.size() == m.ends.size());
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key, written(m.terms, m.reserved)});
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key,
+                            written(m.terms, m.reserved)});
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];

@@ -36,8 +36,8 @@ struct Message {
     std::vector<LocalEnd> ends;        // reply, confirm: the sender's
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
-    PathNews news; // path_down, path_open, path_opened
-    bool holds = false; // pong, keys_told; ended_known: not agreed
+    PathNews news;                  // path_down, path_open, path_opened
+    bool holds = false;             // pong, keys_told; ended_known: not agreed
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
     Goodbye goodbye;                // ended
@@ -51,8 +51,8 @@ enum class Parse : std::uint8_t {
 };
 
 // Checks everything that a message alone can tell: length, counts, ranges; `out` holds only values that are in range.
-// Reserved fields are ignored. What needs the other list (rail indices and path bits of a reply refer to the client's rails,
-// which the receiver knows) is checked against `own_rails`.
+// Reserved fields are ignored. What needs the other list (rail indices and path bits of a reply refer to the client's
+// rails, which the receiver knows) is checked against `own_rails`.
 [[nodiscard]] Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails,
                           Message& out, std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
 

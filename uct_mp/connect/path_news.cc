@@ -58,11 +58,14 @@ Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const Pa
 
 void ControlPlane::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
     impl_->mend();
-    if (const auto to = impl_->route(connection, attempt)) impl_->send(*to, impl_->news_to(connection, kind, news));
-    else ++impl_->counters.unsent;
+    if (const auto to = impl_->route(connection, attempt))
+        impl_->send(*to, impl_->news_to(connection, kind, news));
+    else
+        ++impl_->counters.unsent;
 }
 
-bool ControlPlane::Impl::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news) {
+bool ControlPlane::Impl::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+                                         const PathNews& news) {
     const bool server = connection.server;
     const unsigned rail = server ? route.server_rail : route.client_rail;
     const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
@@ -83,7 +86,8 @@ bool ControlPlane::tell_over_path(const Connection& connection, unsigned path, P
     return impl_->tell_over_route(connection, connection.paths[path], kind, news);
 }
 
-bool ControlPlane::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind, const PathNews& news) {
+bool ControlPlane::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+                                   const PathNews& news) {
     return impl_->tell_over_route(connection, route, kind, news);
 }
 

@@ -55,7 +55,8 @@ void ControlPlane::Impl::on_ping(const Target& way_back, const Message& m) {
     pong.source = m.destination;
     pong.incarnation = m.incarnation;
     // Confirming: the asker is the server, and its `ready` has not come yet.
-    pong.holds = c && (c->state == State::established || c->state == State::confirming) && c->incarnation == m.incarnation;
+    pong.holds =
+        c && (c->state == State::established || c->state == State::confirming) && c->incarnation == m.incarnation;
     send(way_back, pong);
 }
 

@@ -20,8 +20,8 @@ void ControlPlane::Impl::set_own(const verbs::Rail& rail) {
 void ControlPlane::Impl::renew(const verbs::Rail& rail) {
     set_own(rail);
     if (path::RemoteRail& own = own_rails[rail.index]; own.usable() && mtu_bytes(own.mtu) < smallest_mtu()) {
-        services.say(LogLevel::warn, "rail %s has come up with an MTU of %zu bytes, which is too small for %zu rails", rail.name.c_str(),
-                     mtu_bytes(own.mtu), own_rails.size());
+        services.say(LogLevel::warn, "rail %s has come up with an MTU of %zu bytes, which is too small for %zu rails",
+                     rail.name.c_str(), mtu_bytes(own.mtu), own_rails.size());
         own.lid = own.lmc = 0;
         own.gid = {};
     }
@@ -66,15 +66,18 @@ void ControlPlane::Impl::stop_telling(Connection& c) {
 void ControlPlane::Impl::on_rails(const Message& m) {
     Connection* const c = connection_of(m);
     const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
-        return a.device == b.device && (a.life != b.life || (a.control_qpn == b.control_qpn && a.dct_number == b.dct_number));
+        return a.device == b.device &&
+               (a.life != b.life || (a.control_qpn == b.control_qpn && a.dct_number == b.dct_number));
     };
     if (!c || c->state != State::established || c->incarnation != m.incarnation ||
         !std::ranges::equal(c->remote_rails, m.rails, same_port)) {
         ++counters.late; // or not the list of this peer
         return;
     }
-    if (newer(m.rails_number, c->rails_number)) owner.rails_told(*c, m.rails_number, m.rails);
-    else answer_rails(*c); // our answer was lost
+    if (newer(m.rails_number, c->rails_number))
+        owner.rails_told(*c, m.rails_number, m.rails);
+    else
+        answer_rails(*c); // our answer was lost
 }
 
 void ControlPlane::Impl::take_rails(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails) {
@@ -103,7 +106,8 @@ void ControlPlane::Impl::on_rails_known(const Message& m) {
 
 // -- Adapters that are there again, and the keys of memory that is registered with them anew
 
-Status ControlPlane::Impl::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& new_dct_numbers, std::string& error) {
+Status ControlPlane::Impl::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& new_dct_numbers,
+                                  std::string& error) {
     const Status status = datagrams.reopen(device, error);
     if (failed(status)) return status;
     dct_numbers = new_dct_numbers;
@@ -113,8 +117,10 @@ Status ControlPlane::Impl::reopen(const verbs::Device& device, const std::vector
 void ControlPlane::Impl::ask_keys(const Connection& c, std::uint64_t region, unsigned attempt) {
     Message m = message_to(wire::Kind::keys, c);
     m.keys.id = region;
-    if (const auto to = route(c, attempt)) send(*to, m);
-    else ++counters.unsent;
+    if (const auto to = route(c, attempt))
+        send(*to, m);
+    else
+        ++counters.unsent;
 }
 
 void ControlPlane::Impl::on_keys(const Target& way_back, const Message& m) {
@@ -131,14 +137,19 @@ void ControlPlane::Impl::on_keys(const Target& way_back, const Message& m) {
 
 void ControlPlane::Impl::on_keys_told(const Message& m) {
     Connection* const c = connection_of(m);
-    if (!c || c->state != State::established || c->incarnation != m.incarnation) ++counters.late;
-    else owner.keys_told(*c, m.holds, m.keys);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation)
+        ++counters.late;
+    else
+        owner.keys_told(*c, m.holds, m.keys);
 }
 
-Status ControlPlane::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers, std::string& error) {
+Status ControlPlane::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
+                            std::string& error) {
     return impl_->reopen(device, dct_numbers, error);
 }
-bool ControlPlane::knows_rails(const Connection& connection) const { return connection.telling.known == impl_->own_number; }
+bool ControlPlane::knows_rails(const Connection& connection) const {
+    return connection.telling.known == impl_->own_number;
+}
 void ControlPlane::ask_keys(const Connection& connection, std::uint64_t region, unsigned attempt) {
     impl_->mend();
     impl_->ask_keys(connection, region, attempt);
@@ -146,7 +157,8 @@ void ControlPlane::ask_keys(const Connection& connection, std::uint64_t region, 
 
 void ControlPlane::renew(const verbs::Rail& rail) { impl_->renew(rail); }
 void ControlPlane::tell_rails(Connection& connection) { impl_->tell_rails(connection); }
-void ControlPlane::take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails) {
+void ControlPlane::take_rails(Connection& connection, std::uint32_t number,
+                              const std::vector<path::RemoteRail>& rails) {
     impl_->take_rails(connection, number, rails);
 }
 

@@ -16,8 +16,10 @@ std::vector<path::PathSpec> ControlPlane::Impl::plan(const Message& m, std::uint
     const std::size_t fixed = wire::reply_size(own_rails.size(), gids(own_rails), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
-    std::vector<path::PathSpec> paths = path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room), m.split_reads);
-    if (!paths.empty()) absent = path::add_absent_paths(paths, m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
+    std::vector<path::PathSpec> paths =
+        path::plan_paths(m.rails, own_rails, config.paths, m.num_paths, unsigned(room), m.split_reads);
+    if (!paths.empty())
+        absent = path::add_absent_paths(paths, m.rails, own_rails, config.paths, m.num_paths, unsigned(room));
     return paths;
 }
 
@@ -38,7 +40,8 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
     }
     if (c) {
         const bool late = c->seen && !newer(m.transaction, c->seen);
-        if (c->state == State::established && c->parting.timer && !late) { // it has agreed to our goodbye, and comes again
+        if (c->state == State::established && c->parting.timer &&
+            !late) { // it has agreed to our goodbye, and comes again
             stop_parting(*c);
             owner.parted(*c, Answer::lost);
             ++counters.late;
@@ -119,7 +122,8 @@ void ControlPlane::Impl::accept(Connection& c, const Target& way_back, const Mes
 void ControlPlane::Impl::request_done(Connection& c, const Due& due, Status status) {
     if (!ucx_mp::failed(status)) return send_reply(c, due.way_back);
     // Not now: the client repeats its request. It is not late then.
-    if (status != Status::no_resource && status != Status::busy) refuse(due.way_back, c, wire::Kind::request, wire::Reason::resources);
+    if (status != Status::no_resource && status != Status::busy)
+        refuse(due.way_back, c, wire::Kind::request, wire::Reason::resources);
     c.incarnation = due.incarnation;
     c.seen = due.seen;
     abandon(c, "no queue pairs for the peer's request");

@@ -1,6 +1,7 @@
-// Commands to the adapter (queue pairs, address handles) take the process about 100 us each, and a handshake needs several
-// for every path. So that thousand peers who connect at once don't stop everything else, handshakes wait in order and work
-// for a while; then as much time belongs to the others, or less if they have nothing to do. A step is half a path or a message.
+// Commands to the adapter (queue pairs, address handles) take the process about 100 us each, and a handshake needs
+// several for every path. So that thousand peers who connect at once don't stop everything else, handshakes wait in
+// order and work for a while; then as much time belongs to the others, or less if they have nothing to do. A step is
+// half a path or a message.
 #include <algorithm>
 #include <utility>
 
@@ -44,7 +45,8 @@ void ControlPlane::Impl::send_in_turn(Connection& c) {
 void ControlPlane::Impl::make_in_turn(Connection& c, Due due) {
     c.ends.assign(c.paths.size(), {});
     if (config.transport == Transport::rc)
-        for (std::size_t i = 0; i < c.ends.size() && !c.is_absent(i); ++i) c.ends[i].psn = std::uint32_t(random() >> 40); // 24 bits
+        for (std::size_t i = 0; i < c.ends.size() && !c.is_absent(i); ++i)
+            c.ends[i].psn = std::uint32_t(random() >> 40); // 24 bits
     add_due(c, due, !c.server);
 }
 
@@ -100,9 +102,12 @@ void ControlPlane::Impl::step() {
     }
     const Due done = due;
     drop_due(c);
-    if (!c.server) reply_done(c, done, status);
-    else if (make) request_done(c, done, status);
-    else confirm_done(c, done, status);
+    if (!c.server)
+        reply_done(c, done, status);
+    else if (make)
+        request_done(c, done, status);
+    else
+        confirm_done(c, done, status);
 }
 
 void ControlPlane::Impl::rest_if_due() {

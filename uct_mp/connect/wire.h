@@ -5,9 +5,9 @@
 // version that both sides speak (the client knows the server's range from its address); the answers are in the version
 // of the request.
 //
-// Later versions may add what this one does not know without a version of their own: bits of Terms::features, of which both
-// sides use those that both have told, and fields in bytes that are reserved today. Who does not know them writes 0 there
-// and ignores what it reads. Another version is for another layout.
+// Later versions may add what this one does not know without a version of their own: bits of Terms::features, of which
+// both sides use those that both have told, and fields in bytes that are reserved today. Who does not know them writes
+// 0 there and ignores what it reads. Another version is for another layout.
 //
 // What keeps old and foreign messages out:
 //   cookie       of the receiver: only who was given its address knows it
@@ -37,17 +37,18 @@ inline constexpr std::uint32_t kMagic = 0x5063706d; // "mpcP"
 inline constexpr std::size_t kMaxMessage = 1024;
 
 enum class Kind : std::uint8_t {
-    request = 1, // client: Request, rails x Rail
-    reply = 2,   // server: Reply, rails x Rail, paths x Path
-    confirm = 3, // client: Confirm, paths x End
-    ready = 4,   // server: Ready
-    refuse = 5,  // either: Refuse
+    request = 1,      // client: Request, rails x Rail
+    reply = 2,        // server: Reply, rails x Rail, paths x Path
+    confirm = 3,      // client: Confirm, paths x End
+    ready = 4,        // server: Ready
+    refuse = 5,       // either: Refuse
     ping = 16,        // either: Ping. `transaction` numbers the sender's questions
     pong = 17,        // Pong, to the ping's sender, with its `transaction`
     path_down = 18,   // PathNews: this life of the path is over on the sender's side, and what had arrived
     path_open = 19,   // PathNews: travels over that very path; mp_rc: make it anew with this end, mp_dc: does it work
     path_opened = 20, // PathNews: the answer
-    path_probe = 21,  // PathNews: travels over that very path, which carries nothing any more: does anything come through?
+    path_probe =
+        21, // PathNews: travels over that very path, which carries nothing any more: does anything come through?
     path_probed = 22, // PathNews: the answer, over the same path, at once
     rails = 23,       // Rails, rails x Rail: what has become of the sender's ports since the handshake
     rails_known = 24, // RailsKnown: the answer
@@ -91,15 +92,15 @@ static_assert(sizeof(Header) == 52);
 // A port of the sender; path::RemoteRail. Behind it, if it is RoCE: u8 gid[16].
 struct __attribute__((packed)) Rail {
     std::uint64_t subnet_prefix; // RoCE: verbs::network_of()
-    std::uint32_t rate;        // kB/s, not 0
-    std::uint32_t dct_number;  // 24 bits; 0: none
-    std::uint32_t control_qpn; // 24 bits, not 0 or 1
-    std::uint16_t lid;         // base, unicast, aligned to 2^lmc; 0: RoCE, or the port is not active
-    std::uint8_t lmc;          // 0..7
-    std::uint8_t mtu;          // ibv_mtu: 1..5
-    std::uint8_t device;       // < verbs::kMaxDevices
-    std::uint8_t roce;         // 1: a GID follows, lid and lmc are 0; else 0
-    std::uint8_t life;         // of the device, counts how often it has been opened again; wraps
+    std::uint32_t rate;          // kB/s, not 0
+    std::uint32_t dct_number;    // 24 bits; 0: none
+    std::uint32_t control_qpn;   // 24 bits, not 0 or 1
+    std::uint16_t lid;           // base, unicast, aligned to 2^lmc; 0: RoCE, or the port is not active
+    std::uint8_t lmc;            // 0..7
+    std::uint8_t mtu;            // ibv_mtu: 1..5
+    std::uint8_t device;         // < verbs::kMaxDevices
+    std::uint8_t roce;           // 1: a GID follows, lid and lmc are 0; else 0
+    std::uint8_t life;           // of the device, counts how often it has been opened again; wraps
     std::uint8_t reserved;
     std::uint32_t probe_key; // for reading Terms::probe_address by way of this port: the rkey of its device; 0: none
 };
@@ -122,13 +123,14 @@ static_assert(sizeof(Path) == 12);
 
 // What the sender of this message can do, and what it expects of the data path's messages that it receives.
 struct __attribute__((packed)) Terms {
-    std::uint64_t features;      // connect::feature; used are those that both sides have told
-    std::uint64_t probe_address; // of kProbeBytes bytes that the receiver may read at any time: Rail::probe_key; 0: none
-    std::uint64_t dc_tag;        // mp_dc: random, of this connection; messages to the sender of this begin with it
-    std::uint32_t window;        // sequenced messages of its own that it leaves unacknowledged at most; not 0
-    std::uint32_t ring;          // of the receiver's that it can keep while an earlier one is missing; not 0
-    std::uint32_t segment;       // bytes of the largest message that it can receive, and sends, without what the data path
-                                 // adds (MessageHeader, FenceTrailer); not 0
+    std::uint64_t features; // connect::feature; used are those that both sides have told
+    std::uint64_t
+        probe_address;     // of kProbeBytes bytes that the receiver may read at any time: Rail::probe_key; 0: none
+    std::uint64_t dc_tag;  // mp_dc: random, of this connection; messages to the sender of this begin with it
+    std::uint32_t window;  // sequenced messages of its own that it leaves unacknowledged at most; not 0
+    std::uint32_t ring;    // of the receiver's that it can keep while an earlier one is missing; not 0
+    std::uint32_t segment; // bytes of the largest message that it can receive, and sends, without what the data path
+                           // adds (MessageHeader, FenceTrailer); not 0
     std::uint32_t reserved;
 };
 static_assert(sizeof(Terms) == 40);
@@ -139,8 +141,8 @@ struct __attribute__((packed)) Request {
     std::uint8_t num_paths;    // wish per pair of rails, 0: automatic; at most path::kMaxPathsPerPeer
     std::uint8_t split_reads;  // 1: reads shall have paths of their own; else 0
     std::uint8_t reserved;
-    std::uint64_t dc_key;      // mp_dc: access key of the client's targets
-    Terms terms;               // the client's
+    std::uint64_t dc_key; // mp_dc: access key of the client's targets
+    Terms terms;          // the client's
 };
 static_assert(sizeof(Request) == 56);
 
@@ -170,8 +172,8 @@ struct __attribute__((packed)) Ready {
 static_assert(sizeof(Ready) == 4);
 
 struct __attribute__((packed)) Refuse {
-    std::uint8_t reason;      // Reason
-    std::uint8_t of;          // Kind of the message that is refused
+    std::uint8_t reason; // Reason
+    std::uint8_t of;     // Kind of the message that is refused
     std::uint8_t reserved[2];
 };
 static_assert(sizeof(Refuse) == 4);
@@ -181,17 +183,19 @@ struct __attribute__((packed)) PathNews {
     std::uint8_t path;         // index in the agreed list
     std::uint8_t answer;       // path_down: 1: not to be answered
     std::uint8_t gone;         // path_down, mp_dc: 1: the sender's port is down; not to be answered either
-    std::uint8_t home;         // path_probe, path_probed: 1: by the route that the path has left (APM); answered the way it has come
-    std::uint32_t life;        // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
-    std::uint32_t psn;         // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
-    std::uint32_t marker;      // path_down: newest fence whose marker has come over this path, 0: none
-    std::uint32_t delivered;   // path_down: sequence number of the next message to be delivered
-    End end;                   // path_open, path_opened with mp_rc; else 0
+    std::uint8_t
+        home; // path_probe, path_probed: 1: by the route that the path has left (APM); answered the way it has come
+    std::uint32_t life; // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
+    std::uint32_t psn;  // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
+    std::uint32_t marker;    // path_down: newest fence whose marker has come over this path, 0: none
+    std::uint32_t delivered; // path_down: sequence number of the next message to be delivered
+    End end;                 // path_open, path_opened with mp_rc; else 0
 };
 static_assert(sizeof(PathNews) == 32);
 
-// Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the handshake's
-// list: LID, LMC, subnet, MTU, rate; with another life of the device also its key, and the numbers of queue pairs and targets.
+// Repeated until the answer has come. Nothing but what a subnet manager or a cable changes may differ from the
+// handshake's list: LID, LMC, subnet, MTU, rate; with another life of the device also its key, and the numbers of queue
+// pairs and targets.
 struct __attribute__((packed)) Rails {
     std::uint32_t incarnation; // of the connection
     std::uint32_t number;      // of the list, counted by the sender; wraps. Older ones than the newest are void
@@ -210,17 +214,17 @@ static_assert(sizeof(RailsKnown) == 8);
 struct __attribute__((packed)) Keys {
     std::uint32_t incarnation; // of the connection
     std::uint8_t reserved[4];
-    std::uint64_t region;      // verbs::RemoteKeys::id
+    std::uint64_t region; // verbs::RemoteKeys::id
 };
 static_assert(sizeof(Keys) == 16);
 
 struct __attribute__((packed)) KeysTold {
     std::uint32_t incarnation;
-    std::uint8_t found;       // 0: that memory is not registered (any more), and the rest is 0
-    std::uint8_t count;       // of devices: 1..verbs::kMaxDevices
+    std::uint8_t found; // 0: that memory is not registered (any more), and the rest is 0
+    std::uint8_t count; // of devices: 1..verbs::kMaxDevices
     std::uint8_t reserved[2];
     std::uint64_t region;
-    std::uint64_t lives;                     // byte i: of device i
+    std::uint64_t lives; // byte i: of device i
     std::uint32_t rkey[verbs::kMaxDevices];
 };
 static_assert(sizeof(KeysTold) == 56);
@@ -240,7 +244,8 @@ static_assert(sizeof(Pong) == 8);
 // Repeated until the answer has come, or for a while.
 struct __attribute__((packed)) Ended {
     std::uint32_t incarnation; // of the connection
-    std::uint32_t delivered;   // sequence number of the next message that the sender would have delivered: acknowledges those before
+    std::uint32_t delivered;   // sequence number of the next message that the sender would have delivered: acknowledges
+                               // those before
     std::uint8_t idle;         // 1: nobody uses the connection there, may it end? 0: it has ended, the interface closes
     std::uint8_t reserved[3];
 };
@@ -248,7 +253,7 @@ static_assert(sizeof(Ended) == 12);
 
 struct __attribute__((packed)) EndedKnown {
     std::uint32_t incarnation;
-    std::uint8_t agreed;      // 1: the sender holds the connection no more; 0: it needs it (to an idle goodbye only)
+    std::uint8_t agreed; // 1: the sender holds the connection no more; 0: it needs it (to an idle goodbye only)
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(EndedKnown) == 8);

@@ -1,9 +1,9 @@
 // What the transport needs of its surroundings: time, timers, a log. UCX gives them in real life (uct_mp/ucx), the
 // virtual clock of the emulated fabric in simulation and in tests (perf/, tests/transport).
 //
-// Threads: now() and log from anywhere. Two sides share an interface: the thread that progresses it, and an asynchronous
-// one (UCX's) that answers peers while the application computes. lock() keeps them apart; the data path never takes it.
-// Simulations have no asynchronous side: everything runs in progress, and the lock is nothing.
+// Threads: now() and log from anywhere. Two sides share an interface: the thread that progresses it, and an
+// asynchronous one (UCX's) that answers peers while the application computes. lock() keeps them apart; the data path
+// never takes it. Simulations have no asynchronous side: everything runs in progress, and the lock is nothing.
 #pragma once
 
 #include <cstdarg>
@@ -22,7 +22,8 @@ class Services {
 public:
     virtual ~Services() = default;
 
-    // Nanoseconds, never 0, never backwards. A call costs a few tens of cycles: once per poll or stripe, not per message.
+    // Nanoseconds, never 0, never backwards. A call costs a few tens of cycles: once per poll or stripe, not per
+    // message.
     [[nodiscard]] virtual Nanos now() = 0;
 
     // Calls `fn` once, at or after `t`, inside Interface::progress(). 0 is never a timer. From the progressing thread.
@@ -43,8 +44,8 @@ public:
     // The asynchronous side has something for progress: the thread may be asleep (Interface::event_fd).
     virtual void wake() {}
 
-    // For who closes and can do nothing but wait: lets about `t` ns pass, with everything that happens meanwhile elsewhere.
-    // False: no time passes by waiting (a simulation that nobody steps).
+    // For who closes and can do nothing but wait: lets about `t` ns pass, with everything that happens meanwhile
+    // elsewhere. False: no time passes by waiting (a simulation that nobody steps).
     virtual bool wait(Nanos) { return false; }
 
     // Something that may take long, on a thread of its own; in simulations at once. False: it has not been

@@ -80,9 +80,12 @@ std::vector<std::uint8_t> partners(std::size_t place, std::span<const RemoteRail
     }
     std::vector<std::uint8_t> chosen;
     for (const auto& kind : kinds) {
-        if (cross_rails) chosen.insert(chosen.end(), kind.begin(), kind.end());
-        else if (std::ranges::find(kind, place) != kind.end()) chosen.push_back(std::uint8_t(place));
-        else chosen.push_back(kind[place % kind.size()]);
+        if (cross_rails)
+            chosen.insert(chosen.end(), kind.begin(), kind.end());
+        else if (std::ranges::find(kind, place) != kind.end())
+            chosen.push_back(std::uint8_t(place));
+        else
+            chosen.push_back(kind[place % kind.size()]);
     }
     return chosen;
 }
@@ -122,7 +125,8 @@ void add_places(std::vector<PathSpec>& paths, std::span<const RemoteRail> client
     const RemoteRail from = guessed(client), to = guessed(server);
     const unsigned room = max_paths - unsigned(paths.size());
     if (pairs.size() > room) pairs.resize(room);
-    const unsigned routes = std::min(routes_of(from, to, config, wish_of(config, client_wants)), room / unsigned(pairs.size()));
+    const unsigned routes =
+        std::min(routes_of(from, to, config, wish_of(config, client_wants)), room / unsigned(pairs.size()));
     for (unsigned route = 0; route < routes; ++route)
         for (const auto& [c, s] : pairs)
             paths.push_back({c, s, bits_of(client[c].usable() ? client[c] : from, config, route),
@@ -211,8 +215,9 @@ void mark_split(std::span<PathSpec> paths) {
     }
 }
 
-std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                              const PathConfig& config, unsigned client_wants, unsigned max_paths) {
+std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
+                              std::span<const RemoteRail> server, const PathConfig& config, unsigned client_wants,
+                              unsigned max_paths) {
     max_paths = std::min(max_paths, kMaxPathsPerPeer);
     const bool split = is_split(paths);
     if (split) {
@@ -244,13 +249,15 @@ std::uint64_t spare_paths(std::span<const PathSpec> paths, std::uint64_t up) {
             const PathSpec& path = paths[i];
             if (!left(i) || (path.client_rail == path.server_rail) != same_place || !has_others(path)) continue;
             for (std::size_t k = i; k < paths.size(); ++k) // all its routes
-                if (paths[k].client_rail == path.client_rail && paths[k].server_rail == path.server_rail && paths[k].reads == path.reads)
+                if (paths[k].client_rail == path.client_rail && paths[k].server_rail == path.server_rail &&
+                    paths[k].reads == path.reads)
                     spare |= std::uint64_t{1} << k;
         }
     return spare & up;
 }
 
-std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client, std::span<const RemoteRail> server) {
+std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client,
+                                     std::span<const RemoteRail> server) {
     const RemoteRail &from = client[path.client_rail], &to = server[path.server_rail];
     const ibv_mtu mtu = std::min(from.mtu, to.mtu);
     std::optional<PathSpec> best;
@@ -266,10 +273,15 @@ std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const Remot
             const unsigned routes = std::max(lids(left), lids(right));
             for (unsigned bi = 1; bi <= routes; ++bi) {
                 const unsigned b = path.client_bits + bi;
-                const PathSpec other{std::uint8_t(c), std::uint8_t(s), std::uint8_t(b & (lids(left) - 1)),
-                                     std::uint8_t(b & (lids(right) - 1)), path.writes, path.reads};
-                const unsigned score = (other.client_rail != path.client_rail) * 4u + (other.server_rail != path.server_rail) * 4u +
-                                       (other.client_bits != path.client_bits) + (other.server_bits != path.server_bits);
+                const PathSpec other{std::uint8_t(c),
+                                     std::uint8_t(s),
+                                     std::uint8_t(b & (lids(left) - 1)),
+                                     std::uint8_t(b & (lids(right) - 1)),
+                                     path.writes,
+                                     path.reads};
+                const unsigned score =
+                    (other.client_rail != path.client_rail) * 4u + (other.server_rail != path.server_rail) * 4u +
+                    (other.client_bits != path.client_bits) + (other.server_bits != path.server_bits);
                 if (score <= best_score) continue;
                 best_score = score;
                 best = other;

@@ -25,12 +25,12 @@ struct RemoteRail {
     std::uint8_t device = 0; // index in the peer's DeviceSet: which of its keys this rail needs
     ibv_mtu mtu = IBV_MTU_1024;
     std::uint64_t subnet_prefix = 0; // RoCE: verbs::network_of()
-    double rate = 1;               // bytes/ns
-    std::uint32_t dct_number = 0;  // mp_dc: its target on this rail; 0: none
-    std::uint32_t control_qpn = 0; // its control queue pair on this rail
-    std::uint8_t life = 0;         // of its device: which of its keys (verbs::MemoryKeys::lives)
-    std::uint32_t probe_key = 0;   // of its device, for reading what connect::Connection::probe_address says; 0: none
-    verbs::Gid gid{};              // RoCE: its address, `lid` is 0; unset: InfiniBand, or not active
+    double rate = 1;                 // bytes/ns
+    std::uint32_t dct_number = 0;    // mp_dc: its target on this rail; 0: none
+    std::uint32_t control_qpn = 0;   // its control queue pair on this rail
+    std::uint8_t life = 0;           // of its device: which of its keys (verbs::MemoryKeys::lives)
+    std::uint32_t probe_key = 0;     // of its device, for reading what connect::Connection::probe_address says; 0: none
+    verbs::Gid gid{};                // RoCE: its address, `lid` is 0; unset: InfiniBand, or not active
 
     [[nodiscard]] bool usable() const { return lid != 0 || verbs::is_set(gid); }
 };
@@ -74,23 +74,25 @@ struct PathConfig {
 [[nodiscard]] bool is_split(std::span<const PathSpec> paths);
 void mark_split(std::span<PathSpec> paths);
 
-// Ports that are down on either side may come up: their places behind what plan_paths has returned for the same arguments.
-// LID, LMC and subnet of such a port are not known yet. So it gets a partner in each subnet of the other side, and one
-// among those that are down there (its own place in the list if possible; all with cross_rails), with as many routes as
-// the largest LMC of its side allows. Which of them can be used, and with which path bits, shows when the port is up:
-// recover/join.cc.
-// With split_reads each half of the list has its own. Returns their number (then: of each half).
-std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client, std::span<const RemoteRail> server,
-                              const PathConfig& server_config, unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
+// Ports that are down on either side may come up: their places behind what plan_paths has returned for the same
+// arguments. LID, LMC and subnet of such a port are not known yet. So it gets a partner in each subnet of the other
+// side, and one among those that are down there (its own place in the list if possible; all with cross_rails), with as
+// many routes as the largest LMC of its side allows. Which of them can be used, and with which path bits, shows when
+// the port is up: recover/join.cc. With split_reads each half of the list has its own. Returns their number (then: of
+// each half).
+std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
+                              std::span<const RemoteRail> server, const PathConfig& server_config,
+                              unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
 
-// A port whose partner was down had taken another one's (plan_paths); when the partner has come up they share that port, and
-// two paths get the rate of one. So the first is spare: of the paths in `up` (bit i: paths[i] carries traffic), those
-// between two ports that have a path to somebody else each. To be asked anew when `up` changes. Not to be asked with cross_rails, where ports are shared by intent.
+// A port whose partner was down had taken another one's (plan_paths); when the partner has come up they share that
+// port, and two paths get the rate of one. So the first is spare: of the paths in `up` (bit i: paths[i] carries
+// traffic), those between two ports that have a path to somebody else each. To be asked anew when `up` changes. Not to
+// be asked with cross_rails, where ports are shared by intent.
 [[nodiscard]] std::uint64_t spare_paths(std::span<const PathSpec> paths, std::uint64_t up);
 
-// The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with ports
-// of as large an MTU. As disjoint as can be told from here: another port on both sides, on one, other path bits. Both
-// sides find the same. None: there is only one route.
+// The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with
+// ports of as large an MTU. As disjoint as can be told from here: another port on both sides, on one, other path bits.
+// Both sides find the same. None: there is only one route.
 [[nodiscard]] std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const RemoteRail> client,
                                                    std::span<const RemoteRail> server);
 

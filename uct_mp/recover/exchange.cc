@@ -23,7 +23,8 @@ constexpr Nanos doubled(Nanos first, unsigned attempts, Nanos most) {
 }
 } // namespace
 
-void Interface::Impl::set_path_timer(Channel& channel, PathIndex path, Nanos at, void (Impl::*fn)(Channel&, PathIndex)) {
+void Interface::Impl::set_path_timer(Channel& channel, PathIndex path, Nanos at,
+                                     void (Impl::*fn)(Channel&, PathIndex)) {
     PathRecovery& r = channel.recovery->paths[path];
     if (r.timer) services.cancel(r.timer);
     r.timer = services.at(at, [this, &channel, path, fn] {
@@ -115,10 +116,16 @@ void Interface::Impl::answer_questions() {
         if (channel_with(question.id) != question.channel) continue;
         Channel& channel = *question.channel;
         if (question.path >= channel.path_count || !recoverable(channel)) continue;
-        const PathNews news{.path = question.path, .answer = true, .life = question.life,
-                            .marker = channel.subs[question.path].last_marker, .delivered = channel.expected, .end = {}};
-        if (channel.self) on_path_down(channel, news);
-        else tell_peer(channel, PathKind::down, news, question_attempts++);
+        const PathNews news{.path = question.path,
+                            .answer = true,
+                            .life = question.life,
+                            .marker = channel.subs[question.path].last_marker,
+                            .delivered = channel.expected,
+                            .end = {}};
+        if (channel.self)
+            on_path_down(channel, news);
+        else
+            tell_peer(channel, PathKind::down, news, question_attempts++);
     }
 }
 
@@ -132,11 +139,13 @@ bool Interface::Impl::may_open(const Channel& channel) const {
 void Interface::Impl::schedule_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     if (!may_open(channel)) return;
-    // A path that keeps failing soon after its return is left alone for longer and longer; not if it is needed: any path is
-    // better than none.
+    // A path that keeps failing soon after its return is left alone for longer and longer; not if it is needed: any
+    // path is better than none.
     const bool needed = channel.scheduler->paths().usable() == 0;
-    const Nanos hold = r.flaps && !needed ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
-    set_path_timer(channel, path, std::max(services.now() + pause_between_tries(channel, r), r.since + hold), &Impl::time_to_open);
+    const Nanos hold =
+        r.flaps && !needed ? doubled(config.recovery.hold_down, r.flaps - 1, config.recovery.max_hold_down) : 0;
+    set_path_timer(channel, path, std::max(services.now() + pause_between_tries(channel, r), r.since + hold),
+                   &Impl::time_to_open);
 }
 
 Nanos Interface::Impl::pause_between_tries(const Channel& channel, const PathRecovery& r) const {
@@ -146,8 +155,8 @@ Nanos Interface::Impl::pause_between_tries(const Channel& channel, const PathRec
 }
 
 // `qp` becomes the queue pair of the path, in RTS.
-bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
-                                   const connect::LocalEnd& theirs) {
+bool Interface::Impl::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp,
+                                   const connect::LocalEnd& ours, const connect::LocalEnd& theirs) {
     Connection& connection = channel.connection;
     const verbs::Rail& rail = rails[channel.subs[path].rail];
     const verbs::RemoteEnd remote = remote_end(connection, connection.paths[path], theirs);
@@ -183,13 +192,15 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     if (r.phase != Phase::reopening) return;
     const bool dc = config.transport == connect::Transport::dc;
-    if (!is_ready(channel, path)) return set_path_timer(channel, path, services.now() + config.recovery.open_interval, &Impl::time_to_open);
+    if (!is_ready(channel, path))
+        return set_path_timer(channel, path, services.now() + config.recovery.open_interval, &Impl::time_to_open);
     if (!dc && !r.next) {
         r.next = make_half(rails[channel.subs[path].rail], LogLevel::debug);
         if (r.next) r.next_end = {r.next->qp_num, random_psn()};
     }
     if (channel.self) { // nobody to ask: what does not work fails again
-        if ((dc && address_target(channel, path)) || (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
+        if ((dc && address_target(channel, path)) ||
+            (r.next && connect_half(channel, path, r.next, r.next_end, r.next_end))) {
             ++r.life;
             return path_is_up(channel, path);
         }
@@ -197,7 +208,8 @@ void Interface::Impl::try_open(Channel& channel, PathIndex path) {
     } else if (dc || r.next) {
         if (r.port) tell_gone(channel, path); // it may not have heard
         const PathNews open{.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end};
-        if (!tell_over_path(channel, PathKind::open, open)) { // many others want to, too: soon again, not later and later
+        if (!tell_over_path(channel, PathKind::open,
+                            open)) { // many others want to, too: soon again, not later and later
             constexpr Nanos kSoon = 100'000;
             return set_path_timer(channel, path, services.now() + kSoon, &Impl::time_to_open);
         }
@@ -242,8 +254,7 @@ void Interface::Impl::on_path_open(Channel& channel, const PathNews& news) {
         r.mine_known = r.theirs_known = false;
         channel.scheduler->set_state(path, schedule::PathState::recovering);
     }
-    tell_over_path(channel, PathKind::opened,
-                            {.path = path, .life = r.life, .end = channel.connection.ends[path]});
+    tell_over_path(channel, PathKind::opened, {.path = path, .life = r.life, .end = channel.connection.ends[path]});
 }
 
 void Interface::Impl::on_path_opened(Channel& channel, const PathNews& news) {
@@ -266,7 +277,8 @@ void Interface::Impl::on_path_opened(Channel& channel, const PathNews& news) {
     path_is_up(channel, path);
 }
 
-// The first thing on the new queue pair: the server may send when it has come. Again from recover() if there is no room.
+// The first thing on the new queue pair: the server may send when it has come. Again from recover() if there is no
+// room.
 void Interface::Impl::greet(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.recovery->paths[path];
     const PathUpBody body{r.life};
@@ -297,8 +309,9 @@ void Interface::Impl::path_is_up(Channel& channel, PathIndex path) {
     find_spares(channel);
     if (alone) note(channel, recover::Transition::What::reached, kNoPath, recovery.partition_since);
     note(channel, recover::Transition::What::up, path, r.since);
-    services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up%s after %.3f ms", path, channel.uid,
-                 r.failures ? " again" : ", its port has come up", static_cast<double>(now - r.since) * 1e-6);
+    services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up%s after %.3f ms", path,
+                 channel.uid, r.failures ? " again" : ", its port has come up",
+                 static_cast<double>(now - r.since) * 1e-6);
     list_recovering(channel);
     if (r.greet) greet(channel, path);
     resume(channel);
@@ -315,12 +328,15 @@ void Interface::Impl::resume(Channel& channel) {
 void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews& news) {
     if (!recoverable(channel) || news.path >= channel.places) return;
     switch (kind) {
-    case PathKind::down: return on_path_down(channel, news);
+    case PathKind::down:
+        return on_path_down(channel, news);
     case PathKind::open:
     case PathKind::opened: {
         const bool open = kind == PathKind::open;
-        if (channel.recovery) add_path_job(channel, open ? recover::Job::What::take_open : recover::Job::What::take_opened, news);
-        else if (open) on_path_open(channel, news); // mp_dc answers; mp_rc has nothing to say
+        if (channel.recovery)
+            add_path_job(channel, open ? recover::Job::What::take_open : recover::Job::What::take_opened, news);
+        else if (open)
+            on_path_open(channel, news); // mp_dc answers; mp_rc has nothing to say
         return;
     }
     case PathKind::probed:
@@ -340,11 +356,15 @@ void Interface::Impl::take_news(Channel& channel, PathKind kind, const PathNews&
 
 void Interface::Impl::path_news(Connection& connection, PathKind kind, const PathNews& news) {
     if (mail_is_full()) return;
-    tell({.what = Mail::What::path, .channel = &channel_of(connection), .status = Status::ok, .kind = kind, .news = news});
+    tell({.what = Mail::What::path,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .kind = kind,
+          .news = news});
 }
 
-// Over a path that works, as far as we know; now and then over any route. Not over the path that it is about: it is up here
-// perhaps (mp_dc, silent loss), but one side has given it up.
+// Over a path that works, as far as we know; now and then over any route. Not over the path that it is about: it is up
+// here perhaps (mp_dc, silent loss), but one side has given it up.
 void Interface::Impl::tell_peer(Channel& channel, PathKind kind, const PathNews& news, unsigned attempt) {
     constexpr unsigned kOther = 4;
     PathMask usable = channel.scheduler->paths().usable();

@@ -59,9 +59,11 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
         if (!dc || !r.stays) return;
         break;
     case Phase::reopening:
-    case Phase::absent: return;
+    case Phase::absent:
+        return;
     case Phase::up:
-    case Phase::half: break;
+    case Phase::half:
+        break;
     }
     if (r.timer) services.cancel(std::exchange(r.timer, 0));
     set_phase(r, Phase::draining);
@@ -100,8 +102,8 @@ void Interface::Impl::path_failed(Channel& channel, PathIndex path, const char* 
     }
 }
 
-// Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never come
-// back: one more behind them does (an error state flushes it), and what it finds before it counts as lost.
+// Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never
+// come back: one more behind them does (an error state flushes it), and what it finds before it counts as lost.
 void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) {
     if (queue.draining) return;
     queue.draining = true;
@@ -109,10 +111,11 @@ void Interface::Impl::drain(SendQueue& queue, Channel& channel, PathIndex path) 
     queue.fail();
     queue.close();
     queue.error_due = true;
-    // Others have requests on this initiator, too. Those will come back as lost, but until then markers for them must not
-    // go by another initiator.
+    // Others have requests on this initiator, too. Those will come back as lost, but until then markers for them must
+    // not go by another initiator.
     for (std::uint32_t i = queue.tail; queue.dc && i != queue.head; ++i)
-        if (const Posted& posted = queue.at(i); recoverable(*posted.channel)) path_failed(*posted.channel, posted.path, "", true);
+        if (const Posted& posted = queue.at(i); recoverable(*posted.channel))
+            path_failed(*posted.channel, posted.path, "", true);
     add_job({.what = recover::Job::What::end, .channel = &channel, .queue = &queue, .news = {.path = path, .end = {}}});
 }
 
@@ -120,14 +123,17 @@ void Interface::Impl::end(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.error_due = false;
     if (queue.qp) (void)verbs::to_error(queue.qp.get()); // else its adapter has died
     end_queue(queue, channel, path);
-    if (queue.dc) restart_later(queue); // if it was idle
-    else if (channel.recovery) channel.recovery->paths[path].round = looks;
+    if (queue.dc)
+        restart_later(queue); // if it was idle
+    else if (channel.recovery)
+        channel.recovery->paths[path].round = looks;
 }
 
 // The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
 // connected queue pairs at once the others wait until something has come back (recover() calls again).
 void Interface::Impl::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
-    queue.end_due = !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
+    queue.end_due =
+        !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
     if (queue.end_due || queue.idle()) return;
     const Posted last{&channel, nullptr, 0, 0, path, kNoEpoch, false, false, 0, 1};
     channel.subs[path].open += queue.dc;
@@ -170,7 +176,8 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
     const auto given_up = [](const Work& work) { // see cancel.cc
         const bool part = work.kind == WorkKind::replayed_put || work.kind == WorkKind::replayed_get;
         const Work* const whole = part ? static_cast<const Work*>(work.unpack_arg) : &work;
-        return work.kind != WorkKind::message && work.kind != WorkKind::replayed_message && whole && ucx_mp::failed(whole->status);
+        return work.kind != WorkKind::message && work.kind != WorkKind::replayed_message && whole &&
+               ucx_mp::failed(whole->status);
     };
     if (Work* work = posted.work; work && given_up(*work)) {
         if (--work->open == 0) finish_work(*work);
@@ -182,16 +189,22 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
             break;
         case WorkKind::get:
         case WorkKind::get_bcopy:
-        case WorkKind::replayed_get: redo(channel, *work, posted.offset, posted.bytes); break;
-        case WorkKind::read_back: read_back_lost(channel, *work); break;
+        case WorkKind::replayed_get:
+            redo(channel, *work, posted.offset, posted.bytes);
+            break;
+        case WorkKind::read_back:
+            read_back_lost(channel, *work);
+            break;
         case WorkKind::message: // its pieces are no longer read by this adapter
         case WorkKind::replayed_message:
             messages = 1;
             if (--work->open == 0) finish_work(*work);
             break;
         default:
-            services.say(LogLevel::error, "an atomic operation of the adapter to %016" PRIx64 " was lost with its path; "
-                                          "UCX_MP_ATOMICS=target survives that", channel.uid);
+            services.say(LogLevel::error,
+                         "an atomic operation of the adapter to %016" PRIx64 " was lost with its path; "
+                         "UCX_MP_ATOMICS=target survives that",
+                         channel.uid);
             work->status = Status::io_error;
             if (--work->open == 0) finish_work(*work);
             fail_channel(channel, Status::io_error);
@@ -208,15 +221,16 @@ void Interface::Impl::lose(SendQueue& queue, const Posted& posted) {
     }
 }
 
-// Messages that nobody has acknowledged and whose last way was this path are sent again, at once: whoever gets one twice
-// knows its number. (Also those whose send was completed: adapters may flush what they had accepted.)
+// Messages that nobody has acknowledged and whose last way was this path are sent again, at once: whoever gets one
+// twice knows its number. (Also those whose send was completed: adapters may flush what they had accepted.)
 void Interface::Impl::mark_messages(Channel& channel, PathIndex path) {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer* buffer = channel.retained[i & channel.window_mask];
         if (buffer->path != path) continue;
         buffer->path = kNoPath;
         channel.recovery->resend = true;
-        if (&buffer->pool->home() != buffer->pool) continue; // the message itself is on another path that is down, here was a copy
+        if (&buffer->pool->home() != buffer->pool)
+            continue; // the message itself is on another path that is down, here was a copy
         BufferPool& home = *buffer->pool;
         std::unique_ptr<BufferPool>& detour = channel.recovery->paths[path].detour[&home == &large];
         if (!detour) detour = std::make_unique<BufferPool>(home);
@@ -229,7 +243,8 @@ void Interface::Impl::end_detours(Channel& channel, PathIndex path) {
     for (std::unique_ptr<BufferPool>& detour : channel.recovery->paths[path].detour) {
         if (!detour) continue;
         for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
-            if (Buffer* const buffer = channel.retained[i & channel.window_mask]; buffer->pool == detour.get()) buffer->pool = &detour->home();
+            if (Buffer* const buffer = channel.retained[i & channel.window_mask]; buffer->pool == detour.get())
+                buffer->pool = &detour->home();
         detour->take_home();
         detour.reset();
     }
@@ -242,11 +257,15 @@ void Interface::Impl::drained(Channel& channel, PathIndex path) {
     mark_messages(channel, path);
     end_detours(channel, path);
     set_phase(r, Phase::asking);
-    r.mine = {.path = path, .life = r.life, .marker = channel.subs[path].last_marker, .delivered = channel.expected, .end = {}};
+    r.mine = {.path = path,
+              .life = r.life,
+              .marker = channel.subs[path].last_marker,
+              .delivered = channel.expected,
+              .end = {}};
     r.mine_known = true;
     if (dc) {
-        // Messages and reads need no answer. Writes that were acknowledged may not be placed yet, and targets are not ended:
-        // packet_lifetime and an answer by another way are the time they are given.
+        // Messages and reads need no answer. Writes that were acknowledged may not be placed yet, and targets are not
+        // ended: packet_lifetime and an answer by another way are the time they are given.
         const PathMask written = channel.unseen_gate ? channel.unread | channel.put_paths | channel.fence_paths : 0;
         r.theirs_known = r.lost.empty() && !(written >> path & 1);
     } else {
@@ -302,7 +321,8 @@ void Interface::Impl::rail_failed(unsigned rail, const char* cause, bool device_
     // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
     for (std::uint32_t c = 0; device_gone && !dc && c < channels.size(); ++c)
         for (PathIndex i = 0; i < channels[c]->path_count; ++i)
-            if (SendQueue* const own = channels[c]->subs[i].own[0].get(); own && channels[c]->subs[i].rail == rail) drop_posted(*own);
+            if (SendQueue* const own = channels[c]->subs[i].own[0].get(); own && channels[c]->subs[i].rail == rail)
+                drop_posted(*own);
 }
 
 void Interface::Impl::rail_active(unsigned rail) {
@@ -317,8 +337,10 @@ void Interface::Impl::rail_active(unsigned rail) {
             r.port = false;
             if (r.phase != Phase::reopening) continue;
             r.attempts = 0;
-            if (may_open(*channel)) schedule_open(*channel, i);
-            else tell_over_path(*channel, connect::PathKind::probe, {.path = i, .end = {}}); // the client may try again
+            if (may_open(*channel))
+                schedule_open(*channel, i);
+            else
+                tell_over_path(*channel, connect::PathKind::probe, {.path = i, .end = {}}); // the client may try again
         }
     }
 }
@@ -332,8 +354,8 @@ void Interface::Impl::read_events() {
         if (now.fatal != before.fatal) {
             rail_failed(rail.index, "the adapter has failed", true);
             device_died(rail.device);
-        }
-        else if (now.downs != before.downs) rail_failed(rail.index, "its port is down here", false);
+        } else if (now.downs != before.downs)
+            rail_failed(rail.index, "its port is down here", false);
         if (now.ups != before.ups || now.renewals != before.renewals) renew_rail(rail.index);
         if (now.ups != before.ups) rail_active(rail.index);
     }

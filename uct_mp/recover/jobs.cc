@@ -44,16 +44,21 @@ void Interface::Impl::run(const Job& job) {
     case Job::What::truth:
         if (r.phase == Phase::draining) drained(channel, path);
         return;
-    case Job::What::open: return try_open(channel, path);
-    case Job::What::take_open: return on_path_open(channel, job.news);
-    case Job::What::take_opened: return on_path_opened(channel, job.news);
-    case Job::What::migrate: return migrate(channel, path);
+    case Job::What::open:
+        return try_open(channel, path);
+    case Job::What::take_open:
+        return on_path_open(channel, job.news);
+    case Job::What::take_opened:
+        return on_path_opened(channel, job.news);
+    case Job::What::migrate:
+        return migrate(channel, path);
     case Job::What::load:
         if (r.phase != Phase::up || channel.subs[path].loaded) return;
         load_alternate(channel.connection, path, channel.subs[path]);
         return exchange_migration(channel, path);
     case Job::What::end:
-    case Job::What::restart: return;
+    case Job::What::restart:
+        return;
     }
 }
 

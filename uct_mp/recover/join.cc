@@ -1,7 +1,7 @@
-// Ports that come up late. A handshake has kept places for paths over them (path::add_absent_paths): nothing has been made
-// for those, and they are in phase `absent`. When both ends of one are known to be up (our port by its event, the peer's
-// by its list of rails), the client opens it as it opens a path that has been lost: PROTOCOL.md. A subnet manager may
-// also give a port other LIDs; whoever reopens a path uses the present ones.
+// Ports that come up late. A handshake has kept places for paths over them (path::add_absent_paths): nothing has been
+// made for those, and they are in phase `absent`. When both ends of one are known to be up (our port by its event, the
+// peer's by its list of rails), the client opens it as it opens a path that has been lost: PROTOCOL.md. A subnet
+// manager may also give a port other LIDs; whoever reopens a path uses the present ones.
 #include <algorithm>
 #include <cinttypes>
 #include <mutex>
@@ -21,7 +21,8 @@ void Interface::Impl::read_rails() {
     for (verbs::Rail& rail : rails) {
         const verbs::Device& device = devices.device_of(rail);
         const verbs::DeviceEvents::Seen seen = seen_events[rail.index] = device.events->seen(rail.port);
-        (void)verbs::refresh(device, rail); // events that come from now on are read later, and harmless if known already
+        (void)verbs::refresh(device,
+                             rail); // events that come from now on are read later, and harmless if known already
         more_downs[rail.index] = seen.downs - seen.ups - !rail.active;
     }
 }
@@ -30,10 +31,13 @@ void Interface::Impl::renew_rail(unsigned index) {
     verbs::Rail now = rails[index];
     if (!verbs::refresh(devices.device_of(now), now) || !now.active) return; // the next event tells
     more_downs[index] = seen_events[index].downs - seen_events[index].ups;
-    const auto facts = [](const verbs::Rail& r) { return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.mtu, r.rate, r.active); };
+    const auto facts = [](const verbs::Rail& r) {
+        return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.mtu, r.rate, r.active);
+    };
     if (facts(now) == facts(rails[index])) return test_numbers(now.device);
-    services.say(LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), rails[index].active ? "another one" : "up",
-                 now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
+    services.say(
+        LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), rails[index].active ? "another one" : "up",
+        now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
     {
         const std::lock_guard lock(services);
         rails[index] = now;
@@ -64,16 +68,20 @@ void Interface::Impl::take_numbers() {
         if (!(numbers_wanted & bit)) continue;
         std::unique_ptr<verbs::PacketNumberTest>& test = number_tests[device.index];
         if (!test) {
-            const auto rail = std::ranges::find_if(rails, [&](const verbs::Rail& r) { return r.device == device.index && r.active; });
-            if (rail != rails.end()) test = verbs::PacketNumberTest::begin(services, device, *rail);
-            else numbers_wanted &= ~bit; // a port that comes up wants it again
+            const auto rail =
+                std::ranges::find_if(rails, [&](const verbs::Rail& r) { return r.device == device.index && r.active; });
+            if (rail != rails.end())
+                test = verbs::PacketNumberTest::begin(services, device, *rail);
+            else
+                numbers_wanted &= ~bit; // a port that comes up wants it again
         }
         if (!test || test->state() == verbs::PacketNumberTest::State::running) continue;
         const bool tells = test->state() == verbs::PacketNumberTest::State::yes && test->life() == device.life;
         test.reset();
         numbers_wanted &= ~bit;
         if (tells) untested &= ~bit;
-        services.say(LogLevel::info, "%s %s packet numbers", device.name.c_str(), tells ? "tells" : "has not been found to tell");
+        services.say(LogLevel::info, "%s %s packet numbers", device.name.c_str(),
+                     tells ? "tells" : "has not been found to tell");
     }
     if (numbers_wanted) numbers_timer = services.at(services.now() + kLook, [this] { take_numbers(); });
 }
@@ -104,9 +112,9 @@ bool Interface::Impl::may_join(const Channel& channel, PathIndex path, bool rout
     return path::reach(path::describe(rails[channel.subs[path].rail]), channel.connection.remote_rail(path), routed);
 }
 
-// While a single path of mp_rc is there it is used as if there were no places (Channel::only: no accounts, no markers, the
-// adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let through
-// until then. False: not yet.
+// While a single path of mp_rc is there it is used as if there were no places (Channel::only: no accounts, no markers,
+// the adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let
+// through until then. False: not yet.
 bool Interface::Impl::has_places(Channel& channel) {
     if (channel.path_count == channel.places) return true;
     Recovery& recovery = *channel.recovery;
@@ -151,8 +159,9 @@ void Interface::Impl::widen(Channel& channel) {
     join_paths(channel);
 }
 
-// Places have been kept for more pairs of rails than are of use (path::add_absent_paths): taken is one of a rail that has
-// no path yet, and all routes of such a pair. The LMC may be less than was guessed: no two paths for one route then.
+// Places have been kept for more pairs of rails than are of use (path::add_absent_paths): taken is one of a rail that
+// has no path yet, and all routes of such a pair. The LMC may be less than was guessed: no two paths for one route
+// then.
 bool Interface::Impl::wanted(const Channel& channel, PathIndex path) const {
     const connect::Connection& connection = channel.connection;
     const path::PathSpec& spec = connection.paths[path];
@@ -160,8 +169,10 @@ bool Interface::Impl::wanted(const Channel& channel, PathIndex path) const {
     const unsigned ours = connection.local_rail(path), theirs = connection.remote_rail_index(path);
     const auto lids = [](unsigned lmc) { return 1u << lmc; };
     const unsigned local_bits = connection.local_bits(path) & (lids(rails[ours].lmc) - 1);
-    const unsigned remote_bits = (connection.server ? spec.client_bits : spec.server_bits) & (lids(connection.remote_rail(path).lmc) - 1);
-    const bool cut = local_bits != connection.local_bits(path) || remote_bits != (connection.server ? spec.client_bits : spec.server_bits);
+    const unsigned remote_bits =
+        (connection.server ? spec.client_bits : spec.server_bits) & (lids(connection.remote_rail(path).lmc) - 1);
+    const bool cut = local_bits != connection.local_bits(path) ||
+                     remote_bits != (connection.server ? spec.client_bits : spec.server_bits);
     for (PathIndex i = 0; i < channel.places; ++i) {
         if (is_absent(channel, i)) continue;
         const bool our = connection.local_rail(i) == ours, their = connection.remote_rail_index(i) == theirs;
@@ -185,7 +196,8 @@ void Interface::Impl::join(Channel& channel, PathIndex path) {
     {
         const std::lock_guard lock(services); // the control plane may be reading it
         path::PathSpec& spec = connection.paths[path];
-        const unsigned client_lmc = connection.server ? theirs.lmc : ours.lmc, server_lmc = connection.server ? ours.lmc : theirs.lmc;
+        const unsigned client_lmc = connection.server ? theirs.lmc : ours.lmc,
+                       server_lmc = connection.server ? ours.lmc : theirs.lmc;
         spec.client_bits &= static_cast<std::uint8_t>((1u << client_lmc) - 1);
         spec.server_bits &= static_cast<std::uint8_t>((1u << server_lmc) - 1);
     }
@@ -197,12 +209,17 @@ void Interface::Impl::join(Channel& channel, PathIndex path) {
     r.since = services.now();
     r.attempts = 0;
     // If the server gives the first life up before we have entered it, it asks for this: nothing has come over it.
-    r.mine = {.path = path, .life = r.life, .marker = channel.subs[path].last_marker, .delivered = channel.expected, .end = {}};
+    r.mine = {.path = path,
+              .life = r.life,
+              .marker = channel.subs[path].last_marker,
+              .delivered = channel.expected,
+              .end = {}};
     r.mine_known = true;
     set_phase(r, Phase::reopening);
 }
 
-// After a path of such a peer has come up or was lost: with unequal rails a spare path may add rate when another is gone.
+// After a path of such a peer has come up or was lost: with unequal rails a spare path may add rate when another is
+// gone.
 void Interface::Impl::find_spares(Channel& channel) {
     if (!channel.connection.absent || config.paths.cross_rails) return;
     channel.scheduler->set_spare(path::spare_paths(channel.connection.paths, channel.scheduler->paths().usable()));

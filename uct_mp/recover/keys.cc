@@ -1,7 +1,7 @@
-// When an adapter of the peer's is there again, all memory that was registered with it has another key there. Who holds the
-// keys of before cannot renew them himself (UCX unpacks a key once), so we do: operations with keys of an earlier life of
-// some device wait until the peer has told those of now, once per region. Operations under way are given the new keys, and
-// no path to that device comes up before they have them.
+// When an adapter of the peer's is there again, all memory that was registered with it has another key there. Who holds
+// the keys of before cannot renew them himself (UCX unpacks a key once), so we do: operations with keys of an earlier
+// life of some device wait until the peer has told those of now, once per region. Operations under way are given the
+// new keys, and no path to that device comes up before they have them.
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -13,8 +13,8 @@ namespace ucx_mp::channel {
 
 namespace {
 
-// Some device's key is of an earlier life than that of now. Later ones are fine: we have not heard of that life yet, and
-// use no path there; but the count wraps, so what seems much later is old.
+// Some device's key is of an earlier life than that of now. Later ones are fine: we have not heard of that life yet,
+// and use no path there; but the count wraps, so what seems much later is old.
 bool is_old(const verbs::RemoteKeys& keys, std::uint64_t now) {
     constexpr std::uint8_t kLater = 8;
     for (unsigned i = 0; i < verbs::kMaxDevices; ++i)
@@ -28,19 +28,27 @@ bool accesses_memory(const Work& work) {
     case WorkKind::get:
     case WorkKind::get_bcopy:
     case WorkKind::replayed_put:
-    case WorkKind::replayed_get: return true;
-    default: return false;
+    case WorkKind::replayed_get:
+        return true;
+    default:
+        return false;
     }
 }
 
 } // namespace
 
 // The other side asks. On either side of the lock, with it held.
-bool Interface::Impl::find_keys(std::uint64_t region, verbs::RemoteKeys& out) { return devices.registry()->find(region, out); }
+bool Interface::Impl::find_keys(std::uint64_t region, verbs::RemoteKeys& out) {
+    return devices.registry()->find(region, out);
+}
 
 void Interface::Impl::keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) {
     if (mail_is_full()) return;
-    tell({.what = Mail::What::keys, .channel = &channel_of(connection), .status = Status::ok, .keys = told, .found = found});
+    tell({.what = Mail::What::keys,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .keys = told,
+          .found = found});
 }
 
 // The peer's list of rails is another one.
@@ -50,8 +58,10 @@ void Interface::Impl::note_lives(Channel& channel) {
         lives &= ~(std::uint64_t{0xff} << (8 * rail.device));
         lives |= std::uint64_t{rail.life} << (8 * rail.device);
     }
-    if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & (gate::not_ready | gate::failed))) return;
-    if (channel.recovery) std::erase_if(channel.recovery->renewed, [&](const auto& entry) { return is_old(entry.second, lives); });
+    if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & (gate::not_ready | gate::failed)))
+        return;
+    if (channel.recovery)
+        std::erase_if(channel.recovery->renewed, [&](const auto& entry) { return is_old(entry.second, lives); });
     works.for_each([&](Work& work) {
         if (work.channel != &channel || !accesses_memory(work) || !is_old(work.keys, lives)) return;
         const verbs::RemoteKeys* keys = &work.keys;
@@ -96,9 +106,12 @@ void Interface::Impl::repeat_question(Channel& channel, std::uint64_t region) {
     }
     constexpr unsigned kDoubt = 6;
     const unsigned attempt = question->attempts++;
-    const Nanos pause = std::min(config.recovery.max_ask_interval, config.recovery.ask_interval << std::min(attempt, 16u));
-    question->timer = services.at(services.now() + pause, [this, &channel, region] { repeat_question(channel, region); });
-    if (attempt == kDoubt) check(channel); // a peer that is dead would be asked for ever. May end the channel, and the question
+    const Nanos pause =
+        std::min(config.recovery.max_ask_interval, config.recovery.ask_interval << std::min(attempt, 16u));
+    question->timer =
+        services.at(services.now() + pause, [this, &channel, region] { repeat_question(channel, region); });
+    if (attempt == kDoubt)
+        check(channel); // a peer that is dead would be asked for ever. May end the channel, and the question
 }
 
 void Interface::Impl::take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) {

@@ -41,10 +41,11 @@ void Interface::Impl::load_first_alternate(Connection& connection, PathIndex pat
 
 void Interface::Impl::load_alternate(const Connection& connection, PathIndex path, Subchannel& sub) {
     const unsigned rail = connection.server ? sub.other.server_rail : sub.other.client_rail;
-    const int error = verbs::load_alternate(sub.own[0]->qp.get(), rails[rail],
-                                            remote_end(connection, sub.other, {}), config.reliability);
+    const int error = verbs::load_alternate(sub.own[0]->qp.get(), rails[rail], remote_end(connection, sub.other, {}),
+                                            config.reliability);
     sub.loaded = error == 0;
-    if (error) services.say(LogLevel::debug, "path %u: no alternate route can be loaded: %s", path, std::strerror(error));
+    if (error)
+        services.say(LogLevel::debug, "path %u: no alternate route can be loaded: %s", path, std::strerror(error));
 }
 
 // Instead of failing? Once, until something has come through again.
@@ -88,7 +89,8 @@ void Interface::Impl::take_migrations() {
             Channel& channel = *channels[c];
             for (PathIndex i = 0; i < channel.path_count; ++i) {
                 const Subchannel& sub = channel.subs[i];
-                if (sub.device == device.index && sub.own[0] && sub.own[0]->qp && std::ranges::binary_search(numbers, sub.own[0]->qp->qp_num))
+                if (sub.device == device.index && sub.own[0] && sub.own[0]->qp &&
+                    std::ranges::binary_search(numbers, sub.own[0]->qp->qp_num))
                     has_migrated(channel, i);
             }
         }
@@ -109,16 +111,18 @@ void Interface::Impl::has_migrated(Channel& channel, PathIndex path) {
     } else if (!channel.connection.server) { // one side is enough, the other one follows
         const Nanos hold = config.recovery.hold_down;
         sub.strays = sub.went_home && now - sub.went_home < hold ? sub.strays + 1 : 0;
-        set_path_timer(channel, path, now + std::min(config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)), &Impl::probe_home);
+        set_path_timer(channel, path, now + std::min(config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)),
+                       &Impl::probe_home);
     }
     turn_route(channel, path);
     const verbs::Rail& rail = rails[sub.rail];
     note(channel, recover::Transition::What::migrated, path);
-    services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid, rail.name.c_str(),
-                 rail.lid + channel.connection.local_bits(path), unsigned{channel.connection.remote_lid(path)});
+    services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid,
+                 rail.name.c_str(), rail.lid + channel.connection.local_bits(path),
+                 unsigned{channel.connection.remote_lid(path)});
     path_answers(channel, path);
-    // The other side follows packets of a queue pair that has migrated, not of one that is armed anew: when something has
-    // come through we may load the route that was left.
+    // The other side follows packets of a queue pair that has migrated, not of one that is armed anew: when something
+    // has come through we may load the route that was left.
     exchange_migration(channel, path);
     sub.load_due = true;
     sub.load_behind = sub.own[0]->head;
@@ -140,11 +144,12 @@ void Interface::Impl::turn_route(Channel& channel, PathIndex path) {
 void Interface::Impl::go_back(Channel& channel, PathIndex path, unsigned rail) {
     const Subchannel& sub = channel.subs[path];
     const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
-    if (sub.migrated && sub.loaded && own == rail && may_migrate(channel, path)) tell_to_migrate(channel, path, "its own port is back");
+    if (sub.migrated && sub.loaded && own == rail && may_migrate(channel, path))
+        tell_to_migrate(channel, path, "its own port is back");
 }
 
-// After a silent loss nobody tells that its own route works again: it is asked, now and then, and three answers in a row
-// are believed. It would carry half of what it could otherwise, sharing the other one's.
+// After a silent loss nobody tells that its own route works again: it is asked, now and then, and three answers in a
+// row are believed. It would carry half of what it could otherwise, sharing the other one's.
 void Interface::Impl::probe_home(Channel& channel, PathIndex path) {
     constexpr unsigned kBelieved = 3;
     Subchannel& sub = channel.subs[path];
@@ -158,7 +163,8 @@ void Interface::Impl::probe_home(Channel& channel, PathIndex path) {
     } else if (sub.home_answers < kBelieved && !port_is_down(own)) {
         sub.home_silent = true;
         const std::lock_guard lock(services);
-        (void)control->tell_over_route(channel.connection, sub.other, connect::PathKind::probe, {.path = path, .home = true, .end = {}});
+        (void)control->tell_over_route(channel.connection, sub.other, connect::PathKind::probe,
+                                       {.path = path, .home = true, .end = {}});
     }
     // Also if it has been told: it may have to wait, or fail to do it.
     const Nanos pause = std::min(times.max_open_interval, times.open_interval << std::min(sub.home_probes, 16u));

@@ -1,9 +1,9 @@
 // What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
-// PROTOCOL.md tells the protocol and why it is safe. The functions are Interface::Impl's (uct_mp/recover/*.cc). Completions
-// and refused posts only collect (path_failed, lose); everything else is done by progress, once per round.
+// PROTOCOL.md tells the protocol and why it is safe. The functions are Interface::Impl's (uct_mp/recover/*.cc).
+// Completions and refused posts only collect (path_failed, lose); everything else is done by progress, once per round.
 //
-// Threads: the interface's. Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what the
-// queues can hold.
+// Threads: the interface's. Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what
+// the queues can hold.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace ucx_mp::channel {
 struct Work;
 class Channel;
 class SendQueue;
-}
+} // namespace ucx_mp::channel
 
 namespace ucx_mp::recover {
 
@@ -42,12 +42,18 @@ enum class Phase : std::uint8_t {
 
 [[nodiscard]] constexpr const char* name(Phase phase) {
     switch (phase) {
-    case Phase::up: return "up";
-    case Phase::draining: return "draining";
-    case Phase::asking: return "asking";
-    case Phase::reopening: return "reopening";
-    case Phase::half: return "half";
-    case Phase::absent: return "absent";
+    case Phase::up:
+        return "up";
+    case Phase::draining:
+        return "draining";
+    case Phase::asking:
+        return "asking";
+    case Phase::reopening:
+        return "reopening";
+    case Phase::half:
+        return "half";
+    case Phase::absent:
+        return "absent";
     }
     return "?";
 }
@@ -65,11 +71,11 @@ struct LostPut {
 // What needs commands to the adapter: see jobs.cc.
 struct Job {
     enum class What : std::uint8_t {
-        end,         // a queue pair to the error state
-        restart,     // a DC initiator that has been ended
-        truth,       // mp_rc: what had come over a path?
-        open,        // a path is tried
-        take_open,   // news that need commands, too
+        end,       // a queue pair to the error state
+        restart,   // a DC initiator that has been ended
+        truth,     // mp_rc: what had come over a path?
+        open,      // a path is tried
+        take_open, // news that need commands, too
         take_opened,
         migrate, // APM: a queue pair to its other route
         load,    // ... which gets another one
@@ -87,21 +93,21 @@ struct PathRecovery {
     bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
-    std::uint32_t round = 0; // Interface::Impl::looks when it failed
+    std::uint32_t round = 0;   // Interface::Impl::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
-    // Where buffers of messages that go again over other paths end meanwhile (small ones, large ones): while what has been
-    // posted here is not back this path's adapter may still be reading them, also if they have been acknowledged.
+    // Where buffers of messages that go again over other paths end meanwhile (small ones, large ones): while what has
+    // been posted here is not back this path's adapter may still be reading them, also if they have been acknowledged.
     std::unique_ptr<channel::BufferPool> detour[2];
-    Nanos since = 0;      // when it failed
+    Nanos since = 0; // when it failed
     Nanos came_up = 0;
     Nanos not_before = 0; // mp_dc: late packets are gone
     unsigned flaps = 0;   // failures soon after a return
     unsigned attempts = 0;
     Services::Timer timer = 0;
     Nanos probed_since = 0; // the watchdog's first probe without an answer; 0: none
-    verbs::QueuePair next; // mp_rc, client: the half that is being offered
+    verbs::QueuePair next;  // mp_rc, client: the half that is being offered
     connect::LocalEnd next_end, their_end;
     // Statistics
     std::uint32_t failures = 0, returns = 0;
@@ -123,23 +129,24 @@ struct Recovery {
     std::vector<Hold> holds;
     struct Marker {
         std::uint32_t number;
-        std::uint32_t sequence; // of the fenced message
+        std::uint32_t sequence;   // of the fenced message
         schedule::PathIndex path; // whose writes it stands for
         schedule::PathIndex over; // where those went again: order there is the adapter's. kNoPath: they had all arrived
     };
-    std::vector<Marker> markers;     // to be sent, over any path
-    std::vector<Marker> told;        // have been sent so; again if another path fails before the fence is over
+    std::vector<Marker> markers; // to be sent, over any path
+    std::vector<Marker> told;    // have been sent so; again if another path fails before the fence is over
     // Of reads that push what has gone again into the peer's memory (visible.cc): `count` of them are under way.
     channel::Completion reading{[](channel::Completion*) {}, 0, Status::ok};
     // Nothing may tell of writes: some are not settled, or what is acknowledged may not be visible yet.
     [[nodiscard]] bool may_not_tell() const { return damaged || puts_open || reading.count; }
-    schedule::PathMask damaged = 0;  // writes on them are not settled: no fence may pass
-    std::uint32_t puts_open = 0;     // writes under way again
+    schedule::PathMask damaged = 0; // writes on them are not settled: no fence may pass
+    std::uint32_t puts_open = 0;    // writes under way again
     // All on one path, since a completion there says nothing about what the peer sees (another adapter's message may
     // overtake them): the markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
-    bool resend = false;             // some retained message has no path
-    // Keys of adapters of the peer's that are there again (keys.cc): those that have been asked for, and those that are known.
+    bool resend = false; // some retained message has no path
+    // Keys of adapters of the peer's that are there again (keys.cc): those that have been asked for, and those that are
+    // known.
     struct AskedKeys {
         std::uint64_t region;
         unsigned attempts = 0;
@@ -147,14 +154,15 @@ struct Recovery {
     };
     std::vector<AskedKeys> asked;
     std::unordered_map<std::uint64_t, verbs::RemoteKeys> renewed; // by region
-    // The channel's only path is about to get company (join.cc); told: everything before this record asks for a completion.
+    // The channel's only path is about to get company (join.cc); told: everything before this record asks for a
+    // completion.
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;
-    bool listed = false;             // in Interface::Impl::recovering
-    Services::Timer partition = 0;   // runs while no path is usable
+    bool listed = false;           // in Interface::Impl::recovering
+    Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;
-    Nanos answered_at = 0;           // latest answer to a probe, over whatever path
-    Services::Timer nudge = 0;       // runs while there are holds: the acknowledgment may have been lost
+    Nanos answered_at = 0;     // latest answer to a probe, over whatever path
+    Services::Timer nudge = 0; // runs while there are holds: the acknowledgment may have been lost
     // Statistics
     std::uint64_t messages_again = 0, puts_again = 0, gets_again = 0, bytes_again = 0, puts_found_done = 0;
 };

@@ -1,5 +1,6 @@
 // Adapters that have died and are there again (verbs/registry.h): opened anew, with queues anew. To the paths over them
-// their ports then are like ports that come up late (join.cc), with other numbers; the peers are told by the list of rails.
+// their ports then are like ports that come up late (join.cc), with other numbers; the peers are told by the list of
+// rails.
 #include <sys/epoll.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ void Interface::Impl::device_died(unsigned device) {
     tell_rails();
     if (reopen_timer[device]) return;
     reopen_attempts[device] = 0;
-    reopen_timer[device] = services.at(services.now() + config.recovery.reopen_interval, [this, device] { try_reopen(device); });
+    reopen_timer[device] =
+        services.at(services.now() + config.recovery.reopen_interval, [this, device] { try_reopen(device); });
 }
 
 void Interface::Impl::tell_rails() {
@@ -42,32 +44,39 @@ void Interface::Impl::try_reopen(unsigned index) {
     const std::shared_ptr<verbs::Registry>& registry = devices.registry();
     verbs::Device now;
     const auto is_there = [&] { return registry->is_there(index, devices.devices()[index].life, now); };
-    const Nanos next = std::min(config.recovery.max_reopen_interval, config.recovery.reopen_interval << std::min(reopen_attempts[index], 16u));
+    const Nanos next = std::min(config.recovery.max_reopen_interval,
+                                config.recovery.reopen_interval << std::min(reopen_attempts[index], 16u));
     Nanos pause = next;
     if (!is_there()) {
         reopen_attempts[index] += services.aside([registry, index, &say = services] {
             std::string trouble;
-            if (!registry->reopen(index, trouble) && !trouble.empty()) say.say(LogLevel::debug, "not yet: %s", trouble.c_str());
+            if (!registry->reopen(index, trouble) && !trouble.empty())
+                say.say(LogLevel::debug, "not yet: %s", trouble.c_str());
         });
     }
-    if (is_there()) { // now, or by another interface
+    if (is_there()) {                               // now, or by another interface
         while (poll(adapters[index], true) != 0) {} // flushes
-        if (!may_adopt(index)) pause = kSoon;
-        else if (adopt(now)) return;
-        else ++reopen_attempts[index];
+        if (!may_adopt(index))
+            pause = kSoon;
+        else if (adopt(now))
+            return;
+        else
+            ++reopen_attempts[index];
     }
     reopen_timer[index] = services.at(services.now() + pause, [this, index] { try_reopen(index); });
 }
 
-// Nothing of the life before is in use: everything posted is back (to settle it we may need the new one), and no handshake
-// has made queue pairs there.
+// Nothing of the life before is in use: everything posted is back (to settle it we may need the new one), and no
+// handshake has made queue pairs there.
 bool Interface::Impl::may_adopt(unsigned device) {
     const std::lock_guard lock(services);
     if (!graves.empty()) return false;
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) {
         const Channel& channel = *channels[slot];
         for (unsigned i = 0; channel.prepared.subs && i < channel.prepared.count; ++i)
-            if (channel.prepared.subs[i].device == device && (channel.prepared.subs[i].own[0] || channel.prepared.subs[i].dc.ah)) return false;
+            if (channel.prepared.subs[i].device == device &&
+                (channel.prepared.subs[i].own[0] || channel.prepared.subs[i].dc.ah))
+                return false;
         for (PathIndex i = 0; channel.subs && i < channel.places; ++i) {
             const Subchannel& sub = channel.subs[i];
             if (sub.device != device) continue;
@@ -79,7 +88,8 @@ bool Interface::Impl::may_adopt(unsigned device) {
         }
     }
     for (const verbs::Rail& rail : rails)
-        for (unsigned i = 0; rail.device == device && !dc_rails.empty() && i < dc_rails[rail.index].initiators.size(); ++i)
+        for (unsigned i = 0; rail.device == device && !dc_rails.empty() && i < dc_rails[rail.index].initiators.size();
+             ++i)
             if (!dc_rails[rail.index].initiators[i]->idle()) return false;
     return true;
 }
@@ -94,12 +104,16 @@ bool Interface::Impl::adopt(const verbs::Device& now) {
     std::vector<std::pair<unsigned, DcRail>> dc;
     std::vector<std::uint32_t> dct_numbers;
     const auto make = [&]() -> Status {
-        if (const Status s = fresh.open(now, devices, config, layout, connected, timed, error); ucx_mp::failed(s)) return s;
+        if (const Status s = fresh.open(now, devices, config, layout, connected, timed, error); ucx_mp::failed(s))
+            return s;
         for (const verbs::Rail& rail : rails) {
             if (dc_rails.empty()) break;
             const bool ours = rail.device == index;
             if (ours)
-                if (const Status s = make_dc_rail(rail, now, fresh, dc.emplace_back(rail.index, DcRail{}).second, error); ucx_mp::failed(s)) return s;
+                if (const Status s =
+                        make_dc_rail(rail, now, fresh, dc.emplace_back(rail.index, DcRail{}).second, error);
+                    ucx_mp::failed(s))
+                    return s;
             dct_numbers.push_back((ours ? dc.back().second : dc_rails[rail.index]).target->qp_num);
         }
         return control->reopen(now, dct_numbers, error);
@@ -129,9 +143,9 @@ bool Interface::Impl::adopt(const verbs::Device& now) {
     for (verbs::Rail& rail : rails) {
         if (rail.device != index) continue;
         verbs::DeviceEvents::Seen& seen = seen_events[rail.index] = now.events->seen(rail.port);
-        seen.fatal = 0; // if it has died again, read_events() is to find that
+        seen.fatal = 0;                                     // if it has died again, read_events() is to find that
         more_downs[rail.index] = seen.downs - seen.ups - 1; // until renew_rail() knows better
-        control->renew(rail); // its numbers
+        control->renew(rail);                               // its numbers
     }
     tell_rails();
     for (std::uint32_t slot = 0; slot < channels.size(); ++slot) tell_self(*channels[slot]);
@@ -183,8 +197,8 @@ void Interface::Impl::watch_descriptors(unsigned device) {
     }
 }
 
-// Nothing begins over an adapter that is dead, nor over one that is there again before the peer knows its new numbers, nor
-// while we wait for the peer's new keys.
+// Nothing begins over an adapter that is dead, nor over one that is there again before the peer knows its new numbers,
+// nor while we wait for the peer's new keys.
 bool Interface::Impl::is_ready(Channel& channel, PathIndex path) {
     const verbs::Device& device = devices.devices()[channel.subs[path].device];
     if (device.events->seen(0).fatal) return false;

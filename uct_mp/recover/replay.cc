@@ -94,7 +94,8 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     r.attempts = 0;
     channel.scheduler->set_state(path, schedule::PathState::probing);
     note(channel, recover::Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
-    services.say(LogLevel::info, "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
+    services.say(LogLevel::info,
+                 "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
                  channel.uid, static_cast<double>(services.now() - r.since) * 1e-6, lost.size(), again);
     schedule_open(channel, path);
     resume(channel);
@@ -164,7 +165,8 @@ bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
     ++recovery_steps;
     ++channel.recovery->messages_again;
     channel.recovery->bytes_again += bytes;
-    if (!queue.send(sub.dc, sge, count, posted, IBV_SEND_SOLICITED | IBV_SEND_SIGNALED)) post_refused(channel, queue, posted);
+    if (!queue.send(sub.dc, sge, count, posted, IBV_SEND_SOLICITED | IBV_SEND_SIGNALED))
+        post_refused(channel, queue, posted);
     return true;
 }
 
@@ -212,7 +214,8 @@ void Interface::Impl::heal(Channel& channel) {
     }
     channel.put_paths &= ~gone;
     channel.fence_paths &= ~gone;
-    // A marker that has gone is not sent a second time under its number: writes behind the first one would seem covered.
+    // A marker that has gone is not sent a second time under its number: writes behind the first one would seem
+    // covered.
     if (channel.marked_paths & healed) {
         channel.marked_paths = 0;
         channel.fence_number = channel.next_fence();
@@ -222,7 +225,8 @@ void Interface::Impl::heal(Channel& channel) {
         channel.gates &= ~gate::fence;
     if (channel.path_count == 1) return;
     // Those that were told before may have been lost with the path that carried them.
-    std::erase_if(recovery.told, [&](const Recovery::Marker& m) { return static_cast<std::int32_t>(m.sequence - channel.acked) < 0; });
+    std::erase_if(recovery.told,
+                  [&](const Recovery::Marker& m) { return static_cast<std::int32_t>(m.sequence - channel.acked) < 0; });
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.retained[i & channel.window_mask];
         if (!buffer.trailer) continue;
@@ -284,12 +288,16 @@ bool Interface::Impl::recover(Channel& channel) {
             const Subchannel& sub = channel.subs[path];
             if (sub.own[0] && sub.own[0]->end_due) end_queue(*sub.own[0], channel, path);
             const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
-            if (all_back && !looked_since(r.round)) ++recovery_steps; // progress is wanted
-            else if (all_back && sub.own[0]) add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
-            else if (all_back) drained(channel, path);
+            if (all_back && !looked_since(r.round))
+                ++recovery_steps; // progress is wanted
+            else if (all_back && sub.own[0])
+                add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
+            else if (all_back)
+                drained(channel, path);
         }
         if (r.greet && r.phase == Phase::up) greet(channel, path);
-        if (Subchannel& sub = channel.subs[path]; sub.load_due && static_cast<std::int32_t>(sub.own[0]->tail - sub.load_behind) >= 0) {
+        if (Subchannel& sub = channel.subs[path];
+            sub.load_due && static_cast<std::int32_t>(sub.own[0]->tail - sub.load_behind) >= 0) {
             sub.load_due = sub.told_to_migrate = false;
             add_path_job(channel, recover::Job::What::load, {.path = path, .end = {}});
         }
@@ -310,8 +318,10 @@ bool Interface::Impl::recover(Channel& channel) {
     if (channel.gates & gate::failed) return false;
     bool waiting = false; // for completions that don't call us
     for (PathIndex path = 0; path < channel.path_count; ++path)
-        waiting |= recovery.paths[path].phase == Phase::draining || recovery.paths[path].greet || channel.subs[path].load_due;
-    const bool busy = waiting || recovery.widening || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
+        waiting |=
+            recovery.paths[path].phase == Phase::draining || recovery.paths[path].greet || channel.subs[path].load_due;
+    const bool busy =
+        waiting || recovery.widening || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
     if (busy) return true;
     if (channel.only && channel.pulled_count) return true;
     if ((channel.gates & gate::recovering) && !recovery.damaged && channel.scheduler->paths().usable()) {
@@ -322,9 +332,9 @@ bool Interface::Impl::recover(Channel& channel) {
     return false;
 }
 
-// A look is over when all completion queues have been seen empty, or when as many completions have been taken as they can
-// hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing about
-// it, the next one does: looked_since().
+// A look is over when all completion queues have been seen empty, or when as many completions have been taken as they
+// can hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing
+// about it, the next one does: looked_since().
 void Interface::Impl::count_look(unsigned found) {
     const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;
     if (found >= config.poll_batch && ++crowded < enough) return;

@@ -1,6 +1,6 @@
-// Silent loss: a route that swallows packets tells nobody, and an adapter needs all its repetitions to notice. A path on
-// which nothing completes is asked by itself whether datagrams come through. A receiver that computes (RNR) answers, since
-// its control plane does; one whose control plane is mute, too, is left to the adapter.
+// Silent loss: a route that swallows packets tells nobody, and an adapter needs all its repetitions to notice. A path
+// on which nothing completes is asked by itself whether datagrams come through. A receiver that computes (RNR) answers,
+// since its control plane does; one whose control plane is mute, too, is left to the adapter.
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"

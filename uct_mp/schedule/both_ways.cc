@@ -3,9 +3,10 @@
 namespace ucx_mp::schedule {
 
 namespace {
-constexpr std::uint64_t kMostWaiting = 4 << 20; // bytes of a write; larger ones would leave much behind when a program computes
+constexpr std::uint64_t kMostWaiting =
+    4 << 20;                            // bytes of a write; larger ones would leave much behind when a program computes
 constexpr Nanos kTurnRound = 2'000'000; // ns after its last completion in which a direction still counts as used
-}
+} // namespace
 
 bool both_ways(const PathTable& paths, Direction d) {
     const Direction other = d == Direction::write ? Direction::read : Direction::write;
@@ -27,7 +28,8 @@ std::uint64_t write_ahead(const PathTable& paths, const SprayWindows& windows, c
         lead += static_cast<double>(paths[i].of(Direction::read).in_flight) - writes;
     }
     const double bytes = std::min(std::max(room, lead), 0x1p62);
-    const std::uint64_t whole = 2 * config.alignment, ahead = static_cast<std::uint64_t>(std::max(bytes, 0.0)) / whole * whole;
+    const std::uint64_t whole = 2 * config.alignment,
+                        ahead = static_cast<std::uint64_t>(std::max(bytes, 0.0)) / whole * whole;
     if (size <= ahead + config.stripe_threshold) return size;
     return ahead < config.stripe_threshold ? 0 : ahead;
 }

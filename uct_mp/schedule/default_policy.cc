@@ -12,7 +12,7 @@ namespace {
 constexpr double kLaneTolerance = 1.25;
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
-constexpr double kLeastShare = 0.8; // of a link's rate: below it, somebody else takes part of it
+constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
 
 // What a small message may expect on this path.
@@ -66,7 +66,8 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     if (large && !(both && !paths.apart()) && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     Level level;
-    fill(paths, paths.usable(d), d, bytes, {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
+    fill(paths, paths.usable(d), d, bytes,
+         {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {

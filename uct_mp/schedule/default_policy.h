@@ -10,16 +10,17 @@
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path is used only if it saves more than a descriptor costs. If every path has more to do than the message would
 //   take, stripes make this message no faster and cost descriptors: unless these are cheap (1/64 of its time), it goes
-//   whole to where it is done first. (Where they are cheap, stripes let a burst end on all paths at the same time.) So it
-//   does when paths are idle because the processor does not come to feed them: cutting would keep it from that.
-//   That is what EPC's marker achieves for windows of non-blocking messages, without a marker; with a hint it is decided
-//   at once.
+//   whole to where it is done first. (Where they are cheap, stripes let a burst end on all paths at the same time.) So
+//   it does when paths are idle because the processor does not come to feed them: cutting would keep it from that. That
+//   is what EPC's marker achieves for windows of non-blocking messages, without a marker; with a hint it is decided at
+//   once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
 //   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
 //   While all paths do what their links can there is nothing to make up for: such a message is cut at once, too, which
 //   needs no attention of the processor until it is done.
-//   Nor is it sprayed while reads and writes share the paths: a queue pair completes in order, so neither's completions are prompt
-//   enough to be pulled by. They are cut at once then, as medium ones, but the writes let reads go first (both_ways.h).
+//   Nor is it sprayed while reads and writes share the paths: a queue pair completes in order, so neither's completions
+//   are prompt enough to be pulled by. They are cut at once then, as medium ones, but the writes let reads go first
+//   (both_ways.h).
 #pragma once
 
 #include "uct_mp/schedule/spray.h"

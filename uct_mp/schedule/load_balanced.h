@@ -43,7 +43,9 @@ void shares_of(const Level& level, const PathTable& paths, const Message& messag
 class LoadBalanced {
 public:
     LoadBalanced(const PolicyConfig& config, unsigned seed) : config_(&config), turns_(seed) {}
-    Lane next_lane(PathTable& paths, Direction d) { return turns_.next(paths, 1, d); } // small ones: round robin (5.2.3)
+    Lane next_lane(PathTable& paths, Direction d) {
+        return turns_.next(paths, 1, d);
+    } // small ones: round robin (5.2.3)
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable&, const Delivery&, const Sample&, Lane&) {}
     void path_changed(PathTable&, PathIndex) {}

@@ -146,7 +146,7 @@ public:
     Sample settle(const Delivery& delivery);
 
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
-    void set_rail(PathIndex i, std::uint8_t rail); // < kMaxRails
+    void set_rail(PathIndex i, std::uint8_t rail);      // < kMaxRails
     void set_rail_rate(std::uint8_t rail, double rate); // at least this, as PathSetup::rail_rate
     [[nodiscard]] bool is_spare(PathIndex i) const { return spare_ >> i & 1; }
     void set_spare(PathMask paths); // these, and no others: usable(Direction) has none of them while it has others

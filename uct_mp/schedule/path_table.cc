@@ -153,7 +153,8 @@ void PathTable::set_rail_rate(std::uint8_t rail, double rate) {
 void PathTable::find_shared_rails() {
     unsigned paths_of[kMaxRails] = {};
     shared_rails_ = false;
-    for (unsigned i = 0; i < size_; ++i) shared_rails_ |= ++paths_of[paths_[i].rail] > 1 && rail_rate_[paths_[i].rail] > 0;
+    for (unsigned i = 0; i < size_; ++i)
+        shared_rails_ |= ++paths_of[paths_[i].rail] > 1 && rail_rate_[paths_[i].rail] > 0;
 }
 
 bool PathTable::set_state(PathIndex i, PathState state) {

@@ -30,7 +30,7 @@ struct Message {
     std::uint64_t size = 0; // 0 is a message too: it gets a path
     MessageKind kind = MessageKind::am;
     TrafficHint hint = TrafficHint::none;
-    Nanos now = 0; // time of this call; 0: unknown, the latest completion stands in
+    Nanos now = 0;             // time of this call; 0: unknown, the latest completion stands in
     bool host_is_busy = false; // the processor has had no rest lately: every descriptor delays something else
 };
 

@@ -36,8 +36,8 @@ public:
         charge(now, size);
         return now.lane.path;
     }
-    // The same in steps, for who must know the path first: the lane in use, and while it lasts, what goes on it. `small`:
-    // less than the unit of a window.
+    // The same in steps, for who must know the path first: the lane in use, and while it lasts, what goes on it.
+    // `small`: less than the unit of a window.
     struct Current {
         Lane lane;
         Account* account = nullptr; // of lane.path
@@ -54,7 +54,8 @@ public:
 
     // Where the message goes. With Outcome::stripes the stripes are in the accounts already.
     Outcome plan(const Message& message, Plan& plan) {
-        if (message.size < threshold(message) || !divisible(message.kind) || paths_.usable_count(direction(message.kind)) < 2) {
+        if (message.size < threshold(message) || !divisible(message.kind) ||
+            paths_.usable_count(direction(message.kind)) < 2) {
             const PathIndex path = place(direction(message.kind), message.size);
             if (path == kNoPath) return plan.count = 0, Outcome::no_path;
             plan.count = 1;
@@ -100,7 +101,7 @@ public:
     void set_spare(PathMask paths); // see PathTable
     // All false: no such path.
     bool set_state(PathIndex path, PathState state);
-    void set_rail(PathIndex path, std::uint8_t rail) { paths_.set_rail(path, rail); } // it has migrated (APM)
+    void set_rail(PathIndex path, std::uint8_t rail) { paths_.set_rail(path, rail); }        // it has migrated (APM)
     void set_rail_rate(std::uint8_t rail, double rate) { paths_.set_rail_rate(rail, rate); } // it has come up
     bool set_weight(PathIndex path, double weight) { return paths_.set_weight(path, weight); }
     bool set_nominal_rate(PathIndex path, double rate) { return paths_.set_nominal_rate(path, rate); }

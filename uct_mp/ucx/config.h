@@ -32,7 +32,7 @@ struct MdOptions {
     int cross_rails;
     int split_reads;
     char* policy;
-    unsigned atomics; // channel::AtomicsMode
+    unsigned atomics;   // channel::AtomicsMode
     unsigned read_back; // channel::ReadBack
     int recovery;
     int packet_numbers;       // ucs_ternary_auto_value_t
@@ -53,7 +53,7 @@ struct IfaceOptions {
     unsigned retry_count;
     double rnr_timeout; // s
     unsigned max_rd_atomic, service_level;
-    double connect_timeout;         // s
+    double connect_timeout; // s
     unsigned max_unused;
     unsigned dci_count, dci_policy; // mp_dc only
 };

@@ -2,8 +2,8 @@
 // reader: channel::Config, path::PathConfig, verbs::Reliability).
 #include "uct_mp/ucx/config.h"
 
-#include <cstring>
 #include <algorithm>
+#include <cstring>
 
 #include "uct_mp/schedule/policy_factory.h"
 
@@ -20,7 +20,6 @@ static_assert(int(channel::DciPolicy::hash) == 0 && int(channel::DciPolicy::leas
               int(channel::DciPolicy::quota) == 2);
 
 ucs_config_array_t ucs_config_array_path_bits = {sizeof(unsigned), UCS_CONFIG_TYPE_UINT}; // the macro's name for it
-
 
 } // namespace
 
@@ -52,7 +51,8 @@ ucs_config_field_t kMdTable[] = {
     {"SPLIT_READS", "n",
      "Queue pairs of their own for reads (get operations) on every path: a queue pair works in order, so a read waits\n"
      "until the writes before it have been sent, and a write's completion waits for the data of the reads before it.\n"
-     "Without it the last few writes wait for reads that may come and go first. That is enough for programs that write\n"
+     "Without it the last few writes wait for reads that may come and go first. That is enough for programs that "
+     "write\n"
      "and read in turns; those that issue many large writes and only then their reads may find this worth twice the\n"
      "queue pairs.\n"
      "One side is enough.",
@@ -67,10 +67,12 @@ ucs_config_field_t kMdTable[] = {
      offsetof(MdOptions, atomics), UCS_CONFIG_TYPE_ENUM(kAtomicsModes)},
 
     {"READ_BACK", "auto",
-     "When a flush (or an operation behind a fence) reads a few bytes from the peer, behind the writes before it. An adapter\n"
+     "When a flush (or an operation behind a fence) reads a few bytes from the peer, behind the writes before it. An "
+     "adapter\n"
      "may acknowledge a write before it is in memory, and another adapter of the peer could tell of it too early.\n"
      " - auto:   where the peer has several adapters.\n"
-     " - always: also where it has one: for adapters that keep no order between their own queue pairs (mp_info --check).",
+     " - always: also where it has one: for adapters that keep no order between their own queue pairs (mp_info "
+     "--check).",
      offsetof(MdOptions, read_back), UCS_CONFIG_TYPE_ENUM(kReadBacks)},
 
     {"RECOVERY", "y",
@@ -87,9 +89,12 @@ ucs_config_field_t kMdTable[] = {
 
     {"APM", "n",
      "Automatic path migration of mp_rc's queue pairs: another route is loaded into each (of another port of the same\n"
-     "adapter, else with other path bits), to which the adapter goes when its repetitions are used up, or at once when a\n"
-     "port goes down. Worth it where a peer has few paths, since it costs no replay; with many paths it puts two of them\n"
-     "on one route, until the port is back or, after a silent loss, probes find that the route works again. \"try\": on adapters that can.",
+     "adapter, else with other path bits), to which the adapter goes when its repetitions are used up, or at once when "
+     "a\n"
+     "port goes down. Worth it where a peer has few paths, since it costs no replay; with many paths it puts two of "
+     "them\n"
+     "on one route, until the port is back or, after a silent loss, probes find that the route works again. \"try\": "
+     "on adapters that can.",
      offsetof(MdOptions, apm), UCS_CONFIG_TYPE_TERNARY},
 
     {"WATCH_INTERVAL", "10ms",
@@ -104,7 +109,8 @@ ucs_config_field_t kMdTable[] = {
      offsetof(MdOptions, hold_down), UCS_CONFIG_TYPE_TIME},
 
     {"REOPEN_INTERVAL", "100ms",
-     "Time after which an adapter that has died is looked for; doubled with each attempt up to twenty times this. When\n"
+     "Time after which an adapter that has died is looked for; doubled with each attempt up to twenty times this. "
+     "When\n"
      "it is there again it is opened anew, in a thread of its own.",
      offsetof(MdOptions, reopen_interval), UCS_CONFIG_TYPE_TIME},
 
@@ -145,7 +151,7 @@ ucs_config_field_t kMdTable[] = {
                                                                                                                        \
         {"SEG_SIZE", "8k",                                                                                             \
          "Bytes of payload of the largest buffered message. Every receive buffer has this size: larger makes\n"        \
-         "middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter. Best the same on all\n"   \
+         "middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter. Best the same on all\n"  \
          "nodes: a peer with smaller buffers gets larger messages in parts.",                                          \
          offsetof(IfaceOptions, segment), UCS_CONFIG_TYPE_MEMUNITS},                                                   \
                                                                                                                        \
@@ -164,7 +170,7 @@ ucs_config_field_t kMdTable[] = {
          offsetof(IfaceOptions, completion_depth), UCS_CONFIG_TYPE_UINT},                                              \
                                                                                                                        \
         {"RX_QUEUE_LEN", "1024",                                                                                       \
-         "Receive buffers of one adapter, shared by all peers, at most: TX_WINDOW and 16 for each peer are posted.\n"   \
+         "Receive buffers of one adapter, shared by all peers, at most: TX_WINDOW and 16 for each peer are posted.\n"  \
          "Larger if many peers send at once, or if the program computes for long without progress.",                   \
          offsetof(IfaceOptions, receive_depth), UCS_CONFIG_TYPE_UINT},                                                 \
                                                                                                                        \
@@ -184,7 +190,7 @@ ucs_config_field_t kMdTable[] = {
          offsetof(IfaceOptions, signal_interval), UCS_CONFIG_TYPE_UINT},                                               \
                                                                                                                        \
         {"POLL_BATCH", "32",                                                                                           \
-         "Receives, and ends of sends, that one progress call takes from one adapter, in steps of 16. Larger for\n"     \
+         "Receives, and ends of sends, that one progress call takes from one adapter, in steps of 16. Larger for\n"    \
          "throughput, smaller if other transports of the worker have to wait too long.",                               \
          offsetof(IfaceOptions, poll_batch), UCS_CONFIG_TYPE_UINT},                                                    \
                                                                                                                        \
@@ -211,8 +217,10 @@ ucs_config_field_t kMdTable[] = {
          UCS_CONFIG_TYPE_UINT},                                                                                        \
                                                                                                                        \
         {"MAX_UNUSED", "1024",                                                                                         \
-         "Connections that peers have made and no endpoint here uses, at most. Of many, those that have been idle for\n"\
-         "longest are ended (the peers connect again when they need to), and more peers have to wait for room. Larger\n"\
+         "Connections that peers have made and no endpoint here uses, at most. Of many, those that have been idle "    \
+         "for\n"                                                                                                       \
+         "longest are ended (the peers connect again when they need to), and more peers have to wait for room. "       \
+         "Larger\n"                                                                                                    \
          "for jobs in which thousands send to a process that has not sent to them.",                                   \
          offsetof(IfaceOptions, max_unused), UCS_CONFIG_TYPE_UINT},                                                    \
                                                                                                                        \

@@ -6,8 +6,8 @@ namespace {
 
 const verbs::RemoteKeys& keys(uct_rkey_t rkey) { return *reinterpret_cast<const verbs::RemoteKeys*>(rkey); }
 
-// Operations that name memory of the caller's, and flushes, of an endpoint that is not the first of its channel: functions of their
-// own, so that the others' is a comparison.
+// Operations that name memory of the caller's, and flushes, of an endpoint that is not the first of its channel:
+// functions of their own, so that the others' is a comparison.
 template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, const Operation& operation) {
     channel::Completion* const tag = e.core->tag(to_core(completion), e.origin);
     const Status status = operation(tag);
@@ -23,24 +23,25 @@ template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, co
     }));
 }
 
-[[gnu::noinline]] ucs_status_t put_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote,
-                                                uct_rkey_t rkey, uct_completion_t* completion) {
+[[gnu::noinline]] ucs_status_t put_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count,
+                                                std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
         return channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
     }));
 }
 
-[[gnu::noinline]] ucs_status_t get_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote,
-                                                uct_rkey_t rkey, uct_completion_t* completion) {
+[[gnu::noinline]] ucs_status_t get_zcopy_tagged(uct_ep_h ep, const uct_iov_t* iov, std::size_t count,
+                                                std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
         return channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), tag);
     }));
 }
 
-[[gnu::noinline]] ucs_status_t get_bcopy_tagged(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length,
-                                                std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
+[[gnu::noinline]] ucs_status_t get_bcopy_tagged(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg,
+                                                std::size_t length, std::uint64_t remote, uct_rkey_t rkey,
+                                                uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     return to_ucs(tagged(e, completion, [&](channel::Completion* tag) {
         return channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), tag);
@@ -67,7 +68,8 @@ ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* a
 ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
                       std::size_t count, unsigned, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    if (e.origin) [[unlikely]] return am_zcopy_tagged(ep, id, header, header_length, iov, count, completion);
+    if (e.origin) [[unlikely]]
+        return am_zcopy_tagged(ep, id, header, header_length, iov, count, completion);
     return to_ucs(
         channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
 }
@@ -85,7 +87,8 @@ ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_
 ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    if (e.origin) [[unlikely]] return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
+    if (e.origin) [[unlikely]]
+        return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
         channel::Interface::put_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
@@ -93,7 +96,8 @@ ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std
 ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
                        uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    if (e.origin) [[unlikely]] return get_bcopy_tagged(ep, unpack, arg, length, remote, rkey, completion);
+    if (e.origin) [[unlikely]]
+        return get_bcopy_tagged(ep, unpack, arg, length, remote, rkey, completion);
     return to_ucs(
         channel::Interface::get_bcopy(*e.channel, unpack, arg, length, remote, keys(rkey), to_core(completion)));
 }
@@ -101,7 +105,8 @@ ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std
 ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
-    if (e.origin) [[unlikely]] return get_zcopy_tagged(ep, iov, count, remote, rkey, completion);
+    if (e.origin) [[unlikely]]
+        return get_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
         channel::Interface::get_zcopy(*e.channel, to_core(iov), count, remote, keys(rkey), to_core(completion)));
 }
@@ -119,8 +124,8 @@ ucs_status_t fetch(uct_ep_h ep, unsigned op, unsigned width, std::uint64_t value
                    std::uint64_t remote, uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     const auto operation = [&](channel::Completion* c) {
-        return channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare, result,
-                                                remote, keys(rkey), c);
+        return channel::Interface::atomic_fetch(*e.channel, static_cast<channel::AtomicOp>(op), width, value, compare,
+                                                result, remote, keys(rkey), c);
     };
     return to_ucs(e.origin ? tagged(e, completion, operation) : operation(to_core(completion)));
 }
@@ -158,16 +163,18 @@ ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t sw
 ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (!(flags & UCT_FLUSH_FLAG_CANCEL)) {
-        // Requests that wait for room belong to what is flushed; the caller queues up behind them. While the queue is worked
-        // off, it is the caller's turn: what waits then came after it.
+        // Requests that wait for room belong to what is flushed; the caller queues up behind them. While the queue is
+        // worked off, it is the caller's turn: what waits then came after it.
         if (e.peer->first && !e.peer->busy && !e.peer->failed) return UCS_ERR_NO_RESOURCE;
         const auto operation = [&](channel::Completion* c) { return e.core->flush(*e.channel, c); };
         return to_ucs(e.origin && completion ? tagged(e, completion, operation) : operation(to_core(completion)));
     }
     if (e.cancelled) return to_ucs(e.core->join_cancel(*e.cancelled, e.origin, to_core(completion)));
     if (e.peer->eps.size() == 1) {
-        // As with rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on sending.
-        if (e.core->flush(*e.channel, nullptr) == Status::in_progress) e.core->invalidate(*e.channel, Status::canceled, true);
+        // As with rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on
+        // sending.
+        if (e.core->flush(*e.channel, nullptr) == Status::in_progress)
+            e.core->invalidate(*e.channel, Status::canceled, true);
     } else if (e.core->flush(*e.channel, nullptr) == Status::in_progress || e.peer->first) {
         const Status status = e.core->cancel(*e.channel, e.origin, to_core(completion));
         Iface::leave(e);

@@ -1,14 +1,14 @@
 // The endpoint's operations as UCX calls them: a cast and a direct call of the core. Results and completions pass
 // through (compat.h checks that the types are the same). Lengths are the caller's duty, as in UCX's own release builds.
 //
-// Cancelling (UCT_FLUSH_FLAG_CANCEL). An endpoint that has its channel for itself takes it with it: everything ends, and the
-// peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other: what the cancelled one has
-// started is ended by itself (channel/cancel.cc), and it turns to a channel that only answers UCS_ERR_CANCELED. For that its
-// operations have to be known as its own. Only those that name the caller's memory, and flushes, have to; and of those only what
-// does not come from the channel's first endpoint is marked, by a tag in place of its completion. So an endpoint that shares
-// with nobody pays one comparison per such operation, and copied messages and writes nothing. Giving each endpoint a channel
-// would cost queue pairs, a second handshake with the same peer, and its protocol; moving the others to a successor would need
-// the peer's word on what had arrived.
+// Cancelling (UCT_FLUSH_FLAG_CANCEL). An endpoint that has its channel for itself takes it with it: everything ends,
+// and the peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other: what the
+// cancelled one has started is ended by itself (channel/cancel.cc), and it turns to a channel that only answers
+// UCS_ERR_CANCELED. For that its operations have to be known as its own. Only those that name the caller's memory, and
+// flushes, have to; and of those only what does not come from the channel's first endpoint is marked, by a tag in place
+// of its completion. So an endpoint that shares with nobody pays one comparison per such operation, and copied messages
+// and writes nothing. Giving each endpoint a channel would cost queue pairs, a second handshake with the same peer, and
+// its protocol; moving the others to a successor would need the peer's word on what had arrived.
 #pragma once
 
 #include "uct_mp/ucx/iface.h"

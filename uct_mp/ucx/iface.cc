@@ -240,8 +240,7 @@ int Iface::is_reachable(const uct_iface_h iface, const uct_device_addr_t*, const
     if (!address) return 1; // nothing in a device address speaks against it
     const Iface& self = of(iface);
     connect::InterfaceAddress peer;
-    return connect::unpack(address, peer) &&
-           self.core_->reachable(peer);
+    return connect::unpack(address, peer) && self.core_->reachable(peer);
 }
 
 void Iface::release(uct_recv_desc_t* hook, void* descriptor) {

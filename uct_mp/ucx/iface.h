@@ -1,9 +1,9 @@
 // A UCT interface: the core's Interface with UCX's base in front, and what UCX expects beside it (pending requests,
 // wake-up, errors per endpoint).
 //
-// Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread, which
-// answers peers while the application computes (background.cc). VFS reads from a thread of its own: what it shows is a
-// copy that the worker's thread makes on demand.
+// Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread,
+// which answers peers while the application computes (background.cc). VFS reads from a thread of its own: what it shows
+// is a copy that the worker's thread makes on demand.
 #pragma once
 
 #include <atomic>
@@ -45,9 +45,9 @@ struct Peer {
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
     std::uint32_t numbers = 0; // of endpoints, given out
-    unsigned busy = 0;   // callbacks of the user under way: don't delete
-    bool retry = false;  // in Iface::retry_
-    bool failed = false; // peer_failed() was called
+    unsigned busy = 0;         // callbacks of the user under way: don't delete
+    bool retry = false;        // in Iface::retry_
+    bool failed = false;       // peer_failed() was called
 };
 
 // An endpoint holds what the data path needs, and nothing else on this cache line.

@@ -36,28 +36,34 @@ void append(std::string& out, const char* format, auto... values) {
 // One line per thing, words separated by spaces, "key value" pairs: for eyes, grep and scripts.
 void describe(Iface& iface, std::string& out) {
     const auto s = iface.statistics();
-    append(out, "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu\n", s.uid,
-           iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs, s.send_buffer_bytes,
-           s.receive_buffer_bytes, s.dropped);
+    append(out, "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu\n",
+           s.uid, iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs,
+           s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped);
     for (const auto& t : s.history) {
-        append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid, t.path, t.what);
+        append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid,
+               t.path, t.what);
         if (t.took) append(out, " took_ms %.3f", static_cast<double>(t.took) * 1e-6);
         if (t.again) append(out, " writes_again %u", t.again);
         if (t.cause) append(out, " cause %s", t.cause); // the last: it has spaces
         out += '\n';
     }
     for (const auto& c : s.channels) {
-        append(out, "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n", c.peer_uid,
-               channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates, c.acks_sent, c.markers_sent);
+        append(out, "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n",
+               c.peer_uid, channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates, c.acks_sent,
+               c.markers_sent);
         if (const auto& r = c.recovery; r.seen)
-            append(out, "recovery messages_again %lu writes_again %lu reads_again %lu bytes_again %lu writes_found_done %lu\n",
-                   r.messages_again, r.puts_again, r.gets_again, r.bytes_again, r.puts_found_done);
+            append(
+                out,
+                "recovery messages_again %lu writes_again %lu reads_again %lu bytes_again %lu writes_found_done %lu\n",
+                r.messages_again, r.puts_again, r.gets_again, r.bytes_again, r.puts_found_done);
         for (const auto& p : c.paths)
             append(out,
-                   "path rail %s from %s to %s qp 0x%x state %s failures %u returns %u migrations %u weight %.3f write_rate %.3f read_rate %.3f latency %.0f written %lu "
+                   "path rail %s from %s to %s qp 0x%x state %s failures %u returns %u migrations %u weight %.3f "
+                   "write_rate %.3f read_rate %.3f latency %.0f written %lu "
                    "read %lu in_flight %lu requests %lu carries %s\n",
-                   p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number, channel::state_name(p.state), p.failures, p.returns, p.migrations, p.weight, p.write_rate,
-                   p.read_rate, p.latency, p.written, p.read, p.in_flight, p.requests, p.carries);
+                   p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number, channel::state_name(p.state),
+                   p.failures, p.returns, p.migrations, p.weight, p.write_rate, p.read_rate, p.latency, p.written,
+                   p.read, p.in_flight, p.requests, p.carries);
     }
 }
 
@@ -85,13 +91,14 @@ bool listen_for_readers(Registry& all) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     // A leading zero: the abstract name space, which needs no file.
-    const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "ucx-mp.%d", static_cast<int>(getpid()));
+    const int length =
+        std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "ucx-mp.%d", static_cast<int>(getpid()));
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return false;
     const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
     if (bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0 || listen(fd, 8) != 0 ||
-        ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_SPINLOCK, fd, UCS_EVENT_SET_EVREAD, answer, nullptr, nullptr) !=
-            UCS_OK) {
+        ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_SPINLOCK, fd, UCS_EVENT_SET_EVREAD, answer, nullptr,
+                                    nullptr) != UCS_OK) {
         ::close(fd);
         return false;
     }

@@ -133,7 +133,8 @@ bool Md::test_packet_numbers(int wish) {
         believed = false;
         if (wish == UCS_YES) {
             ucs_error("UCX_MP_PACKET_NUMBERS=yes: %s does not tell them; allowed is \"try\" "
-                      "or \"no\"", device.name.c_str());
+                      "or \"no\"",
+                      device.name.c_str());
             return false;
         }
         ucs_debug("mp: %s does not tell packet numbers: markers decide what to send again", device.name.c_str());
@@ -170,7 +171,8 @@ ucs_status_t Md::open_cache(const MdOptions& options) {
 
 // Before it is done, by whoever does it. The cache hears as well, but acts when it is asked the next time.
 void Md::memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self) {
-    static_cast<Md*>(self)->keys_.unmapped(reinterpret_cast<std::uint64_t>(event->vm_unmapped.address), event->vm_unmapped.size);
+    static_cast<Md*>(self)->keys_.unmapped(reinterpret_cast<std::uint64_t>(event->vm_unmapped.address),
+                                           event->vm_unmapped.size);
 }
 
 Md::~Md() {

@@ -113,7 +113,7 @@ private:
     channel::Config config_;
     ucs_rcache_t* cache_ = nullptr;
     ucs_linear_func_t reg_cost_{};
-    std::mutex packing_; // of keys, and withdrawing them: slow path
+    std::mutex packing_;  // of keys, and withdrawing them: slow path
     bool hooked_ = false; // hears when memory is unmapped
 };
 

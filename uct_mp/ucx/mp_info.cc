@@ -28,13 +28,14 @@ int show_rails(const std::vector<std::string>& names) {
         std::fprintf(stderr, "mp_info: %s\n", error.c_str());
         return 1;
     }
-    std::printf("%-20s %15s %4s %18s %6s %12s %4s %11s %7s\n", "rail", "LID or address", "LMC", "subnet", "MTU", "MB/s", "DC", "timestamps", "device");
+    std::printf("%-20s %15s %4s %18s %6s %12s %4s %11s %7s\n", "rail", "LID or address", "LMC", "subnet", "MTU", "MB/s",
+                "DC", "timestamps", "device");
     for (const verbs::Rail& rail : devices.rails()) {
         const verbs::Device& device = devices.device_of(rail);
         std::printf("%-20s %15s %4u 0x%016llx %6u %12.0f %4s %11s %7u%s\n", rail.name.c_str(),
-                    rail.ethernet ? verbs::to_string(rail.gid).c_str() : std::to_string(rail.lid).c_str(), unsigned{rail.lmc},
-                    static_cast<unsigned long long>(rail.subnet_prefix), 128u << rail.mtu, rail.rate * 1e3,
-                    device.has_dc ? "yes" : "no", device.has_timestamps ? "yes" : "no", device.index,
+                    rail.ethernet ? verbs::to_string(rail.gid).c_str() : std::to_string(rail.lid).c_str(),
+                    unsigned{rail.lmc}, static_cast<unsigned long long>(rail.subnet_prefix), 128u << rail.mtu,
+                    rail.rate * 1e3, device.has_dc ? "yes" : "no", device.has_timestamps ? "yes" : "no", device.index,
                     rail.active ? "" : "  (port down)");
     }
     return 0;
@@ -65,8 +66,10 @@ bool ask(int pid, std::string& out) {
     bool good = connect(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0;
     char block[65536];
     for (ssize_t n; good && (n = read(fd, block, sizeof block)) != 0;) {
-        if (n < 0) good = false;
-        else out.append(block, static_cast<std::size_t>(n));
+        if (n < 0)
+            good = false;
+        else
+            out.append(block, static_cast<std::size_t>(n));
     }
     close(fd);
     return good;
@@ -76,13 +79,15 @@ bool ask(int pid, std::string& out) {
 void show_event(std::istringstream& words) {
     std::map<std::string, std::string> value;
     for (std::string key, word; words >> key;) {
-        if (key == "cause") std::getline(words >> std::ws, word);
-        else words >> word;
+        if (key == "cause")
+            std::getline(words >> std::ws, word);
+        else
+            words >> word;
         value[key] = word;
     }
     const std::string where = value["path"] == "-1" ? "" : "path " + value["path"];
-    std::printf("  %12.3f s ago  peer %s %-7s %-8s", std::atof(value["ms_ago"].c_str()) * 1e-3, value["peer"].c_str(), where.c_str(),
-                value["state"].c_str());
+    std::printf("  %12.3f s ago  peer %s %-7s %-8s", std::atof(value["ms_ago"].c_str()) * 1e-3, value["peer"].c_str(),
+                where.c_str(), value["state"].c_str());
     if (value.count("took_ms")) std::printf("  after %s ms", value["took_ms"].c_str());
     if (value.count("writes_again")) std::printf("  %s writes sent again", value["writes_again"].c_str());
     if (value.count("cause")) std::printf("  %s", value["cause"].c_str());
@@ -110,18 +115,24 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
         } else if (kind == "path") {
             std::map<std::string, std::string> value;
             for (std::string key, word; words >> key >> word;) value[key] = word;
-            const std::string name = std::to_string(pid) + peer + value["rail"] + value["from"] + "-" + value["to"] + value["qp"];
+            const std::string name =
+                std::to_string(pid) + peer + value["rail"] + value["from"] + "-" + value["to"] + value["qp"];
             const double bytes = std::atof(value["written"].c_str()) + std::atof(value["read"].c_str());
-            std::printf("    %-14s %5s -> %-5s %-10s weight %8s  GB/s write %7s read %7s  latency %6s ns  written %14s read %14s  in flight %9s",
-                        value["rail"].c_str(), value["from"].c_str(), value["to"].c_str(), value["state"].c_str(), value["weight"].c_str(),
-                        value["write_rate"].c_str(), value["read_rate"].c_str(), value["latency"].c_str(), value["written"].c_str(),
-                        value["read"].c_str(), value["in_flight"].c_str());
-            if (value["carries"] == "spare") std::printf("  spare");
-            else if (value["carries"] != "all") std::printf("  for %s", value["carries"].c_str());
+            std::printf("    %-14s %5s -> %-5s %-10s weight %8s  GB/s write %7s read %7s  latency %6s ns  written %14s "
+                        "read %14s  in flight %9s",
+                        value["rail"].c_str(), value["from"].c_str(), value["to"].c_str(), value["state"].c_str(),
+                        value["weight"].c_str(), value["write_rate"].c_str(), value["read_rate"].c_str(),
+                        value["latency"].c_str(), value["written"].c_str(), value["read"].c_str(),
+                        value["in_flight"].c_str());
+            if (value["carries"] == "spare")
+                std::printf("  spare");
+            else if (value["carries"] != "all")
+                std::printf("  for %s", value["carries"].c_str());
             if (value["failures"] != "0")
                 std::printf("  failed %s times, came back %s", value["failures"].c_str(), value["returns"].c_str());
             if (value["migrations"] != "0") std::printf("  migrated %s times", value["migrations"].c_str());
-            if (seconds > 0 && before.count(name)) std::printf("  now %8.1f MB/s", (bytes - before[name]) / 1e6 / seconds);
+            if (seconds > 0 && before.count(name))
+                std::printf("  now %8.1f MB/s", (bytes - before[name]) / 1e6 / seconds);
             std::printf("\n");
             before[name] = bytes;
         }
@@ -145,22 +156,31 @@ int main(int argc, char** argv) {
     app.add_option("-p,--pid", pids, "look into these processes (yours; any as root)");
     app.add_flag("-a,--all", all, "look into every process that can be looked into");
     app.add_option("-w,--watch", watch, "again every so many seconds, until interrupted")->check(CLI::PositiveNumber);
-    app.add_flag("-H,--history", history, "also the latest transitions of its paths: down (with the cause), settled, up again, ...");
-    app.add_flag("--raw", raw, "the answers as they are: one line per interface, peer, path and transition, \"key value\" pairs");
+    app.add_flag("-H,--history", history,
+                 "also the latest transitions of its paths: down (with the cause), settled, up again, ...");
+    app.add_flag("--raw", raw,
+                 "the answers as they are: one line per interface, peer, path and transition, \"key value\" pairs");
     std::string host;
     unsigned port = check::kPort;
-    auto* const checks = app.add_option("-c,--check", host,
-        "try out what the transport assumes of adapters: over the ports of this host, or with HOST[:PORT], where\n"
-        "mp_info --check --listen waits. Exit code 0: all that is relied on holds; 1: see what to set; 2: usage")->expected(0, 1);
-    auto* const listens = app.add_option("-l,--listen", port, "with --check: be the other end, on this port")->expected(0, 1)->check(CLI::Range(1, 65535))->needs(checks)->capture_default_str();
+    auto* const checks =
+        app.add_option(
+               "-c,--check", host,
+               "try out what the transport assumes of adapters: over the ports of this host, or with HOST[:PORT], "
+               "where\n"
+               "mp_info --check --listen waits. Exit code 0: all that is relied on holds; 1: see what to set; 2: usage")
+            ->expected(0, 1);
+    auto* const listens = app.add_option("-l,--listen", port, "with --check: be the other end, on this port")
+                              ->expected(0, 1)
+                              ->check(CLI::Range(1, 65535))
+                              ->needs(checks)
+                              ->capture_default_str();
     try {
         app.parse(argc, argv);
-    } catch (const CLI::ParseError& e) {
-        return app.exit(e) == 0 ? 0 : 2;
-    }
+    } catch (const CLI::ParseError& e) { return app.exit(e) == 0 ? 0 : 2; }
     if (*checks) {
         if (!pids.empty() || all || (*listens && !host.empty())) {
-            std::fprintf(stderr, "mp_info: --check goes with --rails, and with either HOST[:PORT] or --listen [PORT]\n");
+            std::fprintf(stderr,
+                         "mp_info: --check goes with --rails, and with either HOST[:PORT] or --listen [PORT]\n");
             return 2;
         }
         return *listens ? check::listen(rails, port) : check::check(rails, host);
@@ -177,12 +197,17 @@ int main(int argc, char** argv) {
         for (const int pid : chosen) {
             std::string text;
             if (!ask(pid, text)) {
-                if (!pids.empty()) std::fprintf(stderr, "mp_info: process %d does not answer: it has no mp interface, or is another user's\n", pid);
+                if (!pids.empty())
+                    std::fprintf(stderr,
+                                 "mp_info: process %d does not answer: it has no mp interface, or is another user's\n",
+                                 pid);
                 continue;
             }
             ++answered;
-            if (raw) std::fputs(text.c_str(), stdout);
-            else show(pid, text, before, again ? watch : 0, history);
+            if (raw)
+                std::fputs(text.c_str(), stdout);
+            else
+                show(pid, text, before, again ? watch : 0, history);
         }
         std::fflush(stdout);
         if (watch <= 0) return answered ? 0 : 1;

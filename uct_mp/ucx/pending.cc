@@ -169,7 +169,7 @@ void Iface::dispatch(Peer& peer) {
         peer.first = link(request).next;
         if (!peer.first) peer.last = nullptr;
         const ucs_status_t status = request->func(request);
-        if (status == UCS_OK) continue; // gone: its memory may be, too
+        if (status == UCS_OK) continue;                           // gone: its memory may be, too
         if (Peer& now = *link(request).ep->peer; &now != &peer) { // it has been cancelled meanwhile
             push_back(now, request);
             continue;

@@ -66,7 +66,7 @@ private:
     static constexpr unsigned kFraction = 32;
     std::uint64_t ns_per_tick_; // fixed point
     TimerQueue timers_;
-    TimerQueue background_; // under the lock
+    TimerQueue background_;    // under the lock
     Nanos background_set_ = 0; // what background_fd_ is set to; 0: off
     ucs_async_context_t* async_ = nullptr;
     int background_fd_ = -1;

@@ -21,8 +21,8 @@ void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
                                   "written %lu read %lu in flight %lu B requests %lu failures %u returns %u\n",
                                   path.local_rail.c_str(), path.from.c_str(), path.to.c_str(), path.qp_number,
                                   channel::state_name(path.state), path.weight, path.write_rate, path.read_rate,
-                                  path.latency, path.written, path.read, path.in_flight, path.requests,
-                                  path.failures, path.returns);
+                                  path.latency, path.written, path.read, path.in_flight, path.requests, path.failures,
+                                  path.returns);
 }
 
 void show_iface(void* obj, ucs_string_buffer_t* text, void*, std::uint64_t) {

@@ -1,5 +1,5 @@
-// Address handles, each made once: making one is a command to the adapter, and over RoCE the kernel asks the network for
-// the neighbour's address first (up to a second if it is not there). Slow path; one thread at a time.
+// Address handles, each made once: making one is a command to the adapter, and over RoCE the kernel asks the network
+// for the neighbour's address first (up to a second if it is not there). Slow path; one thread at a time.
 #pragma once
 
 #include <compare>
@@ -15,13 +15,14 @@ namespace ucx_mp::verbs {
 class AddressHandles {
 public:
     // nullptr: errno; the next call tries again.
-    [[nodiscard]] ibv_ah* get(const DeviceSet& devices, const Rail& rail, const Destination& to, std::uint8_t service_level) {
+    [[nodiscard]] ibv_ah* get(const DeviceSet& devices, const Rail& rail, const Destination& to,
+                              std::uint8_t service_level) {
         AddressHandle& handle = handles_[{rail.index, to}];
         if (!handle) handle = create_ah(devices.device_of(rail), rail, to, service_level);
         return handle.get();
     }
-    // Takes those of a rail out: its own address has another place in the adapter's table than when they were made. They must
-    // be kept until what has been posted with them is back.
+    // Takes those of a rail out: its own address has another place in the adapter's table than when they were made.
+    // They must be kept until what has been posted with them is back.
     [[nodiscard]] std::vector<AddressHandle> take(unsigned rail) {
         std::vector<AddressHandle> out;
         for (auto& [key, handle] : handles_)

@@ -259,8 +259,8 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
         if (adapters[adapter].ports[port].use == PortUse::active) idle[adapter] = false;
     std::vector<Choice> by_guid = chosen;
     std::ranges::sort(by_guid, {}, [&](const Choice& choice) {
-        return std::tuple(bool{idle[choice.adapter]}, be64toh(ibv_get_device_guid(adapters[choice.adapter].context->device)),
-                          choice.adapter);
+        return std::tuple(bool{idle[choice.adapter]},
+                          be64toh(ibv_get_device_guid(adapters[choice.adapter].context->device)), choice.adapter);
     });
     std::vector<std::size_t> device_of(adapters.size(), kMaxDevices); // DeviceSet's index by adapter
     std::vector<bool> seen(adapters.size(), false);

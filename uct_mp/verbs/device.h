@@ -1,8 +1,8 @@
 // The adapters of this host that a memory domain uses, and their ports as rails.
 //
 // Threads: opened and closed by one thread; const afterwards and readable by all (rates and states of rails change: see
-// path/). Who wants to go on with a device that has died and is there again has a copy of his own. Units: bytes, bytes per
-// nanosecond.
+// path/). Who wants to go on with a device that has died and is there again has a copy of his own. Units: bytes, bytes
+// per nanosecond.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +37,11 @@ struct Device {
     unsigned max_srq_wr = 0;
     unsigned max_rd_atomic = 1; // outstanding reads and atomics, both as initiator and as responder
     bool has_dc = false;
-    bool has_apm = false;         // automatic path migration
-    bool has_timestamps = false;  // ibv_cq_ex with completion timestamps, and a clock that can be read
-    double ns_per_tick = 1;       // nominal, of the completion clock
-    unsigned timestamp_bits = 64; // of a completion timestamp that count; the counter wraps behind them
-    std::uint8_t life = 0; // how often it has been opened again; wraps
+    bool has_apm = false;                 // automatic path migration
+    bool has_timestamps = false;          // ibv_cq_ex with completion timestamps, and a clock that can be read
+    double ns_per_tick = 1;               // nominal, of the completion clock
+    unsigned timestamp_bits = 64;         // of a completion timestamp that count; the counter wraps behind them
+    std::uint8_t life = 0;                // how often it has been opened again; wraps
     std::shared_ptr<DeviceEvents> events; // shared by all who use the device
 };
 
@@ -50,23 +50,24 @@ struct Rail {
     unsigned index = 0;  // in DeviceSet
     unsigned device = 0; // DeviceSet::devices
     std::uint8_t port = 1;
-    std::uint16_t lid = 0; // base LID
-    std::uint8_t lmc = 0;  // the port answers on 2^lmc LIDs
+    std::uint16_t lid = 0;           // base LID
+    std::uint8_t lmc = 0;            // the port answers on 2^lmc LIDs
     std::uint64_t subnet_prefix = 0; // RoCE: network_of()
     std::uint64_t port_guid = 0;     // of GID 0
     bool ethernet = false;           // RoCE: no LIDs, but
     Gid gid{};                       // the address that we use, and
     std::uint8_t gid_index = 0;      // its place in the adapter's table when it was looked up: gid_index_now()
     bool roce_2 = false;             // version 2, else 1
-    ibv_mtu mtu = IBV_MTU_1024;  // active
-    double rate = 1;             // bytes/ns of payload that the link can carry (after encoding)
-    std::string name;            // "softhca_0:1"
-    bool active = true;          // when it was asked last; false: LID, MTU and rate may be none or old
+    ibv_mtu mtu = IBV_MTU_1024;      // active
+    double rate = 1;                 // bytes/ns of payload that the link can carry (after encoding)
+    std::string name;                // "softhca_0:1"
+    bool active = true;              // when it was asked last; false: LID, MTU and rate may be none or old
 };
 
 struct DeviceConfig {
-    // Rails to use, in this order: "device:port", or "device" for its InfiniBand and RoCE ports. A rail may be named once.
-    // Empty: every such port, the first kMaxRails of them, active ones before others; one at least must be active.
+    // Rails to use, in this order: "device:port", or "device" for its InfiniBand and RoCE ports. A rail may be named
+    // once. Empty: every such port, the first kMaxRails of them, active ones before others; one at least must be
+    // active.
     std::vector<std::string> rails;
 };
 
@@ -74,8 +75,8 @@ class DeviceSet {
 public:
     // Opens what the configuration names. On failure `error` is one line (variable, value, what is allowed).
     // No device at all: Status::unreachable, error says why. A named rail that doesn't exist: invalid_param. A rail
-    // that is not active is kept, it may come up. (But an adapter that nobody has named, without an active port, is left
-    // out if it can't be opened or lacks the DC transport that others have.)
+    // that is not active is kept, it may come up. (But an adapter that nobody has named, without an active port, is
+    // left out if it can't be opened or lacks the DC transport that others have.)
     [[nodiscard]] static Status open(const DeviceConfig& config, DeviceSet& out, std::string& error);
     // Names and cheap facts only (no protection domain): what a query of resources needs. Never fails; empty if none.
     [[nodiscard]] static std::vector<std::string> active_ports();
@@ -96,15 +97,15 @@ private:
     std::vector<Rail> rails_;
 };
 
-// RoCE: where in the table our address is now; when an interface has been down it may be somewhere else. Asks the adapter.
-// Not there (any more): where it was.
+// RoCE: where in the table our address is now; when an interface has been down it may be somewhere else. Asks the
+// adapter. Not there (any more): where it was.
 [[nodiscard]] std::uint8_t gid_index_now(ibv_context* context, const Rail& rail);
 
 // The device after its death, if it is there again (by its GUID) and can do what it could. False: `trouble` says why.
 [[nodiscard]] bool open_again(const Device& dead, Device& out, std::string& trouble);
 
-// Asks the port again and updates what may have changed (LID, LMC, prefix, GID, MTU, rate, active). For a copy of a rail,
-// held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
+// Asks the port again and updates what may have changed (LID, LMC, prefix, GID, MTU, rate, active). For a copy of a
+// rail, held by who watches port events. False: the device doesn't answer, nothing changed. Slow path.
 [[nodiscard]] bool refresh(const Device& device, Rail& rail);
 
 } // namespace ucx_mp::verbs

@@ -21,9 +21,12 @@ void DeviceEvents::read() {
         const auto port = static_cast<unsigned>(event.element.port_num); // of port events only
         const std::uint32_t qp_number = type == IBV_EVENT_PATH_MIG ? event.element.qp->qp_num : 0;
         ibv_ack_async_event(&event);
-        if (type == IBV_EVENT_DEVICE_FATAL) fatal_.fetch_add(1, std::memory_order_release);
-        else if (type == IBV_EVENT_PORT_ERR && port < kMaxPorts) downs_[port].fetch_add(1, std::memory_order_release);
-        else if (type == IBV_EVENT_PORT_ACTIVE && port < kMaxPorts) ups_[port].fetch_add(1, std::memory_order_release);
+        if (type == IBV_EVENT_DEVICE_FATAL)
+            fatal_.fetch_add(1, std::memory_order_release);
+        else if (type == IBV_EVENT_PORT_ERR && port < kMaxPorts)
+            downs_[port].fetch_add(1, std::memory_order_release);
+        else if (type == IBV_EVENT_PORT_ACTIVE && port < kMaxPorts)
+            ups_[port].fetch_add(1, std::memory_order_release);
         else if ((type == IBV_EVENT_LID_CHANGE || type == IBV_EVENT_GID_CHANGE) && port < kMaxPorts)
             renewals_[port].fetch_add(1, std::memory_order_release);
         else if (type == IBV_EVENT_PATH_MIG) {
@@ -37,7 +40,8 @@ void DeviceEvents::read() {
 
 std::vector<std::uint32_t> DeviceEvents::migrated_since(std::uint32_t& count) const {
     const std::lock_guard keep(keeping_);
-    const std::uint32_t now = migrations(), n = std::min<std::uint32_t>(now - count, static_cast<std::uint32_t>(migrated_.size()));
+    const std::uint32_t now = migrations(),
+                        n = std::min<std::uint32_t>(now - count, static_cast<std::uint32_t>(migrated_.size()));
     count = now;
     return {migrated_.end() - n, migrated_.end()};
 }

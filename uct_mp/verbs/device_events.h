@@ -1,5 +1,5 @@
-// Port and device events of one open device, for any number of readers: an event can be taken from the device once only,
-// while every interface on it wants to know. Whoever looks takes what is there and counts it for all.
+// Port and device events of one open device, for any number of readers: an event can be taken from the device once
+// only, while every interface on it wants to know. Whoever looks takes what is there and counts it for all.
 //
 // Threads: any.
 #pragma once
@@ -32,8 +32,8 @@ public:
                 fatal_.load(std::memory_order_acquire), renewals_[port].load(std::memory_order_acquire)};
     }
 
-    // Queue pairs that have migrated (APM), ever; the numbers of those since a count (which becomes that of now). If more
-    // than are kept have, the oldest are missing.
+    // Queue pairs that have migrated (APM), ever; the numbers of those since a count (which becomes that of now). If
+    // more than are kept have, the oldest are missing.
     [[nodiscard]] std::uint32_t migrations() const { return migrations_.load(std::memory_order_acquire); }
     [[nodiscard]] std::vector<std::uint32_t> migrated_since(std::uint32_t& count) const;
 

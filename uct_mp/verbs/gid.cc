@@ -55,8 +55,10 @@ bool is_unicast(const Gid& gid) {
 
 std::string to_string(const Gid& gid) {
     char text[INET6_ADDRSTRLEN] = "";
-    if (is_ipv4(gid)) (void)inet_ntop(AF_INET, gid.data() + kMapped, text, sizeof text);
-    else (void)inet_ntop(AF_INET6, gid.data(), text, sizeof text);
+    if (is_ipv4(gid))
+        (void)inet_ntop(AF_INET, gid.data() + kMapped, text, sizeof text);
+    else
+        (void)inet_ntop(AF_INET6, gid.data(), text, sizeof text);
     return text;
 }
 

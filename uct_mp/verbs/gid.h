@@ -12,7 +12,7 @@ namespace ucx_mp::verbs {
 using Gid = std::array<std::uint8_t, 16>; // network byte order; all zero: none (InfiniBand)
 
 [[nodiscard]] constexpr bool is_set(const Gid& gid) { return gid != Gid{}; }
-[[nodiscard]] bool is_ipv4(const Gid& gid); // ::ffff:a.b.c.d
+[[nodiscard]] bool is_ipv4(const Gid& gid);           // ::ffff:a.b.c.d
 [[nodiscard]] Gid gid_of_ipv4(std::uint32_t address); // host byte order
 [[nodiscard]] std::uint32_t ipv4_of(const Gid& gid);
 // Something that a datagram can be sent to: no multicast, not unspecified, not loop-back.

@@ -88,8 +88,8 @@ struct KeyTable::Impl {
 
     void erase_at(Table& table, std::size_t hole) {
         begin_change();
-        // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are needed,
-        // so that searches stay short however many keys come and go.
+        // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are
+        // needed, so that searches stay short however many keys come and go.
         for (std::size_t i = (hole + 1) & table.mask;; i = (i + 1) & table.mask) {
             const Entry e = table.slots[i].load();
             if (e.tag == 0) break;
@@ -155,8 +155,10 @@ void KeyTable::unmapped(std::uint64_t address, std::uint64_t length) {
             ++i;
             continue;
         }
-        // A region may be larger than what is used of it: a cache registers whole blocks of a heap that gives back its end.
-        const std::uint64_t before = address > e.address ? address - e.address : 0, behind = last < end ? end - last : 0;
+        // A region may be larger than what is used of it: a cache registers whole blocks of a heap that gives back its
+        // end.
+        const std::uint64_t before = address > e.address ? address - e.address : 0,
+                            behind = last < end ? end - last : 0;
         if (before == 0 && behind == 0) {
             impl_->erase_at(table, i); // and another may be here
             continue;

@@ -61,7 +61,7 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
             if (made[i]) continue;
             const int error = errno;
             if (is_dead(device)) continue; // nothing is sent over it either until it is there again
-            made = {}; // deregisters, which may change errno
+            made = {};                     // deregisters, which may change errno
             errno = error;
             return status_of(error);
         }

@@ -1,6 +1,7 @@
 // Memory registered with every device of a domain, and the keys that the other side needs.
 //
-// Adapters that have died have no key any more: 0. When one is there again, its keys are made anew (registry.h), in place.
+// Adapters that have died have no key any more: 0. When one is there again, its keys are made anew (registry.h), in
+// place.
 //
 // Packed keys (wire format, version 2), little endian: u8 count, u64 id, then per device (in the order of the owner's
 // DeviceSet) u32 rkey and u8 life. Cookie and range are not in it: the adapter checks key and range of every access.
@@ -80,7 +81,8 @@ struct RemoteKeys {
 };
 inline constexpr std::size_t packed_keys_size(unsigned devices) { return 9 + 5 * devices; }
 void pack_keys(const MemoryKeys& keys, void* out); // packed_keys_size(count) bytes; see Registration::pack
-// False: not something that pack_keys has written (count out of range). Reads at most packed_keys_size(kMaxDevices) bytes.
+// False: not something that pack_keys has written (count out of range). Reads at most packed_keys_size(kMaxDevices)
+// bytes.
 [[nodiscard]] bool unpack_keys(const void* in, RemoteKeys& out);
 
 } // namespace ucx_mp::verbs

@@ -1,5 +1,5 @@
-// Does ibv_query_qp tell which packets a queue pair has executed? Nothing in the verbs promises it (rq_psn may be the value
-// of the last modify). Recovery of writes that programs poll for needs it: uct_mp/recover/PROTOCOL.md.
+// Does ibv_query_qp tell which packets a queue pair has executed? Nothing in the verbs promises it (rq_psn may be the
+// value of the last modify). Recovery of writes that programs poll for needs it: uct_mp/recover/PROTOCOL.md.
 //
 // Threads: any. Waits for its own completions, at most a second all in all; then the answer is no.
 #pragma once
@@ -12,18 +12,21 @@
 
 namespace ucx_mp::verbs {
 
-// Tried with a pair of queue pairs that are connected with each other over the rail's port: some writes of nothing, then
-// the numbers are asked for, with the queue pair alive and in the error state. False also if the port is not active, and
-// soon after `stop` (may be null) has become true.
-[[nodiscard]] bool tells_packet_numbers(const Device& device, const Rail& rail, const std::atomic<bool>* stop = nullptr);
+// Tried with a pair of queue pairs that are connected with each other over the rail's port: some writes of nothing,
+// then the numbers are asked for, with the queue pair alive and in the error state. False also if the port is not
+// active, and soon after `stop` (may be null) has become true.
+[[nodiscard]] bool tells_packet_numbers(const Device& device, const Rail& rail,
+                                        const std::atomic<bool>* stop = nullptr);
 
-// The same beside everything else (Services::aside), for who must not wait: a dozen commands to the adapter, and that second.
+// The same beside everything else (Services::aside), for who must not wait: a dozen commands to the adapter, and that
+// second.
 class PacketNumberTest {
 public:
     enum class State : std::uint8_t { running, no, yes };
 
     // null: another test, or something else, is under way there; to be tried again later.
-    [[nodiscard]] static std::unique_ptr<PacketNumberTest> begin(Services& services, const Device& device, const Rail& rail);
+    [[nodiscard]] static std::unique_ptr<PacketNumberTest> begin(Services& services, const Device& device,
+                                                                 const Rail& rail);
     ~PacketNumberTest() { shared_->stop.store(true, std::memory_order_relaxed); } // it ends soon, by itself
     PacketNumberTest(const PacketNumberTest&) = delete;
 

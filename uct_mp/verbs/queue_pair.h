@@ -51,10 +51,12 @@ struct Queues {
     ibv_srq* srq;
 };
 // RC, in INIT on the rail's port, remote read, write and atomics allowed. nullptr: errno. `granted_inline` may be null.
-// `broken`, if not null, takes one that has been made and could not be moved to INIT. Destroying it is a use of its completion
-// queues, and who makes a queue pair need not be who polls them: such queues allow one user at a time (rdma-core ends the process).
+// `broken`, if not null, takes one that has been made and could not be moved to INIT. Destroying it is a use of its
+// completion queues, and who makes a queue pair need not be who polls them: such queues allow one user at a time
+// (rdma-core ends the process).
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
-                                  const QueuePairLimits& limits, std::uint32_t* granted_inline, QueuePair* broken = nullptr);
+                                  const QueuePairLimits& limits, std::uint32_t* granted_inline,
+                                  QueuePair* broken = nullptr);
 // INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. Packet numbers are taken modulo 2^24. 0 or errno.
 [[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
                              std::uint32_t sq_psn);
@@ -75,16 +77,16 @@ struct Queues {
 [[nodiscard]] AddressHandle create_ah(const Device& device, const Rail& rail, const Destination& to,
                                       std::uint8_t service_level);
 
-// Automatic path migration (17.2.8), RTS: the other route (`remote`: LIDs only), armed as soon as both sides have loaded one
-// and have exchanged packets. 0 or errno.
+// Automatic path migration (17.2.8), RTS: the other route (`remote`: LIDs only), armed as soon as both sides have
+// loaded one and have exchanged packets. 0 or errno.
 [[nodiscard]] int load_alternate(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability);
 // To the other route now; the other side follows with our next packet. 0 or errno: not armed.
 [[nodiscard]] int migrate(ibv_qp* qp);
 
 // Any state -> ERR: everything outstanding is flushed. 0 or errno.
 [[nodiscard]] int to_error(ibv_qp* qp);
-// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. Poll the completion queue empty before: what is left
-// of this queue pair there is dropped by some adapters (mlx5).
+// DC initiator: any state -> RESET -> RTS, after an error. 0 or errno. Poll the completion queue empty before: what is
+// left of this queue pair there is dropped by some adapters (mlx5).
 [[nodiscard]] int restart_dci(ibv_qp* qp, const Device& device, const Rail& rail, const Reliability& reliability);
 // State and packet numbers as the device has them now (the device may refuse or be late: see recover/). 0 or errno.
 struct QueuePairTruth {

@@ -56,7 +56,8 @@ bool Registry::register_all(unsigned index, std::string& trouble) {
         MemoryRegion made(ibv_reg_mr(now.pd.get(), region.address_, region.length_, region.access_));
         // No longer mapped: nobody uses it, and its release will come.
         if (!made && errno != EFAULT && errno != EINVAL) {
-            trouble = now.name + ": cannot register " + std::to_string(region.length_) + " bytes again: " + std::strerror(errno);
+            trouble = now.name + ": cannot register " + std::to_string(region.length_) +
+                      " bytes again: " + std::strerror(errno);
             return false;
         }
         region.set_key(now, std::move(made));

@@ -1,15 +1,15 @@
 // What all users of a DeviceSet share: the present life of each device, and the memory that is registered with them.
 //
-// An adapter that has died (IBV_EVENT_DEVICE_FATAL: its firmware is restarted, the card is exchanged) never works again for
-// who has it open, and nothing made with it does. It may be there again under the same GUID: then it is opened anew, and
-// all memory is registered with it anew, under other keys. `life` counts that. Keys name the life that they belong to, so
-// that nobody uses one that has been given to other memory since.
+// An adapter that has died (IBV_EVENT_DEVICE_FATAL: its firmware is restarted, the card is exchanged) never works again
+// for who has it open, and nothing made with it does. It may be there again under the same GUID: then it is opened
+// anew, and all memory is registered with it anew, under other keys. `life` counts that. Keys name the life that they
+// belong to, so that nobody uses one that has been given to other memory since.
 //
-// Threads: any. reopen() may take long (registering pins memory). Meanwhile whoever registers, releases or packs memory, or
-// looks keys up for a peer, waits for as long as the region at hand takes; the data path does not.
+// Threads: any. reopen() may take long (registering pins memory). Meanwhile whoever registers, releases or packs
+// memory, or looks keys up for a peer, waits for as long as the region at hand takes; the data path does not.
 //
-// Ids are secrets, as keys of adapters are meant to be: 64 random bits, which those know that the region's keys have been
-// packed for. Who names one may ask for its keys, as long as they are offered (Registration::pack, withdraw).
+// Ids are secrets, as keys of adapters are meant to be: 64 random bits, which those know that the region's keys have
+// been packed for. Who names one may ask for its keys, as long as they are offered (Registration::pack, withdraw).
 #pragma once
 
 #include <array>
@@ -34,8 +34,8 @@ public:
     [[nodiscard]] Device device(unsigned index) const;
     // It has been opened again since life `mine`, may be used, and has not died again as far as is known: `out`.
     [[nodiscard]] bool is_there(unsigned device, std::uint8_t mine, Device& out) const;
-    // Opens a device that has died. False: it is not there (yet), `trouble` says why; empty: it has not died, or another
-    // thread is at it.
+    // Opens a device that has died. False: it is not there (yet), `trouble` says why; empty: it has not died, or
+    // another thread is at it.
     [[nodiscard]] bool reopen(unsigned device, std::string& trouble);
 
     // The present keys of a region that is offered to peers, by its id; false: there is none (any more).

@@ -22,24 +22,65 @@ constexpr bool has_node(FaultKind kind) { return kind >= FaultKind::dip; }
 const Scenario kScenarios[] = {
     {"messages", "messages of all kinds from both sides, and flushes", {"ssbzsX", "szsX"}},
     {"fences", "puts, fences and messages that tell of them", {"sspfcpfcX", "spfcX"}},
-    {"stripes", "puts over both paths, fences, messages that tell of them", {"PfcsPpfcX", "PfcX"},
+    {"stripes",
+     "puts over both paths, fences, messages that tell of them",
+     {"PfcsPpfcX", "PfcX"},
      "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1"},
     {"shorts", "short puts, which follow each other, beside messages", {"qqsqfcqX", "qfcX"}},
     {"burst", "more short puts than a queue pair takes", {"qqqqqqqqqqqqqqqqqqqqX", "qfc"}},
     {"reads", "gets behind puts and fences", {"pfgsfggX", "gsX"}},
-    {"both-ways", "puts that let gets go first, fences, messages that tell of them", {"GPPwGPPfcPGPPX", "GPPPfcPX"},
+    {"both-ways",
+     "puts that let gets go first, fences, messages that tell of them",
+     {"GPPwGPPfcPGPPX", "GPPPfcPX"},
      "default:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,chunk_time=1us,min_chunk=1K"},
     {"atomics", "atomics at the target, with and without results", {"aoasoX", "oaX"}},
-    {"mixture", "everything once", {"spfcgaPoxsX", "zPfcaX"}, "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1"},
+    {"mixture",
+     "everything once",
+     {"spfcgaPoxsX", "zPfcaX"},
+     "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1"},
     {"close", "a flush, and the interface is closed behind it", {"ssssX", ""}, "round_robin", false, true},
     {"close-all", "the same behind other operations", {"szpsoX", ""}, "round_robin", false, true},
-    {"close-fence", "the same behind a message that tells of puts", {"Psfcsx", ""},
-     "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1", false, true},
+    {"close-fence",
+     "the same behind a message that tells of puts",
+     {"Psfcsx", ""},
+     "even:stripe_threshold=1K,one_sided_threshold=1K,min_stripe=512,window=1",
+     false,
+     true},
     {"single", "one path only: nothing to move to", {"spfcgaspX", "saX"}, "default", true},
-    {"watch", "the programs poll all the time, so that the watchdog sees silent losses", {"spfcsX", "sX"}, "round_robin", false, false, false, true},
-    {"lazy", "the programs compute, so that completions lie about", {"sspfcpX", "spfcX"}, "round_robin", false, false, false, false, {500, 800}},
-    {"crowd", "the target computes until more has come than it takes at a time", {"ssssssssssssssssspfcX", "X"}, "binding", false, false, false, false, {0, 100'000}, true},
-    {"nasty", "messages that the adapter has acknowledged are flushed", {"ssspfcsX", "ssX"}, "round_robin", false, false, true},
+    {"watch",
+     "the programs poll all the time, so that the watchdog sees silent losses",
+     {"spfcsX", "sX"},
+     "round_robin",
+     false,
+     false,
+     false,
+     true},
+    {"lazy",
+     "the programs compute, so that completions lie about",
+     {"sspfcpX", "spfcX"},
+     "round_robin",
+     false,
+     false,
+     false,
+     false,
+     {500, 800}},
+    {"crowd",
+     "the target computes until more has come than it takes at a time",
+     {"ssssssssssssssssspfcX", "X"},
+     "binding",
+     false,
+     false,
+     false,
+     false,
+     {0, 100'000},
+     true},
+    {"nasty",
+     "messages that the adapter has acknowledged are flushed",
+     {"ssspfcsX", "ssX"},
+     "round_robin",
+     false,
+     false,
+     true},
 };
 
 channel::Config config_of(const Scenario& scenario, Flavour flavour) {
@@ -77,7 +118,8 @@ channel::Config config_of(const Scenario& scenario, Flavour flavour) {
 
 class Run {
 public:
-    Run(const softhca::FabricImage& image, const Scenario& scenario, Flavour flavour, std::span<const Fault> faults, bool loud)
+    Run(const softhca::FabricImage& image, const Scenario& scenario, Flavour flavour, std::span<const Fault> faults,
+        bool loud)
         : scenario_(scenario), faults_(faults.begin(), faults.end()), loud_(loud),
           cluster_(image, 2, config_of(scenario, flavour), {.seed = 1},
                    scenario.single_path ? verbs::DeviceConfig{{"softhca_0:1"}} : verbs::DeviceConfig{}),
@@ -144,7 +186,8 @@ public:
         }
         out.verdict += play_.mistakes();
         for (unsigned node = 0; node < 2; ++node)
-            if (cluster_.node(node).services().errors) out.verdict += "node " + std::to_string(node) + ": errors in its log\n";
+            if (cluster_.node(node).services().errors)
+                out.verdict += "node " + std::to_string(node) + ": errors in its log\n";
         if (!out.verdict.empty()) out.verdict += play_.state();
         for (unsigned node = 0; node < 2; ++node) describe(node, out);
         if (out.verdict.empty()) end(out);
@@ -170,16 +213,22 @@ private:
         softhca::sim::World& world = cluster_.world;
         busy_until_ = world.now() + kBusy;
         if (fault.path >= paths_) return world.now();
-        const std::string at = std::to_string(fault.node) +
-                               ":softhca_" + std::to_string(fault.path) + ":1";
+        const std::string at = std::to_string(fault.node) + ":softhca_" + std::to_string(fault.path) + ":1";
         if (loud_) std::printf("%12.3f us  %s\n", static_cast<double>(world.now()) / 1e3, to_string(fault).c_str());
         switch (fault.kind) {
-        case FaultKind::lose: world.fault("drop 100% " + at + " --at-packet 1 --count 1"); return world.now();
-        case FaultKind::hush: return take_back("drop", at, kHush);
-        case FaultKind::mute: return take_back("ack-drop", at, kHush);
-        case FaultKind::slow: return take_back("delay", at, kSlow);
-        case FaultKind::dip: return take_back("port", at, kDip);
-        case FaultKind::cut: return take_back("port", at, kCut);
+        case FaultKind::lose:
+            world.fault("drop 100% " + at + " --at-packet 1 --count 1");
+            return world.now();
+        case FaultKind::hush:
+            return take_back("drop", at, kHush);
+        case FaultKind::mute:
+            return take_back("ack-drop", at, kHush);
+        case FaultKind::slow:
+            return take_back("delay", at, kSlow);
+        case FaultKind::dip:
+            return take_back("port", at, kDip);
+        case FaultKind::cut:
+            return take_back("port", at, kCut);
         }
         return 0;
     }
@@ -253,12 +302,13 @@ private:
             if (out.verdict.empty()) continue;
             const auto& r = channel.recovery;
             char line[256];
-            std::snprintf(line, sizeof line,
-                          "node %u: %s, sent %llu acked %u delivered %llu gates %u damaged %llx puts open %u, holds %zu "
-                          "markers %zu resend %d listed %d\n",
-                          node, channel::state_name(channel.state), (unsigned long long)channel.sent, channel.acked,
-                          (unsigned long long)channel.delivered, channel.gates, (unsigned long long)r.damaged, r.puts_open,
-                          r.holds, r.markers, r.resend, r.listed);
+            std::snprintf(
+                line, sizeof line,
+                "node %u: %s, sent %llu acked %u delivered %llu gates %u damaged %llx puts open %u, holds %zu "
+                "markers %zu resend %d listed %d\n",
+                node, channel::state_name(channel.state), (unsigned long long)channel.sent, channel.acked,
+                (unsigned long long)channel.delivered, channel.gates, (unsigned long long)r.damaged, r.puts_open,
+                r.holds, r.markers, r.resend, r.listed);
             out.verdict += line;
             for (const auto& path : channel.paths) {
                 std::snprintf(line, sizeof line, "  path on %s: %s, %s, life %u, in flight %llu, posted %u\n",
@@ -277,7 +327,8 @@ private:
         softhca::Segment& segment = cluster_.world.segment();
         for (unsigned node = 0; node < 2; ++node)
             for (unsigned path = 0; path < paths_; ++path) {
-                const softhca::DeviceState& device = segment.device(cluster_.world.image().port(ports_[node][path]).device);
+                const softhca::DeviceState& device =
+                    segment.device(cluster_.world.image().port(ports_[node][path]).device);
                 if (device.qps.load() || device.cqs.load() || device.srqs.load())
                     out.verdict += "node " + std::to_string(node) + ": " + std::to_string(device.qps.load()) +
                                    " queue pairs, " + std::to_string(device.cqs.load()) + " completion queues, " +
@@ -305,9 +356,12 @@ std::span<const Scenario> scenarios() { return kScenarios; }
 
 const char* name(Flavour flavour) {
     switch (flavour) {
-    case Flavour::rc: return "rc";
-    case Flavour::markers: return "markers";
-    case Flavour::dc: return "dc";
+    case Flavour::rc:
+        return "rc";
+    case Flavour::markers:
+        return "markers";
+    case Flavour::dc:
+        return "dc";
     }
     return "?";
 }
@@ -335,20 +389,19 @@ std::optional<Fault> parse_fault(std::string_view text) {
         return error == std::errc{} && end == word.data() + word.size();
     };
     const bool node = has_node(fault.kind);
-    if (words.size() != (node ? 3u : 2u) || !number(words.back(), fault.path) || (node && !number(words[1], fault.node)) ||
-        fault.node > 1 || fault.path > 1 || !number(text.substr(at + 1), fault.step))
+    if (words.size() != (node ? 3u : 2u) || !number(words.back(), fault.path) ||
+        (node && !number(words[1], fault.node)) || fault.node > 1 || fault.path > 1 ||
+        !number(text.substr(at + 1), fault.step))
         return {};
     return fault;
 }
 
-Outcome run_case(const softhca::FabricImage& image, const Scenario& scenario, Flavour flavour, std::span<const Fault> faults,
-                 bool loud) {
+Outcome run_case(const softhca::FabricImage& image, const Scenario& scenario, Flavour flavour,
+                 std::span<const Fault> faults, bool loud) {
     Outcome out;
     try {
         Run(image, scenario, flavour, faults, loud).go(out);
-    } catch (const std::exception& e) {
-        out.verdict += std::string(e.what()) + "\n";
-    }
+    } catch (const std::exception& e) { out.verdict += std::string(e.what()) + "\n"; }
     return out;
 }
 

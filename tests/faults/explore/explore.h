@@ -36,9 +36,9 @@ struct Fault {
 [[nodiscard]] std::optional<Fault> parse_fault(std::string_view text);
 
 enum class Flavour : std::uint8_t {
-    rc,       // mp_rc with packet numbers; targets poll their memory
-    markers,  // mp_rc without them
-    dc,       // mp_dc
+    rc,      // mp_rc with packet numbers; targets poll their memory
+    markers, // mp_rc without them
+    dc,      // mp_dc
 };
 
 struct Scenario {

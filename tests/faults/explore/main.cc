@@ -46,7 +46,8 @@ std::string spec(const Scenario& scenario, Flavour flavour, std::span<const Faul
 }
 
 // The faults that may happen in a run, after `before` if there was one already.
-std::vector<Fault> candidates(const Trace& trace, const Fault* before, const std::vector<FaultKind>& kinds, unsigned paths) {
+std::vector<Fault> candidates(const Trace& trace, const Fault* before, const std::vector<FaultKind>& kinds,
+                              unsigned paths) {
     std::vector<Fault> list;
     const std::uint32_t from = before ? before->step : 0;
     for (const FaultKind kind : kinds)
@@ -54,7 +55,8 @@ std::vector<Fault> candidates(const Trace& trace, const Fault* before, const std
             // Silence makes a difference only to packets.
             if (kind <= FaultKind::slow) {
                 for (const std::uint32_t step : trace.packets[path])
-                    if (!before || step > from || (step == from && path != before->path)) list.push_back({kind, 0, path, step});
+                    if (!before || step > from || (step == from && path != before->path))
+                        list.push_back({kind, 0, path, step});
                 continue;
             }
             for (std::uint8_t node = 0; node < 2; ++node)
@@ -127,7 +129,8 @@ public:
         unsigned most = 0;
         for (const Slot& slot : board_.slots) most = std::max(most, slot.failures.load());
         const std::uint64_t failing = sum(&Slot::failing);
-        std::printf("%-12s %-8s %4zu steps in %4.0f us, %5zu first faults, %8llu cases, at most %u path failures, %llu failing, %.1f s\n",
+        std::printf("%-12s %-8s %4zu steps in %4.0f us, %5zu first faults, %8llu cases, at most %u path failures, %llu "
+                    "failing, %.1f s\n",
                     scenario_.name, name(flavour_), plain.trace.steps.size(), double(plain.time) / 1e3, firsts_.size(),
                     (unsigned long long)sum(&Slot::cases), most, (unsigned long long)failing,
                     std::chrono::duration<double>(Clock::now() - begin).count());
@@ -165,7 +168,8 @@ private:
             if (resume == 1) continue; // it was the first fault alone: no use in a second one
             if (!check(slot, {firsts_[unit]}, resume == 0, trace) || options_.singles) continue;
             const std::vector<Fault> seconds = candidates(trace, &firsts_[unit], kinds_, paths());
-            for (std::uint32_t k = resume ? resume - 1 : 0; k < seconds.size() && board_.told < options_.failures; ++k) {
+            for (std::uint32_t k = resume ? resume - 1 : 0; k < seconds.size() && board_.told < options_.failures;
+                 ++k) {
                 if ((k + unit * 7919 + options_.offset) % options_.second) continue;
                 slot.second = k + 1;
                 Trace unused;
@@ -189,7 +193,8 @@ private:
 
     void report(std::span<const Fault> faults, const std::string& verdict) {
         ++board_.told;
-        std::printf("FAILED: fault_explore --replay %s\n%s", spec(scenario_, flavour_, faults).c_str(), verdict.c_str());
+        std::printf("FAILED: fault_explore --replay %s\n%s", spec(scenario_, flavour_, faults).c_str(),
+                    verdict.c_str());
         std::fflush(stdout);
     }
 
@@ -210,7 +215,9 @@ int replay(const softhca::FabricImage& image, const std::string& text, bool loud
     if (slash != text.npos && colon != text.npos && slash < colon)
         for (const Scenario& scenario : scenarios())
             for (const Flavour flavour : kFlavours) {
-                if (text.substr(0, slash) != scenario.name || text.substr(slash + 1, colon - slash - 1) != name(flavour)) continue;
+                if (text.substr(0, slash) != scenario.name ||
+                    text.substr(slash + 1, colon - slash - 1) != name(flavour))
+                    continue;
                 std::vector<Fault> faults;
                 for (std::size_t at = colon + 1; at < text.size();) {
                     const std::size_t end = std::min(text.find(',', at), text.size());
@@ -223,46 +230,61 @@ int replay(const softhca::FabricImage& image, const std::string& text, bool loud
                 if (spec(scenario, flavour, faults) != text) break;
                 const auto begin = Clock::now();
                 const Outcome out = run_case(image, scenario, flavour, faults, loud);
-                std::printf("%s: %zu steps, %llu events, %.3f us, %u path failures, %.2f ms of real time\n%s%s", text.c_str(),
-                            out.trace.steps.size(), (unsigned long long)out.events, double(out.time) / 1e3, out.failures,
+                std::printf("%s: %zu steps, %llu events, %.3f us, %u path failures, %.2f ms of real time\n%s%s",
+                            text.c_str(), out.trace.steps.size(), (unsigned long long)out.events,
+                            double(out.time) / 1e3, out.failures,
                             std::chrono::duration<double>(Clock::now() - begin).count() * 1e3, out.verdict.c_str(),
                             out.verdict.empty() ? "no mistake\n" : "FAILED\n");
                 return !out.verdict.empty();
             }
-    std::fprintf(stderr, "fault_explore: --replay %s: SCENARIO/FLAVOUR:KIND.PATH@STEP,... as printed (--list)\n", text.c_str());
+    std::fprintf(stderr, "fault_explore: --replay %s: SCENARIO/FLAVOUR:KIND.PATH@STEP,... as printed (--list)\n",
+                 text.c_str());
     return 2;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Runs small scenarios between two nodes with two paths in virtual time, with a fault at every step and a second\n"
-                 "one at every later step, and checks everything. Faults: lose.PATH (one packet), hush.PATH (silent for a\n"
-                 "while), mute.PATH (no acknowledgments for a while), slow.PATH (packets of a while come much later),\n"
-                 "dip.NODE.PATH and cut.NODE.PATH (the node's port is down for a short or long while). Without options\n"
-                 "everything is enumerated, which takes long; --first and --second take a part of it.\n"
-                 "Example: fault_explore --scenario fences --flavour markers --second 50"};
+    CLI::App app{
+        "Runs small scenarios between two nodes with two paths in virtual time, with a fault at every step and a "
+        "second\n"
+        "one at every later step, and checks everything. Faults: lose.PATH (one packet), hush.PATH (silent for a\n"
+        "while), mute.PATH (no acknowledgments for a while), slow.PATH (packets of a while come much later),\n"
+        "dip.NODE.PATH and cut.NODE.PATH (the node's port is down for a short or long while). Without options\n"
+        "everything is enumerated, which takes long; --first and --second take a part of it.\n"
+        "Example: fault_explore --scenario fences --flavour markers --second 50"};
     Options options;
     std::string spec_to_replay, fabric = "two-rail";
     bool list = false, loud = false;
     app.add_option("--scenario", options.scenarios, "by name; default: all")->delimiter(',');
-    app.add_option("--flavour", options.flavours, "rc, markers (rc without packet numbers), dc; default: all")->delimiter(',')
+    app.add_option("--flavour", options.flavours, "rc, markers (rc without packet numbers), dc; default: all")
+        ->delimiter(',')
         ->check(CLI::IsMember({"rc", "markers", "dc"}));
-    app.add_option("--kinds", options.kinds, "of faults; default: all")->delimiter(',')->check(CLI::IsMember({"lose", "hush", "mute", "slow", "dip", "cut"}));
+    app.add_option("--kinds", options.kinds, "of faults; default: all")
+        ->delimiter(',')
+        ->check(CLI::IsMember({"lose", "hush", "mute", "slow", "dip", "cut"}));
     app.add_flag("--singles", options.singles, "no second faults");
-    app.add_option("--first", options.first, "only every so many first faults")->check(CLI::PositiveNumber)->capture_default_str();
-    app.add_option("--second", options.second, "only every so many second faults")->check(CLI::PositiveNumber)->capture_default_str();
+    app.add_option("--first", options.first, "only every so many first faults")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--second", options.second, "only every so many second faults")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     app.add_option("--offset", options.offset, "which of them")->capture_default_str();
     app.add_option("--jobs", options.jobs, "processes")->check(CLI::Range(1, 64))->capture_default_str();
     app.add_option("--failures", options.failures, "stop after so many failing cases")->capture_default_str();
-    app.add_option("--hang", options.hang, "seconds of real time that no case takes")->check(CLI::PositiveNumber)->capture_default_str();
-    app.add_option("--fabric", fabric, "a file, or the name of one of config/fabrics; the first two nodes")->capture_default_str();
+    app.add_option("--hang", options.hang, "seconds of real time that no case takes")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--fabric", fabric, "a file, or the name of one of config/fabrics; the first two nodes")
+        ->capture_default_str();
     app.add_option("--replay", spec_to_replay, "one case, as printed");
     app.add_flag("--loud", loud, "of --replay: tell what happens");
     app.add_flag("--list", list, "the scenarios");
     CLI11_PARSE(app, argc, argv);
     if (list) {
-        for (const Scenario& s : scenarios()) std::printf("%-12s %-10s %-8s %s\n", s.name, s.scripts[0], s.scripts[1], s.about);
+        for (const Scenario& s : scenarios())
+            std::printf("%-12s %-10s %-8s %s\n", s.name, s.scripts[0], s.scripts[1], s.about);
         return 0;
     }
     try {
@@ -271,11 +293,13 @@ int main(int argc, char** argv) {
         std::vector<FaultKind> kinds;
         for (unsigned k = 0; k < kFaultKinds; ++k) {
             const std::string text = to_string(Fault{static_cast<FaultKind>(k)});
-            if (options.kinds.empty() || std::count(options.kinds.begin(), options.kinds.end(), text.substr(0, text.find('.'))))
+            if (options.kinds.empty() ||
+                std::count(options.kinds.begin(), options.kinds.end(), text.substr(0, text.find('.'))))
                 kinds.push_back(static_cast<FaultKind>(k));
         }
         for (const std::string& wanted : options.scenarios)
-            if (std::none_of(scenarios().begin(), scenarios().end(), [&](const Scenario& s) { return wanted == s.name; })) {
+            if (std::none_of(scenarios().begin(), scenarios().end(),
+                             [&](const Scenario& s) { return wanted == s.name; })) {
                 std::fprintf(stderr, "fault_explore: --scenario %s: there is none such (--list)\n", wanted.c_str());
                 return 2;
             }

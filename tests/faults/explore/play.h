@@ -42,8 +42,14 @@ public:
             for (std::size_t b = 0; b < kConstant; ++b) side.constant.data[b] = pattern(b, 90 + i);
             side.counter = node.memory(64);
             std::memset(side.counter.data, 0, 64);
-            node.on_am(kNumbered, [](void* s, void* data, std::size_t n, unsigned) { return static_cast<Side*>(s)->numbered(data, n); }, &side);
-            node.on_am(kTells, [](void* s, void* data, std::size_t n, unsigned) { return static_cast<Side*>(s)->told(data, n); }, &side);
+            node.on_am(
+                kNumbered,
+                [](void* s, void* data, std::size_t n, unsigned) { return static_cast<Side*>(s)->numbered(data, n); },
+                &side);
+            node.on_am(
+                kTells,
+                [](void* s, void* data, std::size_t n, unsigned) { return static_cast<Side*>(s)->told(data, n); },
+                &side);
             node.on_room = [&side](Channel&) { side.blocked = false; };
         }
         for (unsigned i = 0; i < 2; ++i) sides_[i].to = &cluster.channel(i, 1 - i);
@@ -86,7 +92,8 @@ public:
             std::uint64_t counter;
             std::memcpy(&counter, other.counter.data, 8);
             if (counter != side.adds)
-                side.mistake("the counter is " + std::to_string(counter) + " after " + std::to_string(side.adds) + " additions");
+                side.mistake("the counter is " + std::to_string(counter) + " after " + std::to_string(side.adds) +
+                             " additions");
             if (!side.results_differ()) side.mistake("a fetched value came twice");
         }
     }
@@ -96,7 +103,8 @@ public:
             text += "node " + std::to_string(side.index) + ": at '" + side.next + "', " + std::to_string(side.open) +
                     " open, " + std::to_string(side.delivered) + " of " + std::to_string(sides_[1 - side.index].sent) +
                     " messages delivered, " + std::to_string(side.heard) + " of " +
-                    std::to_string(sides_[1 - side.index].tells) + " tellings" + (side.blocked ? ", waits for room" : "") + "\n";
+                    std::to_string(sides_[1 - side.index].tells) + " tellings" +
+                    (side.blocked ? ", waits for room" : "") + "\n";
         return text;
     }
 
@@ -105,7 +113,9 @@ private:
     static constexpr std::size_t kPlace = 6144, kConstant = 8192;
     static constexpr std::byte kMine{0xe7};
 
-    static std::byte pattern(std::size_t i, std::uint64_t seed) { return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8)); }
+    static std::byte pattern(std::size_t i, std::uint64_t seed) {
+        return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8));
+    }
 
     struct Side {
         Play* play;
@@ -128,7 +138,8 @@ private:
             static void fired(Completion* self) {
                 const std::unique_ptr<Op> op(static_cast<Op*>(self));
                 --op->side->open;
-                if (failed(op->status)) return op->side->mistake("a completion with status " + std::to_string(int(op->status)));
+                if (failed(op->status))
+                    return op->side->mistake("a completion with status " + std::to_string(int(op->status)));
                 if (op->then) op->then();
             }
         };
@@ -161,8 +172,10 @@ private:
                     continue;
                 }
                 if (!play->mistakes_.empty()) return;
-                if (play->cluster_.node(index).iface().want_room(*to) != Status::busy) blocked = true;
-                else if (++refusals > 100) return mistake(std::string("there is room, but not for '") + *next + "'");
+                if (play->cluster_.node(index).iface().want_room(*to) != Status::busy)
+                    blocked = true;
+                else if (++refusals > 100)
+                    return mistake(std::string("there is room, but not for '") + *next + "'");
             }
         }
 
@@ -170,20 +183,27 @@ private:
             using channel::Interface;
             Side& peer = play->sides_[1 - index];
             switch (what) {
-            case 's': case 'b': case 'z': return message(what);
-            case 'f': return Interface::fence(*to) == Status::ok;
+            case 's':
+            case 'b':
+            case 'z':
+                return message(what);
+            case 'f':
+                return Interface::fence(*to) == Status::ok;
             case 'c': {
                 if (!went(Interface::am_short(*to, kTells, started, nullptr, 0), nullptr)) return false;
                 ++tells;
                 return true;
             }
-            case 'p': case 'P': case 'q': {
+            case 'p':
+            case 'P':
+            case 'q': {
                 const std::size_t length = what == 'p' ? 64 : what == 'P' ? 6000 : 32, at = started * kPlace;
                 for (std::size_t i = 0; i < length; ++i) source.data[at + i] = pattern(i, started + index * 7);
                 lengths[started] = length;
                 bool gone;
                 if (what == 'q') {
-                    gone = went(Interface::put_short(*to, source.data + at, 32, theirs.address(at), theirs.keys), nullptr);
+                    gone =
+                        went(Interface::put_short(*to, source.data + at, 32, theirs.address(at), theirs.keys), nullptr);
                 } else {
                     Op* done = op([this, at, length] { std::memset(source.data + at, int(kMine), length); });
                     const Iov iov = source.iov(at, length);
@@ -192,7 +212,8 @@ private:
                 started += gone;
                 return gone;
             }
-            case 'g': case 'G': {
+            case 'g':
+            case 'G': {
                 const std::size_t length = what == 'g' ? 500 : 6000;
                 got.push_back(play->cluster_.node(index).memory(length));
                 std::byte* const data = got.back().data;
@@ -203,25 +224,30 @@ private:
                     std::memset(data, int(kMine), length);
                 });
                 const Iov iov = got.back().iov(0, length);
-                if (went(Interface::get_zcopy(*to, &iov, 1, peer.constant.address(where), peer.constant.keys, done), done)) return true;
+                if (went(Interface::get_zcopy(*to, &iov, 1, peer.constant.address(where), peer.constant.keys, done),
+                         done))
+                    return true;
                 got.pop_back();
                 return false;
             }
             case 'a': {
                 auto& result = results.emplace_back(std::make_unique<std::uint64_t>(~0ull));
                 Op* done = op();
-                if (went(Interface::atomic_fetch(*to, channel::AtomicOp::add, 8, 1, 0, result.get(), peer.counter.address(),
-                                                 peer.counter.keys, done), done))
+                if (went(Interface::atomic_fetch(*to, channel::AtomicOp::add, 8, 1, 0, result.get(),
+                                                 peer.counter.address(), peer.counter.keys, done),
+                         done))
                     return ++adds, true;
                 results.pop_back();
                 return false;
             }
             case 'o':
-                if (!went(Interface::atomic_post(*to, channel::AtomicOp::add, 8, 1, peer.counter.address(), peer.counter.keys),
+                if (!went(Interface::atomic_post(*to, channel::AtomicOp::add, 8, 1, peer.counter.address(),
+                                                 peer.counter.keys),
                           nullptr))
                     return false;
                 return ++adds, true;
-            case 'x': case 'X': {
+            case 'x':
+            case 'X': {
                 flushing = what == 'X';
                 Op* done = op([this, puts = started, added = adds, all = what == 'X'] {
                     if (all) flushing = false;
@@ -234,7 +260,9 @@ private:
                 if (!gone) flushing = false;
                 return gone;
             }
-            default: mistake(std::string("unknown operation ") + what); return true;
+            default:
+                mistake(std::string("unknown operation ") + what);
+                return true;
             }
         }
 
@@ -246,7 +274,8 @@ private:
             for (std::size_t i = 8; i < length; ++i) body[i] = pattern(i, sent + index * 5);
             bool gone;
             if (what == 's') {
-                gone = went(Interface::am_short(*to, kNumbered, sent, body + 8, static_cast<unsigned>(length - 8)), nullptr);
+                gone = went(Interface::am_short(*to, kNumbered, sent, body + 8, static_cast<unsigned>(length - 8)),
+                            nullptr);
             } else if (what == 'b') {
                 const auto pack = [](void* to, void* from) { return std::memcpy(to, from, sizeof body), sizeof body; };
                 const ssize_t packed = Interface::am_bcopy(*to, kNumbered, pack, body);
@@ -268,7 +297,8 @@ private:
         Status numbered(void* data, std::size_t length) {
             std::uint64_t number;
             std::memcpy(&number, data, 8);
-            if (number != delivered) mistake("message " + std::to_string(number) + " instead of " + std::to_string(delivered));
+            if (number != delivered)
+                mistake("message " + std::to_string(number) + " instead of " + std::to_string(delivered));
             ++delivered;
             for (std::size_t i = 8; i < length; ++i)
                 if (static_cast<std::byte*>(data)[i] != pattern(i, number + (1 - index) * 5)) {

@@ -122,7 +122,8 @@ std::vector<uint32_t> lids_to_trace(const FabricImage& image, uint32_t destinati
     return {lid};
 }
 
-void print_trace(const FabricImage& image, const TraceArguments& arguments, bool (*works)(uint32_t, void*), void* argument) {
+void print_trace(const FabricImage& image, const TraceArguments& arguments, bool (*works)(uint32_t, void*),
+                 void* argument) {
     const uint32_t source = find_port(image, arguments.source), destination = find_port(image, arguments.destination);
     if (image.port(source).subnet != image.port(destination).subnet)
         throw FabricError(port_name(image, source) + " and " + port_name(image, destination) +
@@ -157,15 +158,13 @@ void add_routes_command(CLI::App& app) {
     auto arguments = std::make_shared<RoutesArguments>();
     CLI::App* command =
         app.add_subcommand("routes", "compute (or look up) the LIDs and routes of a fabric with opensm");
-    CLI::Option* fabric = command->add_option("fabric", arguments->fabric,
-                                              "a fabric file, or the name of one that comes with softhca");
+    CLI::Option* fabric =
+        command->add_option("fabric", arguments->fabric, "a fabric file, or the name of one that comes with softhca");
     command->add_flag("--dump", arguments->dump, "print every LID and every switch's forwarding table");
     command->add_flag("--no-cache", arguments->no_cache, "run opensm even if its tables are in the cache");
     CLI::Option* down = command->add_option("--down", arguments->down,
                                             "take the cables between A and B down and re-route (repeatable)");
-    down->type_name("A B")
-        ->type_size(2)
-        ->expected(1, 1000);
+    down->type_name("A B")->type_size(2)->expected(1, 1000);
     command->add_option("--session", arguments->session, "print the tables of a running session, as they are now")
         ->excludes(fabric)
         ->excludes(down);
@@ -195,7 +194,7 @@ void add_trace_command(CLI::App& app) {
     command->add_option("destination", arguments->destination, "NODE:DEVICE:PORT")->required();
     command->add_option("lid", arguments->lid, "a LID of the destination, or +K for its K-th; default: all of them");
     CLI::Option* fabric = command->add_option("--fabric", arguments->fabric,
-                        "fabric file or name (default: $SOFTHCA_FABRIC, else ideal-2rail)");
+                                              "fabric file or name (default: $SOFTHCA_FABRIC, else ideal-2rail)");
     CLI::Option* down =
         command->add_option("--down", arguments->down, "take the cables between A and B down first (repeatable)")
             ->type_name("A B")

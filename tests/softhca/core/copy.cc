@@ -46,7 +46,8 @@ private:
 
 // Of a fault at `address` (1: unknown) in a copy of which one side is [remote, remote + length).
 CopyResult whose(uintptr_t address, uintptr_t remote, size_t length) {
-    return address != 1 && (address < remote || address >= remote + length) ? CopyResult::local_fault : CopyResult::fault;
+    return address != 1 && (address < remote || address >= remote + length) ? CopyResult::local_fault
+                                                                            : CopyResult::fault;
 }
 
 CopyResult write_here(char* to, std::span<const iovec> local, size_t length) {
@@ -71,7 +72,8 @@ CopyResult write_here(char* to, std::span<const iovec> local, size_t length) {
         have += piece.iov_len;
     }
     std::atomic_thread_fence(std::memory_order_release);
-    if (const uintptr_t at = softhca_guarded_copy(to + body, last, have)) [[unlikely]] return failed(at);
+    if (const uintptr_t at = softhca_guarded_copy(to + body, last, have)) [[unlikely]]
+        return failed(at);
     return CopyResult::ok;
 }
 

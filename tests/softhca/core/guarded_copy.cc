@@ -10,8 +10,8 @@
 
 #if defined(__x86_64__)
 
-// Everything between _begin and _end is a leaf without stack frame: returning from anywhere in it is returning to its caller.
-// Arguments rdi, rsi, rdx, rcx; result rax.
+// Everything between _begin and _end is a leaf without stack frame: returning from anywhere in it is returning to its
+// caller. Arguments rdi, rsi, rdx, rcx; result rax.
 asm(R"(
     .text
     .p2align 4
@@ -168,8 +168,8 @@ Sigaction real_sigaction() {
     return real;
 }
 
-// The signal that is being passed on in this thread. A handler may leave by a jump, so nobody says that it is over: the one
-// before us calls us in its turn if we find the same signal below our own frame.
+// The signal that is being passed on in this thread. A handler may leave by a jump, so nobody says that it is over: the
+// one before us calls us in its turn if we find the same signal below our own frame.
 struct Passing {
     const void* context;
     uintptr_t frame;
@@ -183,7 +183,7 @@ void pass_on(int signal, siginfo_t* info, void* context, uintptr_t frame) {
     if (plain && next.sa_handler == SIG_IGN && info->si_code <= 0) return; // sent by somebody
     // Default; or the one before us calls the one that it has found, which is us.
     if ((plain && (next.sa_handler == SIG_DFL || next.sa_handler == SIG_IGN)) || again) {
-        struct sigaction nobody{};
+        struct sigaction nobody {};
         nobody.sa_handler = SIG_DFL;
         (void)real_sigaction()(signal, &nobody, nullptr);
         if (info->si_code <= 0) (void)raise(signal); // else the instruction faults again
@@ -195,8 +195,10 @@ void pass_on(int signal, siginfo_t* info, void* context, uintptr_t frame) {
     }
     const Passing outer = t_passing;
     t_passing = {context, frame};
-    if (plain) next.sa_handler(signal);
-    else next.sa_sigaction(signal, info, context);
+    if (plain)
+        next.sa_handler(signal);
+    else
+        next.sa_sigaction(signal, info, context);
     t_passing = outer;
 }
 
@@ -219,7 +221,7 @@ void guard_against_faults() {
         struct sigaction now;
         if (call(signal, nullptr, &now) != 0 || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)) continue;
         g_next[signal == SIGBUS] = now;
-        struct sigaction ours{};
+        struct sigaction ours {};
         ours.sa_sigaction = on_fault;
         ours.sa_mask = now.sa_mask;
         ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (now.sa_flags & (SA_NODEFER | SA_RESTART));

@@ -19,8 +19,8 @@ static std::atomic<Segment*> g_segment{nullptr};
 
 namespace {
 
-// The end of field 2 of /proc/PID/stat, nullptr if there is no such process. The command (field 2) may contain anything,
-// also spaces and brackets: count from the last bracket.
+// The end of field 2 of /proc/PID/stat, nullptr if there is no such process. The command (field 2) may contain
+// anything, also spaces and brackets: count from the last bracket.
 const char* read_stat(int32_t pid, char (&text)[1024]) {
     char path[32];
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);

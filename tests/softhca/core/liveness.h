@@ -15,11 +15,12 @@ namespace softhca {
 [[nodiscard]] int open_process(int32_t pid, uint64_t start_time);
 // Marks this process as the user of `slot`: locks, liveness checks. `seg` nullptr: none any more.
 void set_self(Segment* seg, uint32_t slot);
-// The main thread, if it is the one that joins, holds ProcSlot::life of its process's slot until it ends, or gives it up.
+// The main thread, if it is the one that joins, holds ProcSlot::life of its process's slot until it ends, or gives it
+// up.
 void take_life(ProcSlot& slot);
 void give_life_up(ProcSlot& slot);
-// The process in `slot` has died, or called exec, and its number may be another process's. Fast: one load, as long as its
-// main thread lives. Where another thread has joined it is not known before the keeper has reaped.
+// The process in `slot` has died, or called exec, and its number may be another process's. Fast: one load, as long as
+// its main thread lives. Where another thread has joined it is not known before the keeper has reaped.
 [[nodiscard]] bool slot_deserted(Segment& seg, uint32_t slot);
 
 // The process in `slot`: state starting or alive, and its process lives.

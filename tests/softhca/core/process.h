@@ -13,7 +13,8 @@ namespace softhca {
 inline constexpr const char* kSessionEnv = "SOFTHCA_SESSION"; // set by `softhca run`: name of the session to join
 inline constexpr const char* kNodeEnv = "SOFTHCA_NODE";
 
-// dead: the process is gone (ESRCH). fault: a bad address there, or fewer local bytes than asked for; local_fault: one here.
+// dead: the process is gone (ESRCH). fault: a bad address there, or fewer local bytes than asked for; local_fault: one
+// here.
 enum class CopyResult { ok, dead, fault, local_fault };
 
 // Exactly one per process (or per virtual-time world in that process), created by the first verbs call.

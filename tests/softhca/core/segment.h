@@ -50,8 +50,8 @@ struct alignas(64) ProcSlot {
     std::atomic<uint32_t> stop_request;     // 1: stopped by the fault `stop` (keeper)
     std::atomic<uint32_t> hazard[kHazards]; // MR table index + 1 that a thread is copying through (dereg waits for it)
     char command[32];
-    // Held by the main thread (core/liveness.h). The kernel marks it when that ends (a robust mutex), by exit, signal or exec:
-    // before its number can be given to another process, and long before anybody has looked.
+    // Held by the main thread (core/liveness.h). The kernel marks it when that ends (a robust mutex), by exit, signal
+    // or exec: before its number can be given to another process, and long before anybody has looked.
     pthread_mutex_t life;
 };
 
@@ -72,17 +72,17 @@ enum class TripAction : uint32_t { none, drop, corrupt, ack_drop, link_down };
 inline constexpr uint32_t kLinkTurns = 8;
 struct LinkTurns {
     SharedLock lock;
-    std::atomic<uint32_t> members;           // turns in use
-    uint64_t clock;                          // tag of the last served competitor
+    std::atomic<uint32_t> members; // turns in use
+    uint64_t clock;                // tag of the last served competitor
     // Time before busy_until that nobody has reserved: `idle` ns of [idle_from, idle_to). Written without the lock.
     std::atomic<uint64_t> idle, idle_from, idle_to;
     struct Turn {
-        uint64_t owner;                      // (process slot + 1) << 32 | image port; 0 = free
-        uint64_t tag;                        // link time (ns) it has been served, on the link's own scale (clock)
-        std::atomic<uint64_t> due;           // model time of its next reservation
-        uint64_t period, length;             // distance and length (ns) of its reservations
-        uint64_t weight, cost;               // sources it stands for; what a reservation adds to its tag
-        uint64_t bank, bank_from, bank_to;   // `bank` ns of [from, to) that others have reserved for it
+        uint64_t owner;                    // (process slot + 1) << 32 | image port; 0 = free
+        uint64_t tag;                      // link time (ns) it has been served, on the link's own scale (clock)
+        std::atomic<uint64_t> due;         // model time of its next reservation
+        uint64_t period, length;           // distance and length (ns) of its reservations
+        uint64_t weight, cost;             // sources it stands for; what a reservation adds to its tag
+        uint64_t bank, bank_from, bank_to; // `bank` ns of [from, to) that others have reserved for it
     } turn[kLinkTurns];
 };
 
@@ -100,13 +100,13 @@ struct alignas(64) LinkState {
 };
 
 struct alignas(64) PortState {
-    std::atomic<uint32_t> up;             // administratively and physically up (and its cable)
-    std::atomic<uint32_t> admin_down;     // taken down by command; `up` follows (session/faults)
-    std::atomic<uint32_t> announced;      // value of `up` that PORT_ERR / PORT_ACTIVE was last raised for
-    std::atomic<uint32_t> loopback_fails; // nasty: traffic to oneself needs the port up
+    std::atomic<uint32_t> up;              // administratively and physically up (and its cable)
+    std::atomic<uint32_t> admin_down;      // taken down by command; `up` follows (session/faults)
+    std::atomic<uint32_t> announced;       // value of `up` that PORT_ERR / PORT_ACTIVE was last raised for
+    std::atomic<uint32_t> loopback_fails;  // nasty: traffic to oneself needs the port up
     std::atomic<uint32_t> handles_refused; // nasty: no address handles are made
     std::atomic<uint32_t> init_refused;    // nasty: no queue pair gets beyond RESET
-    FaultKnobs faults;                    // also apply in crossbar subnets, which have no links
+    FaultKnobs faults;                     // also apply in crossbar subnets, which have no links
     std::atomic<uint64_t> tx_bytes, tx_packets, rx_bytes, rx_packets, drops, corrupted;
     std::atomic<uint16_t> lid; // current base LID (LID_CHANGE)
     std::atomic<uint32_t> transitions;
@@ -121,12 +121,13 @@ struct alignas(64) DeviceState {
     std::atomic<uint32_t> qps, cqs, srqs, mrs;
     // Nasty knobs, see tests/softhca/README.md "Nasty".
     std::atomic<uint32_t> place_delay_ns; // data and receive completions appear this long after the acknowledgment
-    std::atomic<uint32_t> place_delay_qp_ns; // likewise, each queue pair by itself: at most this long (engine/placement.h)
+    std::atomic<uint32_t>
+        place_delay_qp_ns;                // likewise, each queue pair by itself: at most this long (engine/placement.h)
     std::atomic<uint32_t> flush_accepted; // receives accepted but not yet placed are flushed when the QP errs
     std::atomic<uint32_t> query_mode;     // QueryMode of ibv_query_qp
     std::atomic<uint32_t> lacks;          // bit: Lack
     [[nodiscard]] bool lack(Lack what) const;
-    std::atomic<uint32_t> command_ns[4];  // override of AdapterLimits costs (create, modify, query, reg); kNone = image
+    std::atomic<uint32_t> command_ns[4]; // override of AdapterLimits costs (create, modify, query, reg); kNone = image
     // Real-time model of the send side, protected by `lock`; the virtual network keeps its own exact state.
     SharedLock lock;
     std::atomic<uint64_t> tx_busy_until, bus_tx_until, bus_rx_until;
@@ -204,7 +205,7 @@ struct alignas(64) CqRec {
     std::atomic<uint32_t> overrun;
     std::atomic<uint32_t> armed;     // 0 no, 1 any, 2 solicited only (or error)
     std::atomic<uint64_t> announced; // entries before this position have been announced by an event
-    alignas(64) SharedLock lock; // producers
+    alignas(64) SharedLock lock;     // producers
     uint64_t tail, seen_head;
     alignas(64) std::atomic<uint64_t> head; // consumer
 };
@@ -223,11 +224,11 @@ struct RecvWqe { // followed by RecvSge[max_sge]
     RecvSge* sge() { return reinterpret_cast<RecvSge*>(this + 1); }
 };
 
-// A ring of indices into a pool of RecvWqe. The owner fills ring[tail & mask], initiators take entries from head. A pool
-// entry is free again when the completion that names it has been polled, so the poller (who owns the memory) can copy
-// small payloads itself and initiators need not look at the entry at all when the payload is <= min_length. Completions
-// name the pool entry, not the ring position: an initiator may be descheduled between taking and completing, while the
-// ring goes round below it.
+// A ring of indices into a pool of RecvWqe. The owner fills ring[tail & mask], initiators take entries from head. A
+// pool entry is free again when the completion that names it has been polled, so the poller (who owns the memory) can
+// copy small payloads itself and initiators need not look at the entry at all when the payload is <= min_length.
+// Completions name the pool entry, not the ring position: an initiator may be descheduled between taking and
+// completing, while the ring goes round below it.
 struct alignas(64) RecvQueue {
     // set-up
     uint32_t id; // 0 = free; SRQ: no other SRQ of the session has had it
@@ -258,8 +259,8 @@ enum class QpKind : uint8_t { none, rc, uc, ud, dci, dct };
 struct Responder {
     uint32_t expected_psn; // 24 bits
     uint32_t msn;
-    uint64_t recv_entry;    // pool entry of the receive that the message in progress fills, valid if in_recv
-    uint64_t recv_head;     // its place in the queue, likewise
+    uint64_t recv_entry; // pool entry of the receive that the message in progress fills, valid if in_recv
+    uint64_t recv_head;  // its place in the queue, likewise
     // DCI: the SRQ that recv_entry is of, and its RecvQueue::id (another one may have got its place meanwhile).
     uint32_t recv_srq, recv_srq_id;
     uint32_t progress;  // bytes of the message in progress that are placed
@@ -301,11 +302,11 @@ struct alignas(64) QpRec {
     std::atomic<uint32_t> sq_psn;    // next PSN that the requester will use (mirrored for the peer's tools)
     std::atomic<uint32_t> mig_state; // ibv_mig_state
     uint32_t port;                   // image port index of the current path
-    uint32_t mig_refused;            // image port + 1 that a peer wanted to migrate to in vain; told once (PATH_MIG_ERR)
-    uint64_t user;                   // owner's pointer (ibv_qp)
-    uint64_t async_channel;          // where events of this QP go (core/notify.h)
-    uint64_t dc_key;                 // DCT access key
-    Off dct_slots;                   // std::atomic<uint32_t>[dct_contexts]: initiators' QPNs; used under lock
+    uint32_t mig_refused;   // image port + 1 that a peer wanted to migrate to in vain; told once (PATH_MIG_ERR)
+    uint64_t user;          // owner's pointer (ibv_qp)
+    uint64_t async_channel; // where events of this QP go (core/notify.h)
+    uint64_t dc_key;        // DCT access key
+    Off dct_slots;          // std::atomic<uint32_t>[dct_contexts]: initiators' QPNs; used under lock
     PathRec path, alt;
     Responder responder;
 };

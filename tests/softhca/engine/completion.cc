@@ -38,8 +38,8 @@ void lock_cq(Segment& seg, CqRec& cq) { (void)lock_cq(seg, cq, kLongWait); }
 void announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
     const uint32_t armed = cq.armed.load();
     if (armed == 0) return;
-    // Entries that an event has announced are left out: a program that arms between event and poll and counts its events
-    // (perftest with one channel for two queues) would be woken once too often.
+    // Entries that an event has announced are left out: a program that arms between event and poll and counts its
+    // events (perftest with one channel for two queues) would be woken once too often.
     for (uint64_t at = std::max(head, cq.announced.load(std::memory_order_acquire));; ++at) {
         const Cqe& e = seg.at<Cqe>(cq.entries)[at & cq.mask];
         if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return;
@@ -82,11 +82,13 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
     ++cq.tail;
     cq.lock.release();
     if (cq.has_channel) {
-        std::atomic_thread_fence(std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
+        std::atomic_thread_fence(
+            std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
         const uint32_t armed = cq.armed.load(std::memory_order_relaxed);
         if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS)) announce(cq, position);
     }
-    if (g_touched) [[unlikely]] g_touched(cq.device);
+    if (g_touched) [[unlikely]]
+        g_touched(cq.device);
 }
 
 namespace {
@@ -105,7 +107,8 @@ bool scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
             continue;
         }
         const uint64_t take = std::min<uint64_t>(length, s.length - at);
-        if (softhca_guarded_copy(reinterpret_cast<void*>(s.addr + at), from, take)) [[unlikely]] return false;
+        if (softhca_guarded_copy(reinterpret_cast<void*>(s.addr + at), from, take)) [[unlikely]]
+            return false;
         from += take;
         length -= take;
         at = 0;
@@ -113,8 +116,8 @@ bool scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
     return true;
 }
 
-// The global route header in front of a datagram that came with one (8.3): who sent it and to whom, from the LIDs. Traffic
-// class, flow label and hop limit are not carried.
+// The global route header in front of a datagram that came with one (8.3): who sent it and to whom, from the LIDs.
+// Traffic class, flow label and hop limit are not carried.
 void write_grh(Segment& seg, const Cqe& e, RecvWqe& w) {
     const FabricImage& image = seg.img();
     const uint32_t to = seg.qp(e.qpn & (kMaxQps - 1)).port;
@@ -154,7 +157,8 @@ void finish_receive(Segment& seg, Cqe& e) {
         receive_failed(seg, e);
     e.in_payload = 0;
     e.wc_flags &= static_cast<uint8_t>(~kCqeDatagram);
-    if ((e.wc_flags & IBV_WC_GRH) && e.status == IBV_WC_SUCCESS) [[unlikely]] write_grh(seg, e, *w);
+    if ((e.wc_flags & IBV_WC_GRH) && e.status == IBV_WC_SUCCESS) [[unlikely]]
+        write_grh(seg, e, *w);
 }
 
 void retire_receive(Cqe& e) {
@@ -194,8 +198,9 @@ Cqe* Engine::next_cqe(Cq& cq) {
 }
 
 void Cq::broken_promise() const {
-    static constexpr char text[] = "softhca: two threads use a completion queue at the same time that was made for a single one "
-                                   "(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)\n";
+    static constexpr char text[] =
+        "softhca: two threads use a completion queue at the same time that was made for a single one "
+        "(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)\n";
     (void)!write(STDERR_FILENO, text, sizeof text - 1);
     abort();
 }
@@ -255,8 +260,10 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     std::lock_guard guard(cq.poll_lock);
     // A pending request for any completion is not narrowed by one for solicited ones (11.4.2.2).
     uint32_t none = 0;
-    if (!solicited_only) cq.rec->armed.store(1);
-    else cq.rec->armed.compare_exchange_strong(none, 2);
+    if (!solicited_only)
+        cq.rec->armed.store(1);
+    else
+        cq.rec->armed.compare_exchange_strong(none, 2);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came while the queue was not armed, and are not polled yet, fire at once as with real adapters, or a
     // sleeper would miss them.

@@ -131,7 +131,8 @@ void Requester::dc_release() {
     if (dct.qpn.load() == dc_qpn_ && dct.dct_slots != 0) {
         auto* slot = seg.at<std::atomic<uint32_t>>(dct.dct_slots);
         const uint32_t limit = seg.img().device(dct.device).limits.dct_contexts;
-        const auto mine = std::find_if(slot, slot + limit, [this](const auto& holder) { return holder.load() == source_qpn; });
+        const auto mine =
+            std::find_if(slot, slot + limit, [this](const auto& holder) { return holder.load() == source_qpn; });
         if (mine != slot + limit) mine->store(0);
     }
     dct.lock.release();

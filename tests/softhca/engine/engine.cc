@@ -82,7 +82,8 @@ void Engine::note_fabric_change() {
 
 void Engine::poll_slow() {
     if (virtual_time_) return;
-    poll_count_.store(poll_count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); // a hint: may miss some
+    poll_count_.store(poll_count_.load(std::memory_order_relaxed) + 1,
+                      std::memory_order_relaxed); // a hint: may miss some
     const bool changed =
         seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed);
     if (!changed && next_due_.load(std::memory_order_relaxed) > now()) return; // a timer, far away as a rule
@@ -106,7 +107,7 @@ void Engine::kick() {
         sigset_t all, old;
         sigfillset(&all);
         for (const int fault : {SIGSEGV, SIGBUS}) sigdelset(&all, fault); // core/guarded_copy.h
-        pthread_sigmask(SIG_SETMASK, &all, &old); // signals are the application's
+        pthread_sigmask(SIG_SETMASK, &all, &old);                         // signals are the application's
         thread_ = std::thread([this] { helper(); });
         pthread_sigmask(SIG_SETMASK, &old, nullptr);
         pthread_setname_np(thread_.native_handle(), "softhca");

@@ -1,6 +1,6 @@
-// The adapter's work of one process (or of one virtual-time world): send queues, timers, responders executed on behalf of
-// peers, completion queues. Who drives it in real time: every post and poll (try-lock), and one helper thread that sleeps
-// until shortly before the next event. In virtual time: World::step() only.
+// The adapter's work of one process (or of one virtual-time world): send queues, timers, responders executed on behalf
+// of peers, completion queues. Who drives it in real time: every post and poll (try-lock), and one helper thread that
+// sleeps until shortly before the next event. In virtual time: World::step() only.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -19,10 +19,10 @@ struct FlightPoolDelete {
 };
 
 class Engine {
-  public:
+public:
     Engine(Process& process, bool virtual_time);
     ~Engine();
-    static Engine* current();                    // created with the first device context
+    static Engine* current(); // created with the first device context
 
     Process& process() { return process_; }
     Segment& seg() { return process_.seg(); }
@@ -31,13 +31,14 @@ class Engine {
     Nanos now() const { return process_.now(); }
     // As the programs of this device's node see it (HostTime).
     Nanos program_now(uint32_t device) { return host ? host->now(node_of(device), now()) : now(); }
-    std::recursive_mutex mutex;                  // see objects.h for the order
+    std::recursive_mutex mutex; // see objects.h for the order
 
     // Runs events that are due. poll(): cheap check first, try-lock. Virtual time: no-ops.
     void poll() {
         if (next_due_.load(std::memory_order_relaxed) != kNever ||
-            process_.seg().fabric.generation.load(std::memory_order_relaxed) != generation_.load(std::memory_order_relaxed))
-            [[unlikely]] poll_slow();
+            process_.seg().fabric.generation.load(std::memory_order_relaxed) !=
+                generation_.load(std::memory_order_relaxed)) [[unlikely]]
+            poll_slow();
     }
     // After scheduling under `mutex`: publishes the next due time and wakes or starts the helper thread.
     void kick();
@@ -51,47 +52,48 @@ class Engine {
     int poll_cq(Cq& cq, int entries, ibv_wc* wc);
     // ibv_cq_ex: next valid entry placed for reading (receive data already copied), nullptr if empty.
     Cqe* next_cqe(Cq& cq);
-    static void retire(Cqe& e);                  // gives the entry's receive back to its queue; before consume_cqe
-    void consume_cqe(Cq& cq);                    // done with the entry next_cqe returned
+    static void retire(Cqe& e); // gives the entry's receive back to its queue; before consume_cqe
+    void consume_cqe(Cq& cq);   // done with the entry next_cqe returned
     int arm_cq(Cq& cq, bool solicited_only);
-    void empty_poll(Cq& cq);                     // after a poll that found nothing: gives way if cores are scarce
-    uint32_t send_room(Qp& qp);                  // requests that the send queue takes now
+    void empty_poll(Cq& cq);    // after a poll that found nothing: gives way if cores are scarce
+    uint32_t send_room(Qp& qp); // requests that the send queue takes now
     // wr_id of a completion entry (receive entries name a ring position).
     static uint64_t cqe_wr_id(const Cqe& e);
 
     // ---- set-up (qp_state.cc) ----
-    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc). 0, or EINVAL if the QP is
-    // not in state `from` any more.
+    // Legal transitions and attribute masks have been checked by the caller (verbs/modify_qp.cc). 0, or EINVAL if the
+    // QP is not in state `from` any more.
     int apply_modify(Qp& qp, const ibv_qp_attr& attr, int mask, ibv_qp_state from, ibv_qp_state to);
-    void fill_query(Qp& qp, ibv_qp_attr& attr);  // live parts: state, sq_psn, rq_psn, path_mig_state, cur path
-    void init_qp(Qp& qp);                        // after rec is filled: creates the requester
-    void destroy_qp(Qp& qp);                     // vanishes from the fabric, cleans its CQEs, waits for nobody
+    void fill_query(Qp& qp, ibv_qp_attr& attr);      // live parts: state, sq_psn, rq_psn, path_mig_state, cur path
+    void init_qp(Qp& qp);                            // after rec is filled: creates the requester
+    void destroy_qp(Qp& qp);                         // vanishes from the fabric, cleans its CQEs, waits for nobody
     void destroy_qps_of(const ibv_context* context); // those that the program has not destroyed
     // The QP goes to ERR: flushes both queues (and raises LAST_WQE_REACHED with an SRQ). mutex held.
     void enter_error(Qp& qp);
-    void flush_posted(Qp& qp);                   // receives posted to a QP in ERR complete at once
+    void flush_posted(Qp& qp); // receives posted to a QP in ERR complete at once
     void clean_cq(Cq& cq, uint32_t qpn);
 
     uint32_t chunk_packets() const { return chunk_packets_; }
     bool modelled() const { return modelled_; }
     void bury(Requester* r) { graveyard_.push_back(r); } // deleted when nothing refers to it any more
-    std::vector<Qp*> qps;                        // all of this process, in order of creation; null: destroyed; mutex
+    std::vector<Qp*> qps; // all of this process, in order of creation; null: destroyed; mutex
     std::unique_ptr<FlightPool, FlightPoolDelete> flights; // chunks between injection and arrival; mutex
-    std::vector<struct Placement*> placements;   // delayed data, oldest first (placement.cc); mutex
-    std::atomic<uint32_t> late{0};               // how many they are
+    std::vector<struct Placement*> placements;             // delayed data, oldest first (placement.cc); mutex
+    std::atomic<uint32_t> late{0};                         // how many they are
 
-    // Costs of verbs commands (0 create, 1 modify, 2 query, 3 reg): real time is spent here; in virtual time it is up to
-    // `on_command`. No lock is held.
+    // Costs of verbs commands (0 create, 1 modify, 2 query, 3 reg): real time is spent here; in virtual time it is up
+    // to `on_command`. No lock is held.
     void charge_command(uint32_t device, int which);
     void (*on_command)(Nanos cost) = nullptr; // virtual time; nullptr: commands are free
     std::unique_ptr<HostTime> host;           // virtual time; nullptr: processors are infinitely fast
 
-  private:
+private:
     friend class Requester;
     uint32_t node_of(uint32_t device) { return seg().img().device(device).node; }
     // The processor collects `n` completions.
     void charge_completions(const Cq& cq, uint32_t n) {
-        if (host) [[unlikely]] host->spend(node_of(cq.rec->device), cq.rec->device, n * host->completion, now());
+        if (host) [[unlikely]]
+            host->spend(node_of(cq.rec->device), cq.rec->device, n * host->completion, now());
     }
     void poll_slow();
     void run_due(Nanos now);
@@ -122,16 +124,18 @@ class Engine {
     Nanos sleeping_until_ = 0;
 };
 
-// Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR event.
-// Any process; takes CqRec::lock. `seg`: the session. `held` (Responder::in_recv) is cleared in the moment in which the entry
-// becomes visible: a producer that is killed leaves the receive with its queue pair or completed, not lost.
+// Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR
+// event. Any process; takes CqRec::lock. `seg`: the session. `held` (Responder::in_recv) is cleared in the moment in
+// which the entry becomes visible: a producer that is killed leaves the receive with its queue pair or completed, not
+// lost.
 void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held = nullptr);
 // Takes CqRec::lock and counts the entry that a killed producer may have made visible without counting it: all who take
-// that lock and look at CqRec::tail, or leave the queue in use, do it this way. False: a live process holds it for longer.
+// that lock and look at CqRec::tail, or leave the queue in use, do it this way. False: a live process holds it for
+// longer.
 [[nodiscard]] bool lock_cq(Segment& seg, CqRec& cq, uint32_t milliseconds);
 void lock_cq(Segment& seg, CqRec& cq);
-// One event, if the queue is armed and has an entry at `head` or behind that the arming is for and no event was sent for.
-// The caller keeps the ring from being replaced.
+// One event, if the queue is armed and has an entry at `head` or behind that the arming is for and no event was sent
+// for. The caller keeps the ring from being replaced.
 void announce_waiting(Segment& seg, CqRec& cq, uint64_t head);
 
 } // namespace softhca

@@ -35,7 +35,8 @@ int Engine::post_send(Qp& qp, const SendDesc& d) {
     if (!rq.slow && rq.fast_ok && rq.generation == seg().fabric.generation.load(std::memory_order_relaxed)) [[likely]] {
         const bool done = post_fast(qp, rq, d, total);
         qp.sq_lock.unlock();
-        if (done) [[likely]] return 0;
+        if (done) [[likely]]
+            return 0;
     } else {
         qp.sq_lock.unlock();
     }
@@ -52,7 +53,8 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
         if (qp.kind == QpKind::dci || d.remote_qpn != rq.peer_qpn || d.ah->attr.dlid != rq.peer_dlid || total > rq.mtu)
             return false;
     }
-    if (peer.qpn.load(std::memory_order_acquire) != rq.peer_qpn || rec.state.load(std::memory_order_relaxed) != IBV_QPS_RTS)
+    if (peer.qpn.load(std::memory_order_acquire) != rq.peer_qpn ||
+        rec.state.load(std::memory_order_relaxed) != IBV_QPS_RTS)
         return false;
     if (total > kMaxMessage || check_local(qp, d)) return false;
     Request r;
@@ -82,16 +84,19 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     if (datagram) {
         r.qkey = d.remote_qkey & 0x80000000u ? rec.qkey : d.remote_qkey;
         r.with_grh = d.ah->attr.is_global;
-        r.slid = static_cast<uint16_t>(seg().port(rec.port).lid.load(std::memory_order_relaxed) + d.ah->attr.src_path_bits);
+        r.slid =
+            static_cast<uint16_t>(seg().port(rec.port).lid.load(std::memory_order_relaxed) + d.ah->attr.src_path_bits);
         r.sl = d.ah->attr.sl;
         r.path_bits = static_cast<uint8_t>(d.ah->attr.dlid & ((1u << seg().img().port(rec.port).lmc) - 1));
-        if (!deliver_datagram(*this, peer, r)) [[unlikely]] return false;
+        if (!deliver_datagram(*this, peer, r)) [[unlikely]]
+            return false;
         rq.next_psn = psn_add(rq.next_psn, 1);
     } else {
         if (is_read) r.packets = 1; // one request; its responses take the sequence numbers
         const Reply reply = respond(*this, peer, peer.responder, r);
         switch (reply.kind) {
-        case ReplyKind::ack: break;
+        case ReplyKind::ack:
+            break;
         case ReplyKind::atomic:
             // Not stored: asked again, which gets the saved result.
             if (!r.data.scatter(reinterpret_cast<const char*>(&reply.value), sizeof reply.value)) return false;
@@ -99,8 +104,8 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
         case ReplyKind::read: {
             if (total == 0) break;
             std::atomic<uint32_t>* cell;
-            MrRec* mr =
-                check_remote(process_, d.rkey, d.remote_addr, total, IBV_ACCESS_REMOTE_READ, peer.pd, peer.device, cell);
+            MrRec* mr = check_remote(process_, d.rkey, d.remote_addr, total, IBV_ACCESS_REMOTE_READ, peer.pd,
+                                     peer.device, cell);
             if (!mr) return false; // gone since the check: asked again as a duplicate, and refused there
             iovec v[kMaxSge];
             const unsigned n = r.data.pieces(0, total, v);
@@ -114,8 +119,11 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
             if (qp.kind == QpKind::uc) break; // nobody says anything
             return false;
         case ReplyKind::rnr:
-        case ReplyKind::local_fault: return false;
-        default: rq.refused = reply; return false;
+        case ReplyKind::local_fault:
+            return false;
+        default:
+            rq.refused = reply;
+            return false;
         }
         rq.next_psn = psn_add(rq.next_psn, is_read ? packets_of(total, rq.mtu) : r.packets);
     }
@@ -144,7 +152,8 @@ int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
     if (rq.idle() && !bad) {
         const bool addressed = qp.kind == QpKind::ud || qp.kind == QpKind::dci;
         if (!addressed || d.ah)
-            rq.refresh_path(addressed ? d.ah->attr.dlid : qp.rec->path.dlid, addressed ? d.remote_qpn : qp.rec->dest_qpn);
+            rq.refresh_path(addressed ? d.ah->attr.dlid : qp.rec->path.dlid,
+                            addressed ? d.remote_qpn : qp.rec->dest_qpn);
     }
     const uint32_t device = qp.rec->device;
     const Nanos posted = host ? host->spend(node_of(device), device, host->post, t) : t;
@@ -185,8 +194,10 @@ int Engine::post_recv(RecvQ& q, const ibv_recv_wr& wr, uint32_t device, uint32_t
     }
     w.total = static_cast<uint32_t>(std::min<uint64_t>(total, UINT32_MAX)); // no message is longer
     const uint32_t least = q.rec->min_length.load(std::memory_order_relaxed);
-    if (w.bad_key) q.rec->min_length.store(0, std::memory_order_relaxed);
-    else if (w.total < least) q.rec->min_length.store(w.total, std::memory_order_relaxed);
+    if (w.bad_key)
+        q.rec->min_length.store(0, std::memory_order_relaxed);
+    else if (w.total < least)
+        q.rec->min_length.store(w.total, std::memory_order_relaxed);
     q.ring[q.tail & q.rec->mask] = index;
     q.rec->tail.store(++q.tail, std::memory_order_release);
     return 0;

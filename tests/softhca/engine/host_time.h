@@ -1,10 +1,10 @@
-// What the programs' processors spend on the data path, in virtual time: by default nothing. A node's processor is one for
-// all of its programs; what it does is done one thing after the other, other nodes' processors are not concerned.
+// What the programs' processors spend on the data path, in virtual time: by default nothing. A node's processor is one
+// for all of its programs; what it does is done one thing after the other, other nodes' processors are not concerned.
 //
-// A program's calls don't return later: instead a node's own time runs ahead of the world's while its processor has to do.
-// A request that is posted then reaches the adapter when the processor has come to it, and the node has no turn before
-// (World::touched()). So no call has to stop in its middle, and causes come before effects: what a program finds at the
-// world's time it may find at its own, later one.
+// A program's calls don't return later: instead a node's own time runs ahead of the world's while its processor has to
+// do. A request that is posted then reaches the adapter when the processor has come to it, and the node has no turn
+// before (World::touched()). So no call has to stop in its middle, and causes come before effects: what a program finds
+// at the world's time it may find at its own, later one.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -15,7 +15,7 @@
 namespace softhca {
 
 class HostTime {
-  public:
+public:
     HostTime(Scheduler& scheduler, size_t nodes) : scheduler_(scheduler), free_at_(nodes), waiting_(nodes) {}
 
     Nanos post = 0;       // of a send request
@@ -23,7 +23,8 @@ class HostTime {
 
     // The node's own time.
     [[nodiscard]] Nanos now(uint32_t node, Nanos world) const { return std::max(world, free_at_[node]); }
-    // The processor does something of `cost`; its time thereafter. A node that has been busy has a turn when it is through.
+    // The processor does something of `cost`; its time thereafter. A node that has been busy has a turn when it is
+    // through.
     Nanos spend(uint32_t node, uint32_t device, Nanos cost, Nanos world) {
         if (cost == 0) return now(node, world);
         free_at_[node] = now(node, world) + cost;
@@ -31,7 +32,7 @@ class HostTime {
         return free_at_[node];
     }
 
-  private:
+private:
     void wait(uint32_t node, uint32_t device) {
         waiting_[node] = true;
         scheduler_.at(free_at_[node], through, this, uint64_t{device} << 32 | node);

@@ -1,14 +1,15 @@
 // The process-private halves of verbs objects. The public ibv_* structure comes first, so that the verbs face casts.
 // Shared halves (what peers touch) are the *Rec of core/segment.h.
 //
-// Locks, outermost first: Engine::mutex > Qp::sq_lock > QpRec::lock (own or peer's) > SRQ RecvQueue::lock > CqRec::lock.
-// Fast path (ideal fabric, healthy, nothing queued): Qp::sq_lock and what lies below. As soon as anything must wait (model,
-// fault, RNR, fence, ...) the QP turns `slow`: its send queue then belongs to Engine::mutex until it is drained again.
+// Locks, outermost first: Engine::mutex > Qp::sq_lock > QpRec::lock (own or peer's) > SRQ RecvQueue::lock >
+// CqRec::lock. Fast path (ideal fabric, healthy, nothing queued): Qp::sq_lock and what lies below. As soon as anything
+// must wait (model, fault, RNR, fence, ...) the QP turns `slow`: its send queue then belongs to Engine::mutex until it
+// is drained again.
 #pragma once
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
 #include <atomic>
 #include <deque>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -25,48 +26,50 @@ class Engine;
 
 struct Pd {
     ibv_pd pd;
-    uint32_t number;                 // session-wide; a parent domain has its parent's
+    uint32_t number; // session-wide; a parent domain has its parent's
     std::atomic<int> users{0};
-    Pd* parent = nullptr;            // of a parent domain (ibv_alloc_parent_domain)
+    Pd* parent = nullptr; // of a parent domain (ibv_alloc_parent_domain)
     struct Td* td = nullptr;
 };
 
 struct Td {
     ibv_td td;
-    std::atomic<int> users{0};       // parent domains
+    std::atomic<int> users{0}; // parent domains
 };
 
 struct CompChannel {
-    ibv_comp_channel channel;        // channel.fd = wire.rx
+    ibv_comp_channel channel; // channel.fd = wire.rx
     Channel wire;
-    std::mutex mutex;                // reading `wire`, `live`
+    std::mutex mutex;                  // reading `wire`, `live`
     std::unordered_set<uint64_t> live; // CQs (pointers as in messages): a late message for a destroyed one is skipped
 };
 
 struct Cq {
-    ibv_cq_ex ex;                    // also usable as ibv_cq (same leading layout, see ibv_cq_ex_to_cq)
+    ibv_cq_ex ex; // also usable as ibv_cq (same leading layout, see ibv_cq_ex_to_cq)
     CqRec* rec;
     uint32_t index;
     Cqe* entries;
     uint32_t mask;
-    std::atomic<int> users{0};       // QPs
+    std::atomic<int> users{0}; // QPs
     CompChannel* channel;
     SpinLock poll_lock;
-    uint64_t head = 0;               // consumer position
+    uint64_t head = 0; // consumer position
     uint64_t published_head = 0;
     uint32_t empty_polls = 0;
     // ibv_cq_ex polling: entry under the cursor, valid between start_poll/next_poll and end_poll.
     Cqe* cursor = nullptr;
-    uint64_t wc_flags = 0;           // what create_cq_ex asked for
+    uint64_t wc_flags = 0; // what create_cq_ex asked for
     bool single_threaded = false;
     Engine* engine;
-    // One consumer at a time: by the lock, or because the program has promised it (IBV_CREATE_CQ_ATTR_SINGLE_THREADED). A promise
-    // that is seen broken ends the process, as in rdma-core's mlx5. Polling consumes, and so does what takes the completions
-    // of a queue pair out: destroying it, its way back to RESET. Here for as long as the command takes: so it is seen.
+    // One consumer at a time: by the lock, or because the program has promised it (IBV_CREATE_CQ_ATTR_SINGLE_THREADED).
+    // A promise that is seen broken ends the process, as in rdma-core's mlx5. Polling consumes, and so does what takes
+    // the completions of a queue pair out: destroying it, its way back to RESET. Here for as long as the command takes:
+    // so it is seen.
     std::atomic<bool> in_use{false};
     void begin_use() {
         if (!single_threaded) return poll_lock.lock();
-        if (in_use.load(std::memory_order_relaxed)) [[unlikely]] broken_promise();
+        if (in_use.load(std::memory_order_relaxed)) [[unlikely]]
+            broken_promise();
         in_use.store(true, std::memory_order_relaxed);
     }
     void end_use() {
@@ -79,7 +82,8 @@ struct Cq {
     uint32_t comp_events_reported = 0, async_events_reported = 0;
 };
 
-// A command to a queue pair that also is a use of its completion queues, if those are for a single thread; else clean_cq() locks.
+// A command to a queue pair that also is a use of its completion queues, if those are for a single thread; else
+// clean_cq() locks.
 class SoleUse {
 public:
     explicit SoleUse(Cq* sends, Cq* receives)
@@ -98,10 +102,10 @@ private:
     Cq* cqs_[2];
 };
 
-struct RecvQ {                       // receive queue of a QP, or SRQ
+struct RecvQ { // receive queue of a QP, or SRQ
     RecvQueue* rec;
-    SpinLock lock;                   // posters and pollers
-    std::vector<uint32_t> free;      // pool entries not posted
+    SpinLock lock;              // posters and pollers
+    std::vector<uint32_t> free; // pool entries not posted
     uint32_t max_wr, max_sge;
     uint64_t tail;
     uint32_t* ring;
@@ -115,8 +119,9 @@ struct Srq {
     uint32_t index;
     Pd* pd;
     std::atomic<int> users{0};
-    uint32_t events_reported = 0;    // as in Cq
-    std::vector<std::pair<uint64_t, uint64_t>> outgrown; // pools (offset, bytes) of before ibv_modify_srq: peers may look yet
+    uint32_t events_reported = 0; // as in Cq
+    std::vector<std::pair<uint64_t, uint64_t>>
+        outgrown; // pools (offset, bytes) of before ibv_modify_srq: peers may look yet
 };
 
 struct Ah {
@@ -129,40 +134,42 @@ struct Ah {
 struct SendDesc {
     uint64_t wr_id = 0;
     ibv_wr_opcode opcode = IBV_WR_SEND;
-    uint32_t flags = 0;              // IBV_SEND_*
-    uint32_t imm = 0;                // network order
-    const ibv_sge* sge = nullptr;    // also for inline: address and length of what is copied at post
+    uint32_t flags = 0;           // IBV_SEND_*
+    uint32_t imm = 0;             // network order
+    const ibv_sge* sge = nullptr; // also for inline: address and length of what is copied at post
     uint32_t sges = 0;
     uint64_t remote_addr = 0, compare_add = 0, swap = 0;
     uint32_t rkey = 0;
-    const Ah* ah = nullptr;          // UD, DCI
+    const Ah* ah = nullptr; // UD, DCI
     uint32_t remote_qpn = 0, remote_qkey = 0;
     uint64_t dc_key = 0;
 };
 
-struct SendWqe {                     // in the private send ring
+struct SendWqe { // in the private send ring
     uint64_t wr_id;
     uint64_t remote_addr, compare_add, swap;
     uint64_t dc_key;
-    uint64_t total;                  // bytes
-    Nanos posted;                    // if the adapter does not know of it at once (HostTime), else 0
+    uint64_t total; // bytes
+    Nanos posted;   // if the adapter does not know of it at once (HostTime), else 0
     uint32_t rkey, imm, flags;
-    uint32_t first_psn, packets;     // assigned when first sent
+    uint32_t first_psn, packets; // assigned when first sent
     uint32_t remote_qpn, remote_qkey;
     uint16_t dlid;
     uint8_t sl, path_bits, is_global;
-    uint8_t opcode;                  // ibv_wr_opcode
+    uint8_t opcode; // ibv_wr_opcode
     uint8_t sges;
     uint8_t inlined;
-    uint8_t assigned;                // PSNs are fixed
-    uint8_t done;                    // read, atomic: response is complete; UD, UC: sent
-    uint8_t bad;                     // ibv_wc_status that it fails with when its turn comes (local key, length)
-    uint64_t received;               // read: response bytes placed in order
+    uint8_t assigned;  // PSNs are fixed
+    uint8_t done;      // read, atomic: response is complete; UD, UC: sent
+    uint8_t bad;       // ibv_wc_status that it fails with when its turn comes (local key, length)
+    uint64_t received; // read: response bytes placed in order
 };
 
-struct QpCaps { uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline; };
+struct QpCaps {
+    uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+};
 
-class Requester;                     // engine/requester.h: send queue processing of one QP
+class Requester; // engine/requester.h: send queue processing of one QP
 
 // ibv_qp_ex is what libibverbs programs get when they ask for it; ibv_qp is its first member.
 struct Qp {
@@ -171,7 +178,10 @@ struct Qp {
         ibv_qp_ex ex;
     };
     // DC address setters of a DCI (mlx5dv_qp_ex_from_ibv_qp_ex), made when first asked for.
-    struct DcFace { mlx5dv_qp_ex ex; Qp* qp; };
+    struct DcFace {
+        mlx5dv_qp_ex ex;
+        Qp* qp;
+    };
     std::unique_ptr<DcFace> dc_face;
     QpRec* rec;
     uint32_t index;
@@ -183,9 +193,9 @@ struct Qp {
     Pd* pd;
     QpCaps caps;
     bool sq_sig_all;
-    uint64_t create_send_ops = 0;    // ibv_create_qp_ex
-    RecvQ rq;                        // unused if srq
-    ibv_qp_attr attr{};              // what modify_qp has set so far (query_qp returns it with live parts refreshed)
+    uint64_t create_send_ops = 0; // ibv_create_qp_ex
+    RecvQ rq;                     // unused if srq
+    ibv_qp_attr attr{};           // what modify_qp has set so far (query_qp returns it with live parts refreshed)
     ibv_qp_init_attr init_attr{};
 
     SpinLock sq_lock;
@@ -194,7 +204,7 @@ struct Qp {
     // ibv_wr_start .. ibv_wr_complete: requests collected, posted as one batch.
     struct Batch;
     Batch* batch = nullptr;
-    uint32_t events_reported = 0;    // as in Cq
+    uint32_t events_reported = 0; // as in Cq
     Qp() : ex{} {}
 };
 

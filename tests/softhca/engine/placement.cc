@@ -36,11 +36,12 @@ struct Stream {
 };
 
 Stream stream_of(Engine& e, uint32_t device, uint32_t target_qpn, uint32_t source_qpn) {
-    return {device, target_qpn, source_qpn, e.seg().device(device).place_delay_qp_ns.load(std::memory_order_relaxed) != 0};
+    return {device, target_qpn, source_qpn,
+            e.seg().device(device).place_delay_qp_ns.load(std::memory_order_relaxed) != 0};
 }
 
-// A queue pair's own part of what place-delay-qp allows: an eighth of it more for each value that its numbers come to, the
-// same for as long as it lives. One in nine or so is not late at all.
+// A queue pair's own part of what place-delay-qp allows: an eighth of it more for each value that its numbers come to,
+// the same for as long as it lives. One in nine or so is not late at all.
 uint32_t share_of(Engine& e, uint32_t target_qpn, uint32_t source_qpn, uint32_t most) {
     uint64_t x = (uint64_t{target_qpn} << 32 | source_qpn) + 0x9e3779b97f4a7c15u * (e.seg().fabric.seed.load() + 1);
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -51,14 +52,15 @@ uint32_t share_of(Engine& e, uint32_t target_qpn, uint32_t source_qpn, uint32_t 
 uint32_t delay_of(Engine& e, const Stream& s) {
     const DeviceState& d = e.seg().device(s.device);
     const uint32_t all = d.place_delay_ns.load(std::memory_order_relaxed);
-    return s.alone ? all + share_of(e, s.target_qpn, s.source_qpn, d.place_delay_qp_ns.load(std::memory_order_relaxed)) : all;
+    return s.alone ? all + share_of(e, s.target_qpn, s.source_qpn, d.place_delay_qp_ns.load(std::memory_order_relaxed))
+                   : all;
 }
 
-constexpr uint64_t kWord = 8;  // Lack::write_order: bytes that come first,
+constexpr uint64_t kWord = 8;    // Lack::write_order: bytes that come first,
 constexpr Nanos kTorn = 2000000; // and how long before the others
 
-// True: it is late, and appears at `when`, moved here to where its order allows. Also behind what is late still when the
-// knob has been turned back.
+// True: it is late, and appears at `when`, moved here to where its order allows. Also behind what is late still when
+// the knob has been turned back.
 bool is_late(Engine& e, const Stream& s, Nanos& when) {
     const uint32_t delay = delay_of(e, s);
     if (delay == 0 && e.late.load(std::memory_order_relaxed) == 0) [[likely]]
@@ -89,7 +91,8 @@ void perform(Engine& engine, Placement& p) {
         const iovec v{p.data.get(), p.length};
         (void)engine.process().write_to(region->owner, p.to, {&v, 1}, p.length);
         Process::clear_mr(cell);
-        if (g_touched) [[unlikely]] g_touched(p.device);
+        if (g_touched) [[unlikely]]
+            g_touched(p.device);
         break;
     }
     case Placement::Kind::receive: {
@@ -157,15 +160,16 @@ Placement* make(const Stream& stream, Placement::Kind kind, const LocalData& dat
 
 } // namespace
 
-CopyResult place_write(Engine& engine, QpRec& t, uint32_t source, const MrRec& region, uint64_t to, const LocalData& data,
-                       uint64_t from, uint64_t length, Nanos when) {
-    if (g_touched) [[unlikely]] g_touched(t.device);
+CopyResult place_write(Engine& engine, QpRec& t, uint32_t source, const MrRec& region, uint64_t to,
+                       const LocalData& data, uint64_t from, uint64_t length, Nanos when) {
+    if (g_touched) [[unlikely]]
+        g_touched(t.device);
     if (length == 0) return CopyResult::ok;
     const Stream stream = stream_of(engine, t.device, t.qpn.load(), source);
     iovec v[kMaxSge];
     if (length > kWord && engine.seg().device(t.device).lack(Lack::write_order)) [[unlikely]] {
-        // Out of order within the write: the last word of each run of packets is there first. All that comes behind the write
-        // is in order, so only who polls for the last word can tell.
+        // Out of order within the write: the last word of each run of packets is there first. All that comes behind the
+        // write is in order, so only who polls for the last word can tell.
         const uint64_t late = length - kWord;
         Placement* p = make(stream, Placement::Kind::write, data, from, late);
         if (!p) return CopyResult::local_fault;
@@ -189,10 +193,11 @@ CopyResult place_write(Engine& engine, QpRec& t, uint32_t source, const MrRec& r
     return engine.process().write_to(region.owner, to, {v, n}, length);
 }
 
-CopyResult place_receive(Engine& engine, QpRec& t, uint32_t source, RecvQueue& q, uint64_t entry, uint64_t at, const LocalData& data,
-                         uint64_t from, uint64_t length, Nanos when) {
+CopyResult place_receive(Engine& engine, QpRec& t, uint32_t source, RecvQueue& q, uint64_t entry, uint64_t at,
+                         const LocalData& data, uint64_t from, uint64_t length, Nanos when) {
     if (length == 0) return CopyResult::ok;
-    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when)) [[unlikely]] {
+    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when))
+        [[unlikely]] {
         Placement* p = make(stream, Placement::Kind::receive, data, from, length);
         if (!p) return CopyResult::local_fault;
         p->is_srq = q.is_srq;
@@ -207,7 +212,8 @@ CopyResult place_receive(Engine& engine, QpRec& t, uint32_t source, RecvQueue& q
 
 void place_completion(Engine& engine, QpRec& t, uint32_t source, const Cqe& cqe, uint8_t& held, Nanos when) {
     Segment& seg = engine.seg();
-    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when)) [[unlikely]] {
+    if (const Stream stream = stream_of(engine, t.device, t.qpn.load(), source); is_late(engine, stream, when))
+        [[unlikely]] {
         Placement* p = make(stream, Placement::Kind::completion, {}, 0, 0);
         p->cqe.seq.store(0);
         std::memcpy(reinterpret_cast<char*>(&p->cqe) + 4, reinterpret_cast<const char*>(&cqe) + 4, sizeof(Cqe) - 4);

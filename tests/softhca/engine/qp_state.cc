@@ -26,8 +26,8 @@ PathRec path_of(Segment& seg, const QpRec& rec, const ibv_ah_attr& av, uint8_t p
     return p;
 }
 
-// The SRQ entry that a half received message holds is free again; a DC initiator's goes back to its target. rec.lock held,
-// `qp` ours.
+// The SRQ entry that a half received message holds is free again; a DC initiator's goes back to its target. rec.lock
+// held, `qp` ours.
 void release_held_receive(Segment& seg, Qp& qp) {
     if (!qp.rec->responder.in_recv) return;
     if (qp.kind == QpKind::dci) return (void)return_held_receive(seg, qp.rec->responder);
@@ -153,8 +153,10 @@ int Engine::apply_modify(Qp& qp, const ibv_qp_attr& a, int mask, ibv_qp_state fr
     bool migrate = false;
     if (mask & IBV_QP_PATH_MIG_STATE) {
         migrate = a.path_mig_state == IBV_MIG_MIGRATED && rec.mig_state.load() == IBV_MIG_ARMED;
-        if (a.path_mig_state == IBV_MIG_REARM) rec.mig_state.store(IBV_MIG_REARM);
-        else if (!migrate) rec.mig_state.store(IBV_MIG_MIGRATED);
+        if (a.path_mig_state == IBV_MIG_REARM)
+            rec.mig_state.store(IBV_MIG_REARM);
+        else if (!migrate)
+            rec.mig_state.store(IBV_MIG_MIGRATED);
     }
     rec.state.store(to, std::memory_order_release);
     rec.lock.release();
@@ -215,7 +217,8 @@ void Engine::enter_error(Qp& qp) {
 
 void Engine::flush_posted(Qp& qp) {
     (void)qp.rec->lock.acquire();
-    if (qp.rec->state.load() == IBV_QPS_ERR && !qp.rec->is_srq && qp.kind != QpKind::dci) flush_receives(seg(), *qp.rec);
+    if (qp.rec->state.load() == IBV_QPS_ERR && !qp.rec->is_srq && qp.kind != QpKind::dci)
+        flush_receives(seg(), *qp.rec);
     qp.rec->lock.release();
 }
 

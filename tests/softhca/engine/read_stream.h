@@ -1,5 +1,5 @@
-// Read responses: chunks that flow from the responder's adapter to the requester's (IB 9.7.5.1.4). The initiator's process
-// runs the stream on behalf of the target; the data is copied when a chunk arrives.
+// Read responses: chunks that flow from the responder's adapter to the requester's (IB 9.7.5.1.4). The initiator's
+// process runs the stream on behalf of the target; the data is copied when a chunk arrives.
 #pragma once
 #include <vector>
 
@@ -8,10 +8,10 @@
 namespace softhca {
 
 class ReadStream final : public Source {
-  public:
+public:
     explicit ReadStream(Requester& owner) : owner_(owner) {}
-    // A read request (or the rest of one) has been accepted at `target`, reached through port `from_port`: responses for
-    // the WQE at `pos` from message offset `offset` on begin to flow at `when`.
+    // A read request (or the rest of one) has been accepted at `target`, reached through port `from_port`: responses
+    // for the WQE at `pos` from message offset `offset` on begin to flow at `when`.
     void start(uint64_t pos, uint32_t psn, uint64_t offset, uint32_t from_port, QpRec* target, Nanos when);
     // After a rewind: what has not left will be asked for again, what is on its way is not ours any more.
     void cancel() {
@@ -23,7 +23,7 @@ class ReadStream final : public Source {
     bool next_chunk(Chunk& chunk, Nanos now) override;
     void chunk_arrived(Chunk& chunk) override;
 
-  private:
+private:
     struct Job {
         uint64_t pos, offset, total;
         uint32_t psn;

@@ -18,11 +18,16 @@ constexpr uint32_t kReadRequestBytes = 16; // RETH
 uint8_t wc_opcode(uint8_t wr) {
     switch (wr) {
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
-    case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
-    case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
-    default: return IBV_WC_SEND;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+        return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return IBV_WC_FETCH_ADD;
+    default:
+        return IBV_WC_SEND;
     }
 }
 } // namespace
@@ -66,7 +71,8 @@ void Requester::push_completion(uint64_t wr_id, uint8_t opcode, uint64_t bytes, 
 
 LocalData Requester::data_of(SendWqe& w) {
     LocalData d;
-    if (w.inlined) d.flat = reinterpret_cast<const char*>(&w + 1);
+    if (w.inlined)
+        d.flat = reinterpret_cast<const char*>(&w + 1);
     else {
         d.sge = sges(w);
         d.sges = w.sges;
@@ -102,7 +108,8 @@ int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos pos
     w.dc_key = d.dc_key;
     w.bad = bad;
     // Else at once, whatever the time: in real time events are told their nominal one, which may be before now.
-    if (posted > now) [[unlikely]] w.posted = posted;
+    if (posted > now) [[unlikely]]
+        w.posted = posted;
     if (d.ah) {
         w.dlid = d.ah->attr.dlid;
         w.sl = d.ah->attr.sl;
@@ -122,8 +129,10 @@ int Requester::enqueue(const SendDesc& d, uint64_t total, uint8_t bad, Nanos pos
         std::copy_n(d.sge, d.sges, sges(w));
     }
     ++tail_;
-    if (posted > now) [[unlikely]] wake_at(posted);
-    else wake(now);
+    if (posted > now) [[unlikely]]
+        wake_at(posted);
+    else
+        wake(now);
     return 0;
 }
 
@@ -151,7 +160,8 @@ void Requester::wake_at(Nanos when) {
 }
 
 bool Requester::may_start(SendWqe& w, Nanos now) {
-    if (w.posted > now) [[unlikely]] return false;
+    if (w.posted > now) [[unlikely]]
+        return false;
     if (w.bad) {
         // Its turn comes when all before it are complete.
         if (head_ == next_) fail(static_cast<ibv_wc_status>(w.bad), now);
@@ -171,9 +181,8 @@ bool Requester::may_start(SendWqe& w, Nanos now) {
 void Requester::assign(SendWqe& w) {
     w.assigned = 1;
     w.first_psn = next_psn;
-    w.packets = w.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD
-                    ? 1
-                    : packets_of(w.total, mtu);
+    w.packets =
+        w.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 1 : packets_of(w.total, mtu);
     if (head_ == next_) una_psn_ = next_psn; // nothing else is outstanding
     next_psn = psn_add(next_psn, w.packets);
     rec_.sq_psn.store(next_psn, std::memory_order_relaxed);
@@ -181,8 +190,8 @@ void Requester::assign(SendWqe& w) {
 
 bool Requester::next_chunk(Chunk& c, Nanos now) {
     if (dead_ || !sending() || now < paused_until_) return false;
-    // Behind a request that is repeated: a read whose data are all here. It has nothing left to ask for, and a request for
-    // nothing would look like a new one and take a packet number.
+    // Behind a request that is repeated: a read whose data are all here. It has nothing left to ask for, and a request
+    // for nothing would look like a new one and take a packet number.
     while (next_ < tail_ && wqe(next_).assigned && reads(wqe(next_).opcode) && wqe(next_).done) {
         ++next_;
         next_offset_ = 0;
@@ -253,8 +262,10 @@ void Requester::chunk_injected(Chunk& c) {
 Requester::Flight* Requester::new_flight() {
     if (!engine_.flights) engine_.flights.reset(new FlightPool);
     Flight* f = engine_.flights->first;
-    if (f) engine_.flights->first = f->next;
-    else f = &engine_.flights->all_flights.emplace_back();
+    if (f)
+        engine_.flights->first = f->next;
+    else
+        f = &engine_.flights->all_flights.emplace_back();
     f->prev = nullptr;
     f->next = flights_;
     if (flights_) flights_->prev = f;
@@ -263,8 +274,10 @@ Requester::Flight* Requester::new_flight() {
 }
 
 void Requester::drop_flight(Flight* f) {
-    if (f->prev) f->prev->next = f->next;
-    else flights_ = f->next;
+    if (f->prev)
+        f->prev->next = f->next;
+    else
+        flights_ = f->next;
     if (f->next) f->next->prev = f->prev;
     f->copy.reset();
     f->next = engine_.flights->first;
@@ -330,8 +343,10 @@ void Requester::chunk_arrived(Chunk& c) {
             r.total -= f->offset;
             r.offset = 0;
         }
-        if (f->copy) r.data.flat = f->copy.get() - f->offset;
-        else if (in_queue) r.data = data_of(wqe(f->pos));
+        if (f->copy)
+            r.data.flat = f->copy.get() - f->offset;
+        else if (in_queue)
+            r.data = data_of(wqe(f->pos));
         if (rec_.kind == QpKind::ud) {
             r.qkey = w.remote_qkey & 0x80000000u ? rec_.qkey : w.remote_qkey; // 10.2.5: the high bit takes the QP's own
             r.with_grh = w.is_global;
@@ -377,8 +392,10 @@ void Requester::send_reply(uint32_t from_port, const Reply& reply, Nanos when, c
     if (at == kNever) return;
     FlightPool& pool = *engine_.flights; // there is one: `f` came from it
     ReplyEvent* e = pool.replies;
-    if (e) pool.replies = e->next;
-    else e = &pool.all_replies.emplace_back();
+    if (e)
+        pool.replies = e->next;
+    else
+        e = &pool.all_replies.emplace_back();
     *e = {this, reply, f.pos, era_, nullptr};
     ++refs_;
     engine_.scheduler().at(

@@ -13,7 +13,9 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
     if (!sending()) return;
     const uint32_t before = psn_add(reply.psn, 0xffffff);
     switch (reply.kind) {
-    case ReplyKind::ack: acknowledge(reply.psn, when); return;
+    case ReplyKind::ack:
+        acknowledge(reply.psn, when);
+        return;
     case ReplyKind::atomic: {
         if (pos < head_ || pos >= tail_) return;
         SendWqe& w = wqe(pos);
@@ -22,17 +24,22 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
         if (!data_of(w).scatter(reinterpret_cast<const char*>(&value), sizeof value)) return stop_at(pos, when);
         w.done = 1;
         progressed(when);
-        if (psn_diff(reply.psn, una_psn_) >= 0) acknowledge(reply.psn, when);
-        else complete_done(when); // a repeated request before it was acknowledged with everything executed so far
+        if (psn_diff(reply.psn, una_psn_) >= 0)
+            acknowledge(reply.psn, when);
+        else
+            complete_done(when); // a repeated request before it was acknowledged with everything executed so far
         wake(when);
         return;
     }
-    default: break;
+    default:
+        break;
     }
     if (psn_diff(reply.psn, una_psn_) < 0 || psn_diff(reply.psn, next_psn) >= 0) return; // stale
     if (psn_diff(reply.psn, una_psn_) > 0) acknowledge(before, when); // a NAK acknowledges what is before it
     switch (reply.kind) {
-    case ReplyKind::nak_sequence: retry(when, reply.psn); break;
+    case ReplyKind::nak_sequence:
+        retry(when, reply.psn);
+        break;
     case ReplyKind::rnr:
         if (rnr_left_ == 0) return fail(IBV_WC_RNR_RETRY_EXC_ERR, when);
         if (rnr_left_ < 7) --rnr_left_;
@@ -41,10 +48,17 @@ void Requester::handle_reply(const Reply& reply, Nanos when, uint64_t pos) {
         timer_base_ = paused_until_;
         wake_at(paused_until_);
         break;
-    case ReplyKind::nak_invalid: fail(IBV_WC_REM_INV_REQ_ERR, when); break;
-    case ReplyKind::nak_access: fail(IBV_WC_REM_ACCESS_ERR, when); break;
-    case ReplyKind::nak_operation: fail(IBV_WC_REM_OP_ERR, when); break;
-    default: break;
+    case ReplyKind::nak_invalid:
+        fail(IBV_WC_REM_INV_REQ_ERR, when);
+        break;
+    case ReplyKind::nak_access:
+        fail(IBV_WC_REM_ACCESS_ERR, when);
+        break;
+    case ReplyKind::nak_operation:
+        fail(IBV_WC_REM_OP_ERR, when);
+        break;
+    default:
+        break;
     }
 }
 
@@ -228,8 +242,10 @@ void Requester::connected() {
 void Requester::drain(bool on, bool notify) {
     draining_ = on;
     drained_event_ = on && notify;
-    if (on) complete_done(engine_.now());
-    else wake(engine_.now());
+    if (on)
+        complete_done(engine_.now());
+    else
+        wake(engine_.now());
 }
 
 void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t target_qpn) {
@@ -253,9 +269,10 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         Process& p = engine_.process();
         QpRec& t = engine_.seg().qp(target_qpn & (kMaxQps - 1));
         std::atomic<uint32_t>* cell;
-        MrRec* mr = check_remote(p, w.rkey, w.remote_addr + c.offset, good, IBV_ACCESS_REMOTE_READ, t.pd, t.device, cell);
-        // Who has left the queue pair, or died, does not answer: the timer decides. Looked at behind the key, which goes
-        // after the queue pair when a process dies.
+        MrRec* mr =
+            check_remote(p, w.rkey, w.remote_addr + c.offset, good, IBV_ACCESS_REMOTE_READ, t.pd, t.device, cell);
+        // Who has left the queue pair, or died, does not answer: the timer decides. Looked at behind the key, which
+        // goes after the queue pair when a process dies.
         if (t.qpn.load() != target_qpn || !receives(t.state.load())) {
             if (mr) Process::clear_mr(cell);
             return;
@@ -264,7 +281,8 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
         drain_placements(engine_, t.device, target_qpn, rec_.qpn.load());
         iovec v[kMaxSge];
         const unsigned n = data_of(w).pieces(c.offset, good, v);
-        const CopyResult result = p.read_from(mr->owner, mr->addr + (w.remote_addr + c.offset - mr->iova), {v, n}, good);
+        const CopyResult result =
+            p.read_from(mr->owner, mr->addr + (w.remote_addr + c.offset - mr->iova), {v, n}, good);
         Process::clear_mr(cell);
         if (result == CopyResult::dead) return; // no answer: the timer decides
         if (result == CopyResult::local_fault) return stop_at(pos, c.arrived);
@@ -283,8 +301,10 @@ void Requester::read_arrived(uint64_t pos, const Chunk& c, QpRec*, uint32_t targ
     }
     w.done = 1;
     const uint32_t last = psn_add(w.first_psn, w.packets - 1);
-    if (psn_diff(last, una_psn_) >= 0) acknowledge(last, c.arrived);
-    else complete_done(c.arrived);
+    if (psn_diff(last, una_psn_) >= 0)
+        acknowledge(last, c.arrived);
+    else
+        complete_done(c.arrived);
     wake(c.arrived);
 }
 
@@ -295,7 +315,8 @@ void Requester::note_fabric_change(Nanos now) {
         std::lock_guard guard(qp_.sq_lock);
         fast_ok = false;
     }
-    if (seg.device(rec_.device).deaths.load() != rec_.life && rec_.state.load() != IBV_QPS_ERR && rec_.state.load() > IBV_QPS_INIT)
+    if (seg.device(rec_.device).deaths.load() != rec_.life && rec_.state.load() != IBV_QPS_ERR &&
+        rec_.state.load() > IBV_QPS_INIT)
         return engine_.enter_error(qp_);
     if (rec_.state.load() == IBV_QPS_ERR) { // a peer's request failed this QP: its own sends are flushed by us
         if (head_ < tail_) flush(IBV_WC_WR_FLUSH_ERR);
@@ -310,8 +331,8 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     generation = seg.fabric.generation.load(std::memory_order_acquire);
     fast_ok = false;
     peer = nullptr;
-    if (engine_.modelled() || engine_.process().virtual_time() || seg.fabric.disturbed.load() != 0 || !engine_.placements.empty() ||
-        rec_.state.load() != IBV_QPS_RTS || rec_.mig_state.load() == IBV_MIG_REARM)
+    if (engine_.modelled() || engine_.process().virtual_time() || seg.fabric.disturbed.load() != 0 ||
+        !engine_.placements.empty() || rec_.state.load() != IBV_QPS_RTS || rec_.mig_state.load() == IBV_MIG_REARM)
         return;
     const Network::Route& there = engine_.network().route(rec_.port, dlid);
     if (!there.ok) return;
@@ -320,7 +341,8 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     QpRec* t = find_peer(probe, there.dst_port);
     if (!t) return;
     const DeviceState& theirs = seg.device(t->device);
-    if (theirs.place_delay_ns.load() != 0 || theirs.place_delay_qp_ns.load() != 0 || theirs.lack(Lack::write_order)) return;
+    if (theirs.place_delay_ns.load() != 0 || theirs.place_delay_qp_ns.load() != 0 || theirs.lack(Lack::write_order))
+        return;
     // What a datagram's sender has for path bits does not matter: nothing comes back.
     if (rec_.kind != QpKind::ud && !engine_.network().route(there.dst_port, source_lid(rec_.path.path_bits)).ok) return;
     peer = t;
@@ -329,7 +351,8 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     fast_ok = true;
 }
 
-// ---- automatic path migration (IB 17.2.8) ----------------------------------------------------------------------------
+// ---- automatic path migration (IB 17.2.8)
+// ----------------------------------------------------------------------------
 
 bool Requester::migrate(ibv_event_type cause) {
     (void)rec_.lock.acquire();

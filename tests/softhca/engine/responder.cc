@@ -33,7 +33,8 @@ bool LocalData::gather(uint64_t offset, uint64_t length, char* to) const {
     iovec v[kMaxSge];
     const unsigned n = pieces(offset, length, v);
     for (unsigned i = 0; i < n; ++i) {
-        if (softhca_guarded_copy(to, v[i].iov_base, v[i].iov_len)) [[unlikely]] return false;
+        if (softhca_guarded_copy(to, v[i].iov_base, v[i].iov_len)) [[unlikely]]
+            return false;
         to += v[i].iov_len;
     }
     return true;
@@ -43,15 +44,16 @@ bool LocalData::scatter(const char* from, uint64_t length) const {
     iovec v[kMaxSge];
     const unsigned n = pieces(0, length, v);
     for (unsigned i = 0; i < n; ++i) {
-        if (softhca_guarded_copy(v[i].iov_base, from, v[i].iov_len)) [[unlikely]] return false;
+        if (softhca_guarded_copy(v[i].iov_base, from, v[i].iov_len)) [[unlikely]]
+            return false;
         from += v[i].iov_len;
     }
     return true;
 }
 
 Nanos rnr_delay(uint32_t code) {
-    static constexpr uint32_t us10[32] = {65536, 1,   2,   3,   4,   6,    8,    12,   16,   24,   32,
-                                          48,    64,  96,  128, 192, 256,  384,  512,  768,  1024, 1536,
+    static constexpr uint32_t us10[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                          48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                           2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
     return static_cast<Nanos>(us10[code & 31]) * 10000;
 }
@@ -87,14 +89,12 @@ void fail_target(Segment& seg, QpRec& target, ibv_event_type event) {
 
 namespace {
 
-bool is_send(ibv_wr_opcode op) {
-    return op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_SEND_WITH_INV;
-}
+bool is_send(ibv_wr_opcode op) { return op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_SEND_WITH_INV; }
 bool is_write(ibv_wr_opcode op) { return op == IBV_WR_RDMA_WRITE || op == IBV_WR_RDMA_WRITE_WITH_IMM; }
 
 // One call of respond(): the state that its steps share.
 class Execution {
-  public:
+public:
     Execution(Engine& engine, QpRec& target, Responder& ctx, const Request& r)
         : engine_(engine), p_(engine.process()), seg_(engine.seg()), t_(target), ctx_(ctx), r_(r) {}
 
@@ -116,7 +116,7 @@ class Execution {
         return reply;
     }
 
-  private:
+private:
     Reply ack() const { return {ReplyKind::ack, 0, psn_add(ctx_.expected_psn, 0xffffff), 0}; }
 
     // Packets [i, i + n) of the request.
@@ -175,8 +175,10 @@ class Execution {
 
     Reply refuse(ReplyKind kind, ibv_event_type event) {
         const Reply nak{kind, 0, ctx_.expected_psn, 0};
-        if (r_.reliable) fail_target(seg_, t_, event);
-        else drop_message();
+        if (r_.reliable)
+            fail_target(seg_, t_, event);
+        else
+            drop_message();
         return nak;
     }
 
@@ -216,7 +218,8 @@ class Execution {
         e.status = status;
         e.byte_len = static_cast<uint32_t>(length);
         e.in_payload = payload ? static_cast<uint8_t>(length) : 0;
-        if (payload && !payload->gather(0, length, e.payload)) [[unlikely]] return false;
+        if (payload && !payload->gather(0, length, e.payload)) [[unlikely]]
+            return false;
         place_completion(engine_, t_, r_.src_qpn, e, ctx_.in_recv, r_.when);
         return true;
     }
@@ -257,15 +260,18 @@ class Execution {
             if (!complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr)) return not_sent(first);
             return advance(n, true);
         }
-        switch (carries_payload(seg_, r_.total)
-                    ? place_receive(engine_, t_, r_.src_qpn, q, ctx_.recv_entry, ctx_.progress, r_.data, offset, bytes, r_.when)
-                    : CopyResult::ok) {
-        case CopyResult::ok: break;
+        switch (carries_payload(seg_, r_.total) ? place_receive(engine_, t_, r_.src_qpn, q, ctx_.recv_entry,
+                                                                ctx_.progress, r_.data, offset, bytes, r_.when)
+                                                : CopyResult::ok) {
+        case CopyResult::ok:
+            break;
         case CopyResult::dead:
             if (first) ctx_.in_message = 0; // it has not begun: the repeated packet is a first one again
             return {};
-        case CopyResult::fault: return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
-        case CopyResult::local_fault: return not_sent(first);
+        case CopyResult::fault:
+            return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
+        case CopyResult::local_fault:
+            return not_sent(first);
         }
         ctx_.progress = static_cast<uint32_t>(end);
         if (last) (void)complete_receive(IBV_WC_SUCCESS, end, nullptr);
@@ -297,17 +303,15 @@ class Execution {
                                      t_.device, cell);
             if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
             const uint64_t to = mr->addr + (r_.remote_addr + offset - mr->iova);
-            const CopyResult result =
-                carries_payload(seg_, r_.total)
-                    ? place_write(engine_, t_, r_.src_qpn, *mr, to, r_.data, offset, bytes, r_.when)
-                    : CopyResult::ok;
+            const CopyResult result = carries_payload(seg_, r_.total) ? place_write(engine_, t_, r_.src_qpn, *mr, to,
+                                                                                    r_.data, offset, bytes, r_.when)
+                                                                      : CopyResult::ok;
             Process::clear_mr(cell);
             if (result == CopyResult::dead) return {};
             if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
             if (result == CopyResult::local_fault) return not_sent(first);
         }
-        if (last && r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
-            (void)complete_receive(IBV_WC_SUCCESS, r_.total, nullptr);
+        if (last && r_.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) (void)complete_receive(IBV_WC_SUCCESS, r_.total, nullptr);
         return advance(n, last);
     }
 
@@ -317,7 +321,8 @@ class Execution {
             return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
         if (r_.total) {
             std::atomic<uint32_t>* cell;
-            MrRec* mr = check_remote(p_, r_.rkey, r_.remote_addr, r_.total, IBV_ACCESS_REMOTE_READ, t_.pd, t_.device, cell);
+            MrRec* mr =
+                check_remote(p_, r_.rkey, r_.remote_addr, r_.total, IBV_ACCESS_REMOTE_READ, t_.pd, t_.device, cell);
             if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
             Process::clear_mr(cell);
         }
@@ -335,11 +340,11 @@ class Execution {
         if (!mr) return refuse(ReplyKind::nak_access, IBV_EVENT_QP_ACCESS_ERR);
         uint64_t old = 0;
         drain_placements(engine_, t_.device, r_.dst_qpn, r_.src_qpn); // an atomic sees all that was written before it
-        const CopyResult result =
-            p_.atomic_at(mr->owner, mr->addr + (r_.remote_addr - mr->iova), r_.opcode == IBV_WR_ATOMIC_CMP_AND_SWP,
-                         r_.compare_add, r_.swap, &old);
+        const CopyResult result = p_.atomic_at(mr->owner, mr->addr + (r_.remote_addr - mr->iova),
+                                               r_.opcode == IBV_WR_ATOMIC_CMP_AND_SWP, r_.compare_add, r_.swap, &old);
         Process::clear_mr(cell);
-        if (g_touched) [[unlikely]] g_touched(t_.device);
+        if (g_touched) [[unlikely]]
+            g_touched(t_.device);
         if (result == CopyResult::dead) return {};
         if (result == CopyResult::fault) return refuse(ReplyKind::nak_operation, IBV_EVENT_QP_FATAL);
         const uint32_t slot = ctx_.saved_next++ % 16;
@@ -353,7 +358,8 @@ class Execution {
     Reply saved_atomic(uint32_t psn) const {
         for (uint32_t back = 1; back <= 16; ++back) { // newest first: an old one may have the same number, a round ago
             const uint32_t i = (ctx_.saved_next - back) % 16;
-            if (ctx_.saved_psn[i] == (psn | Responder::kSaved)) return {ReplyKind::atomic, 0, psn, ctx_.saved_result[i]};
+            if (ctx_.saved_psn[i] == (psn | Responder::kSaved))
+                return {ReplyKind::atomic, 0, psn, ctx_.saved_result[i]};
         }
         return {}; // older than what is kept: dropped (9.7.5.1.3)
     }
@@ -371,7 +377,8 @@ class Execution {
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r) {
     (void)target.lock.acquire();
     Reply reply;
-    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn)
+    if (receives(target.state.load(std::memory_order_relaxed)) &&
+        target.qpn.load(std::memory_order_relaxed) == r.dst_qpn)
         reply = Execution(engine, target, ctx, r).run();
     target.lock.release();
     return reply;
@@ -385,8 +392,9 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
     Responder& ctx = target.responder;
     const uint64_t& entry = ctx.recv_entry;
     constexpr uint32_t kGrh = 40; // room in front of every datagram (11.4.1.2)
-    if (receives(target.state.load(std::memory_order_relaxed)) && target.qpn.load(std::memory_order_relaxed) == r.dst_qpn &&
-        target.kind == QpKind::ud && target.qkey == r.qkey && take_receive(seg, q, ctx)) {
+    if (receives(target.state.load(std::memory_order_relaxed)) &&
+        target.qpn.load(std::memory_order_relaxed) == r.dst_qpn && target.kind == QpKind::ud && target.qkey == r.qkey &&
+        take_receive(seg, q, ctx)) {
         ctx.in_recv = 1;
         Cqe e;
         fill_receive(e, target, q, entry, r);
@@ -402,7 +410,8 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
             e.wc_flags |= kCqeDatagram;
             sent = r.data.gather(0, r.total, e.payload);
         } else {
-            const CopyResult result = place_receive(engine, target, r.src_qpn, q, entry, kGrh, r.data, 0, r.total, r.when);
+            const CopyResult result =
+                place_receive(engine, target, r.src_qpn, q, entry, kGrh, r.data, 0, r.total, r.when);
             if (result == CopyResult::fault) e.status = IBV_WC_LOC_PROT_ERR;
             sent = result != CopyResult::local_fault;
         }

@@ -1,5 +1,5 @@
-// The responder half of a queue pair, executed by the initiator's process on the target's shared records (no help from the
-// target process): IB specification 9.6 (validation), 9.7.4-9.7.5 (RC responder), 9.8.2 (UC), 9.8.3 (UD).
+// The responder half of a queue pair, executed by the initiator's process on the target's shared records (no help from
+// the target process): IB specification 9.6 (validation), 9.7.4-9.7.5 (RC responder), 9.8.2 (UC), 9.8.3 (UD).
 #pragma once
 #include <span>
 #include <sys/uio.h>
@@ -27,40 +27,49 @@ struct Request {
     ibv_wr_opcode opcode;
     bool first, last;
     bool ack_request;
-    bool reliable;               // RC, DC
-    bool with_grh = false;       // UD
-    uint32_t psn, packets, mtu;  // mtu in bytes
-    uint32_t flags;              // IBV_SEND_SOLICITED
-    uint64_t offset;             // of the first packet's payload in the message
-    uint64_t bytes;              // payload of the run
-    uint64_t total;              // of the message
+    bool reliable;              // RC, DC
+    bool with_grh = false;      // UD
+    uint32_t psn, packets, mtu; // mtu in bytes
+    uint32_t flags;             // IBV_SEND_SOLICITED
+    uint64_t offset;            // of the first packet's payload in the message
+    uint64_t bytes;             // payload of the run
+    uint64_t total;             // of the message
     uint64_t remote_addr, compare_add, swap;
     uint32_t rkey, imm, src_qpn, dst_qpn;
-    uint32_t qkey = 0;           // UD
+    uint32_t qkey = 0; // UD
     uint16_t slid = 0;
     uint8_t sl = 0, path_bits = 0;
-    uint64_t lost = 0;           // bit i: packet i did not arrive
+    uint64_t lost = 0; // bit i: packet i did not arrive
     Nanos when;
     LocalData data;
 };
 
 // local_fault: no answer of the target, which has not seen the packet; the initiator's own memory is gone.
 enum class ReplyKind : uint8_t {
-    none, ack, rnr, nak_sequence, nak_invalid, nak_access, nak_operation, atomic, read, local_fault
+    none,
+    ack,
+    rnr,
+    nak_sequence,
+    nak_invalid,
+    nak_access,
+    nak_operation,
+    atomic,
+    read,
+    local_fault
 };
 
 struct Reply { // two registers: in memory, it would wait for all writes to cold lines before it
     ReplyKind kind = ReplyKind::none;
-    uint8_t rnr_timer = 0;       // code of IB table 45
-    uint32_t psn = 0;            // ack: everything up to this is executed. NAK, RNR: the packet refused
-    uint64_t value = 0;          // atomic: the original value
+    uint8_t rnr_timer = 0; // code of IB table 45
+    uint32_t psn = 0;      // ack: everything up to this is executed. NAK, RNR: the packet refused
+    uint64_t value = 0;    // atomic: the original value
 };
 static_assert(sizeof(Reply) == 16);
 
 // Executes `r` at `target` under target.lock (taken here). `ctx` is target.responder, or the DCI's context for a DCT.
 // Packets of `r.lost` are skipped, what follows is then out of sequence. Reads are only checked and counted: the caller
-// moves the data (Reply::read). `target` is what find_target() has found for r.dst_qpn; if it has become another queue pair
-// since, nothing happens.
+// moves the data (Reply::read). `target` is what find_target() has found for r.dst_qpn; if it has become another queue
+// pair since, nothing happens.
 Reply respond(Engine& engine, QpRec& target, Responder& ctx, const Request& r);
 // Unreliable datagram to one QP. False: the sender's own memory is gone, nothing has happened.
 bool deliver_datagram(Engine& engine, QpRec& target, const Request& r);
@@ -68,13 +77,13 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r);
 // The record of `qpn` if it exists on the device of `dst_port`; nullptr otherwise.
 QpRec* find_target(Segment& seg, uint32_t dst_port, uint32_t qpn);
 
-// Checks a remote key for [va, va + length) with `access` in PD `pd`; returns the MR marked in use (Process::clear_mr) or
-// nullptr.
+// Checks a remote key for [va, va + length) with `access` in PD `pd`; returns the MR marked in use (Process::clear_mr)
+// or nullptr.
 MrRec* check_remote(Process& p, uint32_t rkey, uint64_t va, uint64_t length, int access, uint32_t pd, uint32_t device,
                     std::atomic<uint32_t>*& cell);
 
-// The target's QP goes to ERR because of what a peer sent (IB 9.9.3): flushes its receives, event to its owner, who also
-// finds its send queue in error at the next look (QpRec::state). target.lock held.
+// The target's QP goes to ERR because of what a peer sent (IB 9.9.3): flushes its receives, event to its owner, who
+// also finds its send queue in error at the next look (QpRec::state). target.lock held.
 void fail_target(Segment& seg, QpRec& target, ibv_event_type event);
 
 // The states in which a responder answers.

@@ -10,7 +10,7 @@
 namespace softhca {
 
 class Scheduler {
-  public:
+public:
     // `when` is the nominal (model) time of the event; in real time it may fire later but is told `when`, so that
     // a late thread does not slow the model down.
     using Fn = void (*)(void* self, uint64_t arg, Nanos when);
@@ -27,7 +27,7 @@ class Scheduler {
     }
     void clear() { heap_ = {}; }
 
-  private:
+private:
     struct Entry {
         Nanos when;
         uint64_t order;

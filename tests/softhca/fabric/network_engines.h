@@ -1,6 +1,6 @@
-// Send engines of adapter ports: which sources have something to send, in turn. Both network models pull chunks from them.
-// A queue pair is bound to engine qpn % AdapterLimits::engines_per_port of its port; without such a limit every source that
-// is active has one of its own.
+// Send engines of adapter ports: which sources have something to send, in turn. Both network models pull chunks from
+// them. A queue pair is bound to engine qpn % AdapterLimits::engines_per_port of its port; without such a limit every
+// source that is active has one of its own.
 #pragma once
 #include <memory>
 #include <vector>

@@ -15,8 +15,8 @@ RealNetwork& net(void* self) { return *static_cast<RealNetwork*>(self); }
 } // namespace
 
 RealNetwork::RealNetwork(Segment& seg, Scheduler& scheduler, const Nanos* clock)
-    : NetworkBase(seg, scheduler, g_self_slot + 1, true), clock_(clock), slot_(g_self_slot), port_state_(image_.ports), engines_(image_) {
-}
+    : NetworkBase(seg, scheduler, g_self_slot + 1, true), clock_(clock), slot_(g_self_slot), port_state_(image_.ports),
+      engines_(image_) {}
 
 RealNetwork::~RealNetwork() {
     for (Port& p : port_state_)
@@ -28,7 +28,8 @@ RealNetwork::~RealNetwork() {
 
 SendEngine& RealNetwork::engine_of(Source& s) {
     if (!s.net_state)
-        if (Port& p = port_state_[s.source_port]; !p.turns) p.turns = std::make_unique<Turns>(seg_, slot_, s.source_port);
+        if (Port& p = port_state_[s.source_port]; !p.turns)
+            p.turns = std::make_unique<Turns>(seg_, slot_, s.source_port);
     return engines_.of(s);
 }
 

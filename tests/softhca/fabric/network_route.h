@@ -99,7 +99,8 @@ protected:
         s.net_between = t.last_of_message;
         return true;
     }
-    // A message of `s` begins: the time that it needs of the adapter's message unit. `hit`: its context is in the cache.
+    // A message of `s` begins: the time that it needs of the adapter's message unit. `hit`: its context is in the
+    // cache.
     uint64_t begin_message(Source& s, uint32_t device, bool hit, Nanos now) {
         const AdapterLimits& limits = image_.device(device).limits;
         DeviceState& counters = seg_.device(device);
@@ -126,10 +127,10 @@ protected:
         if (links_[link].faulty) [[unlikely]]
             lose_on_link(link, chunk, before);
     }
-    void lose_all_on_link(uint32_t link, Chunk& chunk); // the link is down
+    void lose_all_on_link(uint32_t link, Chunk& chunk);   // the link is down
     void lose_on_route(const Route& route, Chunk& chunk); // it does not lead there: counted where it is cut, if it is
-    void leave_port(Chunk& chunk, uint32_t wire);       // sent by chunk.src_port
-    void enter_port(Chunk& chunk, uint32_t wire);       // received by chunk.dst_port
+    void leave_port(Chunk& chunk, uint32_t wire);         // sent by chunk.src_port
+    void enter_port(Chunk& chunk, uint32_t wire);         // received by chunk.dst_port
 
     uint64_t add(std::atomic<uint64_t>& counter, uint64_t n) const {
         if (shared_) return counter.fetch_add(n, std::memory_order_relaxed);

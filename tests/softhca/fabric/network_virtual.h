@@ -21,8 +21,8 @@
 #pragma once
 #include <memory>
 
-#include "fabric/network_lru.h"
 #include "fabric/network_engines.h"
+#include "fabric/network_lru.h"
 #include "fabric/network_route.h"
 
 namespace softhca {
@@ -38,7 +38,7 @@ public:
 private:
     struct Transit : Chunk { // a chunk in the fabric
         Transit* next;       // FIFO of a link, or free list
-        SendEngine* engine;      // that staged it, until its first link starts it
+        SendEngine* engine;  // that staged it, until its first link starts it
         uint32_t wire;       // bytes
         uint32_t link;       // link it is queued on
         uint32_t from;       // link whose receive buffer holds it, kNone: in the adapter
@@ -54,7 +54,7 @@ private:
         uint32_t credit_link;  // its credits go back to this link when its tail leaves
         bool from_adapter;     // on_wire comes from the adapter: chunk_injected
         bool cut;              // on_wire has taken the link down itself (trip): its losses are settled
-        SendEngine* engine;        // whose next pull coincides with the tail
+        SendEngine* engine;    // whose next pull coincides with the tail
         uint64_t held;         // bytes in the far end's buffer or on the way there
         uint64_t buffer;       // room for them, 0 = infinite
         uint64_t remainder;    // of bytes * 1e9 / rate, so that rates are exact in the long run

@@ -34,10 +34,10 @@ void read_flag(const YamlMap& map, const char* key, uint8_t& field) {
 AdapterType read_adapter(const YamlValue& value, const std::string& name) {
     const YamlMap map(
         value,
-        {"ports",         "mtu",         "has_dc",        "has_timestamps",   "has_apm",        "qp_cache_entries",
-         "qp_cache_miss", "message",     "qp_message",    "engines_per_port", "engine_message", "engine_rate",
-         "bus_rate",      "dct_contexts",  "dc_connect",  "dc_disconnect", "dc_busy_backoff",  "command_create", "command_modify",
-         "command_query", "command_reg", "wire_header",   "clock_offset",     "clock_drift"});
+        {"ports",          "mtu",           "has_dc",      "has_timestamps",   "has_apm",         "qp_cache_entries",
+         "qp_cache_miss",  "message",       "qp_message",  "engines_per_port", "engine_message",  "engine_rate",
+         "bus_rate",       "dct_contexts",  "dc_connect",  "dc_disconnect",    "dc_busy_backoff", "command_create",
+         "command_modify", "command_query", "command_reg", "wire_header",      "clock_offset",    "clock_drift"});
     AdapterType type = default_adapter();
     type.name = name;
     if (const auto v = map.find("ports")) type.ports = static_cast<uint32_t>(v->count(1, 2));

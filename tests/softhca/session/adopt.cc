@@ -30,8 +30,10 @@ bool foreign(const Segment& seg) {
         return next - table != (count * size + kPage - 1) / kPage * kPage;
     };
     return seg.version != kSegmentVersion || differs(seg.procs, seg.atomic_locks, kMaxProcs, sizeof(ProcSlot)) ||
-           differs(seg.qps, seg.qp_owner, kMaxQps, sizeof(QpRec)) || differs(seg.mrs, seg.mr_owner, kMaxMrs, sizeof(MrRec)) ||
-           differs(seg.cqs, seg.cq_owner, kMaxCqs, sizeof(CqRec)) || differs(seg.rqs, seg.srqs, kMaxQps, sizeof(RecvQueue));
+           differs(seg.qps, seg.qp_owner, kMaxQps, sizeof(QpRec)) ||
+           differs(seg.mrs, seg.mr_owner, kMaxMrs, sizeof(MrRec)) ||
+           differs(seg.cqs, seg.cq_owner, kMaxCqs, sizeof(CqRec)) ||
+           differs(seg.rqs, seg.srqs, kMaxQps, sizeof(RecvQueue));
 }
 
 // A keeper there was, and it has not ended by itself; somebody uses the session, or has died in it.
@@ -39,7 +41,8 @@ bool lost(Segment& seg, uint32_t& live, uint32_t& dead) {
     live = dead = 0;
     if (seg.magic != kSegmentMagic || seg.virtual_time || foreign(seg)) return false;
     const ProcSlot& keeper = seg.proc(kKeeperSlot);
-    if (keeper.state.load() != ProcState::alive || process_alive(keeper.pid.load(), keeper.start_time.load())) return false;
+    if (keeper.state.load() != ProcState::alive || process_alive(keeper.pid.load(), keeper.start_time.load()))
+        return false;
     const uint32_t top = seg.proc_top.load();
     for (uint32_t slot = kKeeperSlot + 1; slot < top; ++slot)
         if (seg.proc(slot).state.load() != ProcState::free) ++(slot_alive(seg, slot) ? live : dead);

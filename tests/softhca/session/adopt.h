@@ -1,5 +1,5 @@
-// Sessions whose keeper and launchers have all been killed: their programs live on, and what the dead ones among them had
-// stays in the session until somebody cleans up.
+// Sessions whose keeper and launchers have all been killed: their programs live on, and what the dead ones among them
+// had stays in the session until somebody cleans up.
 #pragma once
 #include <string>
 #include <vector>

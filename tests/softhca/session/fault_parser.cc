@@ -237,7 +237,8 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         c.devices = match_devices(image, in.next());
         break;
     case FaultVerb::lacks:
-        c.which = static_cast<uint32_t>(one_of(in.next(), {"dc", "timestamps", "apm", "resize", "srq", "read-push", "write-order"}));
+        c.which = static_cast<uint32_t>(
+            one_of(in.next(), {"dc", "timestamps", "apm", "resize", "srq", "read-push", "write-order"}));
         c.value = one_of(in.next(), {"off", "on"});
         c.devices = match_devices(image, in.next());
         break;
@@ -261,7 +262,8 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         const std::string a = in.next(), b = in.next();
         c.ports = {find_port(image, a), find_port(image, b)};
         const PortImage &pa = image.port(c.ports[0]), &pb = image.port(c.ports[1]);
-        if (c.ports[0] == c.ports[1] || pa.subnet == kNone || pa.subnet != pb.subnet || pa.lmc != pb.lmc || !pa.lid || !pb.lid)
+        if (c.ports[0] == c.ports[1] || pa.subnet == kNone || pa.subnet != pb.subnet || pa.lmc != pb.lmc || !pa.lid ||
+            !pb.lid)
             fail("'" + a + "' and '" + b + "' are not two ports of one subnet with LIDs");
         break;
     }

@@ -109,8 +109,10 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
         d.query_mode = value;
         break;
     case FaultVerb::lacks:
-        if (value) d.lacks.fetch_or(1u << c.which);
-        else d.lacks.fetch_and(~(1u << c.which));
+        if (value)
+            d.lacks.fetch_or(1u << c.which);
+        else
+            d.lacks.fetch_and(~(1u << c.which));
         break;
     case FaultVerb::command_cost:
         d.command_ns[c.which] = value;
@@ -181,8 +183,9 @@ uint32_t count_disturbances(Segment& seg) {
     return n;
 }
 
-// Base LIDs, forwarding tables and look-up: what opensm would write if it had given the LIDs the other way round. Single
-// stores beside readers of other processes; packets under way may go astray, as in a fabric that is being set up.
+// Base LIDs, forwarding tables and look-up: what opensm would write if it had given the LIDs the other way round.
+// Single stores beside readers of other processes; packets under way may go astray, as in a fabric that is being set
+// up.
 void swap_lids(Segment& seg, uint32_t a, uint32_t b) {
     auto& image = *seg.at<FabricImage>(seg.image);
     auto* ports = image.at<PortImage>(image.ports_at);

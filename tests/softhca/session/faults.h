@@ -13,9 +13,10 @@
 //                                          within each queue pair only
 //   flush-accepted on|off DEVICE           nasty: accepted receives are flushed when the queue pair errs
 //   query truthful|stale|refused DEVICE    nasty: ibv_query_qp
-//   lacks WHAT on|off DEVICE               nasty: cannot do it, or does not keep to it: dc, timestamps, apm, resize (of completion
-//                                          queues), srq, read-push (reads see what was written before them), write-order (the
-//                                          last word of a write is written last)
+//   lacks WHAT on|off DEVICE               nasty: cannot do it, or does not keep to it: dc, timestamps, apm, resize (of
+//   completion
+//                                          queues), srq, read-push (reads see what was written before them),
+//                                          write-order (the last word of a write is written last)
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
 //   queue-pairs refused|granted PORT       nasty: they are made, but none gets from RESET to INIT

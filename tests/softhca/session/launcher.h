@@ -24,7 +24,7 @@ public:
     [[nodiscard]] int connection() const { return connection_; } // readable: receive()
     // "log" text, or nothing; replaces the keeper if it is gone.
     std::string receive();
-    void watch_child(int32_t pid); // tells the keeper
+    void watch_child(int32_t pid);                     // tells the keeper
     void remember_child(int32_t pid) { child_ = pid; } // for the next keeper
     void start_script(std::vector<ScriptStep> steps);
     void be_verbose();

@@ -122,8 +122,8 @@ SIM_API uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max) {
 SIM_API void softhca_sim_on_command(void (*fn)(void*, uint64_t), void* self) {
     g_world->on_command = fn;
     g_world->on_command_self = self;
-    g_world->engine->on_command =
-        fn ? [](Nanos cost) { g_world->on_command(g_world->on_command_self, cost); } : static_cast<void (*)(Nanos)>(nullptr);
+    g_world->engine->on_command = fn ? [](Nanos cost) { g_world->on_command(g_world->on_command_self, cost); }
+                                     : static_cast<void (*)(Nanos)>(nullptr);
 }
 
 SIM_API void softhca_sim_host_costs(uint64_t post, uint64_t completion) {

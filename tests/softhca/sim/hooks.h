@@ -37,8 +37,8 @@ uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max);
 // fn(self, cost) is called by each verbs command that costs something, before it does anything. nullptr: nothing costs.
 void softhca_sim_on_command(void (*fn)(void* self, uint64_t cost), void* self);
 
-// What programs' processors spend (engine/host_time.h): ns of a posted send request and of a collected completion; set once,
-// before there is traffic. Nodes whose processor is busy are not reported as touched before it is through.
+// What programs' processors spend (engine/host_time.h): ns of a posted send request and of a collected completion; set
+// once, before there is traffic. Nodes whose processor is busy are not reported as touched before it is through.
 void softhca_sim_host_costs(uint64_t post, uint64_t completion);
 // The node's own time: the world's, or later.
 uint64_t softhca_sim_node_now(uint32_t node);

@@ -108,8 +108,10 @@ public:
         wr.opcode = op;
         wr.send_flags = IBV_SEND_SIGNALED;
         const uint64_t remote = to ? reinterpret_cast<uint64_t>(to->addr) + to_offset : 0;
-        if (to && op == IBV_WR_ATOMIC_FETCH_AND_ADD) wr.wr.atomic = {remote, 1, 0, to->rkey};
-        else if (to) wr.wr.rdma = {remote, to->rkey};
+        if (to && op == IBV_WR_ATOMIC_FETCH_AND_ADD)
+            wr.wr.atomic = {remote, 1, 0, to->rkey};
+        else if (to)
+            wr.wr.rdma = {remote, to->rkey};
         must(!ibv_post_send(qp, &wr, &bad), "ibv_post_send");
     }
     void recv(const ibv_mr* into, uint64_t offset, uint32_t bytes, uint64_t id = 0) {

@@ -26,8 +26,9 @@ struct FaultCommand;
 
 namespace softhca::sim {
 
-// What a node's processor spends, in ns: a program that posts much and has many completions to collect gets less done. Its
-// calls return at once; what they do happens when the processor has come to it, and the node is not touched() before.
+// What a node's processor spends, in ns: a program that posts much and has many completions to collect gets less done.
+// Its calls return at once; what they do happens when the processor has come to it, and the node is not touched()
+// before.
 struct HostCosts {
     Nanos post = 0;       // a send request posted
     Nanos completion = 0; // a completion collected
@@ -80,16 +81,17 @@ public:
 
     // A fault command (session/faults.h), now or at a time: "port down 0:softhca_0:1", "drop 2% leaf1->spine2", ...
     // Throws FabricError for what is not understood. `reroute` does nothing.
-    // A node's program is the caller's: `stop` and `node-death` only say that it shall not run, by runs() and by leaving
-    // the node out of touched(), until `cont` (after which the node is reported once). The adapters of a stopped node work
-    // on; those of a dead one don't, and its programs get no events.
+    // A node's program is the caller's: `stop` and `node-death` only say that it shall not run, by runs() and by
+    // leaving the node out of touched(), until `cont` (after which the node is reported once). The adapters of a
+    // stopped node work on; those of a dead one don't, and its programs get no events.
     void fault(const std::string& command);
     Timer fault_at(Nanos t, const std::string& command);
     [[nodiscard]] bool runs(uint32_t node) const { return state_[node] == NodeState::running; }
 
-    // Commands (create, modify, query a queue pair, ...) are free here unless this is set: then `fn` gets the cost of each
-    // that has one (fabric file, fault `command-cost`), inside of the verbs call and before it does anything. The time is
-    // the program's to take: it may step the clock there on another stack, as long as nobody re-enters what is under way.
+    // Commands (create, modify, query a queue pair, ...) are free here unless this is set: then `fn` gets the cost of
+    // each that has one (fabric file, fault `command-cost`), inside of the verbs call and before it does anything. The
+    // time is the program's to take: it may step the clock there on another stack, as long as nobody re-enters what is
+    // under way.
     void on_command(std::function<void(Nanos cost)> fn);
 
     struct LinkCounters {

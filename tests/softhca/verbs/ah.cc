@@ -25,7 +25,8 @@ VERBS_API ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     Context& c = *context_of(pd->context);
     if (command(c, create_cmd)) return nullptr;
     if (int error = check_address(c, *attr, Destination::any)) return fail_null(error);
-    if (c.seg().port(c.port(attr->port_num)).handles_refused.load(std::memory_order_relaxed)) return fail_null(EHOSTUNREACH);
+    if (c.seg().port(c.port(attr->port_num)).handles_refused.load(std::memory_order_relaxed))
+        return fail_null(EHOSTUNREACH);
     auto* ah = new (std::nothrow) Ah{};
     if (!ah) return fail_null(ENOMEM);
     ah->ah.context = pd->context;

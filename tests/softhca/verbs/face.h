@@ -41,17 +41,20 @@ struct Context {
     Process* process;
     Engine* engine;
     Channel async;
-    std::mutex mutex;                  // reading `async`, `live`, `regions`
-    std::unordered_set<uint64_t> live; // objects that events may name; late events for destroyed ones are skipped
+    std::mutex mutex;                     // reading `async`, `live`, `regions`
+    std::unordered_set<uint64_t> live;    // objects that events may name; late events for destroyed ones are skipped
     std::unordered_set<uint32_t> regions; // indices of registered memory
 
     Segment& seg() const { return process->seg(); }
     const DeviceImage& image() const { return seg().img().device(device); }
     DeviceState& state() const { return seg().device(device); }
-    [[nodiscard]] bool has_timestamps() const { return image().limits.has_timestamps && !state().lack(Lack::timestamps); }
+    [[nodiscard]] bool has_timestamps() const {
+        return image().limits.has_timestamps && !state().lack(Lack::timestamps);
+    }
     // For good: who wants the adapter back has to open it again.
     [[nodiscard]] bool dead() const {
-        return state().dead.load(std::memory_order_relaxed) != 0 || state().deaths.load(std::memory_order_relaxed) != life;
+        return state().dead.load(std::memory_order_relaxed) != 0 ||
+               state().deaths.load(std::memory_order_relaxed) != life;
     }
     // The image port of a 1-based port number; kNone if the device has no such port.
     [[nodiscard]] uint32_t port(uint32_t number) const {

@@ -52,8 +52,8 @@ bool mapped(uintptr_t addr, size_t length) {
     return true;
 }
 
-// Whether the adapter could write there, at the range's two ends: a read-only mapping makes pinning for writing fail. Not
-// page by page: that would make memory real which the program has only reserved.
+// Whether the adapter could write there, at the range's two ends: a read-only mapping makes pinning for writing fail.
+// Not page by page: that would make memory real which the program has only reserved.
 bool writable(uintptr_t addr, size_t length) {
 #ifdef MADV_POPULATE_WRITE
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -146,7 +146,8 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
         return fail_null(EINVAL);
     guard_against_faults(); // a handler may have been set since
     if (!mapped(start, length)) return fail_null(EFAULT);
-    if ((access & IBV_ACCESS_LOCAL_WRITE) && !process.virtual_time() && !writable(start, length)) return fail_null(EFAULT);
+    if ((access & IBV_ACCESS_LOCAL_WRITE) && !process.virtual_time() && !writable(start, length))
+        return fail_null(EFAULT);
 
     const uint32_t index = process.claim_mr();
     if (index == kNone) return fail_null(ENOMEM);

@@ -24,10 +24,12 @@ struct Side {
         world.select(node);
         std::string error;
         BOOST_REQUIRE(!failed(verbs::DeviceSet::open({}, devices, error)));
-        BOOST_REQUIRE(!failed(datagrams.open(devices, {.receive_depth = kDepth, .send_depth = kDepth, .q_key = kKey}, error)));
+        BOOST_REQUIRE(
+            !failed(datagrams.open(devices, {.receive_depth = kDepth, .send_depth = kDepth, .q_key = kKey}, error)));
     }
     void poll() {
-        (void)datagrams.poll([&](const connect::Target&, std::span<const std::uint8_t> payload) { got += payload.size() == 100; });
+        (void)datagrams.poll(
+            [&](const connect::Target&, std::span<const std::uint8_t> payload) { got += payload.size() == 100; });
     }
 };
 
@@ -52,8 +54,11 @@ struct Two {
         const std::array<std::uint8_t, 100> payload{};
         for (unsigned i = 0; i < count; ++i) {
             world->select(from);
-            if (failed(s.datagrams.send({.rail = rail, .to = {.dlid = other.devices.rails()[rail].lid},
-                                         .qp_number = other.datagrams.qp_number(rail), .q_key = kKey}, payload)))
+            if (failed(s.datagrams.send({.rail = rail,
+                                         .to = {.dlid = other.devices.rails()[rail].lid},
+                                         .qp_number = other.datagrams.qp_number(rail),
+                                         .q_key = kKey},
+                                        payload)))
                 break;
             settle();
         }
@@ -84,8 +89,11 @@ BOOST_FIXTURE_TEST_CASE(what_had_arrived_is_lost_and_its_buffer_is_not, Two) {
     world->select(0);
     for (unsigned i = 0; i < kDepth / 2; ++i)
         for (unsigned rail = 0; rail < 2; ++rail)
-            BOOST_REQUIRE(!failed(sides[0].datagrams.send({.rail = rail, .to = {.dlid = sides[1].devices.rails()[rail].lid},
-                                                           .qp_number = sides[1].datagrams.qp_number(rail), .q_key = kKey}, payload)));
+            BOOST_REQUIRE(!failed(sides[0].datagrams.send({.rail = rail,
+                                                           .to = {.dlid = sides[1].devices.rails()[rail].lid},
+                                                           .qp_number = sides[1].datagrams.qp_number(rail),
+                                                           .q_key = kKey},
+                                                          payload)));
     settle(false);
     restart(1, 0);
     settle();

@@ -226,7 +226,8 @@ BOOST_AUTO_TEST_CASE(a_later_version) {
     ControlConfig present, later;
     present.terms = {.features = 0x11, .probe_address = 0, .window = 100, .ring = 128, .segment = 4096};
     later.max_version = connect::kMaxVersion + 1;
-    later.terms = {.features = ~std::uint64_t{2}, .probe_address = 0x1234, .window = 200, .ring = 0xffffffff, .segment = 1u << 30};
+    later.terms = {
+        .features = ~std::uint64_t{2}, .probe_address = 0x1234, .window = 200, .ring = 0xffffffff, .segment = 1u << 30};
     later.reserved = 0xa5;
     for (const std::size_t client : {0, 1}) {
         Cluster c({"ab", "ab"}, {present, later});

@@ -13,7 +13,9 @@ namespace {
 struct Fixture {
     Cluster c{{"ab", "ab"}};
     Peer& p;
-    Fixture() : p(c[0].connect_to(c[1])) { BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); })); }
+    Fixture() : p(c[0].connect_to(c[1])) {
+        BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); }));
+    }
     Answer ask(Nanos limit = kSecond) {
         p.answers.clear();
         const Nanos start = c.world().now();

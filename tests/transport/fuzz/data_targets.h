@@ -11,9 +11,10 @@ namespace ucx_mp::fuzz {
 inline std::vector<Bytes> sample_data() {
     using namespace channel;
     std::vector<Bytes> all;
-    for (const Kind kind : {Kind::am, Kind::atomic, Kind::atomic_reply, Kind::ack, Kind::ack_request, Kind::marker, Kind::path_up})
-        for (const std::uint8_t flags : {0, int{flag::ack_request}, int{flag::fenced}, int{flag::part}, flag::part | flag::more,
-                                         flag::part | flag::fenced})
+    for (const Kind kind :
+         {Kind::am, Kind::atomic, Kind::atomic_reply, Kind::ack, Kind::ack_request, Kind::marker, Kind::path_up})
+        for (const std::uint8_t flags : {0, int{flag::ack_request}, int{flag::fenced}, int{flag::part},
+                                         flag::part | flag::more, flag::part | flag::fenced})
             for (const std::size_t body : {std::size_t{0}, std::size_t{8}, std::size_t{100}}) {
                 const bool am = kind == Kind::am, sequenced = kind <= Kind::atomic_reply;
                 if ((flags & flag::part && !am) || (flags & flag::fenced && !sequenced)) continue;

@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     for (const Bytes& b : sample_data()) write(dir / "data" / std::to_string(n++), b);
     for (unsigned i = 1; i <= ucx_mp::connect::kMaxControlAddresses; ++i)
         write(dir / "address" / std::to_string(i), packed(sample_address(i)));
-    for (const bool ipv6 : {false, true}) write(dir / "address" / (ipv6 ? "ipv6" : "ipv4"), packed(mixed_address(ipv6)));
+    for (const bool ipv6 : {false, true})
+        write(dir / "address" / (ipv6 ? "ipv6" : "ipv4"), packed(mixed_address(ipv6)));
     return 0;
 }

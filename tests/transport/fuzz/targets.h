@@ -56,8 +56,8 @@ inline std::vector<connect::Message> sample_messages() {
         for (const unsigned rails : {1u, 8u})
             for (const wire::Kind kind :
                  {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
-                  wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known,
-                  wire::Kind::keys, wire::Kind::keys_told, wire::Kind::ended, wire::Kind::ended_known}) {
+                  wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known, wire::Kind::keys,
+                  wire::Kind::keys_told, wire::Kind::ended, wire::Kind::ended_known}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -181,14 +181,29 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
         list(offsetof(wire::Rails, rails), sizeof(wire::Rails));
         note(body + offsetof(wire::Rails, reserved), 3);
         break;
-    case wire::Kind::confirm: note(body + offsetof(wire::Confirm, reserved), 3); break;
-    case wire::Kind::refuse: note(body + offsetof(wire::Refuse, reserved), 2); break;
-    case wire::Kind::keys: note(body + offsetof(wire::Keys, reserved), 4); break;
-    case wire::Kind::keys_told: note(body + offsetof(wire::KeysTold, reserved), 2); break;
-    case wire::Kind::pong: note(body + offsetof(wire::Pong, reserved), 3); break;
-    case wire::Kind::ended: note(body + offsetof(wire::Ended, reserved), 3); break;
-    case wire::Kind::ended_known: note(body + offsetof(wire::EndedKnown, reserved), 3); break;
-    default: break;
+    case wire::Kind::confirm:
+        note(body + offsetof(wire::Confirm, reserved), 3);
+        break;
+    case wire::Kind::refuse:
+        note(body + offsetof(wire::Refuse, reserved), 2);
+        break;
+    case wire::Kind::keys:
+        note(body + offsetof(wire::Keys, reserved), 4);
+        break;
+    case wire::Kind::keys_told:
+        note(body + offsetof(wire::KeysTold, reserved), 2);
+        break;
+    case wire::Kind::pong:
+        note(body + offsetof(wire::Pong, reserved), 3);
+        break;
+    case wire::Kind::ended:
+        note(body + offsetof(wire::Ended, reserved), 3);
+        break;
+    case wire::Kind::ended_known:
+        note(body + offsetof(wire::EndedKnown, reserved), 3);
+        break;
+    default:
+        break;
     }
     for (; rails > 0; --rails) {
         note(at + offsetof(wire::Rail, reserved), 1);
@@ -219,7 +234,8 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
         const path::PathSpec& p = m.paths[i];
         must(p.client_rail < own.size() && p.server_rail < m.rails.size());
         const bool absent = i % part >= part - m.absent;
-        must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) && p.server_bits < 1u << (absent ? 7 : m.rails[p.server_rail].lmc));
+        must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) &&
+             p.server_bits < 1u << (absent ? 7 : m.rails[p.server_rail].lmc));
     }
     must(m.keys.count <= verbs::kMaxDevices && (m.kind != wire::Kind::keys_told || m.holds == (m.keys.count != 0)));
     for (const LocalEnd& e : m.ends) must(e.qp_number < 1u << 24 && e.psn < 1u << 24);

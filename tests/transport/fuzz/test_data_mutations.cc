@@ -1,8 +1,8 @@
 // The data path's parser, and the receiver behind it, under plain mutations of good messages.
 #define BOOST_TEST_MODULE data_mutations
+#include "both_transports.h"
 #include "fuzz/data_targets.h"
 #include "fuzz/mutate.h"
-#include "both_transports.h"
 #include "uct_mp/channel/data_path.h"
 
 using namespace ucx_mp;
@@ -13,7 +13,8 @@ BOOST_AUTO_TEST_CASE(good_messages_are_accepted) {
         BOOST_TEST(try_data(b));
         // Active messages may be of any length; nothing else may be shorter.
         const bool am = (b[0] & 0xf) == static_cast<int>(channel::Kind::am) && !(b[1] & channel::flag::fenced);
-        for (std::size_t n = 0; n < b.size(); ++n) BOOST_TEST((try_data(Bytes(b.begin(), b.begin() + std::ptrdiff_t(n))) ? am || b.size() > 40 : true));
+        for (std::size_t n = 0; n < b.size(); ++n)
+            BOOST_TEST((try_data(Bytes(b.begin(), b.begin() + std::ptrdiff_t(n))) ? am || b.size() > 40 : true));
     }
 }
 
@@ -23,8 +24,8 @@ BOOST_AUTO_TEST_CASE(mutated_messages) {
     BOOST_TEST(n.refused > 10'000u);
 }
 
-// Received from the peer itself, over its queue pair or with its tag: whatever it says, handlers get what has come, numbers
-// go on by one, and what makes no sense ends its channel and nobody else's.
+// Received from the peer itself, over its queue pair or with its tag: whatever it says, handlers get what has come,
+// numbers go on by one, and what makes no sense ends its channel and nobody else's.
 BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
     using namespace ucx_mp::channel;
     std::mt19937_64 random(7);
@@ -54,7 +55,8 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
         }
         Sink sink;
         for (unsigned id = 0; id < kAmIds; ++id) cluster.node(1).on_am(id, Sink::take, &sink);
-        BOOST_REQUIRE(cluster.until([&] { return cluster.node(0).iface().am_short(cluster.channel(0, 1), 5, 0, nullptr, 0) == Status::ok; }));
+        BOOST_REQUIRE(cluster.until(
+            [&] { return cluster.node(0).iface().am_short(cluster.channel(0, 1), 5, 0, nullptr, 0) == Status::ok; }));
         cluster.run_for(1'000'000);
         auto& impl = cluster.node(1).iface().impl();
         Channel& to = cluster.channel(1, 0);
@@ -72,7 +74,8 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
             // As a completion brings it.
             Adapter& adapter = impl.adapters[random() % impl.adapter_count];
             const std::size_t room = impl.layout.message_offset + std::max<std::size_t>(b.size(), kHeader);
-            const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(64, (room + 63) / 64 * 64), std::free);
+            const std::unique_ptr<void, void (*)(void*)> memory(std::aligned_alloc(64, (room + 63) / 64 * 64),
+                                                                std::free);
             auto* const buffer = new (memory.get()) ReceiveBuffer{};
             buffer->adapter = adapter.index;
             buffer->life = adapter.device->life;
@@ -84,7 +87,8 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
             std::memcpy(message - kTagBytes, &to.connection.own_dc_tag, kTagBytes);
             const std::uint32_t expected = to.expected, calls = sink.calls, before = to.early_count;
             sink.longest = 0;
-            impl.receive(adapter, buffer, static_cast<std::uint32_t>(b.size()) + (adapter.tagged ? kTagBytes : 0), number);
+            impl.receive(adapter, buffer, static_cast<std::uint32_t>(b.size()) + (adapter.tagged ? kTagBytes : 0),
+                         number);
             BOOST_REQUIRE(adapter.free == &buffer->wr); // given back, whatever it was
             adapter.free = buffer->wr.next;
             --adapter.free_count;
@@ -92,7 +96,8 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
             BOOST_REQUIRE(sink.calls - calls <= 1u + before);
             if (before == 0 && sink.calls != calls && b.size() >= kHeader) {
                 const auto& header = *reinterpret_cast<const MessageHeader*>(b.data());
-                BOOST_REQUIRE((sink.longest == payload_bytes(header, static_cast<std::uint32_t>(b.size())) || header.flags & flag::part));
+                BOOST_REQUIRE((sink.longest == payload_bytes(header, static_cast<std::uint32_t>(b.size())) ||
+                               header.flags & flag::part));
             }
             delivered += sink.calls - calls;
         }

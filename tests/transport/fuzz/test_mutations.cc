@@ -61,7 +61,8 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::request, [](Message& m) { m.sender_uid = 0; }));
     BOOST_TEST(!good(K::request, [](Message& m) { m.min_version = 2, m.max_version = 1; }));
     BOOST_TEST(good(K::reply, [](Message& m) { path::mark_split(m.paths); }));
-    BOOST_TEST(!good(K::reply, [](Message& m) { m.paths.pop_back(), m.ends.pop_back(), path::mark_split(m.paths); })); // halves
+    BOOST_TEST(!good(K::reply,
+                     [](Message& m) { m.paths.pop_back(), m.ends.pop_back(), path::mark_split(m.paths); })); // halves
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_rail = 2; })); // the receiver has two
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].server_rail = 1; })); // the sender has one
     BOOST_TEST(!good(K::reply, [](Message& m) { m.paths[0].client_bits = 4; }));
@@ -75,7 +76,8 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::request, [](Message& m) { m.terms.window = 0; }));
     BOOST_TEST(!good(K::reply, [](Message& m) { m.terms.ring = 0; }));
     BOOST_TEST(!good(K::reply, [](Message& m) { m.terms.segment = 0; }));
-    BOOST_TEST(good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 255, m.keys.rkey[0] = 1; }));
+    BOOST_TEST(good(K::keys_told,
+                    [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 255, m.keys.rkey[0] = 1; }));
     BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true; })); // keys of no device
     BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 256; }));
     BOOST_TEST(!good(K::refuse, [](Message& m) { m.refused = K(0); }));
@@ -149,7 +151,8 @@ BOOST_AUTO_TEST_CASE(who_reaches_whom) {
     roce.ethernet = true;
     roce.gid = verbs::gid_of_ipv4(0x0a000101);
     roce.subnet_prefix = verbs::network_of(roce.gid, 24);
-    const ControlAddress near{0, 71, 0, 0, 0, verbs::gid_of_ipv4(0x0a000105)}, far{0, 71, 0, 0, 0, verbs::gid_of_ipv4(0x0a000205)};
+    const ControlAddress near{0, 71, 0, 0, 0, verbs::gid_of_ipv4(0x0a000105)},
+        far{0, 71, 0, 0, 0, verbs::gid_of_ipv4(0x0a000205)};
     BOOST_TEST(reach(roce.subnet_prefix, roce.gid, near, false));
     BOOST_TEST(!reach(roce.subnet_prefix, roce.gid, far, false));
     BOOST_TEST(reach(roce.subnet_prefix, roce.gid, far, true));

@@ -53,10 +53,12 @@ BOOST_AUTO_TEST_CASE(reads_get_the_same_routes_again) {
     PathConfig split;
     split.split_reads = true;
     for (const bool client : {false, true}) { // either side's wish is enough
-        const std::vector<PathSpec> paths = plan_paths(rails("aa", 1), rails("aa", 1), client ? PathConfig{} : split, 0, 32, client);
+        const std::vector<PathSpec> paths =
+            plan_paths(rails("aa", 1), rails("aa", 1), client ? PathConfig{} : split, 0, 32, client);
         BOOST_TEST(text(paths) == "0-0 1-1 0-0:1/1 1-1:1/1 0-0 1-1 0-0:1/1 1-1:1/1");
         BOOST_TEST(is_split(paths));
-        for (std::size_t i = 0; i < paths.size(); ++i) BOOST_TEST((paths[i].writes == (i < 4) && paths[i].reads == (i >= 4)));
+        for (std::size_t i = 0; i < paths.size(); ++i)
+            BOOST_TEST((paths[i].writes == (i < 4) && paths[i].reads == (i >= 4)));
     }
     BOOST_TEST(!is_split(plan_paths(rails("aa"), rails("aa"), {}, 0)));
     // What fits is for both halves.
@@ -202,7 +204,8 @@ BOOST_AUTO_TEST_CASE(what_always_holds) {
 }
 
 BOOST_AUTO_TEST_CASE(where_a_path_may_migrate_to) {
-    const auto other = [](const PathSpec& path, const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server) {
+    const auto other = [](const PathSpec& path, const std::vector<RemoteRail>& client,
+                          const std::vector<RemoteRail>& server) {
         const auto found = alternate_of(path, client, server);
         return found ? text({*found}) : "none";
     };
@@ -240,8 +243,8 @@ BOOST_AUTO_TEST_CASE(rails_that_may_come_up_have_places) {
             if (r.subnet_prefix == std::uint64_t('-')) r.lid = r.lmc = 0;
         return out;
     };
-    const auto places = [](const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server, const PathConfig& config = {},
-                           unsigned max_paths = kMaxPathsPerPeer) {
+    const auto places = [](const std::vector<RemoteRail>& client, const std::vector<RemoteRail>& server,
+                           const PathConfig& config = {}, unsigned max_paths = kMaxPathsPerPeer) {
         std::vector<PathSpec> paths = plan_paths(client, server, config, 0, max_paths);
         const auto present = std::ptrdiff_t(paths.size());
         add_absent_paths(paths, client, server, config, 0, max_paths);
@@ -275,7 +278,8 @@ BOOST_AUTO_TEST_CASE(places_of_reads) {
     std::vector<PathSpec> paths = plan_paths(client, server, config, 0);
     BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0)} == 1u);
     BOOST_TEST(text(paths) == "0-0 0-1 1-1 0-0 0-1 1-1");
-    for (std::size_t i = 0; i < paths.size(); ++i) BOOST_TEST((paths[i].reads == (i >= 3) && paths[i].writes == (i < 3)));
+    for (std::size_t i = 0; i < paths.size(); ++i)
+        BOOST_TEST((paths[i].reads == (i >= 3) && paths[i].writes == (i < 3)));
     // Cut so that the halves are equal.
     paths = plan_paths(client, server, config, 0, 5);
     BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0, 5)} == 0u);
@@ -313,11 +317,11 @@ BOOST_AUTO_TEST_CASE(a_path_between_ports_that_have_others_is_spare) {
     const auto spare = [](std::vector<PathSpec> paths, std::uint64_t up = ~0ull) { return spare_paths(paths, up); };
     BOOST_TEST(spare({}) == 0u);
     BOOST_TEST(spare({{0, 0}, {1, 1}}) == 0u);
-    BOOST_TEST(spare({{0, 0}, {0, 1}}) == 0u);          // one port has two partners
-    BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 1}}) == 2u);  // and then its second has another one
+    BOOST_TEST(spare({{0, 0}, {0, 1}}) == 0u);         // one port has two partners
+    BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 1}}) == 2u); // and then its second has another one
     BOOST_TEST(spare({{0, 0}, {1, 0}, {1, 1}}) == 2u);
     BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 1}}, 3) == 0u); // not yet
-    BOOST_TEST(spare({{0, 1}, {1, 1}, {1, 0}}) == 2u);  // both began with the other's second
+    BOOST_TEST(spare({{0, 1}, {1, 1}, {1, 0}}) == 2u);    // both began with the other's second
     BOOST_TEST(spare({{0, 0}, {0, 1}, {0, 2}, {1, 1}, {2, 2}}) == 6u);
     BOOST_TEST(spare({{0, 0}, {0, 1}, {1, 0}, {1, 1}}) == 6u); // all have others: not all are spare
     // All routes, and reads by themselves.
@@ -345,7 +349,7 @@ BOOST_AUTO_TEST_CASE(roce_goes_by_networks) {
     };
     BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({0, 1}, 2)) == "0-0 1-1");
     BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 0}, 2)) == "0-1 1-0");
-    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 2}, 2)) == "1-0"); // one in common: nothing is routed
+    BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({1, 2}, 2)) == "1-0");     // one in common: nothing is routed
     BOOST_TEST(plan(roce_rails({0, 1}, 1), roce_rails({2, 3}, 2)) == "0-0 1-1"); // none: all are
     auto down = roce_rails({0, 1}, 1);
     down[0].gid = {};

@@ -23,7 +23,7 @@ extern "C" {
 #include <boost/test/unit_test.hpp>
 
 // As BOOST_REQUIRE, from any thread: Boost's own notes where each thread is in one place.
-#define UCT_TEST_REQUIRE(condition) \
+#define UCT_TEST_REQUIRE(condition)                                                                                    \
     if (!(condition)) throw std::runtime_error(#condition)
 
 namespace uct_test {
@@ -54,8 +54,8 @@ inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
     return status;
 }
 
-// Runs `softhca ARGUMENTS` against this session (SOFTHCA_BIN and SOFTHCA_SESSION come from the environment). The command itself
-// must not run on the emulated adapter.
+// Runs `softhca ARGUMENTS` against this session (SOFTHCA_BIN and SOFTHCA_SESSION come from the environment). The
+// command itself must not run on the emulated adapter.
 inline void softhca(const std::string& arguments) {
     const char* bin = std::getenv("SOFTHCA_BIN");
     const std::string line = "LD_PRELOAD= " + std::string(bin ? bin : "softhca") + " " + arguments + " >/dev/null";
@@ -78,7 +78,8 @@ public:
         UCT_TEST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
     }
     // Another worker on the same memory domain, which has to outlive it: for another thread.
-    explicit Domain(Domain& of, ucs_async_mode_t mode = UCS_ASYNC_MODE_THREAD_SPINLOCK) : md(of.md), attr(of.attr), own_md_(false) {
+    explicit Domain(Domain& of, ucs_async_mode_t mode = UCS_ASYNC_MODE_THREAD_SPINLOCK)
+        : md(of.md), attr(of.attr), own_md_(false) {
         UCT_TEST_REQUIRE(ucs_async_context_create(mode, &async) == UCS_OK);
         UCT_TEST_REQUIRE(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker) == UCS_OK);
     }

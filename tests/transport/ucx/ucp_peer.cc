@@ -16,7 +16,8 @@ struct Setting {
     const char *transport, *scheme;
 };
 std::ostream& operator<<(std::ostream& out, const Setting& s) { return out << s.transport << " " << s.scheme; }
-const Setting kSettings[] = {{"mp_rc", "get_zcopy"}, {"mp_rc", "put_zcopy"}, {"mp_dc", "get_zcopy"}, {"mp_dc", "put_zcopy"}};
+const Setting kSettings[] = {
+    {"mp_rc", "get_zcopy"}, {"mp_rc", "put_zcopy"}, {"mp_dc", "get_zcopy"}, {"mp_dc", "put_zcopy"}};
 const auto each = boost::unit_test::data::make(kSettings);
 
 constexpr std::size_t kLarge = 24 << 20;
@@ -56,8 +57,8 @@ public:
     Worker(const Worker&) = delete;
     [[nodiscard]] ucp_ep_h connect(const void* to) {
         ucp_ep_params_t params{};
-        params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLER;
+        params.field_mask =
+            UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
         params.address = static_cast<const ucp_address_t*>(to);
         params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
         params.err_handler.cb = [](void* arg, ucp_ep_h, ucs_status_t status) {
@@ -97,8 +98,8 @@ public:
         param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
         param.flags = flags;
         BOOST_TEST(finish(ucp_ep_close_nbx(ep, &param)) != UCS_INPROGRESS);
-        // UCX 1.13 fails an assertion of its own if a worker is destroyed while it still discards what a forced close has
-        // left: the cancelled operations' completions come with progress.
+        // UCX 1.13 fails an assertion of its own if a worker is destroyed while it still discards what a forced close
+        // has left: the cancelled operations' completions come with progress.
         (void)until([] { return false; }, 0.1);
     }
 

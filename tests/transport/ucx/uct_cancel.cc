@@ -1,5 +1,5 @@
-// UCT_FLUSH_FLAG_CANCEL on one of two endpoints to the same peer: what it has started ends, whatever the peer does, and its memory is
-// its own again; the other endpoint's operations are all done, once.
+// UCT_FLUSH_FLAG_CANCEL on one of two endpoints to the same peer: what it has started ends, whatever the peer does, and
+// its memory is its own again; the other endpoint's operations are all done, once.
 #define BOOST_TEST_MODULE transport_ucx_cancel
 #include "fixture.h"
 
@@ -45,7 +45,9 @@ struct Peer {
             },
             this, 0);
     }
-    [[nodiscard]] std::uint64_t address(std::size_t offset) { return reinterpret_cast<std::uint64_t>(bytes.data() + offset); }
+    [[nodiscard]] std::uint64_t address(std::size_t offset) {
+        return reinterpret_cast<std::uint64_t>(bytes.data() + offset);
+    }
 };
 
 // Memory of an endpoint's. end(): gone, and whoever still uses it finds out.
@@ -61,7 +63,9 @@ struct Own {
         memory.reset();
         std::memset(data, fill, kBig);
     }
-    [[nodiscard]] bool all(char c) const { return std::all_of(data, data + kBig, [c](char x) { return x == c; }); }
+    [[nodiscard]] bool all(char c) const {
+        return std::all_of(data, data + kBig, [c](char x) { return x == c; });
+    }
     [[nodiscard]] uct_iov_t iov(std::size_t length) { return {data, length, memory->handle, 0, 1}; }
 };
 
@@ -92,8 +96,9 @@ struct Two {
     Peer peer;
     uct_ep_h first, second, cancelled, other;
     Two(const char* transport, bool cancel_first, const Options& options = {})
-        : iface(domain, transport, options), peer(transport), first(iface.connect(peer.iface)), second(iface.connect(peer.iface)),
-          cancelled(cancel_first ? first : second), other(cancel_first ? second : first) {
+        : iface(domain, transport, options), peer(transport), first(iface.connect(peer.iface)),
+          second(iface.connect(peer.iface)), cancelled(cancel_first ? first : second),
+          other(cancel_first ? second : first) {
         BOOST_REQUIRE(until([&] { return uct_ep_am_short(first, kWord, 0, nullptr, 0) == UCS_OK; }));
         BOOST_REQUIRE(until([&] { return peer.words.size() == 1; }));
         BOOST_REQUIRE(until([&] { return uct_ep_flush(first, 0, nullptr) == UCS_OK; }));
@@ -115,7 +120,7 @@ struct Two {
 } // namespace
 
 // The peer computes: it acknowledges no message, and answers nothing.
-BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport * each_order, transport, cancel_first) {
+BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport* each_order, transport, cancel_first) {
     Two two(transport, cancel_first);
     Own mine(two.domain, 'm'), others(two.domain, 'o');
     const uct_iov_t from = mine.iov(kTextBytes), other_from = others.iov(kTextBytes);
@@ -124,8 +129,8 @@ BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport * each_order, trans
     BOOST_REQUIRE(uct_ep_am_short(two.other, kWord, 1, nullptr, 0) == UCS_OK);
     BOOST_REQUIRE(uct_ep_am_zcopy(two.cancelled, kText, nullptr, 0, &from, 1, 0, &sent) == UCS_INPROGRESS);
     BOOST_REQUIRE(uct_ep_am_zcopy(two.other, kText, nullptr, 0, &other_from, 1, 0, &other_sent) == UCS_INPROGRESS);
-    BOOST_REQUIRE(uct_ep_atomic64_fetch(two.cancelled, UCT_ATOMIC_OP_ADD, 5, &result, two.peer.address(0), two.peer.memory.key.rkey,
-                                        &fetched) == UCS_INPROGRESS);
+    BOOST_REQUIRE(uct_ep_atomic64_fetch(two.cancelled, UCT_ATOMIC_OP_ADD, 5, &result, two.peer.address(0),
+                                        two.peer.memory.key.rkey, &fetched) == UCS_INPROGRESS);
     BOOST_REQUIRE(uct_ep_am_short(two.other, kWord, 2, nullptr, 0) == UCS_OK);
     BOOST_REQUIRE(uct_ep_flush(two.cancelled, 0, &own_flush) == UCS_INPROGRESS);
     // And the window is full, so that both have requests that wait.
@@ -147,7 +152,8 @@ BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport * each_order, trans
     }
     BOOST_TEST(uct_ep_am_short(two.cancelled, kWord, 0, nullptr, 0) == UCS_ERR_CANCELED);
     uct_ep_pending_purge(
-        two.cancelled, [](uct_pending_req_t* request, void*) { static_cast<Waiting*>(request)->purged = true; }, nullptr);
+        two.cancelled, [](uct_pending_req_t* request, void*) { static_cast<Waiting*>(request)->purged = true; },
+        nullptr);
     BOOST_TEST(gone.purged);
     BOOST_TEST(!gone.sent);
     uct_ep_destroy(two.cancelled);
@@ -155,7 +161,9 @@ BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport * each_order, trans
     // What is sent again now must not come from there.
     softhca("port down 0:softhca_0:1");
     const Restore restore{{"port up 0:softhca_0:1"}};
-    BOOST_TEST(two.until([&] { return stays.sent && two.peer.words.size() == next && two.peer.texts.size() == 2 && other_sent.times == 1; }));
+    BOOST_TEST(two.until([&] {
+        return stays.sent && two.peer.words.size() == next && two.peer.texts.size() == 2 && other_sent.times == 1;
+    }));
     BOOST_TEST(two.until([&] { return uct_ep_flush(two.other, 0, nullptr) == UCS_OK; }));
     BOOST_TEST(other_sent.status == UCS_OK);
     BOOST_REQUIRE(two.peer.words.size() == next);
@@ -167,7 +175,7 @@ BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport * each_order, trans
 }
 
 // Nothing comes through: neither what is posted nor the answers to recovery.
-BOOST_DATA_TEST_CASE(while_nothing_comes_through, each_transport * each_order, transport, cancel_first) {
+BOOST_DATA_TEST_CASE(while_nothing_comes_through, each_transport* each_order, transport, cancel_first) {
     Two two(transport, cancel_first);
     Own source(two.domain, 's'), target(two.domain, 't'), others(two.domain, 'o');
     std::fill(two.peer.bytes.begin(), two.peer.bytes.end(), 'p');
@@ -177,7 +185,8 @@ BOOST_DATA_TEST_CASE(while_nothing_comes_through, each_transport * each_order, t
     Counted put, get, other_put;
     const uct_rkey_t key = two.peer.memory.key.rkey;
     BOOST_REQUIRE(uct_ep_put_zcopy(two.cancelled, &from, 1, two.peer.address(0), key, &put) == UCS_INPROGRESS);
-    BOOST_REQUIRE(uct_ep_put_zcopy(two.other, &other_from, 1, two.peer.address(kBig), key, &other_put) == UCS_INPROGRESS);
+    BOOST_REQUIRE(uct_ep_put_zcopy(two.other, &other_from, 1, two.peer.address(kBig), key, &other_put) ==
+                  UCS_INPROGRESS);
     BOOST_REQUIRE(uct_ep_get_zcopy(two.cancelled, &to, 1, two.peer.address(0), key, &get) == UCS_INPROGRESS);
     const uct_iov_t text = source.iov(kTextBytes);
     Counted sent;
@@ -207,7 +216,7 @@ BOOST_DATA_TEST_CASE(while_nothing_comes_through, each_transport * each_order, t
 }
 
 // In the middle of everything, round after round, with endpoints that come and go.
-BOOST_DATA_TEST_CASE(under_load, each_transport * each_order, transport, cancel_first) {
+BOOST_DATA_TEST_CASE(under_load, each_transport* each_order, transport, cancel_first) {
     Two two(transport, cancel_first);
     Own others(two.domain, 'o');
     const uct_rkey_t key = two.peer.memory.key.rkey;
@@ -221,12 +230,14 @@ BOOST_DATA_TEST_CASE(under_load, each_transport * each_order, transport, cancel_
         bool other_posted = false;
         for (unsigned i = 0; i < 12; ++i) {
             auto done = std::make_unique<Counted>();
-            const ucs_status_t status = i % 3 == 0   ? uct_ep_put_zcopy(two.cancelled, &from, 1, two.peer.address(0), key, done.get())
-                                        : i % 3 == 1 ? uct_ep_get_zcopy(two.cancelled, &from, 1, two.peer.address(0), key, done.get())
-                                                     : uct_ep_am_zcopy(two.cancelled, kText, nullptr, 0, &text, 1, 0, done.get());
+            const ucs_status_t status =
+                i % 3 == 0   ? uct_ep_put_zcopy(two.cancelled, &from, 1, two.peer.address(0), key, done.get())
+                : i % 3 == 1 ? uct_ep_get_zcopy(two.cancelled, &from, 1, two.peer.address(0), key, done.get())
+                             : uct_ep_am_zcopy(two.cancelled, kText, nullptr, 0, &text, 1, 0, done.get());
             if (status == UCS_INPROGRESS) open.push_back(std::move(done));
             if (!other_posted)
-                other_posted = uct_ep_put_zcopy(two.other, &other_from, 1, two.peer.address(kBig), key, &other_put) == UCS_INPROGRESS;
+                other_posted = uct_ep_put_zcopy(two.other, &other_from, 1, two.peer.address(kBig), key, &other_put) ==
+                               UCS_INPROGRESS;
             word += uct_ep_am_short(two.other, kWord, word, nullptr, 0) == UCS_OK;
             for (unsigned turn = 0; turn < round; ++turn) uct_worker_progress(two.domain.worker);
         }
@@ -241,9 +252,11 @@ BOOST_DATA_TEST_CASE(under_load, each_transport * each_order, transport, cancel_
             BOOST_TEST(two.until([&] { return other_put.times == 1; }));
             BOOST_TEST(other_put.status == UCS_OK);
         }
-        BOOST_TEST(two.until([&] { return uct_ep_flush(two.other, 0, nullptr) == UCS_OK && two.peer.words.size() == word; }));
+        BOOST_TEST(
+            two.until([&] { return uct_ep_flush(two.other, 0, nullptr) == UCS_OK && two.peer.words.size() == word; }));
         if (other_posted)
-            BOOST_TEST(std::all_of(two.peer.bytes.begin() + kBig, two.peer.bytes.end(), [](char c) { return c == 'o'; }));
+            BOOST_TEST(
+                std::all_of(two.peer.bytes.begin() + kBig, two.peer.bytes.end(), [](char c) { return c == 'o'; }));
         two.cancelled = two.iface.connect(two.peer.iface);
     }
     uct_ep_destroy(two.cancelled);

@@ -273,8 +273,8 @@ BOOST_DATA_TEST_CASE(a_failed_peer_is_told_to_every_endpoint, each_transport, tr
 BOOST_AUTO_TEST_CASE(impossible_options_are_refused) {
     Domain domain;
     const Options wrong[] = {{{"TX_WINDOW", "15"}}, {{"SEG_SIZE", "16"}},       {{"SL", "16"}},
-                             {{"TIMEOUT", "1ns"}},   {{"RETRY_COUNT", "8"}},     {{"TX_SIGNAL_INTERVAL", "0"}},
-                             {{"POLL_BATCH", "0"}},  {{"RX_QUEUE_LEN", "auto"}}, {{"RNR_TIMEOUT", "1s"}}};
+                             {{"TIMEOUT", "1ns"}},  {{"RETRY_COUNT", "8"}},     {{"TX_SIGNAL_INTERVAL", "0"}},
+                             {{"POLL_BATCH", "0"}}, {{"RX_QUEUE_LEN", "auto"}}, {{"RNR_TIMEOUT", "1s"}}};
     ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
                             const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
     for (const Options& options : wrong) {

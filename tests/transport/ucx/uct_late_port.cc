@@ -1,5 +1,5 @@
-// A port that is down when a process starts and comes up while it works: what has to be found out about its adapter then must
-// not keep the application waiting.
+// A port that is down when a process starts and comes up while it works: what has to be found out about its adapter
+// then must not keep the application waiting.
 #define BOOST_TEST_MODULE transport_ucx_late_port
 #include "fixture.h"
 
@@ -24,8 +24,8 @@ const char* const kPort = "0:softhca_1:1";
 struct Ears {
     static inline std::vector<std::string> heard;
     ucs_log_level_t before = ucs_global_opts.log_component.log_level;
-    static ucs_log_func_rc_t hear(const char*, unsigned, const char*, ucs_log_level_t level, const ucs_log_component_config_t*,
-                                  const char* message, va_list arguments) {
+    static ucs_log_func_rc_t hear(const char*, unsigned, const char*, ucs_log_level_t level,
+                                  const ucs_log_component_config_t*, const char* message, va_list arguments) {
         char line[256];
         std::vsnprintf(line, sizeof line, message, arguments);
         if (std::strstr(line, "packet numbers")) heard.emplace_back(line);
@@ -85,7 +85,8 @@ BOOST_DATA_TEST_CASE(its_test_keeps_nobody_waiting, each_transport, transport) {
     softhca(std::string("fault drop 0% ") + kPort);
     softhca(std::string("port up ") + kPort);
     BOOST_TEST(longest_until(domain, [&] { return Ears::heard.size() == 2; }) >= 0);
-    for (const std::string& line : Ears::heard) BOOST_TEST(line.find(" tells packet numbers") != std::string::npos, line);
+    for (const std::string& line : Ears::heard)
+        BOOST_TEST(line.find(" tells packet numbers") != std::string::npos, line);
     BOOST_TEST(domain.until(send));
     a.flush(ep);
     uct_ep_destroy(ep);

@@ -114,10 +114,11 @@ BOOST_DATA_TEST_CASE(invalidated_keys_stop_working, boost::unit_test::data::make
     uct_ep_destroy(ep);
 }
 
-// The transport executes atomics itself, so it must know what its adapters would know: that the memory has been released, or
-// is not there. The operation fails at its origin; the target lives on.
+// The transport executes atomics itself, so it must know what its adapters would know: that the memory has been
+// released, or is not there. The operation fails at its origin; the target lives on.
 BOOST_DATA_TEST_CASE(atomics_end_with_their_memory,
-                     boost::unit_test::data::make({"yes", "no"}) * boost::unit_test::data::make({"released", "unmapped", "not packed"}) *
+                     boost::unit_test::data::make({"yes", "no"}) *
+                         boost::unit_test::data::make({"released", "unmapped", "not packed"}) *
                          boost::unit_test::data::make({true, false}),
                      cache, end, fetches) {
     ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
@@ -153,13 +154,17 @@ BOOST_DATA_TEST_CASE(atomics_end_with_their_memory,
         } else {
             uct_md_mem_dereg(domain.md, std::exchange(memory->handle, nullptr));
             // The cache may give the same region to who registers again; nobody has been told of it.
-            if (how == "not packed") BOOST_REQUIRE(uct_md_mem_reg(domain.md, where, kBytes, UCT_MD_MEM_ACCESS_ALL, &memory->handle) == UCS_OK);
+            if (how == "not packed")
+                BOOST_REQUIRE(uct_md_mem_reg(domain.md, where, kBytes, UCT_MD_MEM_ACCESS_ALL, &memory->handle) ==
+                              UCS_OK);
         }
         if (fetches) {
             BOOST_TEST(fetch_add() != UCS_OK);
             BOOST_TEST(result == 40u);
         } else {
-            BOOST_REQUIRE(domain.until([&] { return uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, 1, at(counter), memory->key.rkey) == UCS_OK; }));
+            BOOST_REQUIRE(domain.until([&] {
+                return uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, 1, at(counter), memory->key.rkey) == UCS_OK;
+            }));
             BOOST_TEST(domain.until([&] { return !a.errors.empty(); }));
         }
         if (how != "unmapped") {

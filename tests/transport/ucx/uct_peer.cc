@@ -20,7 +20,8 @@ const auto each_transport = boost::unit_test::data::make(kTransports);
 // A path counts as failed after 4 * 17 ms of silence.
 const Options kImpatient{{"TIMEOUT", "17ms"}, {"RETRY_COUNT", "3"}};
 
-// Nobody else is on the peer's node, who could tell a dead process from a lost route: after this it makes no difference.
+// Nobody else is on the peer's node, who could tell a dead process from a lost route: after this it makes no
+// difference.
 const Options kBrief{{"PARTITION_TIMEOUT", "1s"}};
 
 struct Key {
@@ -77,8 +78,8 @@ BOOST_DATA_TEST_CASE(a_peer_that_computes_can_be_connected_to, each_transport, t
     const Key key(other.hello);
     const uct_ep_h ep = other.connect(a);
     // It makes no progress: it waits for an order.
-    BOOST_REQUIRE(domain.until(
-        [&] { return uct_ep_put_short(ep, "x", 1, other.hello.memory, key.bundle.rkey) == UCS_OK; }));
+    BOOST_REQUIRE(
+        domain.until([&] { return uct_ep_put_short(ep, "x", 1, other.hello.memory, key.bundle.rkey) == UCS_OK; }));
     a.flush(ep);
     BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(ep, kCounted, 0, nullptr, 0) == UCS_OK; }));
     a.flush(ep);
@@ -155,8 +156,7 @@ BOOST_DATA_TEST_CASE(killed_under_load, each_transport, transport) {
         const auto put = [&] {
             auto done = std::make_unique<Counted>();
             const uct_iov_t iov{data.data(), data.size(), memory.handle, 0, 1};
-            const ucs_status_t status =
-                uct_ep_put_zcopy(ep, &iov, 1, other.hello.memory, key.bundle.rkey, done.get());
+            const ucs_status_t status = uct_ep_put_zcopy(ep, &iov, 1, other.hello.memory, key.bundle.rkey, done.get());
             if (status == UCS_INPROGRESS) open.push_back(std::move(done));
             return status == UCS_INPROGRESS;
         };
@@ -164,8 +164,7 @@ BOOST_DATA_TEST_CASE(killed_under_load, each_transport, transport) {
             auto done = std::make_unique<Counted>();
             const std::uint64_t header = 0;
             const uct_iov_t iov{data.data(), 4000, memory.handle, 0, 1};
-            const ucs_status_t status =
-                uct_ep_am_zcopy(ep, kCounted, &header, sizeof header, &iov, 1, 0, done.get());
+            const ucs_status_t status = uct_ep_am_zcopy(ep, kCounted, &header, sizeof header, &iov, 1, 0, done.get());
             if (status == UCS_INPROGRESS) open.push_back(std::move(done));
             return status == UCS_INPROGRESS;
         };
@@ -249,8 +248,8 @@ BOOST_DATA_TEST_CASE(cancelling_does_not_wait_for_the_peer, each_transport, tran
     // A zcopy message needs the peer's acknowledgment.
     Done sent;
     const uct_iov_t iov{data.data(), 4000, memory.handle, 0, 1};
-    BOOST_REQUIRE(domain.until(
-        [&] { return uct_ep_am_zcopy(ep, kCounted, nullptr, 0, &iov, 1, 0, &sent) == UCS_INPROGRESS; }));
+    BOOST_REQUIRE(
+        domain.until([&] { return uct_ep_am_zcopy(ep, kCounted, nullptr, 0, &iov, 1, 0, &sent) == UCS_INPROGRESS; }));
     const ucs_status_t status = uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &cancelled);
     BOOST_TEST((status == UCS_OK || status == UCS_INPROGRESS));
     BOOST_TEST(domain.until([&] { return sent.fired && (status == UCS_OK || cancelled.fired); }));

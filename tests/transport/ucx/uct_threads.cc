@@ -94,9 +94,10 @@ BOOST_DATA_TEST_CASE(threads_with_a_worker_each, each_transport, transport) {
     }
 }
 
-// Two threads of an application, each with a worker and interfaces of its own on one memory domain, which connect, send, write, read
-// and register memory while links are pulled and given back, and while UCX's async thread answers for both. What races here
-// ThreadSanitizer sees (tests/run --preset tsan); in any build all has to come through, once and in order.
+// Two threads of an application, each with a worker and interfaces of its own on one memory domain, which connect,
+// send, write, read and register memory while links are pulled and given back, and while UCX's async thread answers for
+// both. What races here ThreadSanitizer sees (tests/run --preset tsan); in any build all has to come through, once and
+// in order.
 BOOST_DATA_TEST_CASE(threads_on_one_domain_while_links_fail, each_transport, transport) {
     constexpr unsigned kThreads = 2, kRounds = 12;
     constexpr std::size_t kBytes = 1 << 18;
@@ -121,7 +122,8 @@ BOOST_DATA_TEST_CASE(threads_on_one_domain_while_links_fail, each_transport, tra
         void exchange(uct_ep_h ep, unsigned round) {
             std::vector<char> data(kBytes, static_cast<char>('a' + round));
             uct_mem_h handle = nullptr;
-            if (uct_md_mem_reg(self.domain.md, data.data(), data.size(), UCT_MD_MEM_ACCESS_ALL, &handle) != UCS_OK) ++wrong;
+            if (uct_md_mem_reg(self.domain.md, data.data(), data.size(), UCT_MD_MEM_ACCESS_ALL, &handle) != UCS_OK)
+                ++wrong;
             const uct_iov_t iov{data.data(), data.size(), handle, 0, 1};
             const auto remote = reinterpret_cast<std::uint64_t>(peer.window.data());
             for (const bool read : {false, true}) {
@@ -203,9 +205,8 @@ BOOST_DATA_TEST_CASE(fork_with_open_connections, each_transport, transport) {
         const uct_iov_t source{out.data(), out.size() * 4, from.handle, 0, 1};
         const uct_iov_t target{in.data(), in.size() * 4, to.handle, 0, 1};
         Done put, get;
-        BOOST_REQUIRE(domain.until([&] {
-            return uct_ep_put_zcopy(ep, &source, 1, other.hello.memory, key.rkey, &put) == UCS_INPROGRESS;
-        }));
+        BOOST_REQUIRE(domain.until(
+            [&] { return uct_ep_put_zcopy(ep, &source, 1, other.hello.memory, key.rkey, &put) == UCS_INPROGRESS; }));
         const pid_t child = fork();
         BOOST_REQUIRE(child >= 0);
         if (child == 0) {
@@ -213,9 +214,8 @@ BOOST_DATA_TEST_CASE(fork_with_open_connections, each_transport, transport) {
             _exit(round % 2 ? 0 : 1);
         }
         BOOST_REQUIRE(domain.until([&] { return put.fired; }));
-        BOOST_REQUIRE(domain.until([&] {
-            return uct_ep_get_zcopy(ep, &target, 1, other.hello.memory, key.rkey, &get) == UCS_INPROGRESS;
-        }));
+        BOOST_REQUIRE(domain.until(
+            [&] { return uct_ep_get_zcopy(ep, &target, 1, other.hello.memory, key.rkey, &get) == UCS_INPROGRESS; }));
         BOOST_REQUIRE(domain.until([&] { return get.fired; }));
         BOOST_TEST(put.status == UCS_OK);
         BOOST_TEST(get.status == UCS_OK);

@@ -47,7 +47,8 @@ BOOST_AUTO_TEST_CASE(paths_are_kept_busy_between_reads) {
     BOOST_TEST(peer.scheduler.write_ahead(kMiB, done) == kBusy);
     place(peer, Direction::write, kBusy / 2);
     BOOST_TEST(peer.scheduler.write_ahead(kMiB, done) == kBusy / 2);
-    BOOST_TEST(peer.scheduler.write_ahead(kBusy / 2 + 16384, done) == kBusy / 2 + 16384); // what is left is not worth a stripe
+    BOOST_TEST(peer.scheduler.write_ahead(kBusy / 2 + 16384, done) ==
+               kBusy / 2 + 16384); // what is left is not worth a stripe
     BOOST_TEST(peer.scheduler.write_ahead(kMiB, done + 1'900'000) == kBusy / 2);
     BOOST_TEST(peer.scheduler.write_ahead(kMiB, done + 2'100'000) == kMiB); // no reads any more, it seems
 }

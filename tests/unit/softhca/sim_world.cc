@@ -341,8 +341,8 @@ BOOST_AUTO_TEST_CASE(commands_tell_what_they_cost) {
     BOOST_TEST(before == IBV_QPS_RTS); // free again
 }
 
-// Late placement: with place-delay a read over any queue pair pushes what the adapter has acknowledged; with place-delay-qp
-// it pushes only what came the same way. Nothing is lost with a queue pair.
+// Late placement: with place-delay a read over any queue pair pushes what the adapter has acknowledged; with
+// place-delay-qp it pushes only what came the same way. Nothing is lost with a queue pair.
 BOOST_AUTO_TEST_CASE(late_placement) {
     for (const bool each : {false, true}) {
         World world(image(star(2)));
@@ -361,7 +361,9 @@ BOOST_AUTO_TEST_CASE(late_placement) {
             BOOST_REQUIRE(world.run_until([&] { return ibv_poll_cq(p.a.cq, 1, &wc) == 1; }));
             BOOST_TEST(wc.status == IBV_WC_SUCCESS);
         };
-        const auto same = [&](uint64_t offset) { return std::equal(p.from.begin(), p.from.begin() + 8, p.from.begin() + int64_t(offset)); };
+        const auto same = [&](uint64_t offset) {
+            return std::equal(p.from.begin(), p.from.begin() + 8, p.from.begin() + int64_t(offset));
+        };
         unsigned late = 0, stale = 0;
         for (unsigned i = 0; i < 6; ++i) {
             std::fill(p.to.begin(), p.to.end(), 0);

@@ -1,4 +1,5 @@
-// Completion queues and receive queues beside producers that are killed in the middle: nothing is lost, nobody sleeps on.
+// Completion queues and receive queues beside producers that are killed in the middle: nothing is lost, nobody sleeps
+// on.
 #define BOOST_TEST_MODULE softhca_completion
 #include <boost/test/unit_test.hpp>
 

@@ -410,8 +410,8 @@ private:
 
 enum class Verdict { good, bad, starved };
 
-// Other load on the machine may spoil a measurement; what is right succeeds once. If the senders never had the cores that
-// they need, nothing is said: the same shares are checked above with a clock of the test's own.
+// Other load on the machine may spoil a measurement; what is right succeeds once. If the senders never had the cores
+// that they need, nothing is said: the same shares are checked above with a clock of the test's own.
 void attempts(const char* what, const std::function<Verdict()>& measure) {
     bool measured = false;
     for (int i = 0; i < 8; ++i) {

@@ -157,7 +157,8 @@ BOOST_AUTO_TEST_CASE(everything_killed_leaves_nothing) {
     for (pid_t pid : {a.pid(), b.pid(), keeper, pa, pb}) kill_hard(pid);
     a.wait(), b.wait();
     BOOST_TEST(wait_until([&] { return !runs(name); }));
-    BOOST_TEST(wait_until([&] { return holders_of(name) == 0; })); // while one is still dying a command takes the session over
+    BOOST_TEST(
+        wait_until([&] { return holders_of(name) == 0; })); // while one is still dying a command takes the session over
     Command ls({"ls"});
     for (std::string line; !(line = ls.line()).empty();) BOOST_TEST(line.find(name) == std::string::npos);
     for (const auto& e : fs::directory_iterator("/dev/shm"))

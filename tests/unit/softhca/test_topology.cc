@@ -145,20 +145,20 @@ BOOST_AUTO_TEST_CASE(a_small_fabric_becomes_an_image) {
 }
 
 BOOST_AUTO_TEST_CASE(adapter_limits_are_all_read) {
-    const Topology t =
-        parse_topology("adapters:\n"
-                       "  old: {ports: 2, mtu: 2048, has_dc: false, has_timestamps: no, has_apm: true,\n"
-                       "    qp_cache_entries: 64, qp_cache_miss: 1 us, message: 2 ns, qp_message: 3 ns,\n"
-                       "    engines_per_port: 4, engine_message: 9 ns, engine_rate: 8 Gb/s, bus_rate: 16 Gb/s, dct_contexts: 5,\n"
-                       "    dc_connect: 6 ns, dc_disconnect: 7 ns, dc_busy_backoff: 8 ns,\n"
-                       "    command_create: 100 us, command_modify: 101 us, command_query: 102 us,\n"
-                       "    command_reg: 103 us, wire_header: 30 B, clock_offset: -1 ms, clock_drift: 20 ppm}\n"
-                       "nodes:\n"
-                       "  - {name: a, adapters: old}\n"
-                       "  - {name: b}\n"
-                       "subnets:\n"
-                       "  - {name: x, crossbar: true, lmc: 1}\n",
-                       "test.yaml");
+    const Topology t = parse_topology(
+        "adapters:\n"
+        "  old: {ports: 2, mtu: 2048, has_dc: false, has_timestamps: no, has_apm: true,\n"
+        "    qp_cache_entries: 64, qp_cache_miss: 1 us, message: 2 ns, qp_message: 3 ns,\n"
+        "    engines_per_port: 4, engine_message: 9 ns, engine_rate: 8 Gb/s, bus_rate: 16 Gb/s, dct_contexts: 5,\n"
+        "    dc_connect: 6 ns, dc_disconnect: 7 ns, dc_busy_backoff: 8 ns,\n"
+        "    command_create: 100 us, command_modify: 101 us, command_query: 102 us,\n"
+        "    command_reg: 103 us, wire_header: 30 B, clock_offset: -1 ms, clock_drift: 20 ppm}\n"
+        "nodes:\n"
+        "  - {name: a, adapters: old}\n"
+        "  - {name: b}\n"
+        "subnets:\n"
+        "  - {name: x, crossbar: true, lmc: 1}\n",
+        "test.yaml");
     FabricBlock block = build_image(t, nullptr);
     const AdapterLimits l = block.image().device(0).limits;
     BOOST_TEST(block.image().device(0).ports == 2U);

@@ -251,7 +251,8 @@ BOOST_FIXTURE_TEST_CASE(ports_that_are_down, Balance) {
     world.fault("port down 0:softhca_0:2");
     // It may come up, named or not.
     const DeviceSet all = open_devices(world, 0);
-    BOOST_TEST(names(all) == (Names{"softhca_0:1", "softhca_0:2", "softhca_1:1", "softhca_1:2"}), boost::test_tools::per_element());
+    BOOST_TEST(names(all) == (Names{"softhca_0:1", "softhca_0:2", "softhca_1:1", "softhca_1:2"}),
+               boost::test_tools::per_element());
     for (const Rail& one : all.rails()) BOOST_TEST(one.active == (one.name != "softhca_0:2"));
     BOOST_TEST(names(open_devices(world, 0, {"softhca_0"})) == (Names{"softhca_0:1", "softhca_0:2"}),
                boost::test_tools::per_element());

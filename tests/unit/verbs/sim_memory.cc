@@ -113,8 +113,8 @@ BOOST_AUTO_TEST_CASE(keys_travel) {
     std::vector<uint8_t> wire(packed_keys_size(3) + 2, 0xee);
     pack_keys(registration, wire.data() + 1); // any alignment
     // The wire format, byte by byte.
-    const std::vector<uint8_t> expected{0xee, 3,    0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 1, 2, 3, 4, 7,
-                                        0xfc, 0xfd, 0xfe, 0xff, 0,    0,    0,    0,    0,    9,    0xee};
+    const std::vector<uint8_t> expected{0xee, 3, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 1, 2, 3,
+                                        4,    7, 0xfc, 0xfd, 0xfe, 0xff, 0,    0,    0,    0,    0, 9, 0xee};
     BOOST_TEST(wire == expected, boost::test_tools::per_element());
     RemoteKeys keys;
     BOOST_REQUIRE(unpack_keys(wire.data() + 1, keys));

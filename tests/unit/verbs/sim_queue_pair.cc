@@ -79,7 +79,8 @@ int post(ibv_qp* qp, ibv_wr_opcode opcode, ibv_sge sge, uint64_t remote = 0, uin
 }
 
 QueuePair make_rc(Node& node, std::uint32_t* granted = nullptr, const QueuePairLimits& limits = {}) {
-    QueuePair qp = create_rc(node.device(), node.rail(), {node.cq[0].get(), node.cq[0].get(), node.srq[0].get()}, limits, granted);
+    QueuePair qp =
+        create_rc(node.device(), node.rail(), {node.cq[0].get(), node.cq[0].get(), node.srq[0].get()}, limits, granted);
     BOOST_REQUIRE_MESSAGE(qp, std::strerror(errno));
     return qp;
 }
@@ -410,7 +411,8 @@ BOOST_AUTO_TEST_CASE(timestamps_in_host_time) {
     ibv_cq_ex* stamped = ibv_create_cq_ex(a.device().context.get(), &init);
     BOOST_REQUIRE(stamped);
     const CompletionQueue owner(ibv_cq_ex_to_cq(stamped));
-    const QueuePair qa = create_rc(a.device(), a.rail(), {owner.get(), owner.get(), a.srq[0].get()}, {}, nullptr), qb = make_rc(b);
+    const QueuePair qa = create_rc(a.device(), a.rail(), {owner.get(), owner.get(), a.srq[0].get()}, {}, nullptr),
+                    qb = make_rc(b);
     BOOST_REQUIRE(qa);
     join(a, qa.get(), b, qb.get(), 0, 7, 8);
 

@@ -50,7 +50,8 @@ BOOST_FIXTURE_TEST_CASE(a_new_life, Fixture) {
     BOOST_TEST(registry.life(0) == 1);
     BOOST_TEST(registry.device(0).context.get() != set.devices()[0].context.get());
     BOOST_TEST(registry.device(0).index == 0u);
-    for (const MemoryKeys* keys : {static_cast<const MemoryKeys*>(&registration), static_cast<const MemoryKeys*>(&copy)}) {
+    for (const MemoryKeys* keys :
+         {static_cast<const MemoryKeys*>(&registration), static_cast<const MemoryKeys*>(&copy)}) {
         BOOST_TEST(keys->lkey[0] == registration.mr[0]->lkey);
         BOOST_TEST(keys->rkey[0] == registration.mr[0]->rkey);
         BOOST_TEST(keys->rkey[0] != before.rkey[0]);

@@ -11,7 +11,9 @@ using namespace ucx_mp::verbs;
 
 namespace {
 
-constexpr std::uint32_t address(unsigned a, unsigned b, unsigned c, unsigned d) { return a << 24 | b << 16 | c << 8 | d; }
+constexpr std::uint32_t address(unsigned a, unsigned b, unsigned c, unsigned d) {
+    return a << 24 | b << 16 | c << 8 | d;
+}
 const Gid kIpv4 = gid_of_ipv4(address(10, 1, 2, 3));
 const Gid kGlobal = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 9};
 const Gid kLocal = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1};
@@ -27,8 +29,9 @@ BOOST_AUTO_TEST_CASE(kinds) {
     BOOST_TEST(to_string(kIpv4) == "10.1.2.3");
     BOOST_TEST(to_string(kGlobal) == "2001:db8:0:7::9");
     for (const Gid& good : {kIpv4, kGlobal, kLocal}) BOOST_TEST(is_unicast(good));
-    for (const Gid& bad : {Gid{}, gid_of_ipv4(0), gid_of_ipv4(address(127, 0, 0, 1)), gid_of_ipv4(address(224, 0, 0, 1)),
-                           gid_of_ipv4(0xffffffff), Gid{0xff, 0x02}, Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}})
+    for (const Gid& bad :
+         {Gid{}, gid_of_ipv4(0), gid_of_ipv4(address(127, 0, 0, 1)), gid_of_ipv4(address(224, 0, 0, 1)),
+          gid_of_ipv4(0xffffffff), Gid{0xff, 0x02}, Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}})
         BOOST_TEST(!is_unicast(bad));
 }
 
@@ -51,8 +54,9 @@ BOOST_AUTO_TEST_CASE(networks) {
 }
 
 BOOST_AUTO_TEST_CASE(the_best_of_a_table) {
-    std::vector<GidEntry> table = {{kLocal, 0, false, 0}, {kLocal, 1, true, 0}, {kIpv4, 2, false, 24},
-                                   {kIpv4, 3, true, 24},  {kGlobal, 4, true, 0}, {gid_of_ipv4(address(10, 9, 9, 9)), 5, true, 8}};
+    std::vector<GidEntry> table = {{kLocal, 0, false, 0}, {kLocal, 1, true, 0},
+                                   {kIpv4, 2, false, 24}, {kIpv4, 3, true, 24},
+                                   {kGlobal, 4, true, 0}, {gid_of_ipv4(address(10, 9, 9, 9)), 5, true, 8}};
     std::vector<unsigned> order;
     while (const GidEntry* best = choose(table)) {
         order.push_back(best->index);

@@ -61,7 +61,8 @@ bool Initiator::open(std::string& error) {
         for (unsigned first = 0; first < 2; ++first)
             for (unsigned r = 0; r < facts_.count; ++r) {
                 const RailFacts& theirs = facts_.rails[r];
-                if (theirs.device >= verbs::kMaxDevices || !partners(rail, theirs) || (first == 0) != (r == rail.index)) continue;
+                if (theirs.device >= verbs::kMaxDevices || !partners(rail, theirs) || (first == 0) != (r == rail.index))
+                    continue;
                 const std::uint64_t pair = std::uint64_t{1} << (8 * rail.device + theirs.device);
                 if (done & pair) continue;
                 Lane* lane = side_.add_lane(rail.index, error);
@@ -75,7 +76,8 @@ bool Initiator::open(std::string& error) {
                 int code = answer.error ? answer.error : side_.join(*lane, answer.ends);
                 if (answer.lane != lanes().size() - 1) code = EPROTO;
                 if (code) {
-                    error = rail.name + " -> " + std::string(theirs.name, strnlen(theirs.name, sizeof theirs.name)) + ": cannot be connected: " + std::strerror(code);
+                    error = rail.name + " -> " + std::string(theirs.name, strnlen(theirs.name, sizeof theirs.name)) +
+                            ": cannot be connected: " + std::strerror(code);
                     return false;
                 }
                 done |= pair;

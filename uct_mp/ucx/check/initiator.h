@@ -22,9 +22,10 @@ public:
     [[nodiscard]] bool armed(Ask what, unsigned lane, Message question);
     [[nodiscard]] bool found(std::uint64_t& value);
 
-    // Fills `length` bytes of ours with `value`, and writes them to the other end's at `offset`; waits for the acknowledgment.
-    // False: it failed, trouble() says how.
-    [[nodiscard]] bool write(Lane& lane, unsigned queue_pair, std::uint64_t value, std::size_t offset, std::size_t length);
+    // Fills `length` bytes of ours with `value`, and writes them to the other end's at `offset`; waits for the
+    // acknowledgment. False: it failed, trouble() says how.
+    [[nodiscard]] bool write(Lane& lane, unsigned queue_pair, std::uint64_t value, std::size_t offset,
+                             std::size_t length);
     [[nodiscard]] bool read(Lane& lane, unsigned queue_pair, std::size_t offset, std::uint64_t& value);
     [[nodiscard]] bool send(Lane& lane, unsigned queue_pair);
     [[nodiscard]] bool wait(Lane& lane); // for one completion

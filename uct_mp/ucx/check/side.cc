@@ -105,7 +105,8 @@ Lane* Side::add_lane(unsigned rail, std::string& error) {
     if (!lane->srq) return trouble("ibv_create_srq (the transport needs shared receive queues)");
     const verbs::Queues queues{ibv_cq_ex_to_cq(lane->sends.get()), lane->receives.get(), lane->srq.get()};
     for (verbs::QueuePair& qp : lane->qp) {
-        qp = verbs::create_rc(*lane->device, *lane->rail, queues, {.send_wr = 64, .send_sge = 1, .inline_bytes = 256}, &lane->granted_inline);
+        qp = verbs::create_rc(*lane->device, *lane->rail, queues, {.send_wr = 64, .send_sge = 1, .inline_bytes = 256},
+                              &lane->granted_inline);
         if (!qp) return trouble("ibv_create_qp");
     }
     for (unsigned i = 0; i < kReceives; ++i)
@@ -116,7 +117,12 @@ Lane* Side::add_lane(unsigned rail, std::string& error) {
 
 void Side::ends(const Lane& lane, End* out) const {
     for (unsigned i = 0; i < kQueuePairs; ++i) {
-        out[i] = {.number = lane.qp[i]->qp_num, .psn = lane.psn, .lid = lane.rail->lid, .mtu = static_cast<std::uint8_t>(lane.rail->mtu), .path_bits = 0, .gid = {}};
+        out[i] = {.number = lane.qp[i]->qp_num,
+                  .psn = lane.psn,
+                  .lid = lane.rail->lid,
+                  .mtu = static_cast<std::uint8_t>(lane.rail->mtu),
+                  .path_bits = 0,
+                  .gid = {}};
         std::memcpy(out[i].gid, lane.rail->gid.data(), sizeof out[i].gid);
     }
 }
@@ -126,7 +132,9 @@ int Side::join(Lane& lane, const End* remote) {
     reliability.max_rd_atomic = static_cast<std::uint8_t>(std::min(lane.device->max_rd_atomic, 4u));
     for (unsigned i = 0; i < kQueuePairs; ++i) {
         lane.remote[i] = remote[i];
-        if (const int error = verbs::connect_rc(lane.qp[i].get(), *lane.rail, remote_of(remote[i]), reliability, lane.psn)) return error;
+        if (const int error =
+                verbs::connect_rc(lane.qp[i].get(), *lane.rail, remote_of(remote[i]), reliability, lane.psn))
+            return error;
     }
     return 0;
 }
@@ -151,7 +159,9 @@ void Side::answer(const Message& question, const Stream& stream, Message& reply)
     Lane* lane = needs_lane ? lanes_[question.lane].get() : nullptr;
     ibv_qp* qp = lane ? lane->qp[question.queue_pair].get() : nullptr;
     switch (question.ask) {
-    case Ask::rails: describe(reply); break;
+    case Ask::rails:
+        describe(reply);
+        break;
     case Ask::lane: {
         std::string error;
         lane = add_lane(question.rail, error);
@@ -170,16 +180,21 @@ void Side::answer(const Message& question, const Stream& stream, Message& reply)
         reply.value = truth.rq_psn;
         break;
     }
-    case Ask::fail: reply.error = verbs::to_error(qp); break;
+    case Ask::fail:
+        reply.error = verbs::to_error(qp);
+        break;
     case Ask::message:
     case Ask::last_word:
-        if (question.length % 8 || question.offset % 8 || question.offset > kInbox || question.length > kInbox - question.offset || question.length == 0) {
+        if (question.length % 8 || question.offset % 8 || question.offset > kInbox ||
+            question.length > kInbox - question.offset || question.length == 0) {
             reply.error = EINVAL;
             break;
         }
         if (!stream.send(reply)) break; // armed
-        if (question.ask == Ask::message) await_message(question, reply);
-        else await_last_word(question, reply);
+        if (question.ask == Ask::message)
+            await_message(question, reply);
+        else
+            await_last_word(question, reply);
         break;
     case Ask::alternate: {
         const verbs::Rail& rail = rails()[std::min<std::size_t>(question.rail, rails().size() - 1)];
@@ -196,12 +211,14 @@ void Side::answer(const Message& question, const Stream& stream, Message& reply)
         break;
     }
     case Ask::target:
-        lane->target = verbs::create_dct(*lane->device, *lane->rail, lane->receives.get(), lane->srq.get(), kTargetKey, {});
+        lane->target =
+            verbs::create_dct(*lane->device, *lane->rail, lane->receives.get(), lane->srq.get(), kTargetKey, {});
         reply.error = lane->target ? 0 : errno;
         reply.number = lane->target ? lane->target->qp_num : 0;
         reply.key = kTargetKey;
         break;
-    case Ask::end: break;
+    case Ask::end:
+        break;
     }
 }
 

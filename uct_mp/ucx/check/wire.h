@@ -1,5 +1,5 @@
-// What the two ends of `mp_info --check` say to each other over a stream: questions of the end that checks, one answer for each.
-// Fixed size, little endian. Also used within one process, over a socket pair.
+// What the two ends of `mp_info --check` say to each other over a stream: questions of the end that checks, one answer
+// for each. Fixed size, little endian. Also used within one process, over a socket pair.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,12 @@ inline constexpr std::uint16_t kVersion = 1;
 inline constexpr unsigned kQueuePairs = 6; // per lane, from one port to one port
 
 enum class Ask : std::uint16_t {
-    rails,     // -> Answer::rails, memory, keys
-    lane,      // at `rail`, the other ends of its queue pairs: -> those here
-    query,     // -> value: rq_psn; error: errno of ibv_query_qp
-    fail,      // the queue pair goes to the error state
-    message,   // the next message on `lane`: is `value` at `offset` when it has come? Answers twice: armed, then value 1 or 0
+    rails,   // -> Answer::rails, memory, keys
+    lane,    // at `rail`, the other ends of its queue pairs: -> those here
+    query,   // -> value: rq_psn; error: errno of ibv_query_qp
+    fail,    // the queue pair goes to the error state
+    message, // the next message on `lane`: is `value` at `offset` when it has come? Answers twice: armed, then value 1
+             // or 0
     last_word, // the last word of `length` bytes becomes `value`: are they all? Answers twice: armed, then value 1 or 0
     alternate, // loads the other route: `ends[0]`
     migration, // -> value: path_mig_state; length: PATH_MIG events so far
