@@ -195,7 +195,7 @@ void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr
         for (const double share : use.shares()) std::printf(" %4.2f", share);
         for (const auto& load : loads) {
             std::printf(" | %4llu", static_cast<unsigned long long>(load->flushes));
-            const auto& paths = load->channel().scheduler->paths();
+            const auto& paths = load->channel().wiring.scheduler->paths();
             for (unsigned i = 0; i < paths.size(); ++i)
                 std::printf("  w %5llu r %5llu",
                             static_cast<unsigned long long>(

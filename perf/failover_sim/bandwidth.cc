@@ -6,7 +6,7 @@
 
 #include "failover_sim/cases.h"
 #include "failover_sim/traffic.h"
-#include "uct_mp/channel/buffer.h"
+#include "uct_mp/link/buffer.h"
 
 namespace ucx_mp::failover {
 
@@ -80,19 +80,19 @@ struct Stream {
     // are under way until the peer's transport has acknowledged them, puts and gets until they complete.
     void track(unsigned end) {
         const Channel& c = *ends[end];
-        std::vector<std::uint64_t> messages(c.path_count + 1u);
+        std::vector<std::uint64_t> messages(c.wiring.path_count + 1u);
         for (std::uint32_t n = c.acked; n != c.next_sequence; ++n) {
-            const channel::Buffer& buffer = *c.retained[n & c.window_mask];
-            std::uint64_t& sum = messages[std::min<unsigned>(buffer.path, c.path_count)];
+            const channel::Buffer& buffer = *c.wiring.retained[n & c.window_mask];
+            std::uint64_t& sum = messages[std::min<unsigned>(buffer.path, c.wiring.path_count)];
             sum += buffer.length + buffer.trailer;
             const channel::Work* work =
                 buffer.work && buffer.work->kind == channel::WorkKind::message ? buffer.work : nullptr;
             for (unsigned i = 0; work && i < work->pieces; ++i) sum += work->local[i].length;
         }
-        under_way[end].resize(c.path_count);
-        for (unsigned i = 0; i < c.path_count; ++i) {
-            if (c.recovery && c.recovery->paths[i].phase != recover::Phase::up) continue;
-            const schedule::Path& path = c.scheduler->paths()[static_cast<schedule::PathIndex>(i)];
+        under_way[end].resize(c.wiring.path_count);
+        for (unsigned i = 0; i < c.wiring.path_count; ++i) {
+            if (c.wiring.recovery && c.wiring.recovery->paths[i].phase != recover::Phase::up) continue;
+            const schedule::Path& path = c.wiring.scheduler->paths()[static_cast<schedule::PathIndex>(i)];
             under_way[end][i] = messages[i];
             if (kind != Kind::message) under_way[end][i] += path.account[0].in_flight + path.account[1].in_flight;
         }
@@ -240,8 +240,8 @@ void fault(const CaseOptions& options) {
     unsigned paths_down = 0;
     for (unsigned e = 0; e < 2; ++e) {
         Channel& c = *s.ends[e];
-        for (unsigned i = 0; c.recovery && i < c.path_count; ++i) {
-            const auto& r = c.recovery->paths[i];
+        for (unsigned i = 0; c.wiring.recovery && i < c.wiring.path_count; ++i) {
+            const auto& r = c.wiring.recovery->paths[i];
             if (r.failures == 0 || r.since < t0) continue;
             ++paths_down;
             seen.in_flight += s.under_way[e][i];
@@ -258,8 +258,8 @@ void fault(const CaseOptions& options) {
     const double final_rate = s.curve.rate(t2 - ns(options.after_ms / 4), t2);
     Nanos came_up = 0;
     for (const Channel* c : s.ends)
-        for (unsigned i = 0; c->recovery && i < c->path_count; ++i)
-            came_up = std::max(came_up, c->recovery->paths[i].came_up);
+        for (unsigned i = 0; c->wiring.recovery && i < c->wiring.path_count; ++i)
+            came_up = std::max(came_up, c->wiring.recovery->paths[i].came_up);
     s.drain();
 
     constexpr std::uint64_t kGrain = 16384; // a chunk

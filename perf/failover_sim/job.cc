@@ -10,7 +10,7 @@ Process::Process(Job& job, unsigned host, const verbs::DeviceSet& devices, const
     : SimTimers(job.world), job_(job), host_(host), devices_(devices) {
     for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
     std::string error;
-    if (failed(channel::Interface::open(devices, config, *this, *this, heap_.keys, handlers_, iface_, error)))
+    if (failed(open_interface(devices, config, *this, *this, heap_.keys, handlers_, iface_, error)))
         throw std::runtime_error(error);
 }
 

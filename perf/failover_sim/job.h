@@ -19,6 +19,8 @@
 #include "sim_process.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/statistics.h"
+#include "uct_mp/interface/open.h"
+#include "uct_mp/recover/recovery.h"
 
 namespace ucx_mp::failover {
 

@@ -15,19 +15,19 @@ constexpr Nanos kPace = 50'000; // between two operations
 
 // Paths of `c` over a rail that are in one of the phases that mean: nothing is left to be settled.
 bool settled(const Channel& c) {
-    if (!c.recovery) return false;
+    if (!c.wiring.recovery) return false;
     bool down = false;
-    for (unsigned i = 0; i < c.path_count; ++i) {
-        const recover::Phase phase = c.recovery->paths[i].phase;
-        if (phase == recover::Phase::draining || phase == recover::Phase::asking) return false;
-        down |= phase != recover::Phase::up;
+    for (unsigned i = 0; i < c.wiring.path_count; ++i) {
+        const path::Phase phase = c.wiring.paths[i].phase;
+        if (phase == path::Phase::draining || phase == path::Phase::asking) return false;
+        down |= phase != path::Phase::up;
     }
     return down;
 }
 
 bool all_up(const Channel& c) {
-    for (unsigned i = 0; c.recovery && i < c.path_count; ++i)
-        if (c.recovery->paths[i].phase != recover::Phase::up) return false;
+    for (unsigned i = 0; c.wiring.recovery && i < c.wiring.path_count; ++i)
+        if (c.wiring.paths[i].phase != path::Phase::up) return false;
     return true;
 }
 

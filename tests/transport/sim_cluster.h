@@ -18,6 +18,7 @@
 
 #include "sim_process.h"
 #include "uct_mp/channel/statistics.h"
+#include "uct_mp/interface/open.h"
 
 namespace ucx_mp::sim {
 
@@ -65,7 +66,7 @@ public:
         std::string error;
         if (failed(verbs::DeviceSet::open(rails, devices_, error))) throw std::runtime_error(error);
         for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
-        if (failed(channel::Interface::open(devices_, config, services_, *this, heap_.keys, handlers_, iface_, error)))
+        if (failed(open_interface(devices_, config, services_, *this, heap_.keys, handlers_, iface_, error)))
             throw std::runtime_error(error);
     }
     ~Node() { close(); }

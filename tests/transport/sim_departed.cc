@@ -3,7 +3,7 @@
 #include <malloc.h>
 
 #include "both_transports.h"
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -197,7 +197,7 @@ BOOST_DATA_TEST_CASE(bounded_in_a_crowd, kBoth, transport) {
 // Receives are for the peers that are there.
 BOOST_DATA_TEST_CASE(receive_levels_sink, kBoth, transport) {
     Scene scene(transport);
-    const auto level = [&] { return scene.server.iface().impl().adapters[0].level; };
+    const auto level = [&] { return scene.server.iface().core().adapters[0].level; };
     const auto at_first = level();
     for (unsigned i = 0; i < 6; ++i) BOOST_REQUIRE(scene.send(scene.attach(scene.add(1 + i), scene.server)));
     BOOST_TEST(level() > at_first);
@@ -205,11 +205,11 @@ BOOST_DATA_TEST_CASE(receive_levels_sink, kBoth, transport) {
     scene.run(100 * kMs);
     BOOST_TEST(statistics(scene.server).channels.size() == 0u);
     BOOST_TEST(level() == at_first);
-    BOOST_TEST(scene.server.iface().impl().adapters[0].to_post < 0); // what is posted cannot be taken back
+    BOOST_TEST(scene.server.iface().core().adapters[0].to_post < 0); // what is posted cannot be taken back
     // Still enough for who comes.
     for (unsigned i = 0; i < 6; ++i) BOOST_REQUIRE(scene.send(scene.attach(scene.add(1 + i), scene.server)));
     for (unsigned n = 0; n < 2000; ++n) BOOST_REQUIRE(scene.send(scene.attach(*scene.clients[n % 6], scene.server)));
-    BOOST_TEST(scene.server.iface().impl().adapters[0].to_post >= 0);
+    BOOST_TEST(scene.server.iface().core().adapters[0].to_post >= 0);
 }
 
 // A channel that has failed goes with its last endpoint, and another one takes its place.

@@ -56,12 +56,13 @@ struct Message {
 // Over a path of the channel of node `from` to node `to`, whoever it claims to be from.
 void post(Cluster& cluster, unsigned from, unsigned to, Message& message, unsigned bytes, PathIndex path = 0) {
     Channel& channel = cluster.channel(from, to);
-    channel::SendQueue& queue = *cluster.node(from).iface().impl().queue_for(channel, path, schedule::Direction::write);
-    const channel::Posted posted{&channel, nullptr, 0, 0, path, channel::kNoEpoch, false, false, 0, 1};
+    channel::SendQueue& queue =
+        *cluster.node(from).iface().core().placement.queue_for(channel, path, schedule::Direction::write);
+    const channel::Posted posted{.channel = &channel, .path = path};
     BOOST_REQUIRE(cluster.until([&] { return queue.room(1); }));
-    channel.subs[path].open += queue.dc;
-    BOOST_REQUIRE(queue.send_inline(channel.subs[path].dc, &message.header, sizeof message.header + bytes, posted,
-                                    IBV_SEND_SIGNALED));
+    channel.wiring.paths[path].open += queue.dc;
+    BOOST_REQUIRE(queue.send_inline(channel.wiring.paths[path].dc, &message.header, sizeof message.header + bytes,
+                                    posted, IBV_SEND_SIGNALED));
 }
 
 } // namespace
@@ -215,11 +216,11 @@ BOOST_AUTO_TEST_CASE(tags) {
     unsigned wrong = 0;
     for (unsigned bit = 0; bit < 65; ++bit) {
         Message message(channel, Kind::am);
-        channel.subs[0].dc.tag = bit < 64 ? tag ^ std::uint64_t{1} << bit : 0;
+        channel.wiring.paths[0].dc.tag = bit < 64 ? tag ^ std::uint64_t{1} << bit : 0;
         post(cluster, 0, 1, message, 8);
         ++wrong;
     }
-    channel.subs[0].dc.tag = tag;
+    channel.wiring.paths[0].dc.tag = tag;
     cluster.run_for(1'000'000);
     BOOST_TEST(forged(cluster.node(1)) == wrong);
     BOOST_TEST(sink.calls == 0u);

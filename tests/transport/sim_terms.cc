@@ -241,11 +241,12 @@ void send_ahead(Cluster& cluster, std::uint32_t ahead) {
     message.header.channel = channel.remote_id;
     message.header.sequence = channel.next_sequence + ahead;
     message.header.ack = channel.expected;
-    const channel::Posted posted{&channel, nullptr, 0, 0, 0, channel::kNoEpoch, false, false, 0, 1};
-    channel::SendQueue& queue = *cluster.node(0).iface().impl().queue_for(channel, 0, schedule::Direction::write);
-    channel.subs[0].open += queue.dc;
+    const channel::Posted posted{.channel = &channel};
+    channel::SendQueue& queue =
+        *cluster.node(0).iface().core().placement.queue_for(channel, 0, schedule::Direction::write);
+    channel.wiring.paths[0].open += queue.dc;
     BOOST_REQUIRE(
-        queue.send_inline(channel.subs[0].dc, &message.header, sizeof message - 8, posted, IBV_SEND_SIGNALED));
+        queue.send_inline(channel.wiring.paths[0].dc, &message.header, sizeof message - 8, posted, IBV_SEND_SIGNALED));
 }
 // Both sides hear of the end: who sends, as soon as it wants anything.
 bool both_fail(Cluster& cluster, const std::function<void()>& cause) {
@@ -270,10 +271,10 @@ BOOST_DATA_TEST_CASE(ahead_of_the_ring, kBoth, transport) {
     cluster.run_for(1'000'000);
     send_ahead(cluster, 200); // within the ring: kept
     cluster.run_for(1'000'000);
-    BOOST_TEST(cluster.channel(1, 0).early_total == 1u);
+    BOOST_TEST(cluster.channel(1, 0).counts.early == 1u);
     send_ahead(cluster, 0u - 1); // behind: a copy
     cluster.run_for(1'000'000);
-    BOOST_TEST(cluster.channel(1, 0).duplicates == 1u);
+    BOOST_TEST(cluster.channel(1, 0).counts.duplicates == 1u);
     BOOST_TEST(cluster.node(1).services().errors == 0u);
     BOOST_TEST(both_fail(cluster, [&] { send_ahead(cluster, 256); }));
     BOOST_TEST(cluster.node(1).services().errors == 1u);

@@ -30,22 +30,30 @@
 #include <vector>
 
 #include "uct_mp/channel/interface.h"
-#include "uct_mp/channel/send_queue.h"
+#include "uct_mp/channel/queues.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
 #include "uct_mp/connect/control_plane.h"
-#include "uct_mp/recover/recovery.h"
+#include "uct_mp/path/phase.h"
 #include "uct_mp/schedule/scheduler.h"
 
+namespace ucx_mp::recover {
+struct Recovery; // what recovery remembers of a channel: nobody else looks into it
+}
+
 namespace ucx_mp::channel {
+
+struct Core;
 
 using schedule::Direction;
 using schedule::kNoPath;
 using schedule::PathIndex;
 using schedule::PathMask;
 
+inline constexpr unsigned kEpochs = 16;
+
 // One path of a channel (dissertation 4.1: subchannel).
-struct Subchannel {
+struct Path {
     SendQueue* queue[2] = {nullptr, nullptr}; // by Direction; the same one unless reads have their own
     std::unique_ptr<SendQueue> own[2];        // mp_rc: the queue pairs themselves
     DcAddress dc;                             // mp_dc
@@ -73,8 +81,9 @@ struct Subchannel {
     unsigned home_probes = 0;  // of its own route, since it has left it or an answer has come
     unsigned home_answers = 0; // in a row
     bool home_silent = false;  // the latest has not been answered yet
+    path::Phase phase = path::Phase::up;
 };
-static_assert(sizeof(Subchannel) == 160, "indexed by every message: a multiple that is cheap");
+static_assert(sizeof(Path) == 160, "indexed by every message: a multiple that is cheap");
 
 // Reasons why an operation can't go straight away.
 namespace gate {
@@ -92,90 +101,81 @@ inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern p
 inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (depart.cc)
 } // namespace gate
 
-class alignas(64) Channel {
-public:
-    static constexpr unsigned kEpochs = 16;
-    static constexpr unsigned kFences = 32; // fences whose message is not acknowledged
+// -- The parts of a channel's state
 
-    // -- Sending, hot: one cache line, and the epochs' counters
-    std::uint32_t gates = gate::not_ready;
-    std::uint32_t next_sequence = 0; // of the next message
-    std::uint32_t acked = 0;         // all before have been delivered
-    std::uint32_t window_mask = 0;
-    std::uint32_t window = 0;    // while no copies can be retained: 0
-    std::uint8_t path_count = 0; // those in use, and down; see `places`
-    std::uint8_t epoch = 0;      // that new operations belong to
-    std::uint8_t oldest_epoch = 0;
-    bool by_lane = false;     // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
-    std::uint64_t header = 0; // of every message: protocol version and remote_id, as compose() writes them
+// Writes that were lost with their path, and are not visible at the peer yet as far as is known. Recovery keeps it.
+struct Unsettled {
+    PathMask damaged = 0;        // writes on them are not settled: no fence may pass
+    std::uint32_t puts_open = 0; // writes under way again
+    // Of reads that push what has gone again into the peer's memory (visibility.h): `count` of them are under way.
+    Completion reading{[](Completion*) {}, 0, Status::ok};
+    // Nothing may tell of writes: some are not settled, or what is acknowledged may not be visible yet.
+    [[nodiscard]] bool may_not_tell() const { return damaged || puts_open || reading.count; }
+};
+
+// What can be exchanged or given back: the paths, and what depends on which there are.
+struct Wiring {
     // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
-    Interface::Impl* impl = nullptr;     // whose it is
+    std::unique_ptr<Path[]> paths;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
-    std::unique_ptr<Subchannel[]> subs;
-    std::uint32_t epoch_open[kEpochs] = {};
-
-    // -- Receiving, hot: a cache line with the beginning of the scheduler, which sending needs
-    std::uint32_t expected = 0;  // next number to deliver
-    std::uint32_t ack_after = 1; // deliveries after which an acknowledgment is owed
-    std::uint32_t ack_sent = 0;  // the last one that we told
-    std::uint32_t ack_seen = 0;  // the last one that a usual message has brought
-    std::uint32_t live_id = 0;   // local_id while messages may be taken the usual way, else nobody's
-    std::uint16_t early_count = 0;
-    bool ack_due = false;  // in the interface's list
-    bool push_due = false; // likewise, for flushes
-    bool pull_due = false; // likewise, for works that found queues full
-    bool ack_now = false;  // whatever the list's threshold says
-    PathIndex heard =
-        0; // path of the message that an acknowledgment is owed for: it takes the same, where both ends look anyway
+    std::uint8_t path_count = 0;         // those in use, and down; see `places`
+    bool by_lane = false;    // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
+    std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
     std::optional<schedule::Scheduler> scheduler;
+    // Of recovery: what everybody must respect, and its own (made when a path fails for the first time).
+    Unsettled unsettled;
+    std::unique_ptr<recover::Recovery, void (*)(recover::Recovery*)> recovery{nullptr, [](recover::Recovery*) {}};
 
-    std::uint32_t local_id = 0; // what messages to us carry
-    std::uint32_t remote_id = 0;
-    std::uint32_t ack_threshold = 1; // what ack_after usually is: well before the peer's window is full
-    std::uint32_t ack_until = 0;     // the number up to which the peer waits for each acknowledgment, see ack_after
-    schedule::TrafficHint hint = schedule::TrafficHint::none;
-    std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
+    // Made by the handshake, on either side of Services::lock() and under it; Peers::establish() takes them over.
+    struct Prepared {
+        std::unique_ptr<Path[]> paths;
+        std::uint8_t count = 0;
+        bool taken = false; // for good
+    } prepared;
 
-    struct { // the message whose parts are coming (parts.cc)
-        ReceiveBuffer* buffer = nullptr;
-        std::uint32_t bytes = 0, capacity = 0;
-    } joining;
+    // What has been posted there has its order there, also while the path is only suspect and not to be used otherwise.
+    [[nodiscard]] bool stands(PathIndex path) const { return path != kNoPath && paths[path].phase == path::Phase::up; }
+};
 
-    // -- Fences, sending
-    PathMask put_paths = 0;            // have carried puts since the last fence
-    PathMask fence_paths = 0;          // have carried puts before it: the next message waits for their markers
-    PathMask marked_paths = 0;         // of fence_paths: the marker is on its way (the others had no room yet)
-    std::uint64_t remote_lives = 0;    // of the peer's devices, as in MemoryKeys: what keys must be of
-    std::uint32_t rdma_open = 0;       // RDMA operations not complete
-    std::uint32_t gets_open = 0;       // those that read
+// Fences, sending.
+struct Fences {
+    PathMask put_paths = 0;    // have carried puts since the last fence
+    PathMask fence_paths = 0;  // have carried puts before it: the next message waits for their markers
+    PathMask marked_paths = 0; // of fence_paths: the marker is on its way (the others had no room yet)
+    bool marker_due = false;   // the next message is a fenced one
+    bool catch_up = false;     // puts before the fence had not been posted whole: their paths join fence_paths later
+    bool drain_due = false;    // the next RDMA waits for rdma_open == 0 and for `atomics_until`
+    bool atomics_due = false;
+    bool atomics_sent = false; // since the last fence; their last number + 1:
+    std::uint32_t atomics_end = 0;
+    std::uint32_t atomics_until = 0;          // acked must reach this
+    std::uint32_t fence_number = 0;           // 0: none yet; wraps, and leaves 0 out
+    static constexpr unsigned kMost = 32;     // fences whose message is not acknowledged
+    std::uint32_t fence_sequence[kMost] = {}; // + 1 of the fenced message; to bound fences in flight
+
+    [[nodiscard]] std::uint32_t next() const { return fence_number + 1 ? fence_number + 1 : 1; }
+};
+
+// What is acknowledged and perhaps not visible: visibility.h.
+struct Visible {
     std::uint32_t unseen_gate = 0;     // gate::unseen if our paths lead to several adapters of the peer, else 0
     std::uint32_t read_backs_open = 0; // of rdma_open
     PathMask unread = 0;               // have carried puts since the last read back was posted there; see has_unread()
-    std::uint32_t sole_puts = 0;       // the same of an only path, which has no masks: Subchannel::puts then
+    std::uint32_t sole_puts = 0;       // the same of an only path, which has no masks: Path::puts then
     bool reads_back = false;           // flushes do: the peer has several adapters
     bool read_back_due = false;        // in the interface's list
     PathIndex put_lane = 0;            // of writes without a completion, while any is open
-    bool marker_due = false;           // the next message is a fenced one
-    bool catch_up = false;  // puts before the fence had not been posted whole: their paths join fence_paths later
-    bool drain_due = false; // the next RDMA waits for rdma_open == 0 and for `atomics_until`
-    bool atomics_due = false;
-    std::uint32_t atomics_until = 0; // acked must reach this
-    bool atomics_sent = false;       // since the last fence; their last number + 1:
-    std::uint32_t atomics_end = 0;
-    std::uint32_t atomics_pending = 0; // requests not acknowledged
-    std::uint32_t parts_asked = 0;     // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
-    std::uint32_t fence_number = 0;    // 0: none yet; wraps, and leaves 0 out
-    std::uint32_t fence_sequence[kFences] = {}; // + 1 of the fenced message; to bound fences in flight
+    struct {
+        Work* first = nullptr;
+        Work* last = nullptr;
+    } read_backs; // not posted yet, or to be posted again; in the order of their epochs
+};
 
-    // -- Fences, receiving
-    struct Markers {
-        std::uint32_t number = 0;
-        PathMask paths = 0;
-    };
-    Markers markers[kFences];
-
-    // -- Works
+// Works under way.
+struct Moving {
+    std::uint32_t rdma_open = 0; // RDMA operations not complete
+    std::uint32_t gets_open = 0; // those that read
     // Not all placed yet, in order; by Direction, since reads must not wait behind writes (5.2.2): they fill the other
     // direction of the links. Writes may be there to let reads go first (schedule/both_ways.h).
     struct {
@@ -185,55 +185,102 @@ public:
     std::uint32_t pulled_count = 0; // in both
     static constexpr std::uint32_t kMaxPulled = 64;
     static constexpr std::uint32_t kMaxWaiting = 4; // from here on no write waits for reads
-    struct {
-        Work* first = nullptr;
-        Work* last = nullptr;
-    } read_backs;                // not posted yet, or to be posted again; in the order of their epochs
-    Work* flushes[kEpochs] = {}; // waiting for this epoch and all before
+    bool pull_due = false;                          // in the interface's list: works that found queues full
+    bool push_due = false;                          // likewise: flushes
+    Work* flushes[kEpochs] = {};                    // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;
-    std::vector<Work*> atomics; // fetches waiting for a reply, few
+    std::vector<Work*> atomics;        // fetches waiting for a reply, few
+    std::uint32_t atomics_pending = 0; // requests not acknowledged
+    std::uint32_t parts_asked = 0;     // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
+};
 
-    std::unique_ptr<recover::Recovery> recovery; // made when a path fails for the first time
-
-    // -- Made by the handshake, on either side of Services::lock() and under it; establish() takes them over
-    struct Prepared {
-        std::unique_ptr<Subchannel[]> subs;
-        std::uint8_t count = 0;
-        bool taken = false; // for good
-    } prepared;
+// How a channel ends: endings.h.
+struct Ending {
+    bool failing = false;  // in the interface's list of failures
+    bool quiet = false;    // failed with nothing outstanding: nobody need be told, unless he uses it
+    bool renewing = false; // likewise, and it begins anew as soon as nothing refers to what it was
+    bool listed = false;   // in the list of those that end
+    bool leaving = false;  // in the list of those whose peer has said goodbye
+    bool error_told = false;
+    bool pushed = false; // completions of what was posted before the goodbye have been asked for
     bool buried = false; // failed: a new channel takes its place. Under the lock, too
     bool parted = false; // the peer has agreed that the connection ends: so will this side. Under the lock, too
+    std::uint32_t ending_since = 0, leaving_since = 0; // Progress::looks
+    connect::Goodbye goodbye;                          // the peer's
+    Nanos left_at = 0;                                 // when it came
+    Nanos failed_at = 0;
+};
+
+// Who uses it, and when it was looked at.
+struct Usage {
+    unsigned endpoints = 0;            // that attach() has given it to
+    bool asked = false;                // for a connection; a peer that gives up its own request takes that back
+    bool waiting = false;              // in the interface's list of those who want room
+    bool watching = false;             // something was not acknowledged when the watchdog looked last:
+    std::uint32_t watched = 0;         // `acked` then
+    Nanos used_at = 0, checked_at = 0; // about, while no endpoint uses it; when its adapter was asked last
+    std::uint32_t used_count = 0;      // messages by then, in both directions
+};
+
+struct Counts { // statistics
+    std::uint64_t early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
+};
+
+class alignas(64) Channel {
+public:
+    // -- Sending, hot: one cache line with the beginning of the wiring, and the epochs' counters
+    std::uint32_t gates = gate::not_ready;
+    std::uint32_t next_sequence = 0; // of the next message
+    std::uint32_t acked = 0;         // all before have been delivered
+    std::uint32_t window_mask = 0;
+    std::uint32_t window = 0;      // while no copies can be retained: 0
+    std::uint8_t epoch = 0;        // that new operations belong to
+    std::uint8_t oldest_epoch = 0; // not over
+    std::uint64_t header = 0;      // of every message: protocol version and remote_id, as compose() writes them
+    Core* core = nullptr;          // whose it is
+    Wiring wiring;
+    std::uint32_t epoch_open[kEpochs] = {};
+
+    // -- Receiving, hot
+    std::uint32_t expected = 0;  // next number to deliver
+    std::uint32_t ack_after = 1; // deliveries after which an acknowledgment is owed
+    std::uint32_t ack_sent = 0;  // the last one that we told
+    std::uint32_t ack_seen = 0;  // the last one that a usual message has brought
+    std::uint32_t live_id = 0;   // local_id while messages may be taken the usual way, else nobody's
+    std::uint16_t early_count = 0;
+    bool ack_due = false; // in the interface's list
+    bool ack_now = false; // whatever the list's threshold says
+    PathIndex heard = 0;  // path of the message that an acknowledgment is owed for: it takes the same, where both look
+    std::uint32_t local_id = 0; // what messages to us carry
+    std::uint32_t remote_id = 0;
+    std::uint32_t ack_threshold = 1; // what ack_after usually is: well before the peer's window is full
+    std::uint32_t ack_until = 0;     // the number up to which the peer waits for each acknowledgment, see ack_after
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
+    std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
+
+    Moving moving;
+    Fences fences;
+    Visible visible;
+    struct Markers { // fences, receiving
+        std::uint32_t number = 0;
+        PathMask paths = 0;
+    };
+    Markers markers[Fences::kMost];
+    struct { // the message whose parts are coming (parts.h)
+        ReceiveBuffer* buffer = nullptr;
+        std::uint32_t bytes = 0, capacity = 0;
+    } joining;
 
     // -- Who
     connect::Connection connection; // under the lock, while it is not established
     std::uint64_t uid = 0;          // of the peer
-    std::uint8_t places = 0;   // paths agreed: path_count, or more while a single one is there and others may join it
-    std::uint32_t watched = 0; // `acked` when the watchdog looked last; watching: something was not acknowledged
-    bool watching = false;
-    unsigned references = 0;
-    bool self = false;    // our own interface
-    bool asked = false;   // for a connection; a peer that gives up its own request takes that back
-    bool waiting = false; // in the interface's list of those who want room
-    bool error_told = false;
+    std::uint64_t remote_lives = 0; // of the peer's devices, as in MemoryKeys: what keys must be of
+    bool self = false;              // our own interface
     Status error = Status::ok;
-    Nanos failed_at = 0;
-    // How it ends: depart.cc
-    bool failing = false;  // in the interface's list of failures
-    bool quiet = false;    // failed with nothing outstanding: nobody need be told, unless he uses it
-    bool renewing = false; // likewise, and it begins anew as soon as nothing refers to what it was
-    bool ending = false;   // in the list of those that end
-    bool leaving = false;  // in the list of those whose peer has said goodbye
-    std::uint32_t ending_since = 0, leaving_since = 0; // Impl::looks
-    connect::Goodbye goodbye;                          // the peer's
-    bool pushed = false; // ... completions of what was posted before it have been asked for
-    Nanos left_at = 0;   // when it came
-    // While no endpoint uses it
-    Nanos used_at = 0, checked_at = 0; // about; when its adapter was asked last
-    std::uint32_t used_count = 0;      // messages by then, in both directions
-    void* user = nullptr;              // the face's
-
-    // -- Statistics
-    std::uint64_t early_total = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
+    void* user = nullptr; // the face's
+    Usage usage;
+    Ending ending;
+    Counts counts;
 
     Channel() = default;
     Channel(const Channel&) = delete;
@@ -244,12 +291,12 @@ public:
         live_id =
             early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
     }
-    [[nodiscard]] std::uint32_t next_fence() const { return fence_number + 1 ? fence_number + 1 : 1; }
     // Something is to be read back before a flush ends.
     [[nodiscard]] bool has_unread() {
-        if (!reads_back) return false;
-        if (only && std::exchange(sole_puts, subs[0].puts) != subs[0].puts) unread = 1;
-        return unread != 0;
+        if (!visible.reads_back) return false;
+        if (wiring.only && std::exchange(visible.sole_puts, wiring.paths[0].puts) != wiring.paths[0].puts)
+            visible.unread = 1;
+        return visible.unread != 0;
     }
     [[nodiscard]] std::uint32_t in_flight() const { return next_sequence - acked; }
     [[nodiscard]] bool window_open() const { return in_flight() < window; }

@@ -6,99 +6,27 @@
 
 #include <cstring>
 
-#include "uct_mp/channel/interface_impl.h"
+#include "uct_mp/channel/core.h"
+#include "uct_mp/link/posting.h"
 
 namespace ucx_mp::channel {
 
-// -- Queue pairs
-
-[[gnu::always_inline]] inline void SendQueue::record(const Posted& posted, bool signaled) {
-    Posted& made = at(head++);
-    made = posted;
-    made.signaled = signaled;
-    adapter->owed += signaled;
-    open_ = nullptr;
-    quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
-    --slots_;
-    --adapter->send_credits;
-}
-
-[[gnu::always_inline]] inline Posted& SendQueue::pop() {
-    Posted& posted = at(tail++);
-    slots_ += static_cast<std::int32_t>(posted.requests);
-    next_psn_ += posted.requests + posted.extra;
-    adapter->send_credits += static_cast<std::int32_t>(posted.requests);
-    adapter->owed -= posted.signaled;
-    return posted;
-}
-
-// A message that joins the record before it and needs no completion: what most are.
-template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(Posted& joined, Buffer& buffer) {
-    const std::uint32_t bytes = buffer.length;
-    joined.bytes += bytes;
-    ++joined.requests;
-    --slots_;
-    --adapter->send_credits;
-    --quiet_left_;
-    if constexpr (fits == Fits::maybe) { // else it is one packet
-        if (bytes > 1u << mtu_shift_) joined.extra += (bytes - 1) >> mtu_shift_;
-    }
-    unsigned flags = IBV_SEND_SOLICITED;
-    sge_.addr = buffer.address();
-    sge_.length = bytes;
-    if (fits == Fits::yes || bytes <= inline_bytes)
-        flags |= IBV_SEND_INLINE;
-    else
-        sge_.lkey = buffer.lkey[adapter->index];
-    wr_.send_flags = flags;
-    ibv_send_wr* bad;
-    return ibv_post_send(qp.get(), &wr_, &bad) == 0;
-}
-
-// The request of the last record.
-[[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
-                                                     unsigned flags) {
-    ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
-    ibv_send_wr* bad;
-    wr.wr_id = id_of(head - 1);
-    wr.next = nullptr;
-    wr.sg_list = sge;
-    wr.num_sge = count;
-    wr.opcode = opcode;
-    wr.send_flags = flags;
-    wr.wr.rdma.remote_addr = remote.address;
-    wr.wr.rdma.rkey = remote.rkey;
-    return ibv_post_send(qp.get(), &wr, &bad);
-}
-
-[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
-                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
-    record(posted, flags & IBV_SEND_SIGNALED);
-    const int error = dc ? post_dc(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
-    return error == 0 || take_back(posted.bytes);
-}
-
-[[gnu::always_inline]] inline bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
-                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
-    return post(to, opcode, sge, count, remote, posted, flags);
-}
-
 // -- Sending
 
-[[gnu::always_inline]] inline Status Interface::Impl::start_message(Channel& channel, BufferPool& pool,
-                                                                    std::uint32_t size, Start& start) {
+[[gnu::always_inline]] inline Status Sender::start_message(Channel& channel, BufferPool& pool, std::uint32_t size,
+                                                           Start& start) {
     if (channel.gates) [[unlikely]]
         return start_gated(channel, pool, size, start);
     return start_plain(channel, pool, size, start);
 }
 
-[[gnu::always_inline]] inline Status Interface::Impl::start_plain(Channel& channel, BufferPool& pool,
-                                                                  std::uint32_t size, Start& start) {
+[[gnu::always_inline]] inline Status Sender::start_plain(Channel& channel, BufferPool& pool, std::uint32_t size,
+                                                         Start& start) {
     if (!channel.window_open()) [[unlikely]]
         return Status::no_resource;
     start.fenced = false;
     start.placed = size;
-    if (SendQueue* only = channel.only) {
+    if (SendQueue* only = channel.wiring.only) {
         if (!only->room()) [[unlikely]]
             return Status::no_resource;
         start.queue = only;
@@ -106,23 +34,22 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
         start.buffer = pool.get();
         return start.buffer ? Status::ok : Status::no_resource;
     }
-    start.path = place(channel, Direction::write, size);
+    start.path = core_.placement.place(channel, Direction::write, size);
     if (start.path == kNoPath) [[unlikely]]
         return Status::no_resource;
-    start.queue = channel.subs[start.path].queue[0];
+    start.queue = channel.wiring.paths[start.path].queue[0];
     start.buffer = pool.get();
     if (start.buffer) [[likely]]
         return Status::ok;
-    channel.scheduler->cancel(start.path, Direction::write, size);
+    channel.wiring.scheduler->cancel(start.path, Direction::write, size);
     return Status::no_resource;
 }
 
 // Number, header, a place among those to be acknowledged.
-[[gnu::always_inline]] inline void Interface::Impl::compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind,
-                                                            std::uint8_t am_id, std::uint32_t length,
-                                                            std::uint8_t flags) {
+[[gnu::always_inline]] inline void Sender::compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind,
+                                                   std::uint8_t am_id, std::uint32_t length, std::uint8_t flags) {
     const std::uint32_t sequence = channel.next_sequence++;
-    channel.retained[sequence & channel.window_mask] = &buffer;
+    channel.wiring.retained[sequence & channel.window_mask] = &buffer;
     channel.ack_sent = channel.expected;
     // A MessageHeader, two words at a time.
     const std::uint64_t words[2] = {channel.header | static_cast<std::uint64_t>(kind) | std::uint64_t{flags} << 8 |
@@ -135,8 +62,8 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
 }
 
 // On a queue pair of mp_rc: of one channel and one path, and closed at the end of an epoch.
-template <Fits fits> [[gnu::always_inline]] inline void Interface::Impl::post_own(Channel& channel, Buffer& buffer,
-                                                                                  SendQueue& queue, PathIndex path) {
+template <Fits fits> [[gnu::always_inline]] inline void Sender::post_own(Channel& channel, Buffer& buffer,
+                                                                         SendQueue& queue, PathIndex path) {
     Posted* const joined = queue.joinable();
     if (!joined) [[unlikely]]
         return post_whole(channel, buffer, queue, path, queue.signal_due());
@@ -145,16 +72,17 @@ template <Fits fits> [[gnu::always_inline]] inline void Interface::Impl::post_ow
         post_joined_refused(channel, queue);
 }
 
-inline void Interface::Impl::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
-                                            std::uint32_t length, std::uint8_t flags) {
+inline void Sender::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
+                                   std::uint32_t length, std::uint8_t flags) {
     if (start.fenced) [[unlikely]]
         return finish_fenced(channel, start, kind, am_id, length, flags);
     compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
     bool signaled = start.queue->signal_due();
-    if (!channel.only) {
-        if (length > start.placed) channel.scheduler->place_on(start.path, Direction::write, length - start.placed);
+    if (!channel.wiring.only) {
+        if (length > start.placed)
+            channel.wiring.scheduler->place_on(start.path, Direction::write, length - start.placed);
         signaled |= length >= schedule::PathTable::kRateBytes;
-        channel.subs[start.path].open += start.queue->dc;
+        channel.wiring.paths[start.path].open += start.queue->dc;
     }
     post_whole(channel, *start.buffer, *start.queue, start.path, signaled);
 }
@@ -162,8 +90,8 @@ inline void Interface::Impl::finish_message(Channel& channel, const Start& start
 // An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a
 // Status.
 template <Fits fits, class Fill> [[gnu::always_inline]] inline ssize_t
-Interface::Impl::active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill) {
-    SendQueue& queue = *channel.only;
+Sender::active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill) {
+    SendQueue& queue = *channel.wiring.only;
     if (!channel.window_open() || !queue.room()) [[unlikely]]
         return static_cast<ssize_t>(Status::no_resource);
     Buffer* const buffer = pool.get();
@@ -177,16 +105,15 @@ Interface::Impl::active_message_sole(Channel& channel, BufferPool& pool, std::ui
 
 // The same with a choice of paths, while the lane lasts; else otherwise().
 template <Fits fits, class Fill, class Otherwise>
-[[gnu::always_inline]] inline ssize_t Interface::Impl::active_message_lane(Channel& channel, BufferPool& pool,
-                                                                           std::uint8_t id, const Fill& fill,
-                                                                           const Otherwise& otherwise) {
-    schedule::Scheduler::Current& current = channel.scheduler->current(Direction::write);
+[[gnu::always_inline]] inline ssize_t Sender::active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                  const Fill& fill, const Otherwise& otherwise) {
+    schedule::Scheduler::Current& current = channel.wiring.scheduler->current(Direction::write);
     if (!current.lasts()) [[unlikely]]
         return otherwise();
     if (!channel.window_open()) [[unlikely]]
         return static_cast<ssize_t>(Status::no_resource);
     const PathIndex path = current.lane.path;
-    SendQueue& queue = *channel.subs[path].queue[0];
+    SendQueue& queue = *channel.wiring.paths[path].queue[0];
     if (!queue.room()) [[unlikely]]
         return otherwise(); // on another path
     Buffer* const buffer = pool.get();
@@ -194,7 +121,7 @@ template <Fits fits, class Fill, class Otherwise>
         return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
     compose(channel, *buffer, path, Kind::am, id, kHeader + length, 0);
-    channel.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
+    channel.wiring.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
     if (fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes)
         post_whole(channel, *buffer, queue, path, true);
     else
@@ -204,14 +131,14 @@ template <Fits fits, class Fill, class Otherwise>
 
 // Any channel: a fence, not connected, queue pairs of many channels. The length is at most `size` if that is not 0.
 template <Fits fits, class Fill> [[gnu::noinline]] ssize_t
-Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill) {
+Sender::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill) {
     Start start;
     if constexpr (fits == Fits::maybe) {
         if (channel.gates & gate::parts) {
-            if (const Status status = start_parts(channel, start); status != Status::ok)
+            if (const Status status = core_.parts.start_parts(channel, start); status != Status::ok)
                 return static_cast<ssize_t>(status);
-            const std::uint32_t length = fill(whole.get());
-            finish_parts(channel, start, id, length);
+            const std::uint32_t length = fill(core_.parts.whole.get());
+            core_.parts.finish_parts(channel, start, id, length);
             return length;
         }
     }
@@ -222,13 +149,12 @@ Interface::Impl::active_message(Channel& channel, BufferPool& pool, std::uint8_t
     return length;
 }
 
-template <Fits fits, class Fill>
-[[gnu::always_inline]] inline ssize_t Interface::Impl::send_message(Channel& channel, BufferPool& pool, std::uint8_t id,
-                                                                    std::uint32_t size, const Fill& fill) {
+template <Fits fits, class Fill> [[gnu::always_inline]] inline ssize_t
+Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill) {
     if (channel.gates) [[unlikely]]
         return active_message<fits>(channel, pool, id, size, fill);
-    if (channel.only) return active_message_sole<fits>(channel, pool, id, fill);
-    if (channel.by_lane) [[likely]]
+    if (channel.wiring.only) return active_message_sole<fits>(channel, pool, id, fill);
+    if (channel.wiring.by_lane) [[likely]]
         return active_message_lane<fits>(channel, pool, id, fill,
                                          [&] { return active_message<fits>(channel, pool, id, size, fill); });
     return active_message<fits>(channel, pool, id, size, fill);
@@ -236,53 +162,52 @@ template <Fits fits, class Fill>
 
 // -- Completions
 
-[[gnu::always_inline]] inline void Interface::Impl::epoch_done(Channel& channel, std::uint8_t epoch,
-                                                               std::uint32_t count) {
+[[gnu::always_inline]] inline void Epochs::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
     if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
         close_epochs(channel);
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::tally(const Posted& posted) {
-    Subchannel& sub = posted.channel->subs[posted.path];
+[[gnu::always_inline]] inline void Completions::tally(const Posted& posted) {
+    Path& sub = posted.channel->wiring.paths[posted.path];
     sub.bytes[posted.read] += posted.bytes;
     sub.requests += posted.requests;
 }
 
 // What one request meant to its channel; its account is the caller's.
 // May call the user, who may call us.
-[[gnu::always_inline]] inline void Interface::Impl::finish(Work& work) {
+[[gnu::always_inline]] inline void Works::finish(Work& work) {
     Channel& channel = *work.channel;
     Completion* const completion = work.completion;
     const Status status = work.status;
     if (work.kind <= WorkKind::get) [[likely]] {
-        --channel.rdma_open;
-        channel.gets_open -= work.kind == WorkKind::get;
+        --channel.moving.rdma_open;
+        channel.moving.gets_open -= work.kind == WorkKind::get;
         // Who has no completion cannot tell the peer before a fence or a flush.
-        if (channel.unseen_gate) [[unlikely]] {
-            if (work.kind == WorkKind::put && completion) channel.gates |= channel.unseen_gate;
+        if (channel.visible.unseen_gate) [[unlikely]] {
+            if (work.kind == WorkKind::put && completion) channel.gates |= channel.visible.unseen_gate;
         }
     } else if (!finish_unusual(channel, work)) {
         return;
     }
     if (work.bounce) work.bounce->pool->put(work.bounce);
     const std::uint8_t epoch = work.epoch;
-    works.put(&work);
+    pool.put(&work);
     if (completion) complete(completion, status);
-    epoch_done(channel, epoch);
+    core_.epochs.epoch_done(channel, epoch);
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::settle(const Posted& posted) {
+[[gnu::always_inline]] inline void Completions::settle(const Posted& posted) {
     if (posted.work) {
-        if (--posted.work->open == 0) finish(*posted.work);
+        if (--posted.work->open == 0) core_.works.finish(*posted.work);
     } else if (posted.epoch != kNoEpoch) {
-        epoch_done(*posted.channel, posted.epoch, posted.requests);
+        core_.epochs.epoch_done(*posted.channel, posted.epoch, posted.requests);
     }
 }
 
 // -- Works
 
-[[gnu::always_inline]] inline Work* Interface::Impl::new_work(Channel& channel, WorkKind kind, Completion* completion) {
-    Work* work = works.get();
+[[gnu::always_inline]] inline Work* Works::new_work(Channel& channel, WorkKind kind, Completion* completion) {
+    Work* work = pool.get();
     work->next = nullptr;
     work->channel = &channel;
     work->completion = completion;
@@ -297,11 +222,11 @@ template <Fits fits, class Fill>
 
 // -- Receiving
 
-[[gnu::always_inline]] inline void Interface::Impl::take_ack(Channel& channel, std::uint32_t ack) {
+[[gnu::always_inline]] inline void Receiver::take_ack(Channel& channel, std::uint32_t ack) {
     const std::uint32_t count = ack - channel.acked;
     if (count == 0) return;
     if (count > channel.in_flight()) return; // older than what we know, or nonsense
-    Buffer** const retained = channel.retained.get();
+    Buffer** const retained = channel.wiring.retained.get();
     const std::uint32_t mask = channel.window_mask;
     for (std::uint32_t i = channel.acked; i != ack;) {
         Buffer* buffer = retained[i++ & mask];
@@ -311,8 +236,8 @@ template <Fits fits, class Fill>
             continue;
         buffer->work = nullptr;
         channel.acked = i; // may call the user
-        if (work->kind == WorkKind::atomic) --channel.atomics_pending;
-        if (--work->open == 0) finish_work(*work);
+        if (work->kind == WorkKind::atomic) --channel.moving.atomics_pending;
+        if (--work->open == 0) core_.works.finish_work(*work);
         if (channel.gates & gate::failed) [[unlikely]]
             return; // by the user: nothing is retained any more
     }
@@ -320,25 +245,25 @@ template <Fits fits, class Fill>
 }
 
 // True: the buffer may be given back.
-[[gnu::always_inline]] inline bool Interface::Impl::hand_over(const MessageHeader& header, std::byte* payload,
-                                                              std::uint32_t bytes) {
-    const AmHandler& handler = handlers[header.am_id % kAmIds];
+[[gnu::always_inline]] inline bool Receiver::hand_over(const MessageHeader& header, std::byte* payload,
+                                                       std::uint32_t bytes) {
+    const AmHandler& handler = core_.handlers[header.am_id % kAmIds];
     const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
     if (status != Status::in_progress) [[likely]]
         return true;
-    std::memcpy(payload - config.headroom - sizeof(void*), &config.keeper, sizeof(void*));
+    std::memcpy(payload - core_.config.headroom - sizeof(void*), &core_.config.keeper, sizeof(void*));
     return false;
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::receive(Adapter& adapter, ReceiveBuffer* buffer,
-                                                            std::uint32_t length, std::uint32_t qp_number) {
+[[gnu::always_inline]] inline void Receiver::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                                                     std::uint32_t qp_number) {
     std::uint64_t from = qp_number;
     if (adapter.tagged) {
         if (length < kTagBytes + kHeader) [[unlikely]] {
             ++dropped;
             return adapter.give_back(buffer);
         }
-        std::memcpy(&from, layout.message(buffer) - kTagBytes, kTagBytes);
+        std::memcpy(&from, core_.layout.message(buffer) - kTagBytes, kTagBytes);
         length -= kTagBytes;
     }
     if (from != adapter.heard) [[unlikely]]
@@ -346,9 +271,9 @@ template <Fits fits, class Fill>
     receive_heard(adapter, buffer, length, from);
 }
 
-[[gnu::always_inline]] inline void Interface::Impl::receive_heard(Adapter& adapter, ReceiveBuffer* buffer,
-                                                                  std::uint32_t length, std::uint64_t from) {
-    std::byte* const message = layout.message(buffer);
+[[gnu::always_inline]] inline void Receiver::receive_heard(Adapter& adapter, ReceiveBuffer* buffer,
+                                                           std::uint32_t length, std::uint64_t from) {
+    std::byte* const message = core_.layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::uint16_t first;
     std::memcpy(&first, message, sizeof first);
@@ -358,7 +283,7 @@ template <Fits fits, class Fill>
     if (first != kPlainAm) [[unlikely]] {
         if (first != kUrgentAm) return receive_unusual(adapter, buffer, length, from);
         channel.heard = header.path;
-        owe_ack(channel, true);
+        core_.sender.owe_ack(channel, true);
     }
     // The next active message in order.
     ++channel.expected;
@@ -372,7 +297,7 @@ template <Fits fits, class Fill>
         ++adapter.kept;
     if (channel.expected - channel.ack_sent >= channel.ack_after) {
         channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
-        owe_ack(channel, false);
+        core_.sender.owe_ack(channel, false);
     }
 }
 

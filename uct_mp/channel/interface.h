@@ -18,6 +18,7 @@
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
+#include "uct_mp/link/sizes.h"
 #include "uct_mp/path/path.h"
 #include "uct_mp/schedule/policy_config.h"
 #include "uct_mp/verbs/device.h"
@@ -27,6 +28,9 @@
 namespace ucx_mp::channel {
 
 class Channel; // one peer interface: channel.h
+struct Core;   // what it has inside: core.h
+class Observer;
+using MakeObserver = std::unique_ptr<Observer> (*)(Core& core); // observer.h
 
 enum class DciPolicy : std::uint8_t {
     hash,  // (i + j) mod n, i = us, j = the peer (AQPS, section "DC-sendrecv")
@@ -62,7 +66,7 @@ struct RecoveryConfig {
     Nanos partition_timeout = 30'000'000'000;                                 // without any path; 0: for ever
 };
 
-struct Config {
+struct Config : link::QueueSizes {
     connect::Transport transport = connect::Transport::rc;
     schedule::PolicyConfig policy;
     path::PathConfig paths;
@@ -71,15 +75,9 @@ struct Config {
     ReadBack read_back = ReadBack::several;
     bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migrate.cc), if their device can
     // Sizes
-    unsigned segment = 8192;          // bytes of payload of the largest bcopy / zcopy message
-    unsigned inline_bytes = 256;      // wished; header of 16 included
-    unsigned send_depth = 128;        // requests per queue pair
-    unsigned completion_depth = 1024; // outstanding sends per device
-    unsigned receive_depth = 1024;    // buffers posted per device
-    unsigned window = 192; // sequenced messages per channel not yet acknowledged. With Adapter::kControl and those that
-                           // wait to be posted again these are 256 receives: queues have powers of two
+    unsigned segment = 8192;           // bytes of payload of the largest bcopy / zcopy message
+    unsigned inline_bytes = 256;       // wished; header of 16 included
     unsigned max_send_buffers = 16384; // per interface, of each size class
-    unsigned signal_interval = 32;     // every so many small messages of a queue pair ask for a completion
     unsigned poll_batch = 32;          // receives, and sends, per device and progress(); in steps of Adapter::kFetch
     unsigned quiet_interval = 4;       // progress() looks at adapters without traffic every so many calls; power of two
     unsigned silent_interval = 16;     // ... at those that have had none for long, and for failed sends
@@ -126,7 +124,7 @@ public:
     // line.
     [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const Config& config, Services& services,
                                      Events& events, const verbs::KeyTable& keys, const AmHandler* handlers,
-                                     std::unique_ptr<Interface>& out, std::string& error);
+                                     MakeObserver make_observer, std::unique_ptr<Interface>& out, std::string& error);
     // Outstanding operations are dropped without completion; flush before. Says goodbye to the peers, and waits until
     // they know and have what they are owed (acknowledgments, replies), 100 ms at most (Services::wait).
     ~Interface();
@@ -225,12 +223,11 @@ public:
     struct Statistics;
     void statistics(Statistics& out) const;
 
-    struct Impl; // interface_impl.h, private to this folder
-    [[nodiscard]] Impl& impl() { return *impl_; }
+    [[nodiscard]] Core& core() { return *core_; } // for tests
 
 private:
-    explicit Interface(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    explicit Interface(std::unique_ptr<Core> core);
+    std::unique_ptr<Core> core_;
 };
 
 } // namespace ucx_mp::channel

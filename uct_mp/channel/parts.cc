@@ -15,12 +15,12 @@
 
 namespace ucx_mp::channel {
 
-connect::Terms Interface::Impl::own_terms() const {
+connect::Terms Parts::own_terms() const {
     return {.features = connect::feature::known,
-            .probe_address = reinterpret_cast<std::uint64_t>(probe_bytes),
-            .window = config.window,
-            .ring = ring,
-            .segment = config.segment + kMaxUserHeader};
+            .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
+            .window = core_.config.window,
+            .ring = core_.ring,
+            .segment = core_.config.segment + kMaxUserHeader};
 }
 
 namespace {
@@ -42,34 +42,8 @@ namespace {
 
 // What a queue pair must have room for besides the parts: what SendQueue::room() reserves, and markers of all paths,
 // which may share an initiator.
-std::string Interface::Impl::misfit(const connect::Terms& theirs) {
-    const connect::Terms ours = own_terms();
-    if (theirs.segment == ours.segment) return {};
-    const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };
-    const std::string sizes = "SEG_SIZE is " + size(ours.segment) + " here and " + size(theirs.segment) + " there: ";
-    if (!(theirs.features & ours.features & connect::feature::parts))
-        return sizes + "with such a peer they must be the same";
-    const std::uint64_t parts = theirs.segment < ours.segment ? parts_between(ours.segment, theirs.segment)
-                                                              : parts_between(theirs.segment, ours.segment);
-    const std::uint32_t window = common_window(ours, theirs);
-    if (parts > window)
-        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " +
-               std::to_string(window);
-    const std::uint64_t requests =
-        parts + SendQueue::kReserve + (config.transport == connect::Transport::dc ? path::kMaxPathsPerPeer : 0);
-    if (theirs.segment < ours.segment && requests > config.send_depth)
-        return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
-               std::to_string(config.send_depth);
-    if (theirs.segment < ours.segment && parts > config.max_send_buffers)
-        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_MAX_BUFS allows " +
-               std::to_string(config.max_send_buffers);
-    if (theirs.segment < limits.max_am_short)
-        return sizes + "short messages have up to " + std::to_string(limits.max_am_short) + " bytes (MAX_INLINE)";
-    return {};
-}
-
 // The connection is made; its terms fit.
-void Interface::Impl::agree(Channel& channel) {
+void Parts::agree(Channel& channel) {
     const connect::Connection& connection = channel.connection;
     const connect::Terms ours = own_terms(), theirs{.window = connection.peer_window,
                                                     .ring = connection.peer_ring,
@@ -80,76 +54,74 @@ void Interface::Impl::agree(Channel& channel) {
     if (theirs.segment >= ours.segment) return;
     channel.gates |= gate::parts;
     if (!whole) whole = std::make_unique<std::byte[]>(ours.segment);
-    services.say(LogLevel::info, "SEG_SIZE is %u here and %u at peer %016llx: large messages go in up to %u parts",
-                 config.segment, theirs.segment - std::min(theirs.segment, kMaxUserHeader),
-                 static_cast<unsigned long long>(channel.uid), most_parts(channel));
+    core_.services.say(LogLevel::info,
+                       "SEG_SIZE is %u here and %u at peer %016llx: large messages go in up to %u parts",
+                       core_.config.segment, theirs.segment - std::min(theirs.segment, kMaxUserHeader),
+                       static_cast<unsigned long long>(channel.uid), most_parts(channel));
 }
 
 // -- Sending
 
-std::uint32_t Interface::Impl::part_size(const Channel& channel) const {
-    return part_between(config.segment + kMaxUserHeader, channel.connection.peer_segment);
+std::uint32_t Parts::part_size(const Channel& channel) const {
+    return part_between(core_.config.segment + kMaxUserHeader, channel.connection.peer_segment);
 }
 
-unsigned Interface::Impl::most_parts(const Channel& channel) const {
-    return static_cast<unsigned>(parts_between(config.segment + kMaxUserHeader, channel.connection.peer_segment));
+unsigned Parts::most_parts(const Channel& channel) const {
+    return static_cast<unsigned>(parts_between(core_.config.segment + kMaxUserHeader, channel.connection.peer_segment));
 }
 
 // Whatever path the message will take.
-bool Interface::Impl::room_for_parts(Channel& channel) {
+bool Parts::room_for_parts(Channel& channel) {
     const unsigned parts = most_parts(channel);
-    if (channel.in_flight() + parts > channel.window || !large.available(parts)) return false;
-    const bool dc = config.transport == connect::Transport::dc;
-    const unsigned requests = parts + SendQueue::kReserve + (dc ? channel.path_count : 0);
-    if (channel.only) return channel.only->room(requests);
-    for (const PathIndex path : schedule::each(channel.scheduler->paths().usable(Direction::write)))
-        if (!path_has_room(channel, path, Direction::write, requests)) return false;
+    if (channel.in_flight() + parts > channel.window || !core_.large.available(parts)) return false;
+    const bool dc = core_.config.transport == connect::Transport::dc;
+    const unsigned requests = parts + SendQueue::kReserve + (dc ? channel.wiring.path_count : 0);
+    if (channel.wiring.only) return channel.wiring.only->room(requests);
+    for (const PathIndex path : schedule::each(channel.wiring.scheduler->paths().usable(Direction::write)))
+        if (!core_.placement.path_has_room(channel, path, Direction::write, requests)) return false;
     return true;
 }
 
-Status Interface::Impl::start_parts(Channel& channel, Start& start) {
-    if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
-    if (room_for_parts(channel)) return start_gated(channel, large, 0, start);
+Status Parts::start_parts(Channel& channel, Sender::Start& start) {
+    if (const Status status = core_.sender.pass_gate_message(channel); status != Status::ok) return status;
+    if (room_for_parts(channel)) return core_.sender.start_gated(channel, core_.large, 0, start);
     // What is needed may be there already, and the peer, or our adapter, need not tell before it is asked.
-    if (std::exchange(channel.parts_asked, channel.next_sequence + 1) != channel.next_sequence + 1) {
-        if (channel.in_flight()) (void)send_ack(channel, Kind::ack_request);
-        (void)push_out(channel);
+    if (std::exchange(channel.moving.parts_asked, channel.next_sequence + 1) != channel.next_sequence + 1) {
+        if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
+        (void)core_.epochs.push_out(channel);
     }
     return Status::no_resource;
 }
 
-void Interface::Impl::finish_parts(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
+void Parts::finish_parts(Channel& channel, const Sender::Start& start, std::uint8_t am_id, std::uint32_t length) {
     const std::uint32_t segment = part_size(channel);
     const std::byte* from = whole.get();
     std::uint32_t left = length, bytes = std::min(left, segment);
     std::memcpy(start.buffer->data() + kHeader, from, bytes);
     std::uint8_t flags = left > segment ? flag::part | flag::more : 0;
-    finish_message(channel, start, Kind::am, am_id, kHeader + bytes, flags); // a fence is the first part's
+    core_.sender.finish_message(channel, start, Kind::am, am_id, kHeader + bytes, flags); // a fence is the first part's
     while ((left -= bytes) != 0 && !(channel.gates & gate::failed)) {
         from += bytes;
         bytes = std::min(left, segment);
         flags = left > segment ? flag::part | flag::more : flag::part;
-        Buffer* const next = large.get();
-        if (!next) return fail_channel(channel, Status::no_memory); // room_for_parts() has seen it
+        Buffer* const next = core_.large.get();
+        if (!next) return core_.failures.fail_channel(channel, Status::no_memory); // room_for_parts() has seen it
         Buffer& buffer = *next;
         std::memcpy(buffer.data() + kHeader, from, bytes);
-        compose(channel, buffer, start.path, Kind::am, am_id, kHeader + bytes, flags);
+        core_.sender.compose(channel, buffer, start.path, Kind::am, am_id, kHeader + bytes, flags);
         if (start.queue->room(1)) {
-            post_message(channel, buffer, *start.queue, start.path, 0);
+            core_.sender.post_message(channel, buffer, *start.queue, start.path, 0);
         } else { // the path has failed with one of the parts before: as those
             buffer.path = kNoPath;
-            recovery_of(channel).resend = true;
-            ++channel.epoch_open[channel.epoch]; // a flush waits for it
-            channel.recovery->holds.push_back({channel.next_sequence, 1, channel.epoch});
-            list_recovering(channel);
+            core_.observer->not_posted(channel);
         }
     }
 }
 
 // Copied: the caller has his memory back at once.
-Status Interface::Impl::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
-                                       const Iov* iov, std::size_t count) {
-    Start start;
+Status Parts::am_zcopy_parts(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
+                             const Iov* iov, std::size_t count) {
+    Sender::Start start;
     if (const Status status = start_parts(channel, start); status != Status::ok) return status;
     std::byte* to = whole.get();
     const auto add = [&](const void* data, std::size_t bytes) {
@@ -165,17 +137,18 @@ Status Interface::Impl::am_zcopy_parts(Channel& channel, std::uint8_t id, const 
 // -- Receiving
 
 // In doubling steps: what the peer says of its largest message is not worth memory before it sends it.
-bool Interface::Impl::grow_joined(Channel& channel, std::uint32_t bytes) {
+bool Parts::grow_joined(Channel& channel, std::uint32_t bytes) {
     auto& joining = channel.joining;
     const std::uint64_t wanted = std::max<std::uint64_t>(bytes, 2 * std::uint64_t{joining.capacity});
     const auto capacity = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, channel.connection.peer_segment));
-    const std::size_t size = (layout.message_offset + kHeader + std::size_t{capacity} + 63) / 64 * 64;
+    const std::size_t size = (core_.layout.message_offset + kHeader + std::size_t{capacity} + 63) / 64 * 64;
     void* const memory = std::aligned_alloc(64, size);
     if (!memory) return false;
     auto* const larger = new (memory) ReceiveBuffer{};
     larger->adapter = ReceiveBuffer::kJoined;
     if (joining.buffer) {
-        std::memcpy(layout.message(larger) + kHeader, layout.message(joining.buffer) + kHeader, joining.bytes);
+        std::memcpy(core_.layout.message(larger) + kHeader, core_.layout.message(joining.buffer) + kHeader,
+                    joining.bytes);
         std::free(joining.buffer);
     }
     joining.buffer = larger;
@@ -183,27 +156,53 @@ bool Interface::Impl::grow_joined(Channel& channel, std::uint32_t bytes) {
     return true;
 }
 
-void Interface::Impl::drop_joined(Channel& channel) {
+void Parts::drop_joined(Channel& channel) {
     std::free(channel.joining.buffer);
     channel.joining = {};
 }
 
-void Interface::Impl::join_part(Channel& channel, const MessageHeader& header, const std::byte* payload,
-                                std::uint32_t bytes) {
+void Parts::join_part(Channel& channel, const MessageHeader& header, const std::byte* payload, std::uint32_t bytes) {
     auto& joining = channel.joining;
     const std::uint64_t total = std::uint64_t{joining.bytes} + bytes;
     if (!(channel.connection.features & connect::feature::parts) || total > channel.connection.peer_segment)
-        return broken(channel, "parts of a message that is larger than it has told", total);
+        return core_.receiver.broken(channel, "parts of a message that is larger than it has told", total);
     if ((!joining.buffer || total > joining.capacity) && !grow_joined(channel, static_cast<std::uint32_t>(total))) {
-        services.say(LogLevel::error, "no memory for a message of %llu bytes of peer %016llx: its channel ends",
-                     static_cast<unsigned long long>(total), static_cast<unsigned long long>(channel.uid));
-        return fail_channel(channel, Status::no_memory);
+        core_.services.say(LogLevel::error, "no memory for a message of %llu bytes of peer %016llx: its channel ends",
+                           static_cast<unsigned long long>(total), static_cast<unsigned long long>(channel.uid));
+        return core_.failures.fail_channel(channel, Status::no_memory);
     }
-    std::memcpy(layout.message(joining.buffer) + kHeader + joining.bytes, payload, bytes);
+    std::memcpy(core_.layout.message(joining.buffer) + kHeader + joining.bytes, payload, bytes);
     joining.bytes = static_cast<std::uint32_t>(total);
     if (header.flags & flag::more) return;
     ReceiveBuffer* const buffer = std::exchange(joining, {}).buffer; // the handler may end the channel
-    if (hand_over(header, layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total))) std::free(buffer);
+    if (core_.receiver.hand_over(header, core_.layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total)))
+        std::free(buffer);
+}
+
+std::string Parts::misfit(const connect::Terms& theirs) {
+    const connect::Terms ours = own_terms();
+    if (theirs.segment == ours.segment) return {};
+    const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };
+    const std::string sizes = "SEG_SIZE is " + size(ours.segment) + " here and " + size(theirs.segment) + " there: ";
+    if (!(theirs.features & ours.features & connect::feature::parts))
+        return sizes + "with such a peer they must be the same";
+    const std::uint64_t parts = theirs.segment < ours.segment ? parts_between(ours.segment, theirs.segment)
+                                                              : parts_between(theirs.segment, ours.segment);
+    const std::uint32_t window = common_window(ours, theirs);
+    if (parts > window)
+        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " +
+               std::to_string(window);
+    const std::uint64_t requests =
+        parts + SendQueue::kReserve + (core_.config.transport == connect::Transport::dc ? path::kMaxPathsPerPeer : 0);
+    if (theirs.segment < ours.segment && requests > core_.config.send_depth)
+        return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
+               std::to_string(core_.config.send_depth);
+    if (theirs.segment < ours.segment && parts > core_.config.max_send_buffers)
+        return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_MAX_BUFS allows " +
+               std::to_string(core_.config.max_send_buffers);
+    if (theirs.segment < core_.limits.max_am_short)
+        return sizes + "short messages have up to " + std::to_string(core_.limits.max_am_short) + " bytes (MAX_INLINE)";
+    return {};
 }
 
 } // namespace ucx_mp::channel

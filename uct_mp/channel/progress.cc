@@ -1,10 +1,13 @@
-// The heartbeat, and a look from outside.
+#include "uct_mp/channel/progress.h"
+
+#include <sys/epoll.h>
+
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
-#include "uct_mp/channel/interface_impl.h"
-#include "uct_mp/channel/statistics.h"
+#include "uct_mp/channel/core.h"
 
 namespace ucx_mp::channel {
 
@@ -14,171 +17,123 @@ namespace {
 constexpr std::uint32_t kQuiet = 64, kSilent = 1024;
 } // namespace
 
-unsigned Interface::progress() {
-    Impl& m = *impl_;
+Progress::Progress(Core& core, const Config& config)
+    : core_(core), quiet_mask_(std::bit_ceil(std::max(config.quiet_interval, 1u)) - 1),
+      silent_mask_(std::bit_ceil(std::max(config.silent_interval, 1u)) - 1) {}
+
+unsigned Interface::progress() { return core_->progress.step(); }
+
+unsigned Progress::step() {
     unsigned n = 0;
-    const bool look = m.alert; // recovery wants to know what has come
-    const bool all = (++m.rounds & m.silent_mask) == 0 || look;
-    if (m.polled_count == 1) {
-        n = m.poll(m.adapters[0], all);
+    const bool look = core_.alert; // recovery wants to know what has come
+    const bool all = (++rounds_ & silent_mask_) == 0 || look;
+    if (polled_count == 1) {
+        n = core_.completions.poll(core_.adapters[0], all);
     } else {
-        const bool look_around = (m.rounds & m.quiet_mask) == 0 || all;
-        for (unsigned i = 0; i < m.polled_count; ++i) {
-            Adapter& adapter = m.adapters[i];
-            if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != m.latest_adapter &&
+        const bool look_around = (rounds_ & quiet_mask_) == 0 || all;
+        for (unsigned i = 0; i < polled_count; ++i) {
+            Adapter& adapter = core_.adapters[i];
+            if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != latest_adapter_ &&
                 adapter.owed <= 0 && !adapter.peeked_count)
                 continue;
-            const unsigned found = m.poll(adapter, all);
+            const unsigned found = core_.completions.poll(adapter, all);
             if (found) {
                 n += found;
                 adapter.quiet = 0;
-                m.latest_adapter = i;
+                latest_adapter_ = i;
             } else if (adapter.quiet < kSilent) {
                 ++adapter.quiet;
             }
         }
     }
     if (look) [[unlikely]]
-        m.count_look(n);
+        count_look(n);
     // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--m.until_control == 0 || m.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
-        n += m.attend(n);
-    if (m.alert) [[unlikely]]
-        m.recover();
-    if (m.recovery_steps) [[unlikely]]
-        n += std::exchange(m.recovery_steps, 0);
-    if (m.listed) m.serve_lists(n);
-    if (n == 0) m.at_work = 0;
+    if (--until_control_ == 0 || core_.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
+        n += attend(n);
+    if (core_.alert) [[unlikely]]
+        core_.observer->step();
+    if (core_.recovery_steps) [[unlikely]]
+        n += std::exchange(core_.recovery_steps, 0);
+    if (core_.listed) serve_lists(n);
+    if (n == 0) core_.completions.at_work = 0;
     return n;
 }
 
-void Interface::Impl::serve_lists(unsigned found) {
-    if (std::exchange(provide_due, false))
-        for (unsigned i = 0; i < adapter_count; ++i)
-            if (const int error = adapters[i].provide(connected, devices, config, layout))
-                services.say(LogLevel::info, "%s: no room for more receives: %s", adapters[i].device->name.c_str(),
-                             std::strerror(error));
-    if (!replies.empty()) serve_replies();
-    if (!pushes_due.empty()) push_due();
-    if (!read_backs_due.empty()) read_backs_due_again();
-    if (!acks_due.empty()) send_due_acks();
-    if (!failures.empty()) tell_failures();
-    if (!endings.empty()) end_channels();
-    if (found) {
-        if (!pulls_due.empty()) pull_due();
-        if (!waiting.empty()) wake_waiting();
-    }
-    listed = provide_due || !(replies.empty() && pushes_due.empty() && read_backs_due.empty() && acks_due.empty() &&
-                              failures.empty() && endings.empty() && pulls_due.empty() && waiting.empty());
+void Progress::watch_descriptor(int fd) {
+    epoll_event event{EPOLLIN, {}};
+    (void)epoll_ctl(event_fd, EPOLL_CTL_ADD, fd, &event);
 }
 
-unsigned Interface::Impl::attend(unsigned found) {
-    unsigned n = 0;
-    if (services.try_lock()) { // else the other side is at it
-        n += control->poll(found != 0);
-        const bool dead = !graves.empty();
-        const bool trim = std::exchange(trim_due, false);
-        attention.store(control->busy() || !mail.empty() || dead, std::memory_order_relaxed);
-        services.unlock();
-        n += read_mail();
-        if (trim) trim_unused();
-        if (dead) n += clear_graves(found != 0);
+void Progress::serve_lists(unsigned found) {
+    if (std::exchange(provide_due, false))
+        for (unsigned i = 0; i < core_.adapter_count; ++i)
+            if (const int error =
+                    core_.adapters[i].provide(core_.directory.connected, core_.devices, core_.config, core_.layout))
+                core_.services.say(LogLevel::info, "%s: no room for more receives: %s",
+                                   core_.adapters[i].device->name.c_str(), std::strerror(error));
+    if (!core_.atomics.replies.empty()) core_.atomics.serve_replies();
+    if (!core_.epochs.pushes_due.empty()) core_.epochs.push_due();
+    if (!core_.visibility.read_backs_due.empty()) core_.visibility.read_backs_due_again();
+    if (!core_.sender.acks_due.empty()) core_.sender.send_due_acks();
+    if (!core_.failures.list.empty()) core_.failures.tell_failures();
+    if (!core_.endings.list.empty()) core_.endings.end_channels();
+    if (found) {
+        if (!core_.mover.pulls_due.empty()) core_.mover.pull_due();
+        if (!core_.placement.waiting.empty()) core_.placement.wake_waiting();
     }
-    if (until_control == 0) {
-        until_control = config.control_interval;
-        ++tick;
-        if (tick % config.event_interval == 0) read_events();
-        if (tick % 64 == 0) calibrate();
-        if (tick % (2 * config.event_interval) == 0) {
-            const Nanos now = services.now();
-            if (now >= next_watch) watch_peers(now);
-            if (now >= next_path_watch && config.recovery.watch_interval) watch_paths(now);
+    core_.listed = provide_due || !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() &&
+                                    core_.visibility.read_backs_due.empty() && core_.sender.acks_due.empty() &&
+                                    core_.failures.list.empty() && core_.endings.list.empty() &&
+                                    core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
+}
+
+unsigned Progress::attend(unsigned found) {
+    unsigned n = 0;
+    if (core_.services.try_lock()) { // else the other side is at it
+        n += core_.control->poll(found != 0);
+        const bool dead = !core_.ends.graves.empty();
+        const bool trim = std::exchange(core_.endings.trim_due, false);
+        core_.attention.store(core_.control->busy() || !core_.peers.mail.empty() || dead, std::memory_order_relaxed);
+        core_.services.unlock();
+        n += core_.peers.read_mail();
+        if (trim) core_.endings.trim_unused();
+        if (dead) n += core_.ends.clear_graves(found != 0);
+    }
+    if (until_control_ == 0) {
+        until_control_ = core_.config.control_interval;
+        ++tick_;
+        if (tick_ % core_.config.event_interval == 0) core_.observer->read_events();
+        if (tick_ % 64 == 0) calibrate();
+        if (tick_ % (2 * core_.config.event_interval) == 0) {
+            const Nanos now = core_.services.now();
+            if (now >= next_watch) core_.observer->watch_peers(now);
+            core_.observer->watch_paths(now);
         }
     }
     return n;
 }
 
-void Interface::Impl::calibrate() {
-    const Nanos now = services.now();
+void Progress::calibrate() {
+    const Nanos now = core_.services.now();
     if (now < next_calibration) return;
     next_calibration = now + calibration_interval;
     calibration_interval = std::min<Nanos>(4 * calibration_interval, 1'000'000'000);
-    for (unsigned i = 0; i < adapter_count; ++i)
-        if (adapters[i].timestamps && !adapters[i].clock.calibrate(*adapters[i].device, services))
-            adapters[i].timestamps = false;
+    for (unsigned i = 0; i < core_.adapter_count; ++i)
+        if (core_.adapters[i].timestamps &&
+            !core_.adapters[i].clock.calibrate(*core_.adapters[i].device, core_.services))
+            core_.adapters[i].timestamps = false;
 }
 
-void Interface::statistics(Statistics& out) const {
-    Impl& m = *impl_;
-    const std::lock_guard lock(m.services);
-    out = {};
-    out.uid = m.control->address().uid;
-    out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
-    for (unsigned i = 0; i < m.adapter_count; ++i) out.receive_buffer_bytes += m.adapters[i].chunks.bytes();
-    out.dropped = m.dropped;
-    out.forged = m.forged;
-    const Nanos now = m.services.now();
-    out.transitions = m.history.count();
-    m.history.for_each([&](const recover::Transition& t) {
-        out.history.push_back({t.peer, t.path == kNoPath ? -1 : int{t.path}, recover::name(t.what), now - t.at, t.took,
-                               t.again, t.cause});
-    });
-    out.control = m.control->counters();
-    for (const auto& dc : m.dc_rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
-    for (std::uint32_t slot = 0; slot < m.channels.size(); ++slot) {
-        const Channel* const channel = m.channels[slot];
-        if (m.channels.is_free(slot)) continue;
-        ChannelStatistics& to = out.channels.emplace_back();
-        to.peer_uid = channel->connection.peer.uid;
-        to.state = channel->connection.state;
-        to.rails_known = channel->self || m.control->knows_rails(channel->connection);
-        to.sent = channel->next_sequence;
-        to.delivered = channel->expected;
-        to.early = channel->early_total;
-        to.duplicates = channel->duplicates;
-        to.acks_sent = channel->acks_sent;
-        to.markers_sent = channel->markers_sent;
-        if (const auto& r = channel->recovery)
-            to.recovery = {
-                true,       r->messages_again, r->puts_again,   r->gets_again,     r->bytes_again, r->puts_found_done,
-                r->damaged, r->puts_open,      r->holds.size(), r->markers.size(), r->resend,      r->listed};
-        to.acked = channel->acked;
-        to.gates = channel->gates;
-        for (unsigned i = 0; i < channel->path_count; ++i) {
-            const Subchannel& sub = channel->subs[i];
-            for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
-            if (!channel->scheduler) continue;
-            PathStatistics& path = to.paths.emplace_back();
-            const connect::Connection& connection = channel->connection;
-            const verbs::Rail& rail = m.rails[sub.rail];
-            path.local_rail = rail.name;
-            path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
-            path.remote_lid = connection.remote_lid(i);
-            path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);
-            path.to = rail.ethernet ? verbs::to_string(connection.remote_rail(i).gid) : std::to_string(path.remote_lid);
-            path.qp_number = sub.queue[0] && sub.queue[0]->qp ? sub.queue[0]->qp->qp_num : 0;
-            const schedule::Path& state = channel->scheduler->paths()[static_cast<PathIndex>(i)];
-            path.state = state.state;
-            path.weight = state.weight;
-            path.write_rate = state.account[0].rate;
-            path.read_rate = state.account[1].rate;
-            path.latency = state.latency;
-            path.written = sub.bytes[0];
-            path.read = sub.bytes[1];
-            path.requests = sub.requests;
-            path.migrations = sub.migrations;
-            path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
-            if (channel->recovery) {
-                path.failures = channel->recovery->paths[i].failures;
-                path.returns = channel->recovery->paths[i].returns;
-                path.recovery = recover::name(channel->recovery->paths[i].phase);
-                path.life = channel->recovery->paths[i].life;
-            }
-            if (channel->scheduler->paths().apart()) path.carries = connection.paths[i].reads ? "reads" : "writes";
-            if (channel->scheduler->paths().is_spare(static_cast<PathIndex>(i))) path.carries = "spare";
-            path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
-        }
-    }
+// A look is over when all completion queues have been seen empty, or when as many completions have been taken as they
+// can hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing
+// about it, the next one does: looked_since().
+void Progress::count_look(unsigned found) {
+    const Config& config = core_.config;
+    const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;
+    if (found >= config.poll_batch && ++crowded_ < enough) return;
+    crowded_ = 0;
+    ++looks;
 }
 
 } // namespace ucx_mp::channel

@@ -23,7 +23,7 @@ struct PathStatistics {
         "all"; // or, with a path for each on its route, "writes" or "reads"; "spare": nothing while others are up
     std::uint32_t failures = 0, returns = 0, migrations = 0;
     unsigned posted = 0;         // requests not yet reaped on its queue pair
-    const char* recovery = "up"; // recover::Phase
+    const char* recovery = "up"; // path::Phase
     std::uint32_t life = 0;
 };
 

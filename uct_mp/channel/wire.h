@@ -13,6 +13,8 @@
 
 #include <cstdint>
 
+#include "uct_mp/link/sizes.h"
+
 namespace ucx_mp::channel {
 
 inline constexpr std::uint8_t kWireVersion = 1;
@@ -34,7 +36,7 @@ inline constexpr std::uint8_t part = 4; // am: of a message that is larger than 
 inline constexpr std::uint8_t more = 8; // with `part`: the next number brings the next part. Joined, they are delivered
 } // namespace flag
 
-inline constexpr unsigned kTagBytes = 8; // mp_dc: bytes before the header
+using link::kTagBytes; // mp_dc: bytes before the header
 
 struct __attribute__((packed)) MessageHeader {
     std::uint8_t kind : 4;

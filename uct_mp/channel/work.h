@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "uct_mp/channel/buffer.h"
+#include "uct_mp/channel/queues.h"
 #include "uct_mp/channel/types.h"
 #include "uct_mp/schedule/policy.h"
 

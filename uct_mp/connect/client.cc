@@ -197,7 +197,7 @@ void ControlPlane::Impl::on_reply(const Target& way_back, const Message& m) {
         ++counters.dropped;
         return;
     }
-    if (const std::string why = owner.misfit(m.terms); !why.empty()) {
+    if (const std::string why = owner.peers.misfit(m.terms); !why.empty()) {
         refuse(way_back, m, wire::Reason::terms);
         fail(*c, Status::unsupported, why);
         return;
@@ -241,7 +241,7 @@ void ControlPlane::Impl::on_ready(const Message& m) {
         return;
     }
     set_state(*c, State::established, "ready");
-    owner.established(*c);
+    owner.peers.established(*c);
     tell_rails(*c); // what has changed since the request
 }
 

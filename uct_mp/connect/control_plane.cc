@@ -355,7 +355,7 @@ bool ControlPlane::Impl::known_as(const Connection& c, const Message& m) const {
 }
 
 Connection* ControlPlane::Impl::connection_of(const Message& m) {
-    Connection* c = owner.find_local(m.destination);
+    Connection* c = owner.peers.find_local(m.destination);
     return c && known_as(*c, m) ? c : nullptr;
 }
 
@@ -405,11 +405,11 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
 void ControlPlane::Impl::fail(Connection& c, Status status, const std::string& why) {
     set_state(c, State::failed, why.c_str());
     drop_ends(c);
-    owner.failed(c, status, why.c_str());
+    owner.peers.failed(c, status, why.c_str());
 }
 
 void ControlPlane::Impl::drop_ends(Connection& c) {
-    owner.drop_ends(c);
+    owner.ends.drop_ends(c);
     c.ends.clear();
 }
 
@@ -437,7 +437,7 @@ ControlPlane::ControlPlane(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) 
 ControlPlane::~ControlPlane() = default;
 
 Status ControlPlane::open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
-                          Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error) {
+                          const Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error) {
     auto impl = std::make_unique<Impl>(devices, config, services, owner);
     if (const Status s = impl->open(error); ucx_mp::failed(s)) return s;
     out.reset(new ControlPlane(std::move(impl)));

@@ -29,14 +29,14 @@
 //           may be in INIT, which drops packets).
 //
 // An interface that starts anew has another uid and is another peer. A peer with the same uid that asks anew although
-// we hold a connection with it has dropped its side: Owner::renew().
+// we hold a connection with it has dropped its side: Peers::renew().
 // A connection to oneself is not made here: the owner loops back.
 // Beside the handshake: a question whether a peer lives (ping, pong), and goodbye (ended, ended_known).
 //
 // Threads: from the thread that progresses the interface or from the asynchronous one, so that a process that computes
-// still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. Owner's
-// functions are called inside poll() or a timer, by either thread, with the lock held; they may call start() and
-// forget() for any connection, except that make_end and connect_end must not forget theirs.
+// still answers; Services::lock() keeps them apart (taken here, except where said). Slow path throughout. The
+// Owner's functions are called inside poll() or a timer, by either thread, with the lock held; they may call start()
+// and forget() for any connection, except that make_end and connect_end must not forget theirs.
 #pragma once
 
 #include <cstdint>
@@ -201,16 +201,12 @@ struct PathNews {
 };
 enum class PathKind : std::uint8_t { down, open, opened, probe, probed };
 
-// What the owner of connections (the interface) does for the handshake.
-class Owner {
+// -- What the owner of connections (the interface) does for the handshake, by role
+
+// Makes our halves of paths.
+class Ends {
 public:
-    virtual ~Owner() = default;
-    // A request of an unknown peer: a new Connection (local_id set), or nullptr to refuse (limits).
-    virtual Connection* accept(std::uint64_t peer_uid) = 0;
-    // A known peer by its uid, or nullptr.
-    virtual Connection* find(std::uint64_t peer_uid) = 0;
-    // By our own local_id as a message brought it; nullptr: none such.
-    virtual Connection* find_local(std::uint32_t local_id) = 0;
+    virtual ~Ends() = default;
     // Our half of a path; called for one of connection.paths after the other, beginning with 0, with other calls
     // between. connection.ends has one entry per path, with the packet number already chosen; mp_rc: makes a queue pair
     // in INIT and sets its number (a path that is absent gets none). no_resource or busy: not now, the client will
@@ -221,10 +217,24 @@ public:
     virtual Status connect_end(Connection& connection, std::size_t path) = 0;
     // Takes back make_end, of as many as there were (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
+    // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0:
+    // none.
+    virtual std::uint32_t probe_key(const verbs::Rail&) { return 0; }
+};
+
+// Knows the peers, and hears what becomes of their connections.
+class Peers {
+public:
+    virtual ~Peers() = default;
+    // A request of an unknown peer: a new Connection (local_id set), or nullptr to refuse (limits).
+    virtual Connection* accept(std::uint64_t peer_uid) = 0;
+    // A known peer by its uid, or nullptr.
+    virtual Connection* find(std::uint64_t peer_uid) = 0;
+    // By our own local_id as a message brought it; nullptr: none such.
+    virtual Connection* find_local(std::uint32_t local_id) = 0;
     virtual void established(Connection& connection) = 0;
     // After drop_ends(). Once; `why` is one line for the log, without the peer's name.
     virtual void failed(Connection& connection, Status status, const char* why) = 0;
-
     // The peer had asked for a connection and went silent or gave it up; after drop_ends(), the state is closed again.
     // start() if there is something to send.
     virtual void abandoned(Connection&) {}
@@ -240,6 +250,14 @@ public:
     // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id
     // set; follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
     virtual Connection* renew(Connection&) { return nullptr; }
+    // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
+    virtual std::string misfit(const Terms&) { return {}; }
+};
+
+// Takes what the peer tells of paths, ports and memory that are not what they were.
+class News {
+public:
+    virtual ~News() = default;
     // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control
     // plane has answered itself, whatever the application does.
     virtual void path_news(Connection&, PathKind, const PathNews&) {}
@@ -248,13 +266,14 @@ public:
     virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
     // The present keys of memory of ours; false: there is none of that name.
     virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
-    // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
-    virtual std::string misfit(const Terms&) { return {}; }
-    // For reading what ControlConfig::terms.probe_address says, by way of this rail: the present rkey of its device; 0:
-    // none.
-    virtual std::uint32_t probe_key(const verbs::Rail&) { return 0; }
     // Of ask_keys(). Not found: `told` has nothing but the id.
     virtual void keys_told(Connection&, bool /*found*/, const verbs::RemoteKeys& /*told*/) {}
+};
+
+struct Owner {
+    Ends& ends;
+    Peers& peers;
+    News& news;
 };
 
 struct ControlConfig {
@@ -291,7 +310,7 @@ public:
     // Opens one control queue pair per rail. Status and one line. `devices`, `services` and `owner` must outlive it,
     // and so must connections that have been started or accepted, unless they are forgotten before.
     [[nodiscard]] static Status open(const verbs::DeviceSet& devices, const ControlConfig& config, Services& services,
-                                     Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error);
+                                     const Owner& owner, std::unique_ptr<ControlPlane>& out, std::string& error);
     ~ControlPlane();
     ControlPlane(const ControlPlane&) = delete;
 
@@ -301,7 +320,7 @@ public:
     // now on; established peers by tell_rails(), which repeats until they know. With the lock held, all three.
     void renew(const verbs::Rail& rail);
     void tell_rails(Connection& connection); // if the peer does not know the present list
-    // Of Owner::rails_told: the connection has this list from now on, and the peer hears that.
+    // Of News::rails_told: the connection has this list from now on, and the peer hears that.
     void take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
 
     // A device has died and is there again (verbs/registry.h): control queue pairs of its rails are made anew. On
@@ -311,7 +330,7 @@ public:
                                 std::string& error);
     // The peer has our present list of rails. With the lock held.
     [[nodiscard]] bool knows_rails(const Connection& connection) const;
-    // Which keys has this memory of the peer's now? Unreliable, as news of paths; Owner::keys_told. With the lock held.
+    // Which keys has this memory of the peer's now? Unreliable, as news of paths; News::keys_told. With the lock held.
     void ask_keys(const Connection& connection, std::uint64_t region, unsigned attempt);
 
     // Client side; state must be closed, peer and local_id set. The result comes through Owner, never from within.
@@ -321,11 +340,11 @@ public:
     void forget(Connection& connection);
 
     // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit`
-    // ns at most; Owner::answered() tells. A question under way is not asked again.
+    // ns at most; Peers::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
 
     // Goodbye (goodbye.cc), of an established connection; with the lock held. An idle one is asked whether it may end,
-    // again and again until it answers: Owner::parted(). No bound: it may have agreed long ago, and a dead peer is
+    // again and again until it answers: Peers::parted(). No bound: it may have agreed long ago, and a dead peer is
     // found otherwise.
     void say_idle(Connection& connection, std::uint32_t delivered);
     // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has

@@ -34,7 +34,8 @@ struct Due {
 };
 
 struct ControlPlane::Impl {
-    Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in, Owner& owner_in)
+    Impl(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in,
+         const Owner& owner_in)
         : devices(devices_in), config(config_in), services(services_in), owner(owner_in),
           dct_numbers(config_in.dct_numbers) {}
     ~Impl();
@@ -164,7 +165,7 @@ struct ControlPlane::Impl {
     const verbs::DeviceSet& devices;
     const ControlConfig config;
     Services& services;
-    Owner& owner;
+    const Owner owner;
     std::vector<std::uint32_t> dct_numbers; // mp_dc: as they are now
     InterfaceAddress address;
     std::size_t address_room = kMaxInterfaceAddress; // once it has been given away: the bytes it had

@@ -44,7 +44,7 @@ void ControlPlane::Impl::on_ended(const Target& way_back, const Message& m) {
     Connection* c = connection_of(m);
     if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
         c = nullptr;
-    if (c) owner.ended(*c, m.goodbye);
+    if (c) owner.peers.ended(*c, m.goodbye);
     if (c && m.goodbye.idle) return; // the owner answers
     Message known = message(wire::Kind::ended_known, m.sender_cookie, m.transaction);
     known.version = m.version;
@@ -60,7 +60,7 @@ void ControlPlane::Impl::on_ended_known(const Message& m) {
         ++counters.late;
     } else if (c->parting.timer) {
         stop_parting(*c);
-        owner.parted(*c, m.holds ? Answer::alive : Answer::lost);
+        owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
     } else if (c->parting.closing) {
         c->parting.known = !m.holds;
     }

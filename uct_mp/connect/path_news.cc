@@ -47,7 +47,7 @@ void ControlPlane::Impl::on_path_news(const Target& way_back, const Message& m) 
         send(way_back, news_to(*c, PathKind::probed, {.path = m.news.path, .home = true, .end = {}}));
     else if (m.kind == wire::Kind::path_probe)
         tell_over_route(*c, c->paths[m.news.path], PathKind::probed, {.path = m.news.path, .end = {}});
-    owner.path_news(*c, kind_of(m.kind), m.news);
+    owner.news.path_news(*c, kind_of(m.kind), m.news);
 }
 
 Message ControlPlane::Impl::news_to(const Connection& c, PathKind kind, const PathNews& news) const {

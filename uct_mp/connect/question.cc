@@ -44,7 +44,7 @@ void ControlPlane::Impl::stop_asking(Connection& c) {
 
 void ControlPlane::Impl::answer(Connection& c, Answer what) {
     stop_asking(c);
-    owner.answered(c, what);
+    owner.peers.answered(c, what);
 }
 
 void ControlPlane::Impl::on_ping(const Target& way_back, const Message& m) {

@@ -10,7 +10,7 @@ void ControlPlane::Impl::set_own(const verbs::Rail& rail) {
     path::RemoteRail& own = own_rails[rail.index];
     own = path::describe(rail);
     own.life = devices.device_of(rail).life;
-    own.probe_key = owner.probe_key(rail);
+    own.probe_key = owner.ends.probe_key(rail);
     own.control_qpn = datagrams.qp_number(rail.index);
     if (rail.index < dct_numbers.size()) own.dct_number = dct_numbers[rail.index];
     if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;
@@ -75,7 +75,7 @@ void ControlPlane::Impl::on_rails(const Message& m) {
         return;
     }
     if (newer(m.rails_number, c->rails_number))
-        owner.rails_told(*c, m.rails_number, m.rails);
+        owner.news.rails_told(*c, m.rails_number, m.rails);
     else
         answer_rails(*c); // our answer was lost
 }
@@ -130,7 +130,7 @@ void ControlPlane::Impl::on_keys(const Target& way_back, const Message& m) {
         return;
     }
     Message answer = message_to(wire::Kind::keys_told, *c);
-    answer.holds = owner.find_keys(m.keys.id, answer.keys);
+    answer.holds = owner.news.find_keys(m.keys.id, answer.keys);
     answer.keys.id = m.keys.id;
     send(way_back, answer);
 }
@@ -140,7 +140,7 @@ void ControlPlane::Impl::on_keys_told(const Message& m) {
     if (!c || c->state != State::established || c->incarnation != m.incarnation)
         ++counters.late;
     else
-        owner.keys_told(*c, m.holds, m.keys);
+        owner.news.keys_told(*c, m.holds, m.keys);
 }
 
 Status ControlPlane::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,

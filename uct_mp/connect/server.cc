@@ -29,11 +29,11 @@ bool ControlPlane::Impl::just_answered(const Connection& c) const {
 }
 
 void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
-    if (!owner.hears(m.sender_uid)) {
+    if (!owner.peers.hears(m.sender_uid)) {
         ++counters.late; // it will be repeated
         return;
     }
-    Connection* c = owner.find(m.sender_uid);
+    Connection* c = owner.peers.find(m.sender_uid);
     if (c && c->peer.uid && !known_as(*c, m)) {
         ++counters.dropped;
         return;
@@ -43,7 +43,7 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
         if (c->state == State::established && c->parting.timer &&
             !late) { // it has agreed to our goodbye, and comes again
             stop_parting(*c);
-            owner.parted(*c, Answer::lost);
+            owner.peers.parted(*c, Answer::lost);
             ++counters.late;
             return;
         }
@@ -71,17 +71,17 @@ void ControlPlane::Impl::on_request(const Target& way_back, const Message& m) {
         refuse(way_back, m, wire::Reason::unreachable);
         return;
     }
-    if (const std::string why = owner.misfit(m.terms); !why.empty()) {
+    if (const std::string why = owner.peers.misfit(m.terms); !why.empty()) {
         services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s", m.sender_uid, why.c_str());
         refuse(way_back, m, wire::Reason::terms);
         return;
     }
-    if (!c && !(c = owner.accept(m.sender_uid))) {
+    if (!c && !(c = owner.peers.accept(m.sender_uid))) {
         refuse(way_back, m, wire::Reason::limits);
         return;
     }
     if (c->state == State::established || c->state == State::failed) {
-        Connection* const fresh = owner.renew(*c);
+        Connection* const fresh = owner.peers.renew(*c);
         if (!fresh) {
             refuse(way_back, m, wire::Reason::settled);
             return;
@@ -180,7 +180,7 @@ void ControlPlane::Impl::confirm_done(Connection& c, const Due& due, Status stat
     }
     set_state(c, State::established, "confirm");
     send_ready(c, due.way_back); // leaves before the owner's data
-    owner.established(c);
+    owner.peers.established(c);
     tell_rails(c); // what has changed since the reply
 }
 
@@ -195,7 +195,7 @@ void ControlPlane::Impl::abandon(Connection& c, const char* why) {
     set_state(c, State::closed, why);
     c.server = false;
     drop_ends(c);
-    owner.abandoned(c);
+    owner.peers.abandoned(c);
 }
 
 } // namespace ucx_mp::connect

@@ -93,7 +93,7 @@ void ControlPlane::Impl::step() {
         return;
     }
     const bool make = due.what == Due::What::make;
-    const Status status = make ? owner.make_end(c, due.path) : owner.connect_end(c, due.path);
+    const Status status = make ? owner.ends.make_end(c, due.path) : owner.ends.connect_end(c, due.path);
     if (!failed(status) && ++due.path < c.paths.size()) return;
     if (!failed(status) && make && !c.server) {
         due.what = Due::What::connect;

@@ -1,5 +1,5 @@
 // What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
-// PROTOCOL.md tells the protocol and why it is safe. The functions are Interface::Impl's (uct_mp/recover/*.cc).
+// PROTOCOL.md tells the protocol and why it is safe. The functions are Core's (uct_mp/recover/*.cc).
 // Completions and refused posts only collect (path_failed, lose); everything else is done by progress, once per round.
 //
 // Threads: the interface's. Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what
@@ -11,10 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "uct_mp/channel/buffer.h"
 #include "uct_mp/channel/types.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
+#include "uct_mp/link/buffer.h"
+#include "uct_mp/path/phase.h"
 #include "uct_mp/schedule/path_state.h"
 #include "uct_mp/verbs/handle.h"
 #include "uct_mp/verbs/memory.h"
@@ -22,41 +23,19 @@
 namespace ucx_mp::channel {
 struct Work;
 class Channel;
-class SendQueue;
 } // namespace ucx_mp::channel
 
+namespace ucx_mp::link {
+class SendQueue;
+}
+
 namespace ucx_mp::recover {
+
+using path::Phase;
 
 inline constexpr std::uint32_t kPsnMask = 0xffffff;
 // Half of the number space would do; a quarter leaves room for what is in flight in both directions.
 inline constexpr std::uint32_t kMaxPacketsInFlight = 1u << 22;
-
-enum class Phase : std::uint8_t {
-    up,
-    draining,  // nothing is posted any more, completions are still to come
-    asking,    // what had arrived at the other side?
-    reopening, // all settled; the client (mp_dc: we) tries the route again and again
-    half,      // mp_rc, server: made anew, but nothing has come over it yet
-    absent,    // a port at either end has not been up yet, or the path is of no use (join.cc); reopening follows
-};
-
-[[nodiscard]] constexpr const char* name(Phase phase) {
-    switch (phase) {
-    case Phase::up:
-        return "up";
-    case Phase::draining:
-        return "draining";
-    case Phase::asking:
-        return "asking";
-    case Phase::reopening:
-        return "reopening";
-    case Phase::half:
-        return "half";
-    case Phase::absent:
-        return "absent";
-    }
-    return "?";
-}
 
 // A write whose execution is not known.
 struct LostPut {
@@ -81,25 +60,24 @@ struct Job {
         load,    // ... which gets another one
     } what;
     channel::Channel* channel; // null: restart
-    channel::SendQueue* queue; // end, restart
+    link::SendQueue* queue;    // end, restart
     connect::PathNews news{};  // the path, and what was told
 };
 
 struct PathRecovery {
-    Phase phase = Phase::up;
     bool stays = false; // mp_dc: only the initiator has failed, the path goes on carrying traffic
     bool back = false;  // mp_dc: since it failed there was a moment when nothing was posted there
     bool port = false;  // because of our own port or adapter: the other side hears of no event, see tell_gone()
     bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
-    std::uint32_t round = 0;   // Interface::Impl::looks when it failed
+    std::uint32_t round = 0;   // Core::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
     // Where buffers of messages that go again over other paths end meanwhile (small ones, large ones): while what has
     // been posted here is not back this path's adapter may still be reading them, also if they have been acknowledged.
-    std::unique_ptr<channel::BufferPool> detour[2];
+    std::unique_ptr<link::BufferPool> detour[2];
     Nanos since = 0; // when it failed
     Nanos came_up = 0;
     Nanos not_before = 0; // mp_dc: late packets are gone
@@ -122,10 +100,6 @@ struct Hold {
 
 struct Recovery {
     std::vector<PathRecovery> paths;
-    // What has been posted there has its order there, also while the path is only suspect and not to be used otherwise.
-    [[nodiscard]] bool stands(schedule::PathIndex path) const {
-        return path != schedule::kNoPath && paths[path].phase == Phase::up;
-    }
     std::vector<Hold> holds;
     struct Marker {
         std::uint32_t number;
@@ -135,12 +109,6 @@ struct Recovery {
     };
     std::vector<Marker> markers; // to be sent, over any path
     std::vector<Marker> told;    // have been sent so; again if another path fails before the fence is over
-    // Of reads that push what has gone again into the peer's memory (visible.cc): `count` of them are under way.
-    channel::Completion reading{[](channel::Completion*) {}, 0, Status::ok};
-    // Nothing may tell of writes: some are not settled, or what is acknowledged may not be visible yet.
-    [[nodiscard]] bool may_not_tell() const { return damaged || puts_open || reading.count; }
-    schedule::PathMask damaged = 0; // writes on them are not settled: no fence may pass
-    std::uint32_t puts_open = 0;    // writes under way again
     // All on one path, since a completion there says nothing about what the peer sees (another adapter's message may
     // overtake them): the markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
@@ -158,7 +126,7 @@ struct Recovery {
     // completion.
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;
-    bool listed = false;           // in Interface::Impl::recovering
+    bool listed = false;           // in Core::recovering
     Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;
     Nanos answered_at = 0;     // latest answer to a probe, over whatever path

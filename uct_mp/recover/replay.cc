@@ -2,22 +2,19 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
 
-namespace ucx_mp::channel {
-
-using recover::LostPut;
-using recover::PathRecovery;
-using recover::Phase;
-using recover::Recovery;
+namespace ucx_mp::recover {
 
 // Part of a work, as a work of its own that the scheduler may cut anew. It is done when all of it has completed.
-void Interface::Impl::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
-    Recovery& recovery = *channel.recovery;
+void Replay::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
+    Recovery& recovery = *channel.wiring.recovery;
     const bool put = of.transfer.direction == Direction::write;
-    Work& part = *new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
+    Work& part = *core_.works.new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
     part.unpack_arg = &of;
     part.pieces = of.pieces;
     for (unsigned i = 0; i < of.pieces; ++i) part.local[i] = of.local[i];
@@ -25,49 +22,48 @@ void Interface::Impl::redo(Channel& channel, Work& of, std::uint64_t offset, std
     part.keys = of.keys;
     part.transfer = {.size = offset + bytes, .direction = of.transfer.direction, .offset = offset};
     part.open = 1; // until all is placed
-    recovery.puts_open += put;
+    channel.wiring.unsettled.puts_open += put;
     ++(put ? recovery.puts_again : recovery.gets_again);
     recovery.bytes_again += bytes;
     // Before what has never been sent.
-    auto& list = channel.pulled[!put];
+    auto& list = channel.moving.pulled[!put];
     part.next = list.first;
     list.first = &part;
     if (!list.last) list.last = &part;
-    ++channel.pulled_count;
-    list_recovering(channel);
+    ++channel.moving.pulled_count;
+    all_.failure.list_recovering(channel);
 }
 
-void Interface::Impl::finish_replayed(Channel& channel, Work& work) {
+void Replay::finish_replayed(Channel& channel, Work& work) {
     auto* of = static_cast<Work*>(work.unpack_arg);
-    if (work.kind == WorkKind::replayed_put) --channel.recovery->puts_open;
+    if (work.kind == WorkKind::replayed_put) --channel.wiring.unsettled.puts_open;
     if (!of) return;
     if (ucx_mp::failed(work.status) && !ucx_mp::failed(of->status)) of->status = work.status;
-    if (--of->open == 0) finish_work(*of);
+    if (--of->open == 0) core_.works.finish_work(*of);
 }
 
 namespace {
 // Was this write executed? Packet numbers say it exactly; else a marker or a message that came behind it does, and what
 // neither of them covers nobody can have been told of.
 bool executed(const Channel& channel, const PathRecovery& r, const LostPut& put) {
-    if (r.theirs.psn != connect::kUnknownPsn)
-        return ((r.theirs.psn - put.end_psn) & recover::kPsnMask) < recover::kPsnMask / 2;
+    if (r.theirs.psn != connect::kUnknownPsn) return ((r.theirs.psn - put.end_psn) & kPsnMask) < kPsnMask / 2;
     if (put.later_marker && static_cast<std::int32_t>(r.theirs.marker - put.later_marker) >= 0) return true;
     // A single path has no markers; messages keep the order there.
-    return channel.path_count == 1 && put.later_messages > channel.next_sequence - r.theirs.delivered;
+    return channel.wiring.path_count == 1 && put.later_messages > channel.next_sequence - r.theirs.delivered;
 }
 } // namespace
 
-void Interface::Impl::settled(Channel& channel, PathIndex path) {
-    Recovery& recovery = *channel.recovery;
+void Replay::settled(Channel& channel, PathIndex path) {
+    Recovery& recovery = *channel.wiring.recovery;
     PathRecovery& r = recovery.paths[path];
-    if (r.timer) services.cancel(std::exchange(r.timer, 0));
-    const bool dc = config.transport == connect::Transport::dc;
+    if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
+    const bool dc = core_.config.transport == connect::Transport::dc;
     // Numbers of 24 bits say nothing about more packets than that.
     if (!dc) {
-        const SendQueue& queue = *channel.subs[path].own[0];
-        if (queue.psn() - queue.drained_from >= recover::kMaxPacketsInFlight) r.theirs.psn = connect::kUnknownPsn;
+        const SendQueue& queue = *channel.wiring.paths[path].own[0];
+        if (queue.psn() - queue.drained_from >= kMaxPacketsInFlight) r.theirs.psn = connect::kUnknownPsn;
     }
-    take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
+    core_.receiver.take_ack(channel, r.lost.empty() && dc ? channel.acked : r.theirs.delivered);
     if (channel.gates & gate::failed) return; // by the user, in a callback
     // From the back, since redo() puts each before the others.
     std::vector<LostPut> lost = std::exchange(r.lost, {});
@@ -76,10 +72,10 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
         const LostPut& put = lost[i];
         if (channel.gates & gate::failed) { // likewise
             if (!ucx_mp::failed(put.work->status)) put.work->status = channel.error;
-            if (--put.work->open == 0) finish_work(*put.work);
+            if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else if (executed(channel, r, put)) {
             ++recovery.puts_found_done;
-            if (--put.work->open == 0) finish_work(*put.work);
+            if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else {
             redo(channel, *put.work, put.offset, put.bytes);
             ++again;
@@ -87,42 +83,41 @@ void Interface::Impl::settled(Channel& channel, PathIndex path) {
     }
     if (channel.gates & gate::failed) return;
     if (r.stays) {
-        set_phase(r, Phase::up);
-        return resume(channel);
+        all_.failure.set_phase(channel, path, Phase::up);
+        return all_.exchange.resume(channel);
     }
-    set_phase(r, Phase::reopening);
+    all_.failure.set_phase(channel, path, Phase::reopening);
     r.attempts = 0;
-    channel.scheduler->set_state(path, schedule::PathState::probing);
-    note(channel, recover::Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
-    services.say(LogLevel::info,
-                 "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
-                 channel.uid, static_cast<double>(services.now() - r.since) * 1e-6, lost.size(), again);
-    schedule_open(channel, path);
-    resume(channel);
+    all_.failure.note(channel, Transition::What::settled, path, r.since, static_cast<std::uint32_t>(again));
+    core_.services.say(LogLevel::info,
+                       "path %u to %016" PRIx64 ": settled in %.3f ms, %zu writes lost, %" PRIu64 " sent again", path,
+                       channel.uid, static_cast<double>(core_.services.now() - r.since) * 1e-6, lost.size(), again);
+    all_.exchange.schedule_open(channel, path);
+    all_.exchange.resume(channel);
 }
 
 // -- Messages
 
 // A fenced message is a marker, too: behind the writes that have gone again.
-PathIndex Interface::Impl::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
-    if (const std::uint32_t fence = fence_of(buffer))
-        for (const Recovery::Marker& marker : channel.recovery->told)
-            if (marker.number == fence && channel.recovery->stands(marker.over))
+PathIndex Replay::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
+    if (const std::uint32_t fence = core_.sender.fence_of(buffer))
+        for (const Recovery::Marker& marker : channel.wiring.recovery->told)
+            if (marker.number == fence && channel.wiring.stands(marker.over))
                 return place_put_again(channel, marker.over, bytes);
-    return place(channel, Direction::write, bytes);
+    return core_.placement.place(channel, Direction::write, bytes);
 }
 
-PathIndex Interface::Impl::place_put_again(Channel& channel, PathIndex path, std::uint64_t bytes) {
-    if (!path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return kNoPath;
-    channel.scheduler->place_on(path, Direction::write, bytes);
+PathIndex Replay::place_put_again(Channel& channel, PathIndex path, std::uint64_t bytes) {
+    if (!core_.placement.path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve)) return kNoPath;
+    channel.wiring.scheduler->place_on(path, Direction::write, bytes);
     return path;
 }
 
 // False: the path that they take has no room.
-bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
-    PathIndex& over = channel.recovery->puts_over;
-    const PathMask usable = channel.scheduler->paths().usable(Direction::write);
-    if (!channel.recovery->stands(over)) {
+bool Replay::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
+    PathIndex& over = channel.wiring.recovery->puts_over;
+    const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
+    if (!channel.wiring.stands(over)) {
         if (usable == 0) return false;
         over = *schedule::each(usable).begin();
     }
@@ -131,16 +126,17 @@ bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfe
 }
 
 // False: no room now.
-bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
+bool Replay::send_again(Channel& channel, Buffer& buffer) {
     Work* pieces = buffer.work && buffer.work->kind == WorkKind::message ? buffer.work : nullptr;
     std::uint64_t bytes = buffer.length + buffer.trailer;
     for (unsigned i = 0; pieces && i < pieces->pieces; ++i) bytes += pieces->local[i].length;
     PathIndex path = 0;
-    if (channel.only ? !channel.only->room() : (path = place_again(channel, buffer, bytes)) == kNoPath) return false;
+    if (channel.wiring.only ? !channel.wiring.only->room() : (path = place_again(channel, buffer, bytes)) == kNoPath)
+        return false;
     // A copy: the acknowledgment may come by another way while this one is still being sent.
     Buffer* copy = buffer.pool->home().get();
     if (!copy) {
-        if (!channel.only) channel.scheduler->cancel(path, Direction::write, bytes);
+        if (!channel.wiring.only) channel.wiring.scheduler->cancel(path, Direction::write, bytes);
         return false;
     }
     std::memcpy(copy->data(), buffer.data(), buffer.length + buffer.trailer);
@@ -149,37 +145,39 @@ bool Interface::Impl::send_again(Channel& channel, Buffer& buffer) {
     auto* header = reinterpret_cast<MessageHeader*>(copy->data());
     header->ack = channel.expected;
     header->flags |= flag::ack_request;
-    Work* work = new_work(channel, WorkKind::replayed_message, nullptr);
+    Work* work = core_.works.new_work(channel, WorkKind::replayed_message, nullptr);
     work->bounce = copy;
     work->open = 1;
     work->unpack_arg = pieces;
     if (pieces) ++pieces->open;
-    SendQueue& queue = *queue_for(channel, path, Direction::write);
-    Subchannel& sub = channel.subs[path];
+    SendQueue& queue = *core_.placement.queue_for(channel, path, Direction::write);
+    Path& sub = channel.wiring.paths[path];
     ibv_sge sge[kMaxIov + 2];
-    const int count = gather(*copy, pieces, sub.device, sge);
-    Posted posted{&channel, work, 0, static_cast<std::uint32_t>(bytes), path, kNoEpoch, false, false, 0, 1};
+    const int count = core_.sender.gather(*copy, pieces, sub.device, sge);
+    Posted posted{.channel = &channel, .work = work, .bytes = static_cast<std::uint32_t>(bytes), .path = path};
     posted.extra = queue.extra_packets(posted.bytes);
     sub.open += queue.dc;
     buffer.path = path;
-    ++recovery_steps;
-    ++channel.recovery->messages_again;
-    channel.recovery->bytes_again += bytes;
+    ++core_.recovery_steps;
+    ++channel.wiring.recovery->messages_again;
+    channel.wiring.recovery->bytes_again += bytes;
     if (!queue.send(sub.dc, sge, count, posted, IBV_SEND_SOLICITED | IBV_SEND_SIGNALED))
-        post_refused(channel, queue, posted);
+        core_.sender.post_refused(channel, queue, posted);
     return true;
 }
 
-void Interface::Impl::resend(Channel& channel) {
-    Recovery& recovery = *channel.recovery;
+void Replay::resend(Channel& channel) {
+    Recovery& recovery = *channel.wiring.recovery;
     // A single queue pair keeps the order by itself, so the writes have to go first.
-    if ((channel.gates & gate::recovering) && (recovery.damaged || recovery.puts_open || channel.pulled_count)) return;
+    if ((channel.gates & gate::recovering) &&
+        (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open || channel.moving.pulled_count))
+        return;
     bool left = false;
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
-        Buffer& buffer = *channel.retained[i & channel.window_mask];
+        Buffer& buffer = *channel.wiring.retained[i & channel.window_mask];
         if (buffer.path != kNoPath) continue;
         // A fenced message is a marker itself: not before the writes that it stands for, wherever they have gone.
-        if (buffer.trailer && recovery.may_not_tell()) {
+        if (buffer.trailer && channel.wiring.unsettled.may_not_tell()) {
             left = true;
             continue;
         }
@@ -191,44 +189,46 @@ void Interface::Impl::resend(Channel& channel) {
 // -- Fences
 
 // All writes of the failed paths have completed, wherever: fences may pass, and markers that were lost are told again.
-void Interface::Impl::heal(Channel& channel) {
-    Recovery& recovery = *channel.recovery;
-    if (!recovery.damaged || recovery.puts_open) return;
-    for (const PathRecovery& r : recovery.paths)
-        if (r.phase == Phase::draining || r.phase == Phase::asking) return;
-    const PathMask healed = std::exchange(recovery.damaged, 0);
-    ++recovery_steps; // who waits for room may go on
+void Replay::heal(Channel& channel) {
+    Recovery& recovery = *channel.wiring.recovery;
+    if (!channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return;
+    for (const Path& path : std::span(channel.wiring.paths.get(), channel.wiring.places))
+        if (path.phase == Phase::draining || path.phase == Phase::asking) return;
+    const PathMask healed = std::exchange(channel.wiring.unsettled.damaged, 0);
+    ++core_.recovery_steps; // who waits for room may go on
     // Paths that have come back may carry new writes.
     PathMask gone = 0;
     for (const PathIndex path : schedule::each(healed))
-        if (!recovery.stands(path)) gone |= PathMask{1} << path;
+        if (!channel.wiring.stands(path)) gone |= PathMask{1} << path;
     const PathIndex over = std::exchange(recovery.puts_over, kNoPath);
     // A fence that has not gone yet is to find the writes where they have gone now.
-    if (recovery.stands(over) && (channel.fence_paths & healed)) channel.fence_paths |= PathMask{1} << over;
+    if (channel.wiring.stands(over) && (channel.fences.fence_paths & healed))
+        channel.fences.fence_paths |= PathMask{1} << over;
     // What had completed on a path that is gone is behind whatever goes by another one to the same adapter.
     for (const PathIndex path : schedule::each(gone)) {
-        const PathIndex other = beside(channel, path);
+        const PathIndex other = core_.visibility.beside(channel, path);
         if (other == kNoPath) continue;
-        for (PathMask* paths : {&channel.put_paths, &channel.fence_paths})
+        for (PathMask* paths : {&channel.fences.put_paths, &channel.fences.fence_paths})
             if (*paths >> path & 1) *paths |= PathMask{1} << other;
     }
-    channel.put_paths &= ~gone;
-    channel.fence_paths &= ~gone;
+    channel.fences.put_paths &= ~gone;
+    channel.fences.fence_paths &= ~gone;
     // A marker that has gone is not sent a second time under its number: writes behind the first one would seem
     // covered.
-    if (channel.marked_paths & healed) {
-        channel.marked_paths = 0;
-        channel.fence_number = channel.next_fence();
+    if (channel.fences.marked_paths & healed) {
+        channel.fences.marked_paths = 0;
+        channel.fences.fence_number = channel.fences.next();
     }
-    channel.marker_due = channel.fence_paths != 0;
-    if (!channel.marker_due && !channel.drain_due && !channel.gets_open && !channel.catch_up)
+    channel.fences.marker_due = channel.fences.fence_paths != 0;
+    if (!channel.fences.marker_due && !channel.fences.drain_due && !channel.moving.gets_open &&
+        !channel.fences.catch_up)
         channel.gates &= ~gate::fence;
-    if (channel.path_count == 1) return;
+    if (channel.wiring.path_count == 1) return;
     // Those that were told before may have been lost with the path that carried them.
     std::erase_if(recovery.told,
                   [&](const Recovery::Marker& m) { return static_cast<std::int32_t>(m.sequence - channel.acked) < 0; });
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
-        Buffer& buffer = *channel.retained[i & channel.window_mask];
+        Buffer& buffer = *channel.wiring.retained[i & channel.window_mask];
         if (!buffer.trailer) continue;
         FenceTrailer trailer;
         std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
@@ -240,118 +240,98 @@ void Interface::Impl::heal(Channel& channel) {
         }
     }
     recovery.markers = recovery.told;
-    if (!recovery.told.empty() && channel.unseen_gate) read_back_all(channel);
+    if (!recovery.told.empty() && channel.visible.unseen_gate) core_.visibility.read_back_all(channel);
 }
 
-bool Interface::Impl::send_markers(Channel& channel) {
-    auto& markers = channel.recovery->markers;
-    if (!markers.empty() && channel.recovery->may_not_tell()) return false;
+bool Replay::send_markers(Channel& channel) {
+    auto& markers = channel.wiring.recovery->markers;
+    if (!markers.empty() && channel.wiring.unsettled.may_not_tell()) return false;
     while (!markers.empty()) {
         const Recovery::Marker marker = markers.back();
         bool sent = static_cast<std::int32_t>(marker.sequence - channel.acked) < 0;
-        const PathMask usable = channel.scheduler->paths().usable();
-        const PathMask own = channel.recovery->stands(marker.over) ? PathMask{1} << marker.over : 0;
+        const PathMask usable = channel.wiring.scheduler->paths().usable();
+        const PathMask own = channel.wiring.stands(marker.over) ? PathMask{1} << marker.over : 0;
         for (const PathIndex over : schedule::each(own ? own : usable)) {
-            SendQueue* queue = queue_for(channel, over, Direction::write);
+            SendQueue* queue = core_.placement.queue_for(channel, over, Direction::write);
             if (sent || !queue || !queue->room(1)) continue;
-            const MarkerBody body{marker.number, channel.subs[marker.path].puts};
-            if (!send_control(channel, Kind::marker, &body, sizeof body, over, *queue, marker.path)) return false;
+            const MarkerBody body{marker.number, channel.wiring.paths[marker.path].puts};
+            if (!core_.sender.send_control(channel, Kind::marker, &body, sizeof body, over, *queue, marker.path))
+                return false;
             sent = true;
             break;
         }
         if (!sent) return false;
         markers.pop_back();
-        ++recovery_steps;
+        ++core_.recovery_steps;
     }
     return true;
 }
 
 // -- In progress
 
-void Interface::Impl::release_holds(Channel& channel) {
+void Replay::release_holds(Channel& channel) {
     // The user's callbacks may lose more, or end the channel (which empties the list).
-    for (const recover::Hold& hold : std::exchange(channel.recovery->holds, {})) {
+    for (const Hold& hold : std::exchange(channel.wiring.recovery->holds, {})) {
         if (!(channel.gates & gate::failed) && static_cast<std::int32_t>(channel.acked - hold.until) < 0)
-            channel.recovery->holds.push_back(hold);
+            channel.wiring.recovery->holds.push_back(hold);
         else
-            ++recovery_steps, epoch_done(channel, hold.epoch, hold.requests);
+            ++core_.recovery_steps, core_.epochs.epoch_done(channel, hold.epoch, hold.requests);
     }
 }
 
 // False: nothing is left to do here but wait for news, timers or completions that call again.
-bool Interface::Impl::recover(Channel& channel) {
-    Recovery& recovery = *channel.recovery;
+bool Replay::recover(Channel& channel) {
+    Recovery& recovery = *channel.wiring.recovery;
     if (channel.gates & gate::failed) return false;
-    for (PathIndex path = 0; path < channel.path_count; ++path) {
+    for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
         PathRecovery& r = recovery.paths[path];
-        if (r.phase == Phase::draining) {
-            const Subchannel& sub = channel.subs[path];
-            if (sub.own[0] && sub.own[0]->end_due) end_queue(*sub.own[0], channel, path);
+        if (channel.wiring.paths[path].phase == Phase::draining) {
+            const Path& sub = channel.wiring.paths[path];
+            if (sub.own[0] && sub.own[0]->end_due) all_.failure.end_queue(*sub.own[0], channel, path);
             const bool all_back = sub.own[0] ? sub.own[0]->idle() && !sub.own[0]->error_due : sub.open == 0 || r.back;
-            if (all_back && !looked_since(r.round))
-                ++recovery_steps; // progress is wanted
+            if (all_back && !core_.progress.looked_since(r.round))
+                ++core_.recovery_steps; // progress is wanted
             else if (all_back && sub.own[0])
-                add_path_job(channel, recover::Job::What::truth, {.path = path, .end = {}});
+                all_.jobs.add_path_job(channel, Job::What::truth, {.path = path, .end = {}});
             else if (all_back)
-                drained(channel, path);
+                all_.failure.drained(channel, path);
         }
-        if (r.greet && r.phase == Phase::up) greet(channel, path);
-        if (Subchannel& sub = channel.subs[path];
+        if (r.greet && channel.wiring.paths[path].phase == Phase::up) all_.exchange.greet(channel, path);
+        if (Path& sub = channel.wiring.paths[path];
             sub.load_due && static_cast<std::int32_t>(sub.own[0]->tail - sub.load_behind) >= 0) {
             sub.load_due = sub.told_to_migrate = false;
-            add_path_job(channel, recover::Job::What::load, {.path = path, .end = {}});
+            all_.jobs.add_path_job(channel, Job::What::load, {.path = path, .end = {}});
         }
-        if (r.phase == Phase::asking && r.theirs_known) settled(channel, path);
+        if (channel.wiring.paths[path].phase == Phase::asking && r.theirs_known) settled(channel, path);
         if (channel.gates & gate::failed) return false;
     }
-    if (recovery.widening) widen(channel);
+    if (recovery.widening) all_.joining.widen(channel);
     if (!recovery.holds.empty()) release_holds(channel);
     if (!recovery.holds.empty() && !recovery.nudge)
-        recovery.nudge = services.at(services.now() + config.recovery.ask_interval, [this, &channel] {
-            channel.recovery->nudge = 0;
-            if (!channel.recovery->holds.empty()) (void)send_ack(channel, Kind::ack_request);
+        recovery.nudge = core_.services.at(core_.services.now() + core_.config.recovery.ask_interval, [this, &channel] {
+            channel.wiring.recovery->nudge = 0;
+            if (!channel.wiring.recovery->holds.empty()) (void)core_.sender.send_ack(channel, Kind::ack_request);
         });
-    if (channel.pulled_count) channel.only ? pull_sole(channel) : pull(channel);
+    if (channel.moving.pulled_count) channel.wiring.only ? core_.mover.pull_sole(channel) : core_.mover.pull(channel);
     heal(channel);
     if (recovery.resend) resend(channel);
     const bool marked = send_markers(channel);
     if (channel.gates & gate::failed) return false;
     bool waiting = false; // for completions that don't call us
-    for (PathIndex path = 0; path < channel.path_count; ++path)
-        waiting |=
-            recovery.paths[path].phase == Phase::draining || recovery.paths[path].greet || channel.subs[path].load_due;
-    const bool busy =
-        waiting || recovery.widening || recovery.resend || !marked || !recovery.holds.empty() || recovery.puts_open;
+    for (PathIndex path = 0; path < channel.wiring.path_count; ++path)
+        waiting |= channel.wiring.paths[path].phase == Phase::draining || recovery.paths[path].greet ||
+                   channel.wiring.paths[path].load_due;
+    const bool busy = waiting || recovery.widening || recovery.resend || !marked || !recovery.holds.empty() ||
+                      channel.wiring.unsettled.puts_open;
     if (busy) return true;
-    if (channel.only && channel.pulled_count) return true;
-    if ((channel.gates & gate::recovering) && !recovery.damaged && channel.scheduler->paths().usable()) {
+    if (channel.wiring.only && channel.moving.pulled_count) return true;
+    if ((channel.gates & gate::recovering) && !channel.wiring.unsettled.damaged &&
+        channel.wiring.scheduler->paths().usable()) {
         channel.gates &= ~gate::recovering;
-        ++recovery_steps;
-        resume(channel);
+        ++core_.recovery_steps;
+        all_.exchange.resume(channel);
     }
     return false;
 }
 
-// A look is over when all completion queues have been seen empty, or when as many completions have been taken as they
-// can hold (peers that go on sending must not keep us from repairing). One that had begun before a moment says nothing
-// about it, the next one does: looked_since().
-void Interface::Impl::count_look(unsigned found) {
-    const unsigned enough = (config.receive_depth + config.completion_depth) / config.poll_batch + 8;
-    if (found >= config.poll_batch && ++crowded < enough) return;
-    crowded = 0;
-    ++looks;
-}
-
-void Interface::Impl::recover() {
-    if (!questions.empty()) answer_questions();
-    std::vector<Channel*> list = std::exchange(recovering, {});
-    for (Channel* channel : list) {
-        channel->recovery->listed = false;
-        if (recover(*channel)) list_recovering(*channel);
-    }
-    if (!leavers.empty()) judge_leavers();
-    if (jobs_wait()) run_jobs();
-    alert = paths_away || !recovering.empty() || !questions.empty() || !leavers.empty() || !endings.empty();
-}
-
-} // namespace ucx_mp::channel
+} // namespace ucx_mp::recover

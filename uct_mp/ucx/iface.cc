@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "uct_mp/interface/open.h"
 #include "uct_mp/ucx/ep.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/inspect.h"
@@ -139,8 +140,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_
 
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
-    const Status status =
-        channel::Interface::open(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
+    const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
     if (status == Status::ok && config_.background && !open_background()) return UCS_ERR_IO_ERROR;
     if (status == Status::ok) inspect::add(*this);
     if (status != Status::ok) ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());

@@ -98,7 +98,7 @@ struct Peer {
     std::vector<connect::Answer> answers;
 };
 
-class Node : public connect::Owner {
+class Node : public connect::Ends, public connect::Peers, public connect::News {
 public:
     Node(World& world, std::uint32_t index, ControlConfig config, SimServices& services)
         : world_(world), index(index), services_(services) {
@@ -121,7 +121,7 @@ public:
             for (unsigned i = 0; i < kReceives; ++i) post_receive(q, i);
         }
         config.seed = config.seed * 1000 + index + 1;
-        if (ucx_mp::failed(connect::ControlPlane::open(devices, config, services, *this, plane, error)))
+        if (ucx_mp::failed(connect::ControlPlane::open(devices, config, services, {*this, *this, *this}, plane, error)))
             throw std::runtime_error(error);
     }
 

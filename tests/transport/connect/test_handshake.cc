@@ -349,8 +349,8 @@ BOOST_AUTO_TEST_CASE(without_a_seed_secrets_differ) {
     seeded.seed = 1;
     Node owner(*world, 1, seeded, services);
     std::unique_ptr<connect::ControlPlane> a, b;
-    BOOST_TEST((connect::ControlPlane::open(devices, {}, services, owner, a, error) == Status::ok));
-    BOOST_TEST((connect::ControlPlane::open(devices, {}, services, owner, b, error) == Status::ok));
+    BOOST_TEST((connect::ControlPlane::open(devices, {}, services, {owner, owner, owner}, a, error) == Status::ok));
+    BOOST_TEST((connect::ControlPlane::open(devices, {}, services, {owner, owner, owner}, b, error) == Status::ok));
     BOOST_TEST(a->address().uid != b->address().uid);
     BOOST_TEST(a->address().cookie != b->address().cookie);
     BOOST_TEST(a->address().q_key != b->address().q_key);

@@ -58,7 +58,7 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
         BOOST_REQUIRE(cluster.until(
             [&] { return cluster.node(0).iface().am_short(cluster.channel(0, 1), 5, 0, nullptr, 0) == Status::ok; }));
         cluster.run_for(1'000'000);
-        auto& impl = cluster.node(1).iface().impl();
+        auto& impl = cluster.node(1).iface().core();
         Channel& to = cluster.channel(1, 0);
         for (unsigned i = 0; i < 200 && !(to.gates & gate::failed); ++i) {
             Bytes b = samples[random() % samples.size()];
@@ -82,13 +82,13 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
             std::byte* const message = impl.layout.message(buffer);
             std::memcpy(message, b.data(), b.size());
             std::uint32_t number = 0;
-            for (unsigned path = 0; path < to.places && !adapter.tagged; ++path)
-                if (to.subs[path].device == adapter.index) number = to.subs[path].own[0]->qp->qp_num;
+            for (unsigned path = 0; path < to.wiring.places && !adapter.tagged; ++path)
+                if (to.wiring.paths[path].device == adapter.index) number = to.wiring.paths[path].own[0]->qp->qp_num;
             std::memcpy(message - kTagBytes, &to.connection.own_dc_tag, kTagBytes);
             const std::uint32_t expected = to.expected, calls = sink.calls, before = to.early_count;
             sink.longest = 0;
-            impl.receive(adapter, buffer, static_cast<std::uint32_t>(b.size()) + (adapter.tagged ? kTagBytes : 0),
-                         number);
+            impl.receiver.receive(adapter, buffer,
+                                  static_cast<std::uint32_t>(b.size()) + (adapter.tagged ? kTagBytes : 0), number);
             BOOST_REQUIRE(adapter.free == &buffer->wr); // given back, whatever it was
             adapter.free = buffer->wr.next;
             --adapter.free_count;

@@ -1,0 +1,191 @@
+// Atomics executed by the target's transport: any operation, 32 and 64 bit, atomic against all adapters and all threads
+// of the target, because the target's processor executes them. Request and reply are sequenced messages, so they happen
+// exactly once whatever becomes of paths.
+#include <cstring>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+
+constexpr std::uint32_t kFetchTag = 1u << 31; // in the tags of those that wait for a result
+
+template <class T> T execute(AtomicOp op, T* target, T value, T compare) {
+    switch (op) {
+    case AtomicOp::add:
+        return __atomic_fetch_add(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_and:
+        return __atomic_fetch_and(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_or:
+        return __atomic_fetch_or(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::bit_xor:
+        return __atomic_fetch_xor(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::swap:
+        return __atomic_exchange_n(target, value, __ATOMIC_SEQ_CST);
+    case AtomicOp::compare_swap:
+        break;
+    }
+    __atomic_compare_exchange_n(target, &compare, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    return compare;
+}
+
+} // namespace
+
+// UCX_MP_ATOMICS=adapter: by the peer's home adapter, which is the one of lowest GUID, device 0 in the order of
+// DeviceSet (the same for all processes of a host that use the same adapters). Two adapters are not atomic against each
+// other.
+Status Atomics::adapter_atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                               std::uint64_t compare, void* result, std::uint64_t remote,
+                               const verbs::RemoteKeys& rkeys, Completion* completion, bool fetch) {
+    if (width != 8 || (op != AtomicOp::add && op != AtomicOp::compare_swap)) return Status::unsupported;
+    const verbs::RemoteKeys* present = &rkeys;
+    if (channel.gates || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = core_.mover.pass_gate_rdma(channel, present); status != Status::ok) return status;
+    }
+    for (const PathIndex path : schedule::each(channel.wiring.scheduler->paths().usable(Direction::read))) {
+        Path& sub = channel.wiring.paths[path];
+        if (sub.remote_device != 0 ||
+            !core_.placement.path_has_room(channel, path, Direction::read, 1 + SendQueue::kReserve))
+            continue;
+        Buffer* bounce = core_.small.get();
+        if (!bounce) return Status::no_resource;
+        SendQueue& queue = *core_.placement.queue_for(channel, path, Direction::read);
+        Work* work = core_.works.new_work(channel, WorkKind::adapter_atomic, completion);
+        work->bounce = bounce;
+        work->unpack_arg = result;
+        work->open = 1;
+        ++channel.moving.rdma_open;
+        ++channel.moving.gets_open; // it reads: what follows a fence waits for it
+        channel.fences.put_paths |= PathMask{1} << path;
+        channel.visible.unread |= PathMask{1} << path;
+        sub.open += queue.dc;
+        const Posted posted{.channel = &channel, .work = work, .path = path, .read = true};
+        if (!queue.atomic(sub.dc, {bounce->address(), 8, bounce->lkey[sub.device]}, {remote, present->rkey[0]},
+                          op == AtomicOp::add ? value : compare, op == AtomicOp::add ? nullptr : &value, posted)) {
+            core_.sender.post_refused(channel, queue, posted);
+        }
+        return fetch ? Status::in_progress : Status::ok;
+    }
+    return Status::no_resource;
+}
+
+Status Atomics::atomic(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t compare,
+                       void* result, std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion,
+                       bool fetch) {
+    if (core_.config.atomics == AtomicsMode::adapter)
+        return adapter_atomic(channel, op, width, value, compare, result, remote, rkeys, completion, fetch);
+    constexpr std::uint32_t size = kHeader + sizeof(AtomicRequest);
+    Sender::Start start;
+    if (const Status status = core_.sender.start_message(channel, core_.small, size, start); status != Status::ok)
+        return status;
+    Work* work = core_.works.new_work(channel, WorkKind::atomic, completion);
+    work->open = fetch ? 2 : 1; // the acknowledgment, and the reply
+    work->width = static_cast<std::uint8_t>(width);
+    work->unpack_arg = result;
+    work->tag = (++channel.moving.atomic_tag & ~kFetchTag) | (fetch ? kFetchTag : 0);
+    AtomicRequest request{};
+    request.op = static_cast<std::uint8_t>(op);
+    request.width = static_cast<std::uint8_t>(width);
+    request.fetch = fetch;
+    request.region = rkeys.id;
+    request.address = remote;
+    request.value = value;
+    request.compare = compare;
+    request.tag = work->tag;
+    std::memcpy(start.buffer->data() + kHeader, &request, sizeof request);
+    start.buffer->work = work;
+    if (fetch) channel.moving.atomics.push_back(work);
+    ++channel.moving.atomics_pending;
+    core_.sender.finish_message(channel, start, Kind::atomic, 0, size, fetch ? flag::ack_request : 0);
+    channel.fences.atomics_sent = true;
+    channel.fences.atomics_end = channel.next_sequence;
+    return fetch ? Status::in_progress : Status::ok;
+}
+
+void Atomics::serve_atomic(Channel& channel, const AtomicRequest& request) {
+    AtomicReply reply{0, request.tag, 1};
+    const auto op = static_cast<AtomicOp>(request.op);
+    const bool good = (request.width == 4 || request.width == 8) && request.op <= 5 &&
+                      request.address % request.width == 0 &&
+                      core_.keys.allows(request.region, request.address, request.width);
+    if (good) {
+        reply.status = 0;
+        if (request.width == 8)
+            reply.value =
+                execute(op, reinterpret_cast<std::uint64_t*>(request.address), request.value, request.compare);
+        else
+            reply.value =
+                execute(op, reinterpret_cast<std::uint32_t*>(request.address),
+                        static_cast<std::uint32_t>(request.value), static_cast<std::uint32_t>(request.compare));
+    } else {
+        core_.services.say(LogLevel::error,
+                           "atomic operation %u of %u bytes at 0x%llx refused: not in registered memory", request.op,
+                           request.width, static_cast<unsigned long long>(request.address));
+    }
+    if (!request.fetch && good) return;
+    core_.enlist(replies, {&channel, reply});
+    serve_replies();
+}
+
+// In order per channel; one that finds no room blocks only its own channel.
+void Atomics::serve_replies() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < replies.size(); ++i) {
+        Channel& channel = *replies[i].channel;
+        bool sent = false, earlier = false;
+        for (std::size_t k = 0; k < kept; ++k) earlier |= replies[k].channel == &channel;
+        // Held is for the user's operations; a reply must get through. A fence of ours is none of its business: the
+        // reply carries a value that has been read already.
+        if (channel.gates & gate::failed) continue;
+        Sender::Start start;
+        if (!earlier && !(channel.gates & (gate::not_ready | gate::recovering)) &&
+            core_.sender.start_plain(channel, core_.small, kHeader + sizeof(AtomicReply), start) == Status::ok) {
+            std::memcpy(start.buffer->data() + kHeader, &replies[i].reply, sizeof(AtomicReply));
+            core_.sender.finish_message(channel, start, Kind::atomic_reply, 0, kHeader + sizeof(AtomicReply), 0);
+            sent = true;
+        }
+        if (!sent) replies[kept++] = replies[i];
+    }
+    replies.resize(kept);
+}
+
+void Atomics::take_reply(Channel& channel, const AtomicReply& reply) {
+    for (std::size_t i = 0; i < channel.moving.atomics.size(); ++i) {
+        Work* work = channel.moving.atomics[i];
+        if (work->tag != reply.tag) continue;
+        channel.moving.atomics.erase(channel.moving.atomics.begin() + static_cast<std::ptrdiff_t>(i));
+        if (reply.status != 0) {
+            work->status = Status::io_error;
+        } else if (work->width == 8) {
+            std::memcpy(work->unpack_arg, &reply.value, 8);
+        } else {
+            const auto value = static_cast<std::uint32_t>(reply.value);
+            std::memcpy(work->unpack_arg, &value, 4);
+        }
+        if (--work->open == 0) core_.works.finish_work(*work);
+        return;
+    }
+    // Of one without a result: nobody waits, so the channel is told, as by an adapter that is refused.
+    if (reply.status == 0 || reply.tag & kFetchTag) { // a fetch that has been cancelled
+        ++core_.receiver.dropped;
+        return;
+    }
+    core_.services.say(LogLevel::error,
+                       "peer %016llx has refused an atomic operation: not in memory that it offers (any more)",
+                       static_cast<unsigned long long>(channel.uid));
+    core_.failures.fail_channel(channel, Status::connection_reset);
+}
+
+Status Interface::atomic_post(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value, std::uint64_t remote,
+                              const verbs::RemoteKeys& rkeys) {
+    return channel.core->atomics.atomic(channel, op, width, value, 0, nullptr, remote, rkeys, nullptr, false);
+}
+
+Status Interface::atomic_fetch(Channel& channel, AtomicOp op, unsigned width, std::uint64_t value,
+                               std::uint64_t compare, void* result, std::uint64_t remote,
+                               const verbs::RemoteKeys& rkeys, Completion* completion) {
+    return channel.core->atomics.atomic(channel, op, width, value, compare, result, remote, rkeys, completion, true);
+}
+
+} // namespace ucx_mp::channel

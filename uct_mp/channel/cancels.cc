@@ -1,0 +1,273 @@
+// UCT_FLUSH_FLAG_CANCEL where several endpoints share a channel: what one of them has started ends, the others notice
+// nothing. (An endpoint that has the channel for itself takes the channel with it: Interface::invalidate.)
+//
+// What must end is what names memory of the caller's: reads, zcopy writes and messages, results of atomics; and its
+// flushes. Copied messages and writes stay under way: a number in the channel's sequence cannot be taken back, nobody
+// waits for them, and UCT allows it. Then, in progress, and again until nothing is left:
+// - What has not been posted is not posted any more, and what was lost with a path does not go again.
+// - A zcopy message that the peer has not acknowledged may have to go again: from a copy.
+// - A result that is still to come is dropped.
+// - What is posted belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes long,
+// the
+//   paths that hold it are given up: their queue pairs end and give everything back, and recovery sends again what the
+//   others had there, once (recover/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive
+//   that: so it ends by itself, or when the adapter gives up.
+//
+// Whose a work is: those of the channel's first endpoint carry the caller's completion, those of another one a Tag in
+// its place. Who shares nothing pays nothing for it.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+
+constexpr Nanos kGrace = 20'000'000;                         // for what is posted
+constexpr Nanos kFirstLook = 100'000, kMaxLook = 10'000'000; // intervals
+
+Tag* tag_of(const Work& work) {
+    return work.completion && work.completion->callback == Tag::fired ? static_cast<Tag*>(work.completion) : nullptr;
+}
+
+// What has to end before the caller may have its memory back.
+bool names_memory(const Work& work) {
+    switch (work.kind) {
+    case WorkKind::put:
+        return !work.bounce;
+    case WorkKind::get:
+    case WorkKind::get_bcopy:
+    case WorkKind::message:
+        return true;
+    case WorkKind::adapter_atomic:
+    case WorkKind::atomic:
+        return work.unpack_arg != nullptr;
+    case WorkKind::flush:
+        return work.completion != nullptr;
+    default:
+        return false;
+    }
+}
+
+// The work that this one is, or is a part of, if it is one of those that are cancelled.
+Work* part_of(Work* work, const Cancel& cancel) {
+    if (work && (work->kind == WorkKind::replayed_put || work->kind == WorkKind::replayed_get ||
+                 work->kind == WorkKind::replayed_message))
+        work = static_cast<Work*>(work->unpack_arg);
+    const Tag* const tag = work ? tag_of(*work) : nullptr;
+    return tag && tag->cancel == &cancel ? work : nullptr;
+}
+
+} // namespace
+
+void Tag::fired(Completion* self) {
+    Tag& tag = *static_cast<Tag*>(self);
+    Completion* const user = tag.user;
+    const Status status = tag.status;
+    Cancel* const cancel = tag.cancel;
+    Cancels& owner = *tag.owner;
+    owner.untag(self);
+    if (cancel && --cancel->left == 0) cancel->over = true;
+    complete(user, status);
+    if (cancel && cancel->over) owner.announce(*cancel);
+}
+
+Completion* Cancels::tag(Completion* user, std::uint32_t origin) {
+    if (!free_tags) {
+        free_tags = tags.emplace_back(std::make_unique<Tag>()).get();
+        free_tags->callback = Tag::fired;
+        free_tags->owner = this;
+        free_tags->next = nullptr;
+    }
+    Tag* const made = std::exchange(free_tags, free_tags->next);
+    made->count = 1;
+    made->status = Status::ok;
+    made->user = user;
+    made->origin = origin;
+    made->cancel = nullptr;
+    return made;
+}
+
+void Cancels::untag(Completion* completion) {
+    Tag* const tag = static_cast<Tag*>(completion);
+    tag->next = std::exchange(free_tags, tag);
+}
+
+Status Cancels::join_cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+    for (const auto& cancel : list) {
+        if (cancel->channel != &channel || cancel->origin != origin || cancel->announced) continue;
+        if (completion) cancel->completions.push_back(completion);
+        return Status::in_progress;
+    }
+    return Status::ok;
+}
+
+Status Cancels::cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+    auto made = std::make_unique<Cancel>();
+    made->channel = &channel;
+    made->origin = origin;
+    core_.works.pool.for_each([&](Work& work) {
+        if (work.channel != &channel || !names_memory(work)) return;
+        Tag* mark = tag_of(work);
+        if ((mark ? mark->origin : 0) != origin || (mark && mark->cancel))
+            return; // an earlier user may have had the number
+        if (!mark) work.completion = mark = static_cast<Tag*>(tag(work.completion, origin));
+        mark->cancel = made.get();
+        if (!ucx_mp::failed(work.status)) work.status = Status::canceled;
+        ++made->left;
+    });
+    if (made->left == 0) return Status::ok;
+    if (completion) made->completions.push_back(completion);
+    made->since = core_.services.now();
+    made->pause = kFirstLook;
+    ++channel.usage.endpoints;
+    // Not here: the caller may be anywhere in one of our callbacks.
+    made->timer = core_.services.at(made->since, [this, &cancel = *made] { go_on(cancel); });
+    list.push_back(std::move(made));
+    return Status::in_progress;
+}
+
+// Its last work has ended. May run inside of anything.
+void Cancels::announce(Cancel& cancel) {
+    cancel.announced = true;
+    for (Completion* const completion : std::exchange(cancel.completions, {})) complete(completion, Status::canceled);
+}
+
+void Cancels::go_on(Cancel& cancel) {
+    cancel.timer = 0;
+    Channel& channel = *cancel.channel;
+    if (!cancel.over && !(channel.gates & gate::failed)) {
+        cancel_waiting(cancel);
+        if (!cancel.over) cancel_retained(cancel);
+        if (!cancel.over && core_.services.now() - cancel.since >= kGrace) take_back_posted(cancel);
+    }
+    if (!cancel.announced) {
+        cancel.pause = std::min(2 * cancel.pause, kMaxLook);
+        cancel.timer = core_.services.at(core_.services.now() + cancel.pause, [this, &cancel] { go_on(cancel); });
+        return;
+    }
+    std::erase_if(list, [&](const auto& c) { return c.get() == &cancel; });
+    core_.directory.detach(channel);
+}
+
+// What is in lists of ours.
+void Cancels::cancel_waiting(Cancel& cancel) {
+    Channel& channel = *cancel.channel;
+    for (Work*& list : channel.moving.flushes)
+        for (Work** at = &list; *at;) {
+            Work* const work = *at;
+            if (part_of(work, cancel) != work) {
+                at = &work->next;
+                continue;
+            }
+            *at = work->next;
+            Completion* const completion = work->completion;
+            core_.works.pool.put(work);
+            complete(completion, Status::canceled); // may change the list
+            at = &list;
+        }
+    for (const bool read : {false, true})
+        for (Work* work = channel.moving.pulled[read].first; work;) {
+            if (!part_of(work, cancel)) {
+                work = work->next;
+                continue;
+            }
+            core_.mover.unlink(channel, read, *work);
+            if (--work->open == 0) core_.works.finish_work(*work); // may change the list
+            work = channel.moving.pulled[read].first;
+        }
+    core_.observer->drop_lost(channel, [&](Work* work) { return part_of(work, cancel) != nullptr; });
+    const auto mine = [&](Work* work) { return part_of(work, cancel) == work; };
+    for (auto at = channel.moving.atomics.begin();
+         (at = std::ranges::find_if(channel.moving.atomics, mine)) != channel.moving.atomics.end();) {
+        Work* const work = *at;
+        channel.moving.atomics.erase(at); // a reply that comes finds nobody
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+// Messages that the peer has not acknowledged, as far as is known.
+void Cancels::cancel_retained(Cancel& cancel) {
+    Channel& channel = *cancel.channel;
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
+        Buffer*& place = channel.wiring.retained[i & channel.window_mask];
+        Buffer& buffer = *place;
+        Work* const work = buffer.work;
+        if (!work || part_of(work, cancel) != work) continue;
+        if (work->kind == WorkKind::message) {
+            Buffer* const copy = core_.large.get(); // it has room for any message, with its header and a trailer
+            if (!copy) continue;                    // next time
+            std::byte* to = copy->data();
+            const auto append = [&to](const void* from, std::size_t n) { std::memcpy(to, from, n), to += n; };
+            append(buffer.data(), buffer.length);
+            for (unsigned p = 0; p < work->pieces; ++p)
+                append(reinterpret_cast<const void*>(work->local[p].address), work->local[p].length);
+            copy->length = static_cast<std::uint32_t>(to - copy->data());
+            append(buffer.data() + buffer.length, buffer.trailer);
+            copy->trailer = buffer.trailer;
+            copy->path = buffer.path;
+            copy->work = nullptr;
+            place = copy;
+            work->bounce = &buffer; // its header may be on its way from there: the work ends when all of that is back
+            buffer.pool = &buffer.pool->home();
+        } else {
+            --channel.moving.atomics_pending;
+        }
+        buffer.work = nullptr;
+        if (--work->open == 0) core_.works.finish_work(*work); // may call the user
+        if (cancel.over || (channel.gates & gate::failed)) return;
+    }
+}
+
+void Cancels::take_back_posted(Cancel& cancel) {
+    Channel& channel = *cancel.channel;
+    if (!core_.failures.recoverable(channel)) return;
+    schedule::PathMask holding = 0, spared = 0;
+    const auto look = [&](SendQueue& queue) {
+        for (std::uint32_t i = queue.tail; i != queue.head; ++i) {
+            const Posted& posted = queue.at(i);
+            if (posted.channel != &channel || !posted.work) continue;
+            const auto bit = schedule::PathMask{1} << posted.path;
+            if (part_of(posted.work, cancel))
+                holding |= bit;
+            else if (posted.work->kind == WorkKind::adapter_atomic)
+                spared |= bit; // of others: they would be lost
+        }
+    };
+    for (PathIndex path = 0; path < channel.wiring.path_count; ++path)
+        for (const auto& own : channel.wiring.paths[path].own)
+            if (own) look(*own);
+    for (const DcRail& rail : core_.dc.rails)
+        for (const auto& initiator : rail.initiators) look(*initiator);
+    for (const PathIndex path : schedule::each(holding & ~spared)) {
+        core_.observer->path_failed(channel, path, "an endpoint's operations are cancelled", false);
+        if (cancel.over || !core_.failures.recoverable(channel)) return;
+    }
+}
+
+Channel& Cancels::canceled_channel() {
+    if (!canceled) {
+        canceled = std::make_unique<Channel>();
+        canceled->core = &core_;
+        canceled->gates = gate::failed | gate::not_ready;
+        canceled->set_live();
+        canceled->error = Status::canceled;
+        canceled->ending.error_told = canceled->ending.buried = true;
+        ++canceled->usage.endpoints;
+    }
+    return *canceled;
+}
+
+Completion* Interface::tag(Completion* user, std::uint32_t origin) { return core_->cancels.tag(user, origin); }
+void Interface::untag(Completion* completion) { core_->cancels.untag(completion); }
+Status Interface::cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+    return core_->cancels.cancel(channel, origin, completion);
+}
+Status Interface::join_cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+    return core_->cancels.join_cancel(channel, origin, completion);
+}
+Channel& Interface::canceled_channel() { return core_->cancels.canceled_channel(); }
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,123 @@
+// The interface closes. Whoever has been delivered something may close at once, and so may whoever has nothing to say
+// any more; the others would wait for acknowledgments until the adapters, the watchdog and the time-out of a partition
+// have their say. So what is owed goes first, then everybody is told (connect/goodbye.cc), and both are waited for: not
+// for long, since a peer may be dead, or stopped. No handler and no completion of the program's is called any more.
+// Slow path.
+#include <algorithm>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+constexpr Nanos kPatience = 100'000'000; // all in all
+constexpr Nanos kForOwed = 20'000'000;   // of it, before the peers are told
+constexpr Nanos kRepeat = 2'000'000;     // first repetition of the goodbye, doubled
+constexpr Nanos kPause = 20'000;
+
+void forget_posted(SendQueue& queue, std::uint16_t position, ibv_wc_status status) {
+    auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    if (count > queue.records()) return;
+    if (status != IBV_WC_SUCCESS) queue.fail();
+    for (; count != 0; --count) {
+        const Posted posted = queue.pop();
+        if (queue.dc) posted.channel->wiring.paths[posted.path].open -= posted.requests;
+    }
+}
+} // namespace
+
+// Completions of what is posted, which calls nobody; receives are dropped: nobody takes them, and their senders hear
+// it.
+unsigned Closing::poll_closing() {
+    unsigned n = 0;
+    for (unsigned i = 0; i < core_.adapter_count; ++i) {
+        Adapter& adapter = core_.adapters[i];
+        while (core_.completions.peek(adapter)) {
+            const unsigned found = std::exchange(adapter.peeked_count, 0);
+            n += found;
+            for (unsigned k = 0; k < found; ++k) {
+                const Completed& c = adapter.peeked[k].sent;
+                if (SendQueue::is_send(c.id))
+                    forget_posted(*SendQueue::of(c.id), SendQueue::position_of(c.id), c.status);
+                else
+                    adapter.give_back(ReceiveBuffer::of(reinterpret_cast<ibv_recv_wr*>(c.id)));
+            }
+        }
+    }
+    return n + core_.control->poll();
+}
+
+void Closing::say_goodbye() {
+    std::unique_lock lock(core_.services);
+    closing = true;
+    std::vector<Channel*> peers;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        const connect::State state = channel.connection.state;
+        if (state == connect::State::requesting || state == connect::State::confirming ||
+            state == connect::State::accepting)
+            core_.control->forget(channel.connection);
+        else if (state == connect::State::established && !channel.self &&
+                 !(channel.gates & (gate::not_ready | gate::failed)))
+            peers.push_back(&channel);
+    }
+    if (peers.empty()) return;
+    core_.works.pool.for_each([](Work& work) { // whatever becomes of it, nobody hears it
+        work.completion = nullptr;
+        work.status = Status::canceled;
+    });
+    const auto has_left = [&](const Channel* channel) { // says goodbye as well
+        return channel->connection.parting.known || (channel->ending.leaving && !channel->ending.goodbye.idle) ||
+               std::ranges::any_of(core_.peers.mail, [&](const Mail& m) {
+                   return m.channel == channel && m.what == Mail::What::ended && !m.goodbye.idle;
+               });
+    };
+    const auto is_busy = [](const Channel* channel) {
+        return std::ranges::any_of(std::span(channel->wiring.paths.get(), channel->wiring.path_count),
+                                   [](const Path& sub) {
+                                       const SendQueue* const queue = sub.queue[0];
+                                       return queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
+                                   });
+    };
+    (void)core_.control->poll(); // who has left before us
+    std::erase_if(peers, has_left);
+    const Nanos begin = core_.services.now();
+    // What has been executed has a reply, what has been delivered is acknowledged.
+    core_.atomics.serve_replies();
+    for (Channel* channel : peers) {
+        if (channel->gates & gate::failed) continue;
+        if (channel->expected != channel->ack_sent) (void)core_.sender.send_ack(*channel, Kind::ack);
+        (void)core_.epochs.push_out(*channel);
+    }
+    Nanos next = 0, now = begin;
+    bool told = false;
+    for (unsigned attempt = 0; !peers.empty() && now - begin < kPatience; now = core_.services.now()) {
+        const bool any = poll_closing() != 0;
+        const bool owed = std::ranges::any_of(peers, is_busy);
+        if (told) std::erase_if(peers, has_left);
+        if (told && peers.empty() && !owed) break;
+        if ((!owed || now - begin >= kForOwed) && now >= next) {
+            for (Channel* channel : peers)
+                (void)core_.control->say_closing(channel->connection, channel->expected, attempt);
+            told = true;
+            next = now + (kRepeat << std::min(attempt, 8u));
+            ++attempt;
+        }
+        if (any) continue;
+        lock.unlock();
+        const bool passes = core_.services.wait(kPause);
+        lock.lock();
+        if (passes) continue;
+        // Nothing will come while we wait.
+        if (!told)
+            for (Channel* channel : peers) (void)core_.control->say_closing(channel->connection, channel->expected, 0);
+        break;
+    }
+    if (!peers.empty()) core_.services.say(LogLevel::debug, "%zu peers have not answered our goodbye", peers.size());
+}
+
+} // namespace ucx_mp::channel

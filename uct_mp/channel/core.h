@@ -1,0 +1,104 @@
+// The inside of an Interface: what its parts share, and the parts themselves. Each part is a class with a header of its
+// own; they find each other here. recover/ is not among them: it is told by the Observer.
+//
+// Threads: the interface's; what is "under the lock" is Services::lock()'s, since the handshake's thread uses it too.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "uct_mp/channel/atomics.h"
+#include "uct_mp/channel/cancels.h"
+#include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/closing.h"
+#include "uct_mp/channel/completions.h"
+#include "uct_mp/channel/directory.h"
+#include "uct_mp/channel/endings.h"
+#include "uct_mp/channel/ends.h"
+#include "uct_mp/channel/epochs.h"
+#include "uct_mp/channel/failures.h"
+#include "uct_mp/channel/interface.h"
+#include "uct_mp/channel/mover.h"
+#include "uct_mp/channel/observer.h"
+#include "uct_mp/channel/parts.h"
+#include "uct_mp/channel/peers.h"
+#include "uct_mp/channel/placement.h"
+#include "uct_mp/channel/progress.h"
+#include "uct_mp/channel/receiver.h"
+#include "uct_mp/channel/sender.h"
+#include "uct_mp/channel/visibility.h"
+#include "uct_mp/channel/works.h"
+#include "uct_mp/link/adapter.h"
+#include "uct_mp/link/dc_pool.h"
+
+namespace ucx_mp::channel {
+
+inline constexpr unsigned kHeader = sizeof(MessageHeader);
+inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::segment
+// After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
+inline constexpr unsigned kExtra = 64;
+inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (visible.cc)
+
+struct Core {
+    Core(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
+         const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer);
+    Core(const Core&) = delete;
+    ~Core();
+    Status open(std::string& error);
+    // mp_dc: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
+    [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
+                                      DcRail& out, std::string& error);
+    template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
+        in.push_back(what);
+        listed = true;
+    }
+
+    // What every progress looks at, together: few cache lines.
+    std::unique_ptr<Adapter[]> adapters;
+    unsigned adapter_count = 0;
+    const std::uint32_t ring;           // entries of a channel's rings: config.window or more, a power of two
+    bool alert = false;                 // some path is not up, or something else is to be repaired
+    unsigned recovery_steps = 0;        // things that happened there, in this round
+    bool listed = false;                // something is, or was a moment ago, in one of the parts' lists
+    bool timed = false;                 // completions of adapters bring timestamps, if they can
+    std::atomic<bool> attention{false}; // Progress::attend() now: mail, or a handshake under way
+    const AmHandler* const handlers;
+    ReceiveLayout layout;
+    std::unique_ptr<connect::ControlPlane> control;
+    verbs::DeviceSet devices;       // their lives that this interface uses. Progress changes it, under the lock
+    std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock
+    const Config config;
+    Services& services;
+    Events& events;
+    const verbs::KeyTable& keys;
+    Limits limits{};
+    std::uint32_t inline_bytes = 0;                    // that every queue pair grants
+    std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
+    BufferPool small, large;
+    DcPool dc; // mp_dc
+
+    Progress progress;
+    Directory directory{*this};
+    Placement placement{*this};
+    Sender sender{*this};
+    Parts parts{*this};
+    Receiver receiver{*this};
+    Completions completions{*this};
+    Works works{*this};
+    Mover mover{*this};
+    Atomics atomics{*this};
+    Epochs epochs{*this};
+    Visibility visibility{*this};
+    Failures failures{*this};
+    Endings endings{*this};
+    Cancels cancels{*this};
+    Closing closing{*this};
+    Ends ends{*this};
+    Peers peers{*this};
+    std::unique_ptr<Observer> observer; // recover/
+};
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,36 @@
+// Peers come and go: channels that end, begin anew, or are unused.
+//
+// Threads: the interface's.
+#pragma once
+
+#include "uct_mp/channel/channel.h"
+
+namespace ucx_mp::channel {
+
+class Endings {
+public:
+    explicit Endings(Core& core) : core_(core) {}
+    [[nodiscard]] Status refusal(Channel& channel); // of an operation on a channel that has failed
+    void end_quietly(Channel& channel, bool renew);
+    void list_ending(Channel& channel);
+    void end_channels();
+    void take_leave(Channel& channel, const connect::Goodbye& goodbye); // of the peer
+    void judge_leavers();
+    void watch_unused(Channel& channel, Nanos now);
+    void trim_unused();
+    void parted(Channel& channel, connect::Answer answer); // of say_idle()
+    bool trim_due = false;                                 // there are many of those. Under the lock
+    std::vector<Channel*> list;                            // failed or unused, and to be given back
+    std::vector<Channel*> leavers;                         // their peers have said goodbye
+
+private:
+    [[nodiscard]] static bool has_outstanding(const Channel& channel);
+    [[nodiscard]] bool is_forgotten(Channel& channel);
+    void clear(Channel& channel); // of what others have a part in; with the lock held
+    void end_channel(Channel& channel);
+    void begin_anew(Channel& channel);
+    bool judge_leaver(Channel& channel);
+    Core& core_;
+};
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,176 @@
+#include "uct_mp/channel/ends.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+using connect::Connection;
+
+Status Ends::make_end(Connection& connection, std::size_t path) {
+    Channel& channel = core_.peers.channel_of(connection);
+    if (channel.ending.renewing) return Status::busy;
+    if (channel.wiring.prepared.taken) return Status::connection_reset; // it has been in use: see drop_ends()
+    if (path == 0) {
+        const std::size_t count = connection.paths.size();
+        drop_prepared(channel); // there is nothing; if there were, progress has to destroy it
+        channel.wiring.prepared.paths = std::make_unique<Path[]>(count);
+        channel.wiring.prepared.count = static_cast<std::uint8_t>(count);
+    }
+    Path& sub = channel.wiring.prepared.paths[path];
+    sub.rail = static_cast<std::uint8_t>(connection.local_rail(path));
+    if (sub.rail >= core_.rails.size()) return Status::invalid_param;
+    const verbs::Rail& rail = core_.rails[sub.rail];
+    sub.device = static_cast<std::uint8_t>(rail.device);
+    if (core_.config.transport == connect::Transport::dc || connection.is_absent(path)) return Status::ok;
+    verbs::QueuePair broken, qp = make_half(rail, LogLevel::debug, &broken);
+    const int error = errno;
+    if (broken) entomb(std::move(broken), rail);
+    sub.unconnected = (!qp && may_do_without(channel, rail)) || is_news(connection, rail);
+    if (!qp && !sub.unconnected) {
+        core_.services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(),
+                           std::strerror(error));
+        return Status::no_memory;
+    }
+    constexpr std::uint32_t kNobody =
+        0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
+    connection.ends[path].qp_number = qp ? qp->qp_num : kNobody;
+    sub.own[0] = std::make_unique<SendQueue>(std::move(qp), core_.adapters[rail.device], core_.config,
+                                             core_.inline_bytes, false);
+    sub.queue[0] = sub.queue[1] = sub.own[0].get();
+    return Status::ok;
+}
+
+// The path counts as one that has failed: over RoCE the kernel wants to know the way to the other end, a port that is
+// down is an error; and an adapter may die while a connection is made.
+bool Ends::may_do_without(const Channel& channel, const verbs::Rail& rail) const {
+    if (!core_.config.recovery.enabled || channel.self) return false;
+    verbs::DeviceEvents& events = *core_.devices.device_of(rail).events;
+    events.read();
+    return rail.ethernet || events.seen(0).fatal;
+}
+
+// The handshake has told the peer of a life of this adapter that is over: so his keys are of that, too.
+bool Ends::is_news(const Connection& connection, const verbs::Rail& rail) const {
+    return core_.devices.device_of(rail).life != 0 && core_.config.recovery.enabled &&
+           !core_.directory.channels[connection.local_id & kSlotMask]->self && !core_.control->knows_rails(connection);
+}
+
+// Our half of a path: a queue pair in INIT.
+verbs::QueuePair Ends::make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken) {
+    Adapter& adapter = core_.adapters[rail.device];
+    verbs::QueuePair qp =
+        verbs::create_rc(*adapter.device, rail, adapter.queues(),
+                         {core_.config.send_depth + 1, core_.limits.max_iov + 2, core_.inline_bytes}, nullptr, broken);
+    if (!qp) {
+        const int error = errno;
+        core_.services.say(level, "cannot create a queue pair on %s: %s", rail.name.c_str(), std::strerror(error));
+        errno = error;
+    }
+    return qp;
+}
+
+Status Ends::connect_end(Connection& connection, std::size_t path) {
+    Channel& channel = core_.peers.channel_of(connection);
+    if (channel.wiring.prepared.taken || channel.wiring.prepared.count != connection.paths.size())
+        return Status::connection_reset;
+    if (connection.remote_rail_index(path) >= connection.remote_rails.size()) return Status::invalid_param;
+    const path::RemoteRail& remote = connection.remote_rail(path);
+    Path& sub = channel.wiring.prepared.paths[path];
+    const verbs::Rail& rail = core_.rails[sub.rail];
+    sub.remote_device = remote.device;
+    if (connection.is_absent(path)) return Status::ok;
+    sub.unconnected |= is_news(connection, rail);
+    const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], connection.remote_ends[path]);
+    if (core_.config.transport == connect::Transport::dc) {
+        if (sub.unconnected) return Status::ok;
+        sub.dc.ah =
+            core_.dc.handles.get(core_.devices, rail, end.destination(), core_.config.reliability.service_level);
+        sub.dc.dct_number = remote.dct_number;
+        sub.dc.key = key_of_life(connection.dc_key, remote.life);
+        sub.dc.tag = connection.dc_tag;
+        sub.unconnected = !sub.dc.ah && core_.config.recovery.enabled && !channel.self;
+        if (!sub.dc.ah)
+            core_.services.say(sub.unconnected ? LogLevel::warn : LogLevel::error,
+                               "cannot make an address handle on %s: %s", rail.name.c_str(), std::strerror(errno));
+        return sub.dc.ah || sub.unconnected ? Status::ok : Status::io_error;
+    }
+    const int error = sub.unconnected ? 0
+                                      : verbs::connect_rc(sub.own[0]->qp.get(), rail, end, core_.config.reliability,
+                                                          connection.ends[path].psn);
+    if (error) {
+        sub.unconnected = may_do_without(channel, rail);
+        core_.services.say(sub.unconnected ? LogLevel::warn : LogLevel::error, "cannot connect a queue pair on %s: %s",
+                           rail.name.c_str(), std::strerror(error));
+        if (!sub.unconnected) return Status::io_error;
+    }
+    sub.own[0]->begin_packets(connection.ends[path].psn, end.mtu);
+    if (!channel.self && !sub.unconnected)
+        core_.observer->load_first_alternate(connection, static_cast<PathIndex>(path), sub);
+    return Status::ok;
+}
+
+verbs::RemoteEnd Ends::remote_end(const Connection& connection, const path::PathSpec& route,
+                                  const connect::LocalEnd& end) const {
+    const bool server = connection.server;
+    const verbs::Rail& rail = core_.rails[server ? route.server_rail : route.client_rail];
+    const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
+    return {static_cast<std::uint16_t>(remote.lid + (server ? route.client_bits : route.server_bits)),
+            server ? route.server_bits : route.client_bits,
+            std::min(rail.mtu, remote.mtu),
+            end.qp_number,
+            end.psn,
+            remote.gid};
+}
+
+void Ends::drop_ends(Connection& connection) {
+    Channel& channel = core_.peers.channel_of(connection);
+    drop_prepared(channel);
+    connection.ends.clear();
+    // Data had come before the handshake was over, and the peer knows nothing of it any more.
+    if (channel.wiring.prepared.taken && !channel.ending.renewing)
+        core_.peers.tell({Mail::What::failed, &channel, Status::connection_reset});
+}
+
+// One that the handshake's thread cannot use: with the lock held.
+void Ends::entomb(verbs::QueuePair qp, const verbs::Rail& rail) {
+    graves.push_back(std::make_unique<SendQueue>(std::move(qp), core_.adapters[rail.device], core_.config,
+                                                 core_.inline_bytes, false));
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+void Ends::drop_prepared(Channel& channel) {
+    for (unsigned i = 0; i < channel.wiring.prepared.count && channel.wiring.prepared.paths; ++i)
+        for (auto& own : channel.wiring.prepared.paths[i].own)
+            if (own) graves.push_back(std::move(own));
+    channel.wiring.prepared.paths.reset();
+    channel.wiring.prepared.count = 0;
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+// As handshakes work (connect/turns.cc): for a while, then something else.
+unsigned Ends::clear_graves(bool occupied) {
+    constexpr Nanos kTurn = 200'000;
+    const Nanos begin = core_.services.now();
+    Nanos now = begin;
+    if (occupied && begin < next_clearing_) return 0;
+    unsigned n = 0;
+    for (; now - begin < kTurn; now = core_.services.now(), ++n) {
+        std::unique_ptr<SendQueue> dead;
+        const std::lock_guard lock(core_.services);
+        if (graves.empty()) break;
+        dead = std::move(graves.back());
+        graves.pop_back();
+    }
+    next_clearing_ = now + (now - begin);
+    return n;
+}
+
+// -- What progress has to know
+
+std::uint32_t Ends::probe_key(const verbs::Rail& rail) { return core_.visibility.probe_key_of(rail); }
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,163 @@
+// Fences, and flushes by epochs: every operation belongs to the epoch in which it was started; a flush closes the epoch
+// and is done when this one and all before are empty.
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+void Epochs::fence(Channel& channel) {
+    const bool one_queue = channel.wiring.path_count <= 1;
+    if (channel.moving.pulled[0].first && !channel.wiring.only)
+        core_.mover.pull(channel); // no read before the fence will come any more
+    if (!one_queue) {
+        // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
+        if (std::exchange(channel.fences.marked_paths, 0)) channel.fences.fence_number = channel.fences.next();
+        channel.fences.fence_paths |= channel.fences.put_paths;
+        channel.fences.marker_due = channel.fences.fence_paths != 0;
+        channel.fences.catch_up = channel.moving.pulled_count != 0;
+    }
+    channel.fences.put_paths = 0;
+    // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be
+    // repeated).
+    if (channel.moving.rdma_open && (!one_queue || channel.moving.gets_open)) channel.fences.drain_due = true;
+    if (channel.visible.unseen_gate && channel.visible.unread) channel.fences.drain_due = true;
+    if (channel.fences.atomics_sent) {
+        channel.fences.atomics_sent = false;
+        channel.fences.atomics_until = channel.fences.atomics_end;
+        channel.fences.atomics_due = channel.fences.drain_due = true;
+    }
+    if (channel.fences.marker_due || channel.fences.drain_due || channel.moving.gets_open || channel.fences.catch_up)
+        channel.gates |= gate::fence;
+}
+
+// True: RDMA may go.
+bool Epochs::clear_drain(Channel& channel) {
+    if (!channel.fences.drain_due) {
+        if (!channel.fences.marker_due && !channel.moving.gets_open && !channel.fences.catch_up)
+            channel.gates &= ~gate::fence;
+        return true;
+    }
+    if (channel.visible.unseen_gate && channel.visible.unread)
+        core_.visibility.read_back(channel); // behind the writes, at once
+    if (channel.moving.rdma_open) return false;
+    if (channel.fences.atomics_due) {
+        if (channel.fences.atomics_until - 1 - channel.acked < channel.in_flight()) return false;
+        channel.fences.atomics_due = false;
+    }
+    channel.fences.drain_due = false;
+    if (!channel.fences.marker_due && !channel.fences.catch_up) channel.gates &= ~gate::fence;
+    return true;
+}
+
+// Small messages ask for completions only now and then: a write of nothing asks for one of everything before it.
+bool Epochs::push_out(Channel& channel) {
+    for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
+        const Path& sub = channel.wiring.paths[path];
+        SendQueue* queue = sub.queue[0];
+        if (!queue || queue->all_signaled() || queue->failed() || (queue->dc && sub.open == 0)) continue;
+        if (!core_.observer->write_nothing(channel, path, *queue)) return false;
+    }
+    return true;
+}
+
+// Gets everything outstanding to tell its completion; what finds no room is tried again by progress.
+void Epochs::push(Channel& channel) {
+    if (channel.moving.push_due) return;
+    if (push_out(channel) && (!channel.moving.atomics_pending || core_.sender.send_ack(channel, Kind::ack_request)))
+        return;
+    if (channel.gates & gate::failed) return;
+    channel.moving.push_due = true;
+    core_.enlist(pushes_due, &channel);
+}
+
+void Epochs::push_due() {
+    for (Channel* channel : std::exchange(pushes_due, {})) {
+        channel->moving.push_due = false;
+        push(*channel);
+    }
+}
+
+namespace {
+void begin_epoch(Channel& channel, std::uint8_t epoch) {
+    channel.epoch = epoch;
+    if (channel.wiring.only) {
+        channel.wiring.only->close(); // no message of this epoch joins one of the last
+    } else if (channel.wiring.by_lane) {
+        for (unsigned i = 0; i < channel.wiring.path_count; ++i)
+            if (SendQueue* queue = channel.wiring.paths[i].queue[0]) queue->close();
+    }
+}
+} // namespace
+
+Status Epochs::flush(Channel& channel, Completion* completion) {
+    const bool dead = channel.gates & gate::failed;
+    if (!dead && channel.moving.pulled[0].first && !channel.wiring.only)
+        core_.mover.pull(channel); // what waits for reads waits no longer
+    if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
+    close_epochs(channel);
+    if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
+    if (!dead) push(channel); // else everything is coming back flushed
+    if (!completion) return Status::in_progress;
+    // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and
+    // this flush waits for more than it must: it is never refused, since there may be room for everything else.
+    std::uint8_t closed = channel.epoch;
+    if (channel.epoch_open[closed] == 0 && closed != channel.oldest_epoch)
+        closed = static_cast<std::uint8_t>((closed + kEpochs - 1) % kEpochs); // nothing new since the last
+    else if (const std::uint8_t next = (closed + 1) % kEpochs; next != channel.oldest_epoch)
+        begin_epoch(channel, next);
+    Work* work = core_.works.pool.get();
+    work->channel = &channel;
+    work->completion = completion;
+    work->kind = WorkKind::flush;
+    work->next = channel.moving.flushes[closed];
+    channel.moving.flushes[closed] = work;
+    return Status::in_progress;
+}
+
+void Epochs::close_epochs(Channel& channel) {
+    for (;;) {
+        if (channel.moving.flushes[channel.epoch]) { // it was attached when all epochs were in use
+            const std::uint8_t next = (channel.epoch + 1) % kEpochs;
+            if (next != channel.oldest_epoch) {
+                begin_epoch(channel, next);
+                if (!(channel.gates & gate::failed)) push(channel); // what has been sent since that flush
+            }
+        }
+        if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;
+        Work* work = std::exchange(channel.moving.flushes[channel.oldest_epoch], nullptr);
+        channel.oldest_epoch = static_cast<std::uint8_t>((channel.oldest_epoch + 1) % kEpochs);
+        const Status status = channel.gates & gate::failed ? channel.error : Status::ok;
+        while (work) {
+            Work* next = work->next;
+            Completion* completion = work->completion;
+            core_.works.pool.put(work);
+            complete(completion, status);
+            work = next;
+        }
+    }
+}
+
+Status Interface::fence(Channel& channel) {
+    channel.core->epochs.fence(channel);
+    return Status::ok;
+}
+
+void Interface::fence_all() {
+    for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i)
+        core_->epochs.fence(*core_->directory.channels[i]);
+}
+
+Status Interface::flush(Channel& channel, Completion* completion) { return core_->epochs.flush(channel, completion); }
+
+Status Interface::flush_all() {
+    Status result = Status::ok;
+    for (std::uint32_t i = 0; i < core_->directory.channels.size(); ++i) {
+        Channel* channel = core_->directory.channels[i];
+        if (channel->epochs_empty() && !channel->has_unread()) continue;
+        if (core_->epochs.flush(*channel, nullptr) == Status::in_progress) result = Status::in_progress;
+    }
+    return result;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,171 @@
+#include "uct_mp/channel/failures.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+// The operation itself is at fault: it would fail on any path.
+bool is_mistake(ibv_wc_status status) {
+    switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return true;
+    default:
+        return false;
+    }
+}
+Status status_of(ibv_wc_status status) {
+    switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+        return Status::endpoint_timeout;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_OP_ERR:
+        return Status::connection_reset;
+    case IBV_WC_WR_FLUSH_ERR:
+        return Status::canceled;
+    default:
+        return Status::io_error;
+    }
+}
+} // namespace
+
+// The path is given up and what was posted there is lost (recover/); mistakes take their channel with them.
+void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error) {
+    auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
+    if (count > queue.records()) return;
+    const Posted last = queue.at(queue.tail + count - 1);
+    Channel& culprit = *last.channel;
+    const bool first = !queue.failed();
+    if (first) {
+        queue.fail();
+        if (!(culprit.gates & gate::failed))
+            core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s (queue pair 0x%x, vendor error 0x%x)",
+                               last.path, culprit.uid, ibv_wc_status_str(status), queue.qp->qp_num, vendor_error);
+    }
+    queue.close();
+    core_.observer->drain(queue, culprit, last.path);
+    if (is_mistake(status) || !recoverable(culprit))
+        fail_channel(culprit, status_of(status));
+    else if (first || !queue.dc)
+        core_.observer->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
+    count = std::min(count, queue.records()); // an adapter that is gone: they have all been dropped
+    for (unsigned i = 0; i < count; ++i) {
+        const Posted posted = queue.pop();
+        Channel& channel = *posted.channel;
+        if (queue.dc) channel.wiring.paths[posted.path].open -= posted.requests;
+        if (!channel.wiring.only)
+            channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
+                                             posted.bytes);
+        if (recoverable(channel)) {
+            // Others on the initiator suffer for the culprit: their paths may be as good as ever.
+            core_.observer->lost(queue, posted);
+            continue;
+        }
+        fail_channel(channel, status_of(status));
+        if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
+        core_.completions.settle(posted);
+    }
+    if (queue.dc && queue.idle()) core_.observer->restart_later(queue);
+}
+
+void Failures::fail_channel(Channel& channel, Status status) {
+    if (channel.gates & gate::failed) return;
+    channel.gates |= gate::failed;
+    channel.set_live();
+    channel.error = status;
+    channel.ending.failed_at = core_.services.now();
+    channel.ending.failing = true;
+    core_.enlist(list, &channel);
+    core_.directory.bury(channel);
+    core_.observer->ended(channel, status);
+    // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a
+    // last request that does. A DC initiator is shared: others' requests on it must not suffer.
+    if (core_.config.transport == connect::Transport::dc) (void)core_.epochs.push_out(channel);
+    for (unsigned i = 0; i < channel.wiring.path_count; ++i)
+        for (const auto& own : channel.wiring.paths[i].own)
+            if (own) core_.observer->drain(*own, channel, static_cast<PathIndex>(i));
+    // The buffers stay where they are: adapters may be reading them, see free_retained().
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
+        Work* const work = std::exchange(channel.wiring.retained[i & channel.window_mask]->work, nullptr);
+        if (!work) continue;
+        work->status = status;
+        if (work->kind == WorkKind::atomic) --channel.moving.atomics_pending;
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+    core_.visibility.end_read_backs(channel, status);
+    for (Work* work : std::exchange(channel.moving.atomics, {})) {
+        work->status = status;
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+    for (auto& list : channel.moving.pulled) {
+        while (Work* work = list.first) {
+            list.first = work->next;
+            --channel.moving.pulled_count;
+            work->status = status;
+            if (--work->open == 0) core_.works.finish_work(*work);
+        }
+        list.last = nullptr;
+    }
+    core_.epochs.close_epochs(channel);
+}
+
+bool Failures::all_back(const Channel& channel) {
+    for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {
+        if (channel.wiring.paths[i].open != 0) return false;
+        for (const auto& own : channel.wiring.paths[i].own)
+            if (own && !own->idle()) return false;
+    }
+    return true;
+}
+
+// Of a failed channel, when nothing of it is posted any more.
+void Failures::free_retained(Channel& channel) {
+    for (; channel.acked != channel.next_sequence; ++channel.acked) {
+        Buffer* const buffer = channel.wiring.retained[channel.acked & channel.window_mask];
+        buffer->pool = &buffer->pool->home();
+        buffer->pool->put(buffer);
+    }
+    core_.observer->free_detours(channel);
+}
+
+// Outside of everything else: the user may do anything in it. When everything has come back: users close their
+// endpoints now, and UCX 1.13 fails an assertion of its own if a program closes its worker while a cancelling flush is
+// under way.
+void Failures::tell_failures() {
+    constexpr Nanos kPatience = 1'000'000'000; // adapters flush at once; a dead one never does
+    for (Channel* channel : std::exchange(list, {})) {
+        if (!all_back(*channel)) {
+            if (core_.services.now() - channel->ending.failed_at >= kPatience)
+                core_.observer->abandon(*channel);
+            else if (core_.config.transport == connect::Transport::dc)
+                (void)core_.epochs.push_out(*channel); // there may have been no room
+        }
+        const bool back = all_back(*channel);
+        if (back) free_retained(*channel);
+        const bool tell = channel->epochs_empty() || core_.services.now() - channel->ending.failed_at >= kPatience;
+        channel->ending.failing = !back || !tell;
+        if (channel->ending.failing)
+            core_.enlist(list, channel);
+        else if (channel->usage.endpoints == 0 || channel->ending.renewing)
+            core_.endings.list_ending(*channel);
+        if (!tell || channel->ending.error_told || channel->ending.quiet || channel->usage.endpoints == 0) continue;
+        channel->ending.error_told = true;
+        core_.events.peer_failed(*channel, channel->error);
+    }
+}
+
+bool Failures::recoverable(const Channel& channel) const {
+    return core_.config.recovery.enabled && !(channel.gates & (gate::failed | gate::not_ready));
+}
+
+} // namespace ucx_mp::channel

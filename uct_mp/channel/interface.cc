@@ -1,0 +1,154 @@
+// The façade: what is asked of an interface as a whole. Slow path.
+#include "uct_mp/channel/interface.h"
+
+#include <sys/epoll.h>
+
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+Interface::Interface(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Interface::~Interface() = default;
+
+Status Interface::open(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
+                       const verbs::KeyTable& keys, const AmHandler* handlers, MakeObserver make_observer,
+                       std::unique_ptr<Interface>& out, std::string& error) {
+    if (config.window < 8 || config.window > 1u << 15) {
+        error = "TX_WINDOW " + std::to_string(config.window) + ": 8 to 32768 is allowed";
+        return Status::invalid_param;
+    }
+    if (config.send_depth < 16 || config.send_depth > 1u << 15) {
+        error = "TX_QUEUE_LEN " + std::to_string(config.send_depth) + ": 16 to 32768 is allowed";
+        return Status::invalid_param;
+    }
+    auto core = std::make_unique<Core>(devices, config, services, events, keys, handlers, make_observer);
+    const Status status = core->open(error);
+    if (ucx_mp::failed(status)) return status;
+    out.reset(new Interface(std::move(core)));
+    return Status::ok;
+}
+
+const connect::InterfaceAddress& Interface::address() const { return core_->control->address(); }
+const Limits& Interface::limits() const { return core_->limits; }
+
+double Interface::bandwidth() const {
+    double sum = 0;
+    for (const verbs::Rail& rail : core_->rails)
+        if (rail.active) sum += rail.rate;
+    return sum;
+}
+bool Interface::reachable(const connect::InterfaceAddress& peer) const {
+    const std::lock_guard lock(core_->services);
+    return connect::reachable(peer, core_->rails, core_->config.transport);
+}
+double Interface::latency() const { return 700; }
+
+Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
+    return core_->directory.attach(peer, error);
+}
+void Interface::detach(Channel& channel) { core_->directory.detach(channel); }
+
+int Interface::event_fd() {
+    Core& m = *core_;
+    if (m.progress.event_fd >= 0) return m.progress.event_fd;
+    m.progress.event_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (m.progress.event_fd < 0) return -1;
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        m.progress.watch_descriptor(m.adapters[i].channel->fd);
+        m.progress.watch_descriptor(m.adapters[i].device->context->async_fd);
+    }
+    if (!m.config.background)
+        for (const int fd : m.control->event_fds()) m.progress.watch_descriptor(fd);
+    return m.progress.event_fd;
+}
+
+std::vector<int> Interface::control_fds() const { return core_->control->event_fds(); }
+
+unsigned Interface::serve() {
+    Core& m = *core_;
+    const std::lock_guard lock(m.services);
+    unsigned n = m.control->poll();
+    while (m.control->arm() == Status::busy) n += m.control->poll();
+    if (!m.peers.mail.empty()) m.services.wake();
+    return n;
+}
+
+Status Interface::arm() {
+    Core& m = *core_;
+    m.observer->read_events(); // or their descriptor would wake us for ever
+    if (!m.sender.acks_due.empty() || !m.epochs.pushes_due.empty() || !m.failures.list.empty() ||
+        !m.atomics.replies.empty() || !m.endings.leavers.empty() || !m.endings.list.empty() || m.observer->busy())
+        return Status::busy;
+    {
+        const std::lock_guard lock(m.services);
+        if (!m.peers.mail.empty() || !m.ends.graves.empty()) return Status::busy;
+    }
+    // Who sleeps makes few calls of progress().
+    if (const Nanos now = m.services.now(); now >= m.progress.next_watch) m.observer->watch_peers(now);
+    bool busy = false;
+    for (unsigned i = 0; i < m.adapter_count; ++i) {
+        Adapter& adapter = m.adapters[i];
+        ibv_cq* cq;
+        void* context;
+        while (ibv_get_cq_event(adapter.channel.get(), &cq, &context) == 0) { // never blocks: see Adapter::open
+            ibv_ack_cq_events(cq, 1);
+            busy = true;
+        }
+        if (ibv_req_notify_cq(adapter.cq.get(), 0) || ibv_req_notify_cq(adapter.send_cq.get(), 0))
+            return Status::io_error;
+        // What came before the request raises no event (IB specification 11.4.2.2; some adapters do it all the same).
+        busy |= m.completions.peek(adapter);
+    }
+    if (!m.config.background && m.control->arm() == Status::busy) busy = true;
+    return busy ? Status::busy : Status::ok;
+}
+
+void Interface::hold(Channel& channel, bool held) {
+    channel.gates = held ? channel.gates | gate::held : channel.gates & ~gate::held;
+}
+
+void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
+
+Status Interface::want_room(Channel& channel) {
+    if (core_->placement.surely_room(channel)) return Status::busy;
+    core_->placement.list_waiting(channel);
+    return Status::ok;
+}
+
+Nanos Interface::next_watch() const {
+    const Core& m = *core_;
+    for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
+        const Channel& channel = *m.directory.channels[slot];
+        if (channel.gates & (gate::not_ready | gate::failed)) continue;
+        if (channel.in_flight() != 0 || !channel.moving.atomics.empty())
+            return std::max<Nanos>(m.progress.next_watch, 1);
+    }
+    return 0;
+}
+
+void Interface::check(Channel& channel) {
+    if (!(channel.gates & (gate::not_ready | gate::failed)))
+        channel.core->observer->check(channel);
+    else if (channel.gates & gate::failed)
+        (void)channel.core->endings.refusal(channel);
+}
+
+void Interface::invalidate(Channel& channel, Status status, bool quiet) {
+    if (quiet) channel.ending.error_told = true;
+    if (channel.ending.renewing) { // it has ended already, and does not begin anew now
+        {
+            const std::lock_guard lock(core_->services);
+            channel.ending.renewing = false;
+            channel.ending.buried = true;
+        }
+        channel.error = status;
+        (void)core_->endings.refusal(channel);
+        return;
+    }
+    core_->failures.fail_channel(channel, status);
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,519 @@
+// Puts and gets: whole on one path, in stripes at once, or pulled in chunks as paths have room.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+// Completions since progress() has last found nothing to do: so many, and there is more than the processor comes to.
+constexpr std::uint32_t kNoRest = 16;
+
+// `keys`: those to be used.
+Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
+    if (channel.gates &
+        (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
+        const Status status = core_.sender.blocked(channel);
+        if (status != Status::ok) return status;
+    }
+    if (keys->lives != channel.remote_lives && !core_.observer->present_keys(channel, keys)) return Status::no_resource;
+    return core_.epochs.clear_drain(channel) ? Status::ok : Status::no_resource;
+}
+
+// Where a write goes that is done with the caller's memory at once, so that the caller has no completion to wait for.
+// UCT promises no order without a fence, but programs that poll for the last of several such writes have always had it
+// from queue pairs: so they follow each other on one path, and what a failed path has lost of them goes first.
+PathIndex Mover::lane_of_puts(Channel& channel) {
+    if (channel.wiring.only) return channel.wiring.only->room() ? PathIndex{0} : kNoPath;
+    if (channel.wiring.unsettled.damaged) return kNoPath;
+    if (channel.moving.rdma_open && channel.wiring.scheduler->paths().is_usable(channel.visible.put_lane))
+        return core_.placement.path_has_room(channel, channel.visible.put_lane, Direction::write,
+                                             1 + SendQueue::kReserve)
+                   ? channel.visible.put_lane
+                   : kNoPath;
+    const PathIndex path = core_.placement.place(channel, Direction::write, 0);
+    if (path != kNoPath) channel.visible.put_lane = path;
+    return path;
+}
+
+// Posts [offset, offset + length) of the work; the account has it already, the queue has room.
+[[gnu::always_inline]] inline void Mover::post_piece(Channel& channel, Work& work, std::uint64_t offset,
+                                                     std::uint64_t length, PathIndex path, SendQueue& queue) {
+    const bool read = work.transfer.direction == Direction::read;
+    Path& sub = channel.wiring.paths[path];
+    ibv_sge sge[kMaxIov];
+    int count = 0;
+    std::uint64_t skip = offset, left = length;
+    if (work.pieces == 1) [[likely]] {
+        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length),
+                        work.local[0].lkey[sub.device]};
+        left = 0;
+    }
+    for (unsigned i = 0; i < work.pieces && left; ++i) {
+        const LocalPiece& piece = work.local[i];
+        if (skip >= piece.length) {
+            skip -= piece.length;
+            continue;
+        }
+        const std::uint64_t take = std::min(piece.length - skip, left);
+        sge[count++] = {piece.address + skip, static_cast<std::uint32_t>(take), piece.lkey[sub.device]};
+        left -= take;
+        skip = 0;
+    }
+    Posted posted{.channel = &channel,
+                  .work = &work,
+                  .offset = offset,
+                  .bytes = static_cast<std::uint32_t>(length),
+                  .path = path,
+                  .read = read};
+    posted.extra = queue.extra_packets(static_cast<std::uint32_t>(length));
+    if (channel.wiring.path_count > 1) {
+        posted.timed = true;
+        posted.t_post = core_.services.now();
+    }
+    if (!read) {
+        channel.fences.put_paths |= PathMask{1} << path;
+        channel.visible.unread |= PathMask{1} << path;
+        ++sub.puts;
+    }
+    ++work.open;
+    sub.open += queue.dc;
+    const RemotePiece remote{work.remote + offset, work.keys.rkey[sub.remote_device]};
+    const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
+    if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
+                    in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
+        core_.sender.post_refused(channel, queue, posted);
+    }
+}
+
+// The same where the queue may be full. False: the queue is full, or broken.
+bool Mover::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path) {
+    SendQueue* queue = core_.placement.queue_for(channel, path, work.transfer.direction);
+    if (!queue || !queue->room()) return false;
+    post_piece(channel, work, offset, length, path, *queue);
+    return true;
+}
+
+// `work` holds what is to be done; ok of a placed operation: in_progress. no_resource: the work has been given back.
+Status Mover::rdma(Channel& channel, Work& work) {
+    const bool read = work.kind != WorkKind::put;
+    work.transfer.direction = read ? Direction::read : Direction::write;
+    work.transfer.offset = 0;
+    work.transfer.fed = 0;
+    ++channel.moving.rdma_open;
+    channel.moving.gets_open += read;
+    if (!channel.wiring.only) return rdma_by_plan(channel, work);
+    work.open = 0;
+    work.transfer.offset = work.transfer.size;
+    post_piece(channel, work, 0, work.transfer.size, 0, *channel.wiring.only); // the caller has seen that there is room
+    return Status::in_progress;
+}
+
+// The usual zcopy operation where there is one path: everything in one go.
+template <bool read>
+[[gnu::always_inline]] inline Status Mover::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
+                                                      std::size_t count, std::uint64_t remote,
+                                                      const verbs::RemoteKeys& rkeys, Completion* completion) {
+    if (!queue.room()) [[unlikely]]
+        return Status::no_resource;
+    Work& work = *core_.works.new_work(channel, read ? WorkKind::get : WorkKind::put, completion);
+    const unsigned device = queue.adapter->index;
+    ibv_sge sge[kMaxIov];
+    std::uint64_t size = 0;
+    int pieces = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto address = reinterpret_cast<std::uint64_t>(iov[i].buffer);
+        const std::uint64_t length = iov[i].length;
+        if (length == 0) [[unlikely]]
+            continue;
+        const std::uint32_t* const lkey = iov[i].memory->lkey.data();
+        sge[pieces] = {address, static_cast<std::uint32_t>(length), lkey[device]};
+        work.local[pieces++] = {address, length, lkey};
+        size += length;
+    }
+    if (size == 0) [[unlikely]]
+        return nothing_to_do(work);
+    work.pieces = static_cast<std::uint8_t>(pieces);
+    work.transfer.size = work.transfer.offset = size; // the rest is for what is placed in parts
+    work.transfer.direction = read ? Direction::read : Direction::write;
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 1;
+    ++channel.moving.rdma_open;
+    Path& sub = channel.wiring.paths[0];
+    if constexpr (read)
+        ++channel.moving.gets_open;
+    else
+        ++sub.puts;
+    const auto bytes = static_cast<std::uint32_t>(size);
+    queue.record(
+        {.channel = &channel, .work = &work, .bytes = bytes, .read = read, .extra = queue.extra_packets(bytes)}, true);
+    const unsigned flags =
+        !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
+                      flags) != 0) [[unlikely]] {
+        queue.take_back(bytes);
+        core_.sender.post_refused(channel, queue, {&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1});
+    }
+    return Status::in_progress;
+}
+
+void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
+                       const verbs::RemoteKeys& rkeys, PathIndex path) {
+    Work& work = *core_.works.new_work(channel, WorkKind::put, nullptr);
+    work.bounce = &bounce;
+    work.local[work.pieces++] = {bounce.address(), length, bounce.lkey};
+    work.transfer = {length, Direction::write, false, length};
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 0;
+    ++channel.moving.rdma_open;
+    if (!channel.wiring.only) channel.wiring.scheduler->place_on(path, Direction::write, length);
+    post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
+}
+
+Status Mover::rdma_by_plan(Channel& channel, Work& work) {
+    const bool read = work.kind != WorkKind::put;
+    const Direction direction = work.transfer.direction;
+    const std::uint64_t size = work.transfer.size;
+    work.open = 1; // ours, until everything is placed
+    const auto give_up = [&] {
+        --channel.moving.rdma_open;
+        channel.moving.gets_open -= read;
+        --channel.epoch_open[work.epoch];
+        if (work.bounce) work.bounce->pool->put(work.bounce);
+        core_.works.pool.put(&work);
+        return Status::no_resource;
+    };
+    const auto whole = [&]() -> Status {
+        const PathIndex path = core_.placement.place(channel, direction, size);
+        if (path == kNoPath) return give_up();
+        work.transfer.offset = size;
+        (void)post_stripe(channel, work, 0, size, path); // place() has seen the room
+        if (--work.open == 0) core_.works.finish_work(work);
+        return Status::in_progress;
+    };
+    if (channel.wiring.path_count == 1) return whole();
+    if (channel.moving.pulled_count >= Moving::kMaxPulled) return give_up();
+    const Nanos now = core_.services.now();
+    // Of a write, what does not wait for the next read. In two halves, so that the completion of the first asks for the
+    // rest in time.
+    const std::uint64_t ahead = read ? size : ahead_of_reads(channel, size, now);
+    const std::uint64_t first = ahead < size ? ahead / 2 : size;
+    work.transfer.waits = ahead < size;
+    if (first == 0) {
+        append(channel, work);
+        return Status::in_progress;
+    }
+    switch (channel.wiring.scheduler->plan(message(channel, first, read, now), plan)) {
+    case schedule::Outcome::no_path:
+        return give_up();
+    case schedule::Outcome::stripes: {
+        if (plan.count == 1 &&
+            !core_.placement.path_has_room(channel, plan.stripes[0].path, direction, 1 + SendQueue::kReserve)) {
+            channel.wiring.scheduler->cancel(plan.stripes[0].path, direction, first);
+            return whole();
+        }
+        unsigned i = 0;
+        for (; i < plan.count; ++i) {
+            const schedule::Stripe& stripe = plan.stripes[i];
+            if (!post_stripe(channel, work, stripe.offset, stripe.length, stripe.path)) break;
+        }
+        if (i == plan.count) {
+            work.transfer.offset = first;
+            if (first < size) {
+                if (channel.gates & gate::failed) break;
+                append(channel, work);
+                (void)post_until(channel, work, ahead, now);
+                return Status::in_progress;
+            }
+            if (read && channel.moving.pulled[0].first) release_writes(channel, now);
+            if (--work.open == 0) core_.works.finish_work(work);
+            return Status::in_progress;
+        }
+        // Full queues: the rest is pulled as they empty.
+        work.transfer.offset = plan.stripes[i].offset;
+        for (; i < plan.count; ++i)
+            channel.wiring.scheduler->cancel(plan.stripes[i].path, direction, plan.stripes[i].length);
+        if (work.transfer.offset == 0 && !core_.placement.any_path_has_room(channel, work.transfer.direction))
+            return give_up();
+        break;
+    }
+    case schedule::Outcome::pull:
+        if (!core_.placement.any_path_has_room(channel, work.transfer.direction)) return give_up();
+        break;
+    }
+    if (channel.gates & gate::failed) { // meanwhile
+        work.status = channel.error;
+        if (--work.open == 0) core_.works.finish_work(work);
+        return Status::in_progress;
+    }
+    append(channel, work);
+    pull(channel);
+    return Status::in_progress;
+}
+
+schedule::Message Mover::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const {
+    return {size, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now,
+            core_.completions.at_work >= kNoRest};
+}
+
+void Mover::append(Channel& channel, Work& work) {
+    auto& list = channel.moving.pulled[work.transfer.direction == Direction::read];
+    (list.last ? list.last->next : list.first) = &work;
+    list.last = &work;
+    ++channel.moving.pulled_count;
+}
+
+// Something of the channel that is posted whole, or the beginning of what waits, will complete and ask for the rest.
+std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now) {
+    // What is lost and not settled completes only when the peer has answered.
+    if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return size;
+    // Whoever waits for each operation has nothing else that could go first.
+    if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective)
+        return size;
+    const std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
+    if (ahead >= size || channel.moving.pulled_count >= Moving::kMaxWaiting) return size;
+    const Work* const first = channel.moving.pulled[0].first;
+    const bool asked_again = channel.moving.rdma_open > channel.moving.pulled_count + 1 || (first && first->open > 1);
+    return ahead == 0 && !asked_again ? size : ahead;
+}
+
+// A read has been posted: what has waited for it follows.
+void Mover::release_writes(Channel& channel, Nanos now) {
+    for (;;) {
+        Work* const work = channel.moving.pulled[0].first;
+        if (!work || !work->transfer.waits) return;
+        const std::uint64_t rest = work->transfer.remaining();
+        if (channel.wiring.scheduler->write_ahead(rest, now) < rest ||
+            !post_until(channel, *work, work->transfer.size, now))
+            return;
+        if (work->transfer.remaining()) return pull(channel, false);
+        unlink(channel, false, *work);
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+// A write up to there, by one plan; or it turns out that it has to be pulled in chunks. False: that was not possible
+// now, whoever pulls next goes on, unless the list has been ended.
+bool Mover::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now) {
+    schedule::Transfer& transfer = work.transfer;
+    const std::uint64_t offset = transfer.offset;
+    switch (channel.wiring.scheduler->plan(message(channel, end - offset, false, now), plan)) {
+    case schedule::Outcome::no_path:
+        return false; // a path that returns pulls
+    case schedule::Outcome::pull:
+        transfer.waits = false;
+        return true;
+    case schedule::Outcome::stripes:
+        break;
+    }
+    for (unsigned i = 0; i < plan.count; ++i) {
+        const schedule::Stripe& stripe = plan.stripes[i];
+        transfer.offset = offset + stripe.offset;
+        if (!post_stripe(channel, work, transfer.offset, stripe.length, stripe.path)) {
+            for (; i < plan.count; ++i)
+                channel.wiring.scheduler->cancel(plan.stripes[i].path, Direction::write, plan.stripes[i].length);
+            if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+            return false;
+        }
+        if (channel.gates & gate::failed) return false;
+    }
+    transfer.offset = end;
+    return true;
+}
+
+// A refused request may have come back to the list's beginning meanwhile (recover/).
+void Mover::unlink(Channel& channel, bool read, Work& work) {
+    auto& list = channel.moving.pulled[read];
+    Work* before = nullptr;
+    for (Work* w = list.first; w != &work; w = w->next) before = w;
+    (before ? before->next : list.first) = work.next;
+    if (list.last == &work) list.last = before;
+    --channel.moving.pulled_count;
+    work.next = nullptr;
+}
+
+void Mover::pull(Channel& channel) {
+    for (const bool read : {true, false})
+        if (channel.moving.pulled[read].first) pull(channel, read);
+}
+
+void Mover::pull(Channel& channel, bool read) {
+    const Nanos now = core_.services.now();
+    auto& list = channel.moving.pulled[read];
+    while (Work* work = list.first) {
+        schedule::Transfer& transfer = work->transfer;
+        schedule::Stripe chunk;
+        while (transfer.remaining()) {
+            if (transfer.waits) {
+                if (!post_until(channel, *work, transfer.size, now)) return;
+                continue;
+            }
+            if (work->kind == WorkKind::replayed_put) {
+                if (!core_.observer->place_puts_again(channel, transfer, chunk)) {
+                    if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+                    return;
+                }
+                transfer.offset += chunk.length;
+            } else if (!channel.wiring.scheduler->next(transfer, now, chunk)) {
+                return; // windows are full: completions will come
+            }
+            if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
+                channel.wiring.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
+                transfer.offset = chunk.offset;
+                // Others have filled a queue that we share: no completion of ours need ever come.
+                if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+                return;
+            }
+            if (channel.gates & gate::failed) return; // the list has been ended, this work with it
+        }
+        unlink(channel, read, *work);
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+// Works of an only path: no accounts.
+void Mover::pull_sole(Channel& channel) {
+    for (const bool read : {false, true})
+        while (Work* work = channel.moving.pulled[read].first) {
+            if (!channel.wiring.only->room()) return;
+            schedule::Transfer& transfer = work->transfer;
+            const std::uint64_t offset = std::exchange(transfer.offset, transfer.size);
+            post_piece(channel, *work, offset, transfer.size - offset, 0, *channel.wiring.only);
+            if (channel.gates & gate::failed) return;
+            unlink(channel, read, *work);
+            if (--work->open == 0) core_.works.finish_work(*work);
+        }
+}
+
+void Mover::pull_due() {
+    for (Channel* channel : std::exchange(pulls_due, {})) {
+        channel->moving.pull_due = false;
+        pull(*channel);
+    }
+}
+
+// Of length 0: taken back.
+Status Mover::nothing_to_do(Work& work) {
+    --work.channel->epoch_open[work.epoch];
+    core_.works.pool.put(&work);
+    return Status::ok;
+}
+
+// -- The calls
+
+namespace {
+// False: no bytes at all.
+bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
+    std::uint64_t size = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (!iov[i].length) continue;
+        work.local[work.pieces++] = {reinterpret_cast<std::uint64_t>(iov[i].buffer), iov[i].length,
+                                     iov[i].memory->lkey.data()};
+        size += iov[i].length;
+    }
+    work.transfer.size = size;
+    return size != 0;
+}
+} // namespace
+
+Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
+                            const verbs::RemoteKeys& rkeys) {
+    Core& m = *channel.core;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
+    }
+    const PathIndex path = m.mover.lane_of_puts(channel);
+    if (path == kNoPath) [[unlikely]]
+        return Status::no_resource;
+    if (length == 0) return Status::ok;
+    Buffer* bounce = m.small.get();
+    if (!bounce) return Status::no_resource;
+    std::memcpy(bounce->data(), buffer, length);
+    m.mover.put_copied(channel, *bounce, length, remote, *keys, path);
+    return Status::ok;
+}
+
+ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint64_t remote,
+                             const verbs::RemoteKeys& rkeys) {
+    Core& m = *channel.core;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok)
+            return static_cast<ssize_t>(status);
+    }
+    // Packing can't be taken back: everything that may fail comes before it.
+    const PathIndex path = m.mover.lane_of_puts(channel);
+    if (path == kNoPath) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
+    Buffer* bounce = m.large.get();
+    if (!bounce) return static_cast<ssize_t>(Status::no_resource);
+    const std::size_t length = pack(bounce->data(), arg);
+    if (length == 0) {
+        m.large.put(bounce);
+        return 0;
+    }
+    m.mover.put_copied(channel, *bounce, static_cast<std::uint32_t>(length), remote, *keys, path);
+    return static_cast<ssize_t>(length);
+}
+
+Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                            const verbs::RemoteKeys& rkeys, Completion* completion) {
+    Core& m = *channel.core;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
+    }
+    if (channel.wiring.only)
+        return m.mover.rdma_sole<false>(channel, *channel.wiring.only, iov, count, remote, *keys, completion);
+    Work* work = m.works.new_work(channel, WorkKind::put, completion);
+    if (!set_pieces(*work, iov, count)) return m.mover.nothing_to_do(*work);
+    work->remote = remote;
+    work->keys = *keys;
+    return m.mover.rdma(channel, *work);
+}
+
+Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                            const verbs::RemoteKeys& rkeys, Completion* completion) {
+    Core& m = *channel.core;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
+    }
+    if (channel.wiring.only)
+        return m.mover.rdma_sole<true>(channel, *channel.wiring.only, iov, count, remote, *keys, completion);
+    Work* work = m.works.new_work(channel, WorkKind::get, completion);
+    if (!set_pieces(*work, iov, count)) return m.mover.nothing_to_do(*work);
+    work->remote = remote;
+    work->keys = *keys;
+    return m.mover.rdma(channel, *work);
+}
+
+Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,
+                            const verbs::RemoteKeys& rkeys, Completion* completion) {
+    Core& m = *channel.core;
+    const verbs::RemoteKeys* keys = &rkeys;
+    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
+        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
+    }
+    if (channel.wiring.only && !channel.wiring.only->room()) [[unlikely]]
+        return Status::no_resource;
+    if (length == 0) return Status::ok;
+    Buffer* bounce = m.large.get();
+    if (!bounce) return Status::no_resource;
+    Work* work = m.works.new_work(channel, WorkKind::get_bcopy, completion);
+    work->bounce = bounce;
+    work->local[work->pieces++] = {bounce->address(), length, bounce->lkey};
+    work->transfer.size = length;
+    work->remote = remote;
+    work->keys = *keys;
+    work->unpack = unpack;
+    work->unpack_arg = arg;
+    return m.mover.rdma(channel, *work);
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,83 @@
+// What the channel room tells of faults, and asks for: recover/ implements it. Slow path: nothing here is called while
+// every path is up, but for a look now and then.
+//
+// Threads: the interface's.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/statistics.h"
+
+namespace ucx_mp::channel {
+
+struct Core;
+
+class Observer {
+public:
+    virtual ~Observer() = default;
+
+    // -- A path or a queue
+    // Gives a path up. `stays`: mp_dc, the path may go on being used, only what was posted is lost.
+    virtual void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) = 0;
+    // Nothing goes through this queue any more; what is posted comes back.
+    virtual void drain(SendQueue& queue, Channel& channel, PathIndex path) = 0;
+    // A record has come back without success, or was never posted, and its channel is recoverable.
+    virtual void lost(SendQueue& queue, const Posted& posted) = 0;
+    // mp_dc: an initiator has failed and nothing is on it any more.
+    virtual void restart_later(SendQueue& queue) = 0;
+    // The adapter does not answer: what was posted does not come back.
+    virtual void abandon(Channel& channel) = 0;
+
+    // -- A channel
+    // It may carry traffic from now on. connected(): progress has taken that up; paths that could not be connected are
+    // given up, and ports that came up meanwhile join.
+    virtual void established(Channel& channel) = 0;
+    virtual void connected(Channel& channel) = 0;
+    // It has failed: timers and works of recovery end.
+    virtual void ended(Channel& channel, Status status) = 0;
+    // Its buffers are not read any more.
+    virtual void free_detours(Channel& channel) = 0;
+    // Something here names it still (questions about it are dropped). Else it may be destroyed.
+    [[nodiscard]] virtual bool names(Channel& channel) = 0;
+    // Works whose loss is not settled yet, and that `is_part` finds, end.
+    virtual void drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) = 0;
+    // Asks the peer's adapter over every idle path; hears what the control plane has found out of the peer.
+    virtual void check(Channel& channel) = 0;
+    virtual void hear_answer(Channel& channel, connect::Answer answer) = 0;
+    // An empty write, that asks for a completion. False: no room.
+    virtual bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) = 0;
+    // The last message has a buffer and a number, and no path could take it: it goes again with the others that were
+    // lost.
+    virtual void not_posted(Channel& channel) = 0;
+
+    // -- Traffic that goes again
+    virtual void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) = 0;
+    virtual void finish_replayed(Channel& channel, Work& work) = 0;
+    // Where writes go again: all over one path. False: it has no room.
+    virtual bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) = 0;
+
+    // -- What the peer tells
+    virtual void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news) = 0;
+    virtual void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) = 0;
+    virtual void rails_changed(Channel& channel) = 0; // the peer's, as its list tells
+    // Keys of memory at an adapter that is there again. present_keys() false: the peer has been asked, the channel
+    // waits.
+    virtual bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys) = 0;
+    virtual void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) = 0;
+    // APM, in a handshake: the first alternate route of a queue pair.
+    virtual void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) = 0;
+
+    // -- In progress
+    virtual void step() = 0;                 // while Core::alert
+    virtual void read_rails() = 0;           // ports and adapters as they are now, when the interface opens
+    virtual void read_events() = 0;          // ... and what has happened to them since
+    virtual void watch_peers(Nanos now) = 0; // those that owe an answer for long; about every Config::check_interval
+    virtual void watch_paths(Nanos now) = 0; // those on which nothing completes
+    [[nodiscard]] virtual bool busy() const = 0;                 // it wants progress
+    virtual void describe(Interface::Statistics& out) const = 0; // the latest transitions
+    virtual void describe(const Channel& channel, ChannelStatistics& out) const = 0;
+};
+
+} // namespace ucx_mp::channel

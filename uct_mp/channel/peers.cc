@@ -1,0 +1,284 @@
+#include "uct_mp/channel/peers.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "uct_mp/channel/core.h"
+#include "uct_mp/verbs/registry.h"
+
+namespace ucx_mp::channel {
+
+using connect::Connection;
+
+Channel& Peers::channel_of(Connection& connection) {
+    return *core_.directory.channels[connection.local_id & kSlotMask];
+}
+
+Connection* Peers::accept(std::uint64_t peer_uid) {
+    Channel* channel = core_.directory.make_channel(peer_uid);
+    return channel ? &channel->connection : nullptr;
+}
+
+// Peers that nobody here has an endpoint to are so many at most, whoever they are: others wait until some of those are
+// used, or idle and ended.
+bool Peers::hears(std::uint64_t peer_uid) {
+    if (core_.closing.closing) return false;
+    // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
+    if (core_.ends.graves.size() >= 4 * path::kMaxPathsPerPeer) return false;
+    const auto known = core_.directory.by_uid.find(peer_uid);
+    if (known != core_.directory.by_uid.end() && (known->second->ending.renewing || known->second->ending.parted))
+        return false; // ours has not ended yet
+    if (core_.directory.unused < core_.config.max_unused - core_.config.max_unused / 8) return true;
+    core_.endings.trim_due = true;
+    core_.attention.store(true, std::memory_order_relaxed);
+    return core_.directory.unused < core_.config.max_unused ||
+           (known != core_.directory.by_uid.end() && known->second->usage.endpoints != 0);
+}
+
+// What a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
+bool Peers::mail_is_full() const { return mail.size() > 64 + 4 * std::size_t{core_.directory.channels.size()}; }
+
+void Peers::ended(Connection& connection, const connect::Goodbye& goodbye) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::ended, .channel = &channel_of(connection), .status = Status::ok, .goodbye = goodbye});
+}
+
+void Peers::parted(Connection& connection, connect::Answer answer) {
+    channel_of(connection).ending.parted = answer == connect::Answer::lost;
+    tell({.what = Mail::What::parted, .channel = &channel_of(connection), .status = Status::ok, .answer = answer});
+}
+
+Connection* Peers::find(std::uint64_t peer_uid) {
+    const auto found = core_.directory.by_uid.find(peer_uid);
+    if (found == core_.directory.by_uid.end()) return nullptr;
+    Channel* const channel = core_.directory.successor(*found->second);
+    return channel ? &channel->connection : nullptr;
+}
+
+Connection* Peers::find_local(std::uint32_t local_id) {
+    Channel* const channel = core_.directory.channel_with(local_id);
+    return channel && !channel->ending.buried ? &channel->connection : nullptr;
+}
+
+void Peers::tell(Mail news) {
+    mail.push_back(std::move(news));
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+unsigned Peers::read_mail() {
+    std::vector<Mail> news;
+    {
+        const std::lock_guard lock(core_.services);
+        news.swap(mail);
+    }
+    for (const Mail& m : news) {
+        Channel& channel = *m.channel;
+        switch (m.what) {
+        case Mail::What::established:
+            establish(channel);
+            core_.observer->connected(channel);
+            break;
+        case Mail::What::failed:
+            core_.failures.fail_channel(channel, m.status);
+            break;
+        case Mail::What::answered:
+            core_.observer->hear_answer(channel, m.answer);
+            break;
+        case Mail::What::path:
+            core_.observer->take_news(channel, m.kind, m.news);
+            break;
+        case Mail::What::rails: {
+            const std::lock_guard lock(core_.services);
+            core_.control->take_rails(channel.connection, m.number, m.rails);
+        }
+            core_.observer->rails_changed(channel);
+            break;
+        case Mail::What::keys:
+            core_.observer->take_keys(channel, m.found, m.keys);
+            break;
+        case Mail::What::abandoned:
+            // The peer had wanted a connection, and what we have to send has waited for that.
+            channel.usage.asked = false;
+            if (channel.usage.waiting) (void)core_.sender.blocked(channel);
+            if (channel.usage.endpoints == 0 && !(channel.gates & gate::failed)) core_.endings.list_ending(channel);
+            break;
+        case Mail::What::ended:
+            core_.endings.take_leave(channel, m.goodbye);
+            break;
+        case Mail::What::parted:
+            core_.endings.parted(channel, m.answer);
+            break;
+        }
+    }
+    return static_cast<unsigned>(news.size());
+}
+
+void Peers::established(Connection& connection) {
+    tell({Mail::What::established, &channel_of(connection), Status::ok});
+}
+
+void Peers::failed(Connection& connection, Status status, const char* why) {
+    core_.services.say(LogLevel::error, "cannot connect to peer %016llx: %s",
+                       static_cast<unsigned long long>(connection.peer.uid), why);
+    // A silent peer is as good as one whose adapter is silent.
+    const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
+    tell({Mail::What::failed, &channel_of(connection), told});
+}
+
+void Peers::abandoned(Connection& connection) { tell({Mail::What::abandoned, &channel_of(connection), Status::ok}); }
+
+void Peers::answered(Connection& connection, connect::Answer answer) {
+    tell({Mail::What::answered, &channel_of(connection), Status::ok, answer});
+}
+
+// The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and
+// begins anew. What is outstanding on ours is lost, and a new one takes its place.
+Connection* Peers::renew(Connection& connection) {
+    Channel& channel = channel_of(connection);
+    if (channel.self) return nullptr;
+    channel.ending.buried = true;
+    tell({Mail::What::failed, &channel, Status::connection_reset});
+    Channel* const next = core_.directory.successor(channel);
+    return next ? &next->connection : nullptr;
+}
+
+void Peers::establish(Channel& channel) {
+    const std::lock_guard lock(core_.services);
+    Connection& connection = channel.connection;
+    if (!(channel.gates & gate::not_ready) || (channel.gates & gate::failed) || !channel.wiring.prepared.paths) return;
+    if (connection.state != connect::State::established && connection.state != connect::State::confirming) return;
+    channel.wiring.paths = std::move(channel.wiring.prepared.paths);
+    channel.wiring.places = channel.wiring.prepared.count;
+    // A single path is the only one until another joins it: Impl::has_places().
+    const bool rc = core_.config.transport == connect::Transport::rc;
+    channel.wiring.path_count = rc && channel.wiring.places == connection.absent + 1 ? 1 : channel.wiring.places;
+    channel.wiring.prepared.taken = true;
+    std::vector<schedule::PathSetup> setup(channel.wiring.places);
+    for (unsigned i = 0; i < channel.wiring.places; ++i) {
+        const double rate = std::min(core_.rails[channel.wiring.paths[i].rail].rate, connection.remote_rail(i).rate);
+        setup[i].rail = channel.wiring.paths[i].rail;
+        setup[i].writes = connection.paths[i].writes;
+        setup[i].reads = connection.paths[i].reads;
+        if (connection.is_absent(i)) {
+            setup[i].state = schedule::PathState::down;
+            channel.wiring.paths[i].phase = path::Phase::absent;
+            continue;
+        }
+        setup[i].nominal_rate = rate;
+        setup[i].rail_rate = rate;
+        // Weights that learn start equal (8.2.1); those that don't are the rates.
+        if (core_.config.policy.kind == schedule::PolicyKind::weighted ||
+            core_.config.policy.kind == schedule::PolicyKind::weighted_rr)
+            setup[i].weight = rate;
+    }
+    channel.wiring.scheduler.emplace(core_.config.policy, setup,
+                                     static_cast<unsigned>(connection.local_id & kSlotMask));
+    channel.wiring.retained = std::make_unique<Buffer*[]>(core_.ring);
+    core_.parts.agree(channel);
+    channel.window_mask = core_.ring - 1;
+    channel.remote_id = connection.remote_id;
+    channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
+    core_.visibility.note_devices(channel);
+    if (channel.wiring.path_count == 1 && rc) {
+        channel.wiring.only = channel.wiring.paths[0].queue[0];
+        channel.wiring.only->set_sole(true);
+        // Completions teach nothing here: as few as keep the queue from filling.
+        channel.wiring.only->set_signal_interval(
+            std::max(core_.config.signal_interval, std::min(64u, core_.config.send_depth / 4)));
+    }
+    channel.wiring.by_lane = channel.wiring.path_count > 1 && rc;
+    channel.gates &= ~gate::not_ready;
+    channel.set_live();
+    ++core_.directory.connected;
+    core_.progress.provide_due = core_.listed = true;
+    core_.observer->established(channel);
+    core_.services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
+                       static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.wiring.places},
+                       unsigned{connection.absent},
+                       channel.self        ? "self"
+                       : connection.server ? "server"
+                                           : "client");
+}
+
+void Peers::describe_self(Connection& connection) const {
+    connection.remote_rails.clear();
+    for (const verbs::Rail& rail : core_.rails) {
+        path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
+        remote.life = core_.devices.device_of(rail).life;
+        remote.probe_key = core_.visibility.probe_key_of(rail);
+        if (core_.config.transport == connect::Transport::dc)
+            remote.dct_number = core_.dc.rails[rail.index].target->qp_num;
+    }
+}
+
+// Every rail talks to itself: no handshake, since we know both ends.
+void Peers::connect_self(Channel& channel) {
+    Connection& connection = channel.connection;
+    connection.remote_id = channel.local_id;
+    connection.paths.clear();
+    connection.absent = 0;
+    // A rail that was down when it was opened may have no LID; it has no paths to others, either.
+    const bool any_active = std::ranges::any_of(core_.rails, &verbs::Rail::active);
+    for (const verbs::Rail& rail : core_.rails) {
+        const auto i = static_cast<std::uint8_t>(rail.index);
+        if (rail.active || !any_active) connection.paths.push_back({i, i, 0, 0});
+    }
+    describe_self(connection);
+    connection.dc_key = core_.dc.key;
+    const connect::Terms terms = core_.parts.own_terms();
+    connection.features = terms.features;
+    connection.probe_address = terms.probe_address;
+    connection.peer_window = terms.window;
+    connection.peer_ring = terms.ring;
+    connection.peer_segment = terms.segment;
+    connection.dc_tag = connection.own_dc_tag = core_.control->random_tag();
+    connection.ends.assign(connection.paths.size(), {});
+    Status status = Status::ok;
+    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i)
+        status = core_.ends.make_end(connection, i);
+    connection.remote_ends = connection.ends;
+    for (std::size_t i = 0; i < connection.paths.size() && !ucx_mp::failed(status); ++i)
+        status = core_.ends.connect_end(connection, i);
+    if (ucx_mp::failed(status)) {
+        failed(connection, status, "loop-back queue pairs can't be made");
+        core_.failures.fail_channel(channel, status);
+        return;
+    }
+    connection.state = connect::State::established;
+    establish(channel);
+}
+
+void Peers::path_news(Connection& connection, connect::PathKind kind, const connect::PathNews& news) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::path,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .kind = kind,
+          .news = news});
+}
+
+void Peers::rails_told(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& list) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::rails,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .number = number,
+          .rails = list});
+}
+
+bool Peers::find_keys(std::uint64_t region, verbs::RemoteKeys& out) {
+    return core_.devices.registry()->find(region, out);
+}
+
+void Peers::keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::keys,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .keys = told,
+          .found = found});
+}
+
+std::string Peers::misfit(const connect::Terms& theirs) { return core_.parts.misfit(theirs); }
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,131 @@
+// Where a request goes: the policy's path if it has room, else any that has; for DC also which initiator.
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+SendQueue* Placement::pick_initiator(Channel& channel, Path& sub) {
+    // While something of ours is outstanding there the initiator is kept: order on a path is the queue pair's.
+    if (sub.open && sub.queue[0]) return sub.queue[0];
+    // ... and only what this one brings is behind its writes, if nothing else is believed.
+    if (core_.config.read_back == ReadBack::always && sub.queue[0] && !sub.queue[0]->failed() &&
+        (channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths) >>
+                (&sub - channel.wiring.paths.get()) &
+            1)
+        return sub.queue[0];
+    auto& pool = core_.dc.rails[sub.rail].initiators;
+    SendQueue* chosen = nullptr;
+    switch (core_.config.dci_policy) {
+    case DciPolicy::hash: {
+        // (i + j) mod n: i is us, j the peer; neighbours use different initiators, and so do different paths.
+        const std::uint64_t i = core_.control->address().uid >> 32, j = channel.uid >> 32;
+        chosen = pool[(i + j + static_cast<std::uint64_t>(&sub - channel.wiring.paths.get())) % pool.size()].get();
+        break;
+    }
+    case DciPolicy::quota:
+        // Its last one if nobody else is on it: the connection to the target may still stand.
+        if (sub.queue[0] && sub.queue[0]->idle()) return sub.queue[0];
+        [[fallthrough]];
+    case DciPolicy::least:
+        for (auto& queue : pool) {
+            if (queue->failed()) continue;
+            if (!chosen || queue->outstanding() < chosen->outstanding()) chosen = queue.get();
+            if (chosen->idle()) break;
+        }
+        break;
+    }
+    sub.queue[0] = sub.queue[1] = chosen;
+    return chosen;
+}
+
+SendQueue* Placement::queue_for(Channel& channel, PathIndex path, Direction direction) {
+    Path& sub = channel.wiring.paths[path];
+    if (core_.config.transport == connect::Transport::dc) return pick_initiator(channel, sub);
+    return sub.queue[static_cast<unsigned>(direction)];
+}
+
+bool Placement::path_has_room(Channel& channel, PathIndex path, Direction direction, unsigned n) {
+    const SendQueue* queue = queue_for(channel, path, direction);
+    return queue && queue->room(n);
+}
+
+PathIndex Placement::place(Channel& channel, Direction direction, std::uint64_t size) {
+    schedule::Scheduler& scheduler = *channel.wiring.scheduler;
+    const PathIndex path = scheduler.place(direction, size);
+    if (path == kNoPath) [[unlikely]]
+        return kNoPath;
+    if (path_has_room(channel, path, direction, 1 + SendQueue::kReserve)) [[likely]]
+        return path;
+    scheduler.cancel(path, direction, size);
+    for (const PathIndex other : schedule::each(scheduler.paths().usable(direction))) {
+        if (other == path || !path_has_room(channel, other, direction, 1 + SendQueue::kReserve)) continue;
+        scheduler.place_on(other, direction, size);
+        return other;
+    }
+    return kNoPath;
+}
+
+bool Placement::any_path_has_room(Channel& channel, Direction direction) {
+    if (!channel.wiring.scheduler) return false;
+    for (const PathIndex path : schedule::each(channel.wiring.scheduler->paths().usable(direction)))
+        if (path_has_room(channel, path, direction, 1 + SendQueue::kReserve)) return true;
+    return false;
+}
+
+// The one path that writes without a completion may take now (lane_of_puts).
+bool Placement::lane_has_room(Channel& channel) {
+    if (channel.wiring.only) return true; // any_path_has_room() has seen it
+    if (channel.wiring.unsettled.damaged) return false;
+    if (!channel.moving.rdma_open || !channel.wiring.scheduler->paths().is_usable(channel.visible.put_lane))
+        return true;
+    return path_has_room(channel, channel.visible.put_lane, Direction::write, 1 + SendQueue::kReserve);
+}
+
+bool Placement::surely_room(Channel& channel) {
+    if (channel.gates & gate::failed) return !channel.ending.renewing; // the operation tells the error
+    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys | gate::retiring)) return false;
+    if (channel.gates & gate::fence) {
+        if (!core_.epochs.clear_drain(channel) || channel.fences.marker_due || channel.moving.gets_open ||
+            channel.moving.pulled_count)
+            return false;
+    }
+    if (channel.gates & gate::unseen) {
+        core_.visibility.mark_unseen(channel);
+        if (channel.fences.marker_due) return false;
+    }
+    return channel.window_open() && any_path_has_room(channel, Direction::write) &&
+           (!channel.wiring.scheduler->paths().apart() || any_path_has_room(channel, Direction::read)) &&
+           channel.moving.pulled_count < Moving::kMaxPulled && core_.small.available() && core_.large.available() &&
+           lane_has_room(channel) && (!(channel.gates & gate::parts) || core_.parts.room_for_parts(channel));
+}
+
+bool Placement::maybe_room(Channel& channel) {
+    if (channel.gates & gate::failed) return !channel.ending.renewing;
+    if (channel.gates & (gate::not_ready | gate::recovering | gate::keys | gate::retiring)) return false;
+    if (any_path_has_room(channel, Direction::write)) return true;
+    return channel.wiring.scheduler && channel.wiring.scheduler->paths().apart() &&
+           any_path_has_room(channel, Direction::read);
+}
+
+void Placement::list_waiting(Channel& channel) {
+    if (channel.usage.waiting) return;
+    channel.usage.waiting = true;
+    core_.enlist(waiting, &channel);
+}
+
+void Placement::wake_waiting() {
+    // A woken channel may come back at once: it goes to the new end of the list and waits for the next progress.
+    std::size_t n = waiting.size();
+    for (std::size_t i = 0; i < n;) {
+        Channel& channel = *waiting[i];
+        if (!maybe_room(channel)) {
+            ++i;
+            continue;
+        }
+        waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+        --n;
+        channel.usage.waiting = false;
+        core_.events.room(channel);
+    }
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,43 @@
+// The heartbeat: which adapters each call of progress() asks, what waits in the parts' lists, and what is rare.
+//
+// Threads: the interface's.
+#pragma once
+
+#include <cstdint>
+
+#include "uct_mp/channel/channel.h"
+
+namespace ucx_mp::channel {
+
+class Progress {
+public:
+    explicit Progress(Core& core, const Config& config);
+    unsigned step(); // of Interface::progress()
+    void calibrate();
+    // What had come by then (`since`: `looks` at that moment) has been handled.
+    [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
+    void watch_descriptor(int fd); // by event_fd
+
+    unsigned polled_count = 0; // the other adapters, the last ones, have had no active port yet: nothing can have come
+    std::uint32_t looks = 0;   // see count_look(); wraps
+    bool provide_due = false;  // Directory::connected has changed since receives were provided
+    Nanos next_watch = 0;      // the next Observer::watch()
+    int event_fd = -1;
+    // Soon after the first, so that a nominal rate that is off (adapters', or the host clock's own) does little harm.
+    Nanos next_calibration = 0, calibration_interval = 1'000'000;
+
+private:
+    unsigned attend(unsigned found);  // what is rare; so much has been found at the adapters
+    void serve_lists(unsigned found); // see Core::listed
+    void count_look(unsigned found);  // by a round of progress over all adapters
+
+    Core& core_;
+    unsigned latest_adapter_ = 0;                  // the last one that had something
+    std::uint32_t rounds_ = 0;                     // wraps
+    const std::uint32_t quiet_mask_, silent_mask_; // rounds in which an adapter is asked that has been quiet, or silent
+    unsigned until_control_ = 1;
+    unsigned crowded_ = 0; // rounds of the look under way
+    unsigned tick_ = 0;
+};
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,291 @@
+// Receiving: whatever path brings a message, and however often, each sequence number is delivered once and in order.
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/channel/well_formed.h"
+
+namespace ucx_mp::channel {
+
+// -- Who has sent it
+
+bool Receiver::has_queue_pair(const Path* subs, unsigned count, const Adapter& adapter, PathIndex path,
+                              std::uint64_t number) const {
+    const auto is_it = [&](const Path& sub) {
+        if (sub.device != adapter.index) return false; // numbers are an adapter's own
+        for (const auto& own : sub.own)
+            if (own && own->qp && own->qp->qp_num == number) return true;
+        return false;
+    };
+    if (path < count && is_it(subs[path])) return true;
+    for (unsigned i = 0; i < count; ++i)
+        if (is_it(subs[i])) return true;
+    return false;
+}
+
+bool Receiver::is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from) {
+    if (!(channel.gates & gate::not_ready)) {
+        if (adapter.tagged) return from == channel.connection.own_dc_tag;
+        return channel.wiring.paths &&
+               has_queue_pair(channel.wiring.paths.get(), channel.wiring.places, adapter, path, from);
+    }
+    const std::lock_guard lock(core_.services);
+    const Wiring::Prepared& made = channel.wiring.prepared;
+    if (!made.paths) return false;
+    return adapter.tagged ? from == channel.connection.own_dc_tag
+                          : has_queue_pair(made.paths.get(), made.count, adapter, path, from);
+}
+
+void Receiver::drop_forged(const Channel& channel) {
+    ++dropped;
+    ++forged;
+    constexpr Nanos kPause = 1'000'000'000;
+    const Nanos now = core_.services.now();
+    if (now < next_forged_line) return;
+    next_forged_line = now + kPause;
+    core_.services.say(
+        LogLevel::warn,
+        "a message in the name of peer %016llx has come by other ways than its own: dropped (%llu so far)",
+        static_cast<unsigned long long>(channel.uid), static_cast<unsigned long long>(forged));
+}
+
+// By another queue pair, or from another peer, than the message before.
+void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
+    const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(buffer));
+    Channel* const channel = length < kHeader ? nullptr : core_.directory.channel_with(header.channel);
+    if (!channel || channel->live_id != header.channel || !is_from(adapter, *channel, header.path, from))
+        return receive_unusual(adapter, buffer, length, from);
+    adapter.heard = from;
+    adapter.heard_channel = channel;
+    receive_heard(adapter, buffer, length, from);
+}
+
+// Whatever is not the next active message in order.
+void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
+    std::byte* const message = core_.layout.message(buffer);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+    Channel* const found = length < kHeader ? nullptr : core_.directory.channel_with(header.channel);
+    if (!found || found->gates & gate::failed) [[unlikely]] { // of a channel that is over
+        ++dropped;
+        adapter.give_back(buffer);
+        return;
+    }
+    Channel& channel = *found;
+    if ((adapter.heard != from || adapter.heard_channel != found) && !is_from(adapter, channel, header.path, from))
+        [[unlikely]] {
+        drop_forged(channel);
+        adapter.give_back(buffer);
+        return;
+    }
+    if (channel.gates & gate::not_ready) [[unlikely]] {
+        // Data may overtake the last message of the handshake, or our mail of it: whoever sends is ready, and so are
+        // we.
+        core_.peers.establish(channel);
+        if (channel.gates & (gate::not_ready | gate::failed)) {
+            ++dropped;
+            adapter.give_back(buffer);
+            return;
+        }
+    }
+    if (const char* const flaw = flaw_of(message, length, (PathMask{1} << channel.wiring.places) - 1)) [[unlikely]] {
+        broken(channel, flaw, length);
+        adapter.give_back(buffer);
+        return;
+    }
+    take_ack(channel, header.ack);
+    const auto kind = static_cast<Kind>(header.kind);
+    if (kind <= Kind::atomic_reply) [[likely]] {
+        const std::uint32_t sequence = header.sequence;
+        if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
+            ++channel.expected;
+            if (header.flags & flag::ack_request) core_.sender.owe_ack(channel, true);
+            if (deliver(channel, buffer, length))
+                adapter.give_back(buffer);
+            else
+                ++adapter.kept;
+            if (channel.expected - channel.ack_sent >= channel.ack_after) core_.sender.owe_ack(channel, false);
+            if (channel.early_count) [[unlikely]]
+                drain_early(channel);
+            return;
+        }
+        const auto ahead = static_cast<std::int32_t>(sequence - channel.expected);
+        if (ahead < 0) {
+            ++channel.counts.duplicates; // delivered before: the sender has missed our acknowledgment, or a copy has
+                                         // been under way for long
+            core_.sender.owe_ack(channel, true);
+            channel.ack_sent = channel.expected - 1;
+        } else if (static_cast<std::uint32_t>(ahead) >= core_.ring) {
+            broken(channel, "a message that is too far ahead of its turn", static_cast<std::uint64_t>(ahead));
+        } else {
+            // Copied out, so that messages waiting for a late one never keep the adapter's receives.
+            if (store_early(channel, buffer, length, sequence) && ahead == 0) drain_early(channel);
+        }
+        adapter.give_back(buffer);
+        return;
+    }
+    switch (kind) {
+    case Kind::ack_request:
+        // It may have overtaken messages on other paths: those are acknowledged as they come.
+        if (static_cast<std::int32_t>(header.sequence - channel.expected) > 0) {
+            channel.ack_after = 1;
+            channel.ack_until = header.sequence;
+        }
+        core_.sender.owe_ack(channel, true);
+        if (channel.ack_sent == channel.expected) channel.ack_sent = channel.expected - 1; // even if it knows already
+        break;
+    case Kind::marker: {
+        MarkerBody body;
+        std::memcpy(&body, message + kHeader, sizeof body);
+        take_marker(channel, body.number, header.path);
+        if (channel.early_count) drain_early(channel);
+        break;
+    }
+    case Kind::path_up: {
+        PathUpBody body;
+        std::memcpy(&body, message + kHeader, sizeof body);
+        core_.observer->take_path_up(channel, header.path, body.life);
+        break;
+    }
+    default:
+        break; // an acknowledgment
+    }
+    adapter.give_back(buffer);
+}
+
+bool Receiver::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length) {
+    std::byte* const message = core_.layout.message(buffer);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+    std::byte* const payload = message + kHeader;
+    if (header.kind == static_cast<std::uint8_t>(Kind::am)) [[likely]] {
+        const std::uint32_t bytes = payload_bytes(header, length);
+        if (header.flags & flag::part) [[unlikely]] {
+            core_.parts.join_part(channel, header, payload, bytes);
+            return true;
+        }
+        return hand_over(header, payload, bytes);
+    }
+    if (header.kind == static_cast<std::uint8_t>(Kind::atomic)) {
+        AtomicRequest request;
+        std::memcpy(&request, payload, sizeof request);
+        core_.atomics.serve_atomic(channel, request);
+    } else {
+        AtomicReply reply;
+        std::memcpy(&reply, payload, sizeof reply);
+        core_.atomics.take_reply(channel, reply);
+    }
+    return true;
+}
+
+// -- Early messages
+
+ReceiveBuffer* Receiver::get_stored() {
+    if (!stored_free) {
+        // 32 at a time; their number is bounded by the senders' windows.
+        constexpr unsigned kChunk = 32;
+        auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, std::size_t{core_.layout.stride} * kChunk));
+        if (!memory) return nullptr;
+        for (unsigned i = 0; i < kChunk; ++i) {
+            auto* buffer = new (memory + std::size_t{core_.layout.stride} * i) ReceiveBuffer{};
+            buffer->adapter = ReceiveBuffer::kStored;
+            keep_stored(buffer);
+        }
+        stored_chunks.emplace_back(memory, std::free);
+    }
+    ReceiveBuffer* buffer = ReceiveBuffer::of(stored_free);
+    stored_free = buffer->wr.next;
+    return buffer;
+}
+
+bool Receiver::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
+    const std::uint32_t mask = core_.ring - 1;
+    if (!channel.early) channel.early.reset(new (std::nothrow) ReceiveBuffer*[core_.ring]());
+    ReceiveBuffer* stored = nullptr;
+    if (channel.early) {
+        if (channel.early[sequence & mask]) {
+            ++channel.counts.duplicates;
+            return true;
+        }
+        stored = get_stored();
+    }
+    // It is acknowledged by the adapter, so it would be missing for ever.
+    if (!stored) {
+        core_.services.say(LogLevel::error, "no memory for a message of peer %016llx that came early: its channel ends",
+                           static_cast<unsigned long long>(channel.uid));
+        core_.failures.fail_channel(channel, Status::no_memory);
+        return false;
+    }
+    std::memcpy(core_.layout.message(stored), core_.layout.message(from), length);
+    const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(stored));
+    if (header.flags & flag::fenced)
+        (void)markers_in(channel, header, core_.layout.message(stored), length); // a marker from now on
+    stored->length = length;
+    channel.early[sequence & mask] = stored;
+    ++channel.early_count;
+    channel.set_live();
+    ++channel.counts.early;
+    return true;
+}
+
+void Receiver::broken(Channel& channel, const char* what, std::uint64_t detail) {
+    core_.services.say(LogLevel::error, "peer %016llx has sent %s (%llu): its channel ends",
+                       static_cast<unsigned long long>(channel.uid), what, static_cast<unsigned long long>(detail));
+    core_.failures.fail_channel(channel, Status::connection_reset);
+}
+
+void Receiver::drain_early(Channel& channel) {
+    const std::uint32_t mask = core_.ring - 1;
+    while (channel.early_count) {
+        ReceiveBuffer*& place = channel.early[channel.expected & mask];
+        if (!place) return;
+        ReceiveBuffer* buffer = place;
+        const std::byte* message = core_.layout.message(buffer);
+        const auto& header = *reinterpret_cast<const MessageHeader*>(message);
+        if (header.flags & flag::fenced && !markers_in(channel, header, message, buffer->length)) return;
+        place = nullptr;
+        if (--channel.early_count == 0) channel.set_live();
+        ++channel.expected;
+        if (header.flags & flag::ack_request) core_.sender.owe_ack(channel, true);
+        if (deliver(channel, buffer, buffer->length)) keep_stored(buffer);
+        if (channel.expected - channel.ack_sent >= channel.ack_after) core_.sender.owe_ack(channel, false);
+    }
+}
+
+// -- Fences
+
+void Receiver::take_marker(Channel& channel, std::uint32_t number, PathIndex path) {
+    if (path >= channel.wiring.places) return;
+    std::uint32_t& last = channel.wiring.paths[path].last_marker;
+    if (static_cast<std::int32_t>(number - last) > 0) last = number;
+    Channel::Markers& markers = channel.markers[number % Fences::kMost];
+    if (markers.number != number) {
+        if (static_cast<std::int32_t>(number - markers.number) < 0) return; // late, its fence is over
+        markers = {number, 0};
+    }
+    markers.paths |= PathMask{1} << path;
+}
+
+bool Receiver::markers_in(Channel& channel, const MessageHeader& header, const std::byte* message,
+                          std::uint32_t length) {
+    FenceTrailer trailer;
+    std::memcpy(&trailer, message + length - sizeof trailer, sizeof trailer);
+    take_marker(channel, trailer.number, header.path); // it is the marker of its own path
+    const Channel::Markers& markers = channel.markers[trailer.number % Fences::kMost];
+    return markers.number != trailer.number || (trailer.paths & ~markers.paths) == 0;
+}
+
+void Receiver::release(ReceiveBuffer* buffer) {
+    if (buffer->adapter == ReceiveBuffer::kStored) {
+        keep_stored(buffer);
+    } else if (buffer->adapter == ReceiveBuffer::kJoined) {
+        std::free(buffer);
+    } else {
+        core_.adapters[buffer->adapter].take_back(buffer);
+    }
+}
+
+void Interface::release(void* data) {
+    core_->receiver.release(core_->layout.buffer_of_message(static_cast<std::byte*>(data) - kHeader));
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,51 @@
+// Receives messages: who sent it, its number, its markers, its handler.
+//
+// Threads: the interface's.
+#pragma once
+
+#include "uct_mp/channel/channel.h"
+
+namespace ucx_mp::channel {
+
+class Receiver {
+public:
+    explicit Receiver(Core& core) : core_(core) {}
+    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t qp_number);
+    // The peer has sent what nobody sends who keeps to the agreement. Its channel ends.
+    [[gnu::cold]] void broken(Channel& channel, const char* what, std::uint64_t detail);
+    void take_ack(Channel& channel, std::uint32_t ack);
+    bool hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes); // as deliver()
+    void release(ReceiveBuffer* buffer);
+    void keep_stored(ReceiveBuffer* buffer) {
+        buffer->wr.next = stored_free;
+        stored_free = &buffer->wr;
+    }
+    std::uint64_t dropped = 0;
+    std::uint64_t forged = 0; // of them: by other than the channel's peer
+
+private:
+    // By what the adapter has heard last; `from`: that, see Adapter::heard.
+    void receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                                         std::uint64_t from);
+    void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    // What came there by `from` was sent by this channel's peer. `path`: the message's own word, a hint.
+    [[nodiscard]] bool is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from);
+    [[nodiscard]] bool has_queue_pair(const Path* subs, unsigned count, const Adapter& adapter, PathIndex path,
+                                      std::uint64_t number) const;
+    [[gnu::cold]] void drop_forged(const Channel& channel);
+    // Delivers in place; true: the buffer may be given back.
+    bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
+    // False: no memory for it, and the channel has been ended.
+    bool store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    void drain_early(Channel& channel);
+    bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
+    void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
+    ReceiveBuffer* get_stored();
+    std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
+    ibv_recv_wr* stored_free = nullptr;
+    Nanos next_forged_line = 0;
+    Core& core_;
+};
+
+} // namespace ucx_mp::channel

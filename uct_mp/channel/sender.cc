@@ -1,0 +1,407 @@
+// Sending messages. The way of one: gate, window, path, buffer; header; retained until acknowledged; posted.
+#include <cassert>
+#include <cstring>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+// -- Gates (slow path)
+
+Status Sender::blocked(Channel& channel) {
+    if (channel.gates & gate::failed) return core_.endings.refusal(channel);
+    if ((channel.gates & gate::not_ready) && !channel.usage.asked) {
+        channel.usage.asked = true;
+        const std::lock_guard lock(core_.services);
+        core_.attention.store(true, std::memory_order_relaxed);
+        if (channel.self) {
+            core_.peers.connect_self(channel);
+            if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
+            if (channel.gates & gate::failed) return channel.error;
+        } else if (channel.connection.state == connect::State::closed) {
+            core_.control->start(channel.connection);
+        }
+    }
+    return Status::no_resource;
+}
+
+Status Sender::pass_gate_message(Channel& channel) {
+    if (channel.gates &
+        (gate::not_ready | gate::held | gate::failed | gate::recovering | gate::keys | gate::retiring)) {
+        const Status status = blocked(channel);
+        if (status != Status::ok) return status;
+    }
+    // Nothing passes a fence while a read before it is open, or a write before it has not been posted whole.
+    if (channel.gates & gate::fence) {
+        if (channel.moving.gets_open || channel.moving.pulled_count) return Status::no_resource;
+        if (std::exchange(channel.fences.catch_up, false)) {
+            channel.fences.fence_paths |= std::exchange(channel.fences.put_paths, 0);
+            channel.fences.marker_due = channel.fences.fence_paths != 0;
+        }
+    }
+    return Status::ok;
+}
+
+// -- Beginning and ending a message
+
+Status Sender::start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
+    if (channel.gates & gate::unseen) core_.visibility.mark_unseen(channel);
+    return channel.fences.marker_due ? start_fenced(channel, pool, size, start)
+                                     : start_plain(channel, pool, size, start);
+}
+
+// The message takes one of the paths that have carried puts, and is that path's marker; the other paths get theirs now.
+Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (!channel.window_open()) return Status::no_resource;
+    const std::uint32_t number = channel.fences.next();
+    // The receiver remembers kFences fences. Numbers wrap, so what is asked is whether that one is still under way.
+    if (channel.fences.fence_sequence[number % Fences::kMost] - 1 - channel.acked < channel.in_flight())
+        return Status::no_resource;
+    const PathMask usable = channel.wiring.scheduler->paths().usable();
+    if (channel.fences.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
+    if (channel.fences.fence_paths & channel.wiring.unsettled.damaged) [[unlikely]]
+        return Status::no_resource;
+    start.path = kNoPath;
+    for (const PathIndex path : schedule::each(channel.fences.fence_paths)) {
+        if (!core_.placement.path_has_room(channel, path, Direction::write, 1 + SendQueue::kReserve))
+            return Status::no_resource;
+        if (start.path == kNoPath) start.path = path;
+    }
+    if (channel.fences.marked_paths >> start.path & 1) {
+        // Its marker has gone by itself and writes may have followed: those must not seem covered by the same number.
+        channel.fences.marked_paths = 0;
+        channel.fences.fence_number = channel.fences.next();
+        return start_fenced(channel, pool, size, start);
+    }
+    start.buffer = pool.get();
+    if (!start.buffer) return Status::no_resource;
+    for (const PathIndex path : schedule::each(channel.fences.fence_paths & ~channel.fences.marked_paths)) {
+        if (path == start.path) continue;
+        const MarkerBody body{number, channel.wiring.paths[path].puts};
+        // Several paths may share a queue (mp_dc): each had room alone. What is missing goes at the next attempt.
+        if (!send_control(channel, Kind::marker, &body, sizeof body, path,
+                          *core_.placement.queue_for(channel, path, Direction::write)) ||
+            !core_.placement.path_has_room(channel, start.path, Direction::write, 1)) {
+            start.buffer->pool->put(start.buffer);
+            return Status::no_resource;
+        }
+        channel.fences.marked_paths |= PathMask{1} << path;
+        ++channel.counts.markers_sent;
+    }
+    channel.fences.marked_paths = 0;
+    channel.wiring.scheduler->place_on(start.path, Direction::write, size);
+    start.queue = core_.placement.queue_for(channel, start.path, Direction::write);
+    start.fenced = true;
+    start.placed = size;
+    channel.fences.fence_number = number;
+    return Status::ok;
+}
+
+void Sender::finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
+    if (start.fenced) [[unlikely]]
+        return finish_fenced(channel, start, Kind::am, am_id, length, flag::ack_request);
+    compose(channel, *start.buffer, start.path, Kind::am, am_id, length, flag::ack_request);
+    post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
+}
+
+void Sender::finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
+                           std::uint8_t flags) {
+    // Acknowledged soon: fences in flight are few.
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags | flag::fenced | flag::ack_request);
+    append_trailer(channel, *start.buffer, channel.next_sequence - 1);
+    post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
+}
+
+void Sender::append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence) {
+    const FenceTrailer trailer{channel.fences.fence_paths, channel.fences.fence_number, 0};
+    std::memcpy(buffer.data() + buffer.length, &trailer, sizeof trailer);
+    buffer.trailer = sizeof trailer;
+    channel.fences.fence_sequence[channel.fences.fence_number % Fences::kMost] = sequence + 1;
+    channel.fences.fence_paths = 0;
+    channel.fences.marker_due = false;
+    channel.gates &= ~gate::unseen;
+    if (!channel.fences.drain_due) channel.gates &= ~gate::fence;
+}
+
+int Sender::gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge) {
+    const std::uint32_t own = buffer.length + (pieces ? 0u : buffer.trailer);
+    int count = 0;
+    sge[count++] = {buffer.address(), own, buffer.lkey[device]};
+    if (!pieces) return count;
+    for (unsigned i = 0; i < pieces->pieces; ++i) {
+        const LocalPiece& piece = pieces->local[i];
+        sge[count++] = {piece.address, static_cast<std::uint32_t>(piece.length), piece.lkey[device]};
+    }
+    if (buffer.trailer) sge[count++] = {buffer.address() + buffer.length, buffer.trailer, buffer.lkey[device]};
+    return count;
+}
+
+std::uint32_t Sender::fence_of(Buffer& buffer) {
+    if (!buffer.trailer) return 0;
+    FenceTrailer trailer;
+    std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
+    return trailer.number;
+}
+
+// Any queue pair; the first and the last of the messages that share a completion.
+void Sender::post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled) {
+    const Nanos t_post = signaled && !channel.wiring.only ? core_.services.now() : 0;
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_whole({&channel, path, channel.epoch}, channel.wiring.paths[path].dc, buffer, signaled, t_post))
+        [[unlikely]]
+        post_whole_refused(channel, buffer, queue, path);
+}
+
+void Sender::post_joined_refused(Channel& channel, SendQueue& queue) {
+    Buffer& buffer = *channel.wiring.retained[(channel.next_sequence - 1) & channel.window_mask];
+    (void)queue.take_back(buffer.length);
+    post_whole_refused(channel, buffer, queue, buffer.path);
+}
+
+void Sender::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path) {
+    post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+}
+
+// `placed`: bytes that are in the account already.
+void Sender::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed) {
+    Work* work = buffer.work;
+    Path& sub = channel.wiring.paths[path];
+    ibv_sge sge[kMaxIov + 2];
+    const bool pieces = work && work->kind == WorkKind::message;
+    const int count = gather(buffer, pieces ? work : nullptr, sub.device, sge);
+    std::uint32_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += sge[i].length;
+    if (bytes > placed && !channel.wiring.only)
+        channel.wiring.scheduler->place_on(path, Direction::write, bytes - placed);
+
+    Posted posted{.channel = &channel,
+                  .work = pieces ? work : nullptr,
+                  .bytes = bytes,
+                  .path = path,
+                  .epoch = pieces ? kNoEpoch : channel.epoch};
+    posted.extra = queue.extra_packets(bytes);
+    posted.fence = fence_of(buffer);
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (pieces || queue.signal_due() || (bytes >= schedule::PathTable::kRateBytes && channel.wiring.path_count > 1)) {
+        flags |= IBV_SEND_SIGNALED;
+        if (channel.wiring.path_count > 1) {
+            posted.timed = true;
+            posted.t_post = core_.services.now();
+        }
+    }
+    if (!pieces) ++channel.epoch_open[channel.epoch];
+    sub.open += queue.dc;
+    bool good;
+    if (!pieces && bytes <= queue.inline_bytes) {
+        good = queue.send_inline(sub.dc, buffer.data(), bytes, posted, flags);
+    } else {
+        good = queue.send(sub.dc, sge, count, posted, flags);
+    }
+    if (!good) [[unlikely]]
+        post_refused(channel, queue, posted);
+}
+
+// The provider takes no more although there was room: the queue pair is broken in a way that no completion tells.
+void Sender::post_refused(Channel& channel, SendQueue& queue, const Posted& posted) {
+    core_.services.say(LogLevel::error, "posting to queue pair 0x%x failed", queue.qp->qp_num);
+    if (!channel.wiring.only)
+        channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write, posted.bytes);
+    channel.wiring.paths[posted.path].open -= queue.dc;
+    queue.close();
+    if (core_.failures.recoverable(channel)) {
+        core_.observer->path_failed(channel, posted.path, "its queue pair takes no more", false);
+        if (queue.dc) core_.observer->drain(queue, channel, posted.path);
+        // Never posted, so never executed, whatever the numbers of packets say.
+        const bool put =
+            posted.work && (posted.work->kind == WorkKind::put || posted.work->kind == WorkKind::replayed_put);
+        put ? core_.observer->redo(channel, *posted.work, posted.offset, posted.bytes)
+            : core_.observer->lost(queue, posted);
+        return;
+    }
+    if (posted.work) posted.work->status = Status::io_error;
+    core_.completions.settle(posted);
+    core_.observer->drain(queue, channel, posted.path);
+    core_.failures.fail_channel(channel, Status::io_error);
+}
+
+// -- Control messages: outside the sequence, never retained
+
+bool Sender::send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path,
+                          SendQueue& queue, PathIndex marked) {
+    if (!queue.room(1)) return false;
+    struct {
+        std::uint64_t tag; // mp_dc
+        MessageHeader header;
+        std::byte body[16];
+    } message;
+    message.header = {
+        static_cast<std::uint8_t>(kind), kWireVersion,    0, 0, marked == kNoPath ? path : marked, channel.remote_id,
+        channel.next_sequence,           channel.expected};
+    if (length) std::memcpy(message.body, body, length);
+    channel.ack_sent = channel.expected;
+    // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that
+    // is lost holds it (lose()).
+    const bool marker = kind == Kind::marker;
+    channel.epoch_open[channel.epoch] += marker;
+    Posted posted{.channel = &channel, .path = path, .epoch = marker ? channel.epoch : kNoEpoch};
+    if (marker && marked == kNoPath) std::memcpy(&posted.fence, body, sizeof posted.fence); // MarkerBody::number
+    Path& sub = channel.wiring.paths[path];
+    sub.open += queue.dc;
+    unsigned flags = IBV_SEND_SOLICITED;
+    if (queue.signal_due()) flags |= IBV_SEND_SIGNALED;
+    if (queue.send_inline(sub.dc, &message.header, kHeader + length, posted, flags)) return true;
+    post_refused(channel, queue, posted);
+    return false;
+}
+
+bool Sender::send_ack(Channel& channel, Kind kind) {
+    if (!channel.wiring.scheduler) return false;
+    const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
+    const PathMask heard = channel.heard < schedule::kMaxPaths ? usable & PathMask{1} << channel.heard : 0;
+    for (const PathMask paths : {heard, usable & ~heard}) {
+        for (const PathIndex path : schedule::each(paths)) {
+            SendQueue* queue = core_.placement.queue_for(channel, path, Direction::write);
+            if (!queue || !queue->room(1)) continue;
+            if (!send_control(channel, kind, nullptr, 0, path, *queue)) return false;
+            ++channel.counts.acks_sent;
+            return true;
+        }
+    }
+    return false;
+}
+
+void Sender::owe_ack(Channel& channel, bool now) {
+    channel.ack_now |= now;
+    if (channel.ack_due) return;
+    channel.ack_due = true;
+    core_.enlist(acks_due, &channel);
+}
+
+void Sender::send_due_acks() {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < acks_due.size(); ++i) {
+        Channel& channel = *acks_due[i];
+        // A message of ours may have carried it meanwhile.
+        const bool due = channel.expected != channel.ack_sent &&
+                         (channel.ack_now || channel.expected - channel.ack_sent >= channel.ack_after);
+        if (due && !(channel.gates & gate::failed) && !send_ack(channel, Kind::ack)) {
+            acks_due[kept++] = &channel; // no room: at the next progress
+            continue;
+        }
+        channel.ack_due = channel.ack_now = false;
+        if (static_cast<std::int32_t>(channel.ack_until - channel.expected) <= 0) {
+            channel.ack_after = channel.ack_threshold;
+            channel.ack_until = channel.expected; // keeps up: numbers wrap
+        }
+    }
+    acks_due.resize(kept);
+}
+
+// -- The calls
+
+namespace {
+// Most are of a word or two: not worth a call.
+[[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
+    if (length == 0) return;
+    if (length == 8)
+        std::memcpy(to, from, 8);
+    else
+        std::memcpy(to, from, length);
+}
+
+constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
+} // namespace
+
+namespace {
+struct ShortMessage {
+    std::uint64_t header;
+    const void* payload;
+    unsigned length;
+    [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
+        std::memcpy(to, &header, sizeof header);
+        copy_short(to + sizeof header, payload, length);
+        return static_cast<std::uint32_t>(sizeof header + length);
+    }
+};
+} // namespace
+
+// Functions of their own, so that none pays for the others' registers.
+Status Sender::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                            unsigned length) {
+    Core& m = *channel.core;
+    return status_of(m.sender.active_message<Fits::yes>(channel, m.small, id,
+                                                        static_cast<std::uint32_t>(sizeof header) + length,
+                                                        ShortMessage{header, payload, length}));
+}
+
+Status Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                             unsigned length) {
+    Core& m = *channel.core;
+    return status_of(m.sender.active_message_lane<Fits::yes>(
+        channel, m.small, id, ShortMessage{header, payload, length},
+        [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
+}
+
+Status Sender::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                             unsigned length) {
+    Core& m = *channel.core;
+    return status_of(
+        m.sender.active_message_sole<Fits::yes>(channel, m.small, id, ShortMessage{header, payload, length}));
+}
+
+Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                           unsigned length) {
+    if (channel.gates) [[unlikely]]
+        return Sender::am_short_any(channel, id, header, payload, length);
+    if (channel.wiring.only) return Sender::am_short_sole(channel, id, header, payload, length);
+    if (channel.wiring.by_lane) return Sender::am_short_lane(channel, id, header, payload, length);
+    return Sender::am_short_any(channel, id, header, payload, length);
+}
+
+Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {
+    Core& m = *channel.core;
+    const auto size = static_cast<std::uint32_t>(total_length(iov, count));
+    const auto fill = [=](std::byte* to) {
+        for (std::size_t i = 0; i < count; ++i) {
+            if (iov[i].length) std::memcpy(to, iov[i].buffer, iov[i].length);
+            to += iov[i].length;
+        }
+        return size;
+    };
+    return status_of(m.sender.send_message<Fits::yes>(channel, m.small, id, size, fill));
+}
+
+ssize_t Interface::am_bcopy(Channel& channel, std::uint8_t id, PackFn pack, void* arg) {
+    Core& m = *channel.core;
+    const auto fill = [=](std::byte* to) { return static_cast<std::uint32_t>(pack(to, arg)); };
+    // The size is known only when it has been packed, and packing can't be taken back: the account is corrected later.
+    return m.sender.send_message<Fits::maybe>(channel, m.large, id, 0, fill);
+}
+
+Status Interface::am_zcopy(Channel& channel, std::uint8_t id, const void* header, unsigned header_length,
+                           const Iov* iov, std::size_t count, Completion* completion) {
+    Core& m = *channel.core;
+    if ((channel.gates & gate::parts) && header_length + total_length(iov, count) > channel.connection.peer_segment)
+        [[unlikely]]
+        return m.parts.am_zcopy_parts(channel, id, header, header_length, iov, count);
+    Sender::Start start;
+    const std::uint32_t size = kHeader + header_length;
+    if (const Status status = m.sender.start_message(channel, m.small, size, start); status != Status::ok)
+        return status;
+    if (header_length) std::memcpy(start.buffer->data() + kHeader, header, header_length);
+    Work* work = m.works.new_work(channel, WorkKind::message, completion);
+    work->open = 2; // the send completion frees the caller's memory from the adapter, the acknowledgment from replay
+    work->pieces = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (!iov[i].length) continue;
+        work->local[work->pieces++] = {reinterpret_cast<std::uint64_t>(iov[i].buffer), iov[i].length,
+                                       iov[i].memory->lkey.data()};
+    }
+    start.buffer->work = work;
+    m.sender.finish_pieces(channel, start, id, size);
+    return Status::in_progress;
+}
+
+} // namespace ucx_mp::channel

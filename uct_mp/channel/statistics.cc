@@ -1,0 +1,71 @@
+// A look at an interface from outside.
+#include "uct_mp/channel/statistics.h"
+
+#include <mutex>
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+void Interface::statistics(Statistics& out) const {
+    Core& m = *core_;
+    const std::lock_guard lock(m.services);
+    out = {};
+    out.uid = m.control->address().uid;
+    out.send_buffer_bytes = m.small.bytes() + m.large.bytes();
+    for (unsigned i = 0; i < m.adapter_count; ++i) out.receive_buffer_bytes += m.adapters[i].chunks.bytes();
+    out.dropped = m.receiver.dropped;
+    out.forged = m.receiver.forged;
+    m.observer->describe(out);
+    out.control = m.control->counters();
+    for (const auto& dc : m.dc.rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
+    for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
+        const Channel* const channel = m.directory.channels[slot];
+        if (m.directory.channels.is_free(slot)) continue;
+        ChannelStatistics& to = out.channels.emplace_back();
+        to.peer_uid = channel->connection.peer.uid;
+        to.state = channel->connection.state;
+        to.rails_known = channel->self || m.control->knows_rails(channel->connection);
+        to.sent = channel->next_sequence;
+        to.delivered = channel->expected;
+        to.early = channel->counts.early;
+        to.duplicates = channel->counts.duplicates;
+        to.acks_sent = channel->counts.acks_sent;
+        to.markers_sent = channel->counts.markers_sent;
+        to.acked = channel->acked;
+        to.gates = channel->gates;
+        for (unsigned i = 0; i < channel->wiring.path_count; ++i) {
+            const Path& sub = channel->wiring.paths[i];
+            for (const auto& own : sub.own) out.queue_pairs += own != nullptr;
+            if (!channel->wiring.scheduler) continue;
+            PathStatistics& path = to.paths.emplace_back();
+            const connect::Connection& connection = channel->connection;
+            const verbs::Rail& rail = m.rails[sub.rail];
+            path.local_rail = rail.name;
+            path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
+            path.remote_lid = connection.remote_lid(i);
+            path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);
+            path.to = rail.ethernet ? verbs::to_string(connection.remote_rail(i).gid) : std::to_string(path.remote_lid);
+            path.qp_number = sub.queue[0] && sub.queue[0]->qp ? sub.queue[0]->qp->qp_num : 0;
+            const schedule::Path& state = channel->wiring.scheduler->paths()[static_cast<PathIndex>(i)];
+            path.state = state.state;
+            path.weight = state.weight;
+            path.write_rate = state.account[0].rate;
+            path.read_rate = state.account[1].rate;
+            path.latency = state.latency;
+            path.written = sub.bytes[0];
+            path.read = sub.bytes[1];
+            path.requests = sub.requests;
+            path.migrations = sub.migrations;
+            path.posted = sub.queue[0] ? sub.queue[0]->outstanding() : 0;
+            path.recovery = path::name(sub.phase);
+            if (channel->wiring.scheduler->paths().apart())
+                path.carries = connection.paths[i].reads ? "reads" : "writes";
+            if (channel->wiring.scheduler->paths().is_spare(static_cast<PathIndex>(i))) path.carries = "spare";
+            path.in_flight = state.account[0].in_flight + state.account[1].in_flight;
+        }
+        m.observer->describe(*channel, to);
+    }
+}
+
+} // namespace ucx_mp::channel

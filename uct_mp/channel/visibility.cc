@@ -1,0 +1,217 @@
+// What a write's completion leaves open: it is in the adapter's hands, perhaps not yet in the peer's memory. As long as
+// the same adapter brings whatever the peer is told next, the bus keeps the order (channel.h says what is assumed).
+// With several adapters something has to push: a marker before a message, a read before everything else.
+//
+// A read pushes the writes before it on its queue pair, which executes in order, so it is posted at once behind them:
+// one round trip for all paths together. It counts in the epoch in which it was asked for; a flush waits for it as for
+// any other operation. A read that is lost with its path is posted again when what the path has lost has been settled.
+//
+// Not ordered by any of this: memory of a GPU, which an adapter may reach by another way than the host's memory. That
+// would need a read of that very memory; so such memory is not advertised (ucx/md.cc).
+#include <bit>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+PathMask all_paths(const Channel& channel) { return (PathMask{1} << channel.wiring.path_count) - 1; }
+} // namespace
+
+void Visibility::note_devices(Channel& channel) {
+    // A port that has been down ever since brings nothing, so nobody can be told of anything over its adapter.
+    const auto device_bit = [](const path::RemoteRail& rail) { return rail.usable() ? 1u << rail.device : 0u; };
+    const bool always = core_.config.read_back == ReadBack::always;
+    unsigned theirs = 0, reached = 0;
+    for (const path::RemoteRail& rail : channel.connection.remote_rails) theirs |= device_bit(rail);
+    for (PathIndex path = 0; path < channel.wiring.places; ++path) {
+        const path::RemoteRail& rail = channel.connection.remote_rail(path);
+        reached |= device_bit(rail);
+        channel.wiring.paths[path].remote_device = rail.device;
+    }
+    channel.visible.reads_back = always || std::popcount(theirs) > 1;
+    const bool overtakes = channel.wiring.path_count > 1 && (always || std::popcount(reached) > 1);
+    channel.visible.unseen_gate = overtakes ? gate::unseen : 0;
+    if (overtakes && channel.fences.put_paths) channel.gates |= gate::unseen;
+}
+
+PathIndex Visibility::beside(const Channel& channel, PathIndex path) const {
+    if (channel.wiring.stands(path)) return path;
+    for (PathIndex other = 0; other < channel.wiring.path_count; ++other)
+        if (channel.wiring.stands(other) &&
+            channel.wiring.paths[other].remote_device == channel.wiring.paths[path].remote_device)
+            return other;
+    return kNoPath;
+}
+
+// Of writes that have all completed: a marker over any path to the same adapter is behind them.
+PathMask Visibility::one_per_device(const Channel& channel, PathMask paths) const {
+    const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
+    PathMask chosen = 0;
+    unsigned devices = 0;
+    for (const PathMask some : {paths & usable, usable, paths})
+        for (const PathIndex path : schedule::each(some)) {
+            const unsigned device = channel.wiring.paths[path].remote_device;
+            bool written = false;
+            for (const PathIndex put : schedule::each(paths))
+                written |= channel.wiring.paths[put].remote_device == device;
+            if (!written || devices >> device & 1) continue;
+            devices |= 1u << device;
+            chosen |= PathMask{1} << path;
+        }
+    return chosen;
+}
+
+// The next message becomes a fenced one (send.cc), whose markers follow all writes posted so far.
+void Visibility::mark_unseen(Channel& channel) {
+    if (PathMask paths = std::exchange(channel.fences.put_paths, 0)) {
+        const std::uint32_t writes_open =
+            channel.moving.rdma_open - channel.moving.gets_open - channel.visible.read_backs_open;
+        const bool damaged = channel.wiring.unsettled.damaged;
+        if (writes_open == 0 && !damaged && core_.config.read_back != ReadBack::always)
+            paths = one_per_device(channel, paths);
+        if (std::exchange(channel.fences.marked_paths, 0)) channel.fences.fence_number = channel.fences.next();
+        channel.fences.fence_paths |= paths;
+    }
+    channel.fences.marker_due = channel.fences.fence_paths != 0;
+    if (!channel.fences.marker_due) channel.gates &= ~gate::unseen;
+}
+
+// -- Reading back
+
+void Visibility::add_read_back(Channel& channel, PathMask paths, Completion* completion) {
+    auto& list = channel.visible.read_backs;
+    Work* const work = core_.works.new_work(channel, WorkKind::read_back, completion);
+    work->open = 1; // until all of it is posted
+    work->tag = 0;
+    work->remote = paths;
+    ++channel.moving.rdma_open;
+    ++channel.visible.read_backs_open;
+    (list.last ? list.last->next : list.first) = work;
+    list.last = work;
+}
+
+void Visibility::read_back(Channel& channel) {
+    Work* const last = channel.visible.read_backs.last;
+    if (!last || last->epoch != channel.epoch)
+        add_read_back(channel, std::exchange(channel.visible.unread, 0), nullptr);
+    else
+        last->remote |= std::exchange(channel.visible.unread, 0);
+    post_read_backs(channel);
+}
+
+// What failed paths have lost has gone again, perhaps to another adapter, and that one's path may fail in its turn: so
+// markers and fenced messages could come by any adapter. Before they go, everything is visible.
+void Visibility::read_back_all(Channel& channel) {
+    ++channel.wiring.unsettled.reading.count;
+    add_read_back(channel, all_paths(channel), &channel.wiring.unsettled.reading);
+    post_read_backs(channel);
+}
+
+void Visibility::post_read_backs(Channel& channel) {
+    auto& list = channel.visible.read_backs;
+    while (Work* const work = list.first) {
+        const bool posted = post_read_back(channel, *work);
+        if (channel.gates & gate::failed) return; // the list has been ended
+        if (!posted) {
+            if (!std::exchange(channel.visible.read_back_due, true)) core_.enlist(read_backs_due, &channel);
+            return;
+        }
+        list.first = work->next;
+        if (!list.first) list.last = nullptr;
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+bool Visibility::post_read_back(Channel& channel, Work& work) {
+    // Writes of its epoch that are still to be posted: the rest of a large one, or lost ones that go again.
+    if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return false;
+    const auto age = [&](const Work& w) { return (w.epoch + kEpochs - channel.oldest_epoch) % kEpochs; };
+    if (const Work* const write = channel.moving.pulled[0].first; write && age(*write) <= age(work)) return false;
+    if (!work.bounce && !(work.bounce = core_.small.get())) return false;
+    work.remote |= std::exchange(channel.visible.unread, 0); // writes of its epoch that have been posted since
+    for (const PathIndex written : schedule::each(work.remote)) {
+        const PathMask bit = PathMask{1} << written;
+        const PathIndex path = beside(channel, written);
+        const std::uint32_t key = path == kNoPath ? 0 : channel.connection.remote_rail(path).probe_key;
+        if (key == 0) {
+            // No way leads to that adapter. Its writes have been acknowledged or settled with the peer since: taken to
+            // be placed.
+            work.remote &= ~bit;
+            continue;
+        }
+        SendQueue* const queue = core_.placement.queue_for(channel, path, Direction::write);
+        if (!queue || !queue->room(1)) return false;
+        work.remote &= ~bit;
+        Path& sub = channel.wiring.paths[path];
+        const Posted posted{.channel = &channel, .work = &work, .path = path, .read = true};
+        ibv_sge sge{work.bounce->address(), kReadBackBytes, work.bounce->lkey[sub.device]};
+        ++work.open;
+        sub.open += queue->dc;
+        if (!queue->rdma(sub.dc, IBV_WR_RDMA_READ, &sge, 1, {channel.connection.probe_address, key}, posted,
+                         IBV_SEND_SIGNALED))
+            core_.sender.post_refused(channel, *queue, posted);
+        if (channel.gates & gate::failed) return false;
+    }
+    return true;
+}
+
+bool Visibility::finish_read_back(Channel& channel, Work& work) {
+    if (work.tag && (channel.gates & gate::failed)) work.status = channel.error;
+    const bool good = !ucx_mp::failed(work.status);
+    if (work.tag && good) {
+        read_back_again(channel, work);
+        return false;
+    }
+    --channel.moving.rdma_open;
+    // All writes but those posted since are visible, so messages need no markers for them.
+    if (--channel.visible.read_backs_open == 0 && good) channel.fences.put_paths &= channel.visible.unread;
+    return true;
+}
+
+void Visibility::read_back_lost(Channel& channel, Work& work) {
+    if (--work.open == 0)
+        read_back_again(channel, work);
+    else
+        work.tag = 1;
+}
+
+// Before all others: it belongs to the oldest epoch of them. The writes that were lost with the path may go again
+// anywhere, and another read back may have been asked for since: so over all paths.
+void Visibility::read_back_again(Channel& channel, Work& work) {
+    auto& list = channel.visible.read_backs;
+    work.open = 1;
+    work.tag = 0;
+    work.remote = all_paths(channel);
+    work.next = list.first;
+    list.first = &work;
+    if (!list.last) list.last = &work;
+    if (!std::exchange(channel.visible.read_back_due, true)) core_.enlist(read_backs_due, &channel);
+}
+
+void Visibility::end_read_backs(Channel& channel, Status status) {
+    auto& list = channel.visible.read_backs;
+    list.last = nullptr;
+    while (Work* const work = list.first) {
+        list.first = work->next;
+        work->status = status;
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+void Visibility::read_backs_due_again() {
+    for (Channel* channel : std::exchange(read_backs_due, {})) {
+        channel->visible.read_back_due = false;
+        if (!(channel->gates & gate::failed)) post_read_backs(*channel);
+    }
+}
+
+// Others may have opened the device anew already; we have not then, and nobody reads here before we do.
+std::uint32_t Visibility::probe_key_of(const verbs::Rail& rail) const {
+    verbs::RemoteKeys keys;
+    probe_region.look_up(keys);
+    return keys.life(rail.device) == core_.devices.device_of(rail).life ? keys.rkey[rail.device] : 0;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,137 @@
+// The interface's queues on one device: completion queues for receives and for sends, one shared receive queue.
+//
+// The two apart: receives are what every poll looks for, and need no timestamps (which an entry has to be fetched for);
+// a queue of sends is empty as long as nobody has asked for a completion.
+//
+// Threads: the interface's. The completion queues can't overrun: one has room for every posted receive, and sends are
+// limited by `send_credits`.
+#pragma once
+
+#include <string>
+
+#include "uct_mp/link/buffer.h"
+#include "uct_mp/link/send_queue.h"
+#include "uct_mp/verbs/clock_fit.h"
+#include "uct_mp/verbs/queue_pair.h"
+
+namespace ucx_mp::link {
+
+// One send, copied out before anything is done about it: users' callbacks must not run inside ibv_start_poll.
+struct Completed {
+    std::uint64_t id;
+    std::uint64_t ticks;
+    std::uint32_t vendor_error;
+    ibv_wc_status status;
+};
+// Found while going to sleep: a send, or a receive.
+struct Peeked {
+    Completed sent; // of a receive: id and status
+    std::uint32_t length;
+    std::uint32_t qp_number;
+};
+
+struct alignas(64) Adapter {
+    static constexpr std::uint32_t kBatch = 32;
+    static constexpr unsigned kFetch = 16;   // completions that are taken from a queue at a time
+    static constexpr unsigned kControl = 16; // messages of a peer, beyond its window, that receives are posted for
+
+    // What every poll and every send needs: one cache line.
+    verbs::CompletionQueue cq; // of receives
+    verbs::CompletionQueue send_cq;
+    std::int32_t to_post = 0; // receives that the queue lacks; below 0: that it has too many
+    std::uint32_t quiet = 0;  // polls in a row that found nothing, up to kSilent
+    std::int32_t owed = 0;    // records of its queue pairs that have asked for a completion
+    std::uint8_t peeked_count = 0;
+    bool extended = false;           // send_cq is an extended queue: its completions bring timestamps
+    bool timestamps = false;         // and they can be told in host time
+    std::uint8_t index = 0;          // in DeviceSet
+    std::int32_t send_credits = 0;   // below 0: queue pairs that drain post one more
+    std::int32_t scarce_credits = 0; // from here down every request asks for a completion, see SendQueue::signal_due()
+    std::uint32_t free_count = 0;
+    std::int32_t batch = kBatch; // to_post from which receives are posted: kBatch, less if there are few of them
+    ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
+
+    std::uint32_t level = 0; // receives that are to be posted
+    bool tagged = false;     // mp_dc: messages begin with a tag
+    // By what the latest message came, a queue pair's number or a tag, and whose that is: most come by the same. Never
+    // another channel's: whoever ends a queue pair or a channel calls forget().
+    std::uint64_t heard = 0;
+    channel::Channel* heard_channel = nullptr;
+    std::uint64_t nobody = 0; // what no message brings; mp_dc: a secret
+    void forget() {
+        heard = nobody;
+        heard_channel = nullptr;
+    }
+    verbs::SharedReceiveQueue srq;
+    const verbs::Device* device = nullptr;
+    verbs::CompletionChannel channel; // wake-up; made before the queue since it can't be added later
+    verbs::ClockFit clock;
+    RegisteredChunks chunks;
+    struct { // of the last chunk: memory that no buffer has been made in
+        std::byte* begin = nullptr;
+        unsigned left = 0; // buffers
+        std::uint32_t lkey = 0;
+    } rest;
+    std::uint32_t kept = 0; // receive buffers that handlers keep
+    // Of lives of the device that are over: their memory stays until the last buffer that is kept comes back.
+    std::vector<RegisteredChunks> old_chunks;
+    std::uint32_t old_kept = 0;
+    static constexpr unsigned kDrains = 192; // entries of the completion queue beyond the credits: recover/
+    // Handled by the next poll.
+    static constexpr unsigned kPeek = 2 * kFetch;
+    Peeked peeked[kPeek];
+
+    ~Adapter() {
+        srq.reset();
+        cq.reset(); // before their channel
+        send_cq.reset();
+    }
+    [[nodiscard]] verbs::Queues queues() const { return {send_cq.get(), cq.get(), srq.get()}; }
+    Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const QueueSizes& sizes,
+                const ReceiveLayout& layout, unsigned peers, bool timed, bool tags, std::string& error);
+    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted,
+    // and the fewer buffers take turns the more of them are in a cache when a message comes. What is posted cannot be
+    // taken back: with fewer peers than before it is used up, and not posted again. A command, perhaps. errno or 0.
+    int provide(unsigned peers, const verbs::DeviceSet& devices, const QueueSizes& sizes, const ReceiveLayout& layout);
+    // Posts what is missing; to be called from `batch` on. Slow only when buffers must be made.
+    void refill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
+    void give_back(ReceiveBuffer* buffer) {
+        buffer->wr.next = free;
+        free = &buffer->wr;
+        ++free_count;
+    }
+    // One that a handler had kept.
+    void take_back(ReceiveBuffer* buffer) {
+        if (buffer->life == device->life) [[likely]] {
+            --kept;
+            give_back(buffer);
+        } else if (--old_kept == 0) {
+            old_chunks.clear();
+        }
+    }
+    // The device has been opened again: goes on with the queues of `fresh`. Nothing refers to those before any more.
+    void take_over(Adapter& fresh);
+
+private:
+    void set_level(std::uint32_t to) {
+        to_post += static_cast<std::int32_t>(to) - static_cast<std::int32_t>(level);
+        level = to;
+        batch = static_cast<std::int32_t>(to < 2 * kBatch ? (to + 1) / 2 : kBatch);
+    }
+    [[nodiscard]] unsigned level_for(unsigned peers, const QueueSizes& sizes) const;
+    void fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
+    bool reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
+    void make(const ReceiveLayout& layout, unsigned count);
+};
+
+// Requests without a completion keep their credits until a later one of their queue pair has one. On many queue pairs
+// that fall silent that could be all credits: so they may take half of them.
+inline bool SendQueue::signal_due() const {
+    return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits;
+}
+
+inline bool SendQueue::room(unsigned n) const {
+    return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= static_cast<std::int32_t>(n);
+}
+
+} // namespace ucx_mp::link

@@ -1,0 +1,35 @@
+#include "uct_mp/link/dc_pool.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace ucx_mp::link {
+
+Status DcPool::make_rail(const Wishes& wishes, const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
+                         DcRail& out, std::uint32_t& granted, std::string& error) const {
+    out.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), key_of_life(key, device.life),
+                                   wishes.reliability);
+    if (!out.target) {
+        error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
+        return Status::io_error;
+    }
+    for (unsigned i = 0; i < wishes.initiators; ++i) {
+        std::uint32_t inline_bytes = 0;
+        verbs::QueuePair qp =
+            verbs::create_dci(device, rail, adapter.send_cq.get(),
+                              {wishes.sizes.send_depth + 1, wishes.max_sge, wishes.inline_bytes + kTagBytes},
+                              wishes.reliability, &inline_bytes);
+        if (!qp) {
+            error = "cannot create DC initiator " + std::to_string(i) + " of " + std::to_string(wishes.initiators) +
+                    " on " + rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCI)";
+            return Status::io_error;
+        }
+        granted = std::min(granted, inline_bytes - std::min(inline_bytes, kTagBytes));
+        out.initiators.push_back(std::make_unique<SendQueue>(std::move(qp), adapter, wishes.sizes, granted, true));
+    }
+    return Status::ok;
+}
+
+} // namespace ucx_mp::link

@@ -1,0 +1,80 @@
+// Posting and reaping, inline: what every operation executes of a SendQueue. For those who post on the data path.
+#pragma once
+
+#include "uct_mp/link/adapter.h"
+#include "uct_mp/link/send_queue.h"
+
+namespace ucx_mp::link {
+
+[[gnu::always_inline]] inline void SendQueue::record(const Posted& posted, bool signaled) {
+    Posted& made = at(head++);
+    made = posted;
+    made.signaled = signaled;
+    adapter->owed += signaled;
+    open_ = nullptr;
+    quiet_left_ = signaled ? signal_interval_ : quiet_left_ - 1;
+    --slots_;
+    --adapter->send_credits;
+}
+
+[[gnu::always_inline]] inline Posted& SendQueue::pop() {
+    Posted& posted = at(tail++);
+    slots_ += static_cast<std::int32_t>(posted.requests);
+    next_psn_ += posted.requests + posted.extra;
+    adapter->send_credits += static_cast<std::int32_t>(posted.requests);
+    adapter->owed -= posted.signaled;
+    return posted;
+}
+
+// A message that joins the record before it and needs no completion: what most are.
+template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(Posted& joined, Buffer& buffer) {
+    const std::uint32_t bytes = buffer.length;
+    joined.bytes += bytes;
+    ++joined.requests;
+    --slots_;
+    --adapter->send_credits;
+    --quiet_left_;
+    if constexpr (fits == Fits::maybe) { // else it is one packet
+        if (bytes > 1u << mtu_shift_) joined.extra += (bytes - 1) >> mtu_shift_;
+    }
+    unsigned flags = IBV_SEND_SOLICITED;
+    sge_.addr = buffer.address();
+    sge_.length = bytes;
+    if (fits == Fits::yes || bytes <= inline_bytes)
+        flags |= IBV_SEND_INLINE;
+    else
+        sge_.lkey = buffer.lkey[adapter->index];
+    wr_.send_flags = flags;
+    ibv_send_wr* bad;
+    return ibv_post_send(qp.get(), &wr_, &bad) == 0;
+}
+
+// The request of the last record.
+[[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                                                     unsigned flags) {
+    ibv_send_wr wr; // only what the operation needs is set: the rest of its 128 bytes is never read
+    ibv_send_wr* bad;
+    wr.wr_id = id_of(head - 1);
+    wr.next = nullptr;
+    wr.sg_list = sge;
+    wr.num_sge = count;
+    wr.opcode = opcode;
+    wr.send_flags = flags;
+    wr.wr.rdma.remote_addr = remote.address;
+    wr.wr.rdma.rkey = remote.rkey;
+    return ibv_post_send(qp.get(), &wr, &bad);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
+                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
+    record(posted, flags & IBV_SEND_SIGNALED);
+    const int error = dc ? post_dc(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
+    return error == 0 || take_back(posted.bytes);
+}
+
+[[gnu::always_inline]] inline bool SendQueue::rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
+                                                   RemotePiece remote, const Posted& posted, unsigned flags) {
+    return post(to, opcode, sge, count, remote, posted, flags);
+}
+
+} // namespace ucx_mp::link

@@ -1,0 +1,196 @@
+// One queue pair that sends: of one path (RC), or a DC initiator that many channels use. Knows what has been posted and
+// not yet reaped, in order; posts.
+//
+// Threads: the interface's. A SendQueue never moves: completions find it by its address in wr_id.
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "uct_mp/host/services.h"
+#include "uct_mp/link/buffer.h"
+#include "uct_mp/link/sizes.h"
+#include "uct_mp/schedule/path_state.h"
+#include "uct_mp/verbs/handle.h"
+
+namespace ucx_mp::link {
+
+struct Adapter;
+using schedule::PathIndex;
+
+// One posted work request; or several messages of one channel, path and epoch, of which at most the last asks for a
+// completion.
+inline constexpr std::uint8_t kNoEpoch = 0xff;
+struct Posted {
+    channel::Channel* channel = nullptr;
+    channel::Work* work = nullptr; // RDMA and zcopy; null: messages that their channel retains, or control
+    std::uint64_t offset = 0;      // of the stripe in its work; messages: bytes of the last one
+    std::uint32_t bytes = 0;       // in the path's account, all together
+    std::uint8_t path = 0;
+    std::uint8_t epoch = kNoEpoch; // that a flush waits for; kNoEpoch for control, and for what its work waits for
+    bool read = false;             // account: reads, else writes
+    bool timed = false;            // t_post (of the last one) is set
+    Nanos t_post = 0;
+    std::uint32_t requests = 1;
+    std::uint32_t extra = 0; // packets, beyond one per request
+    std::uint32_t fence = 0; // its number, if this is a marker or a fenced message
+    bool signaled = false;   // the last one asks for a completion; see Adapter::owed
+};
+
+// Where a request goes: for DC the address of the target, otherwise the queue pair knows.
+struct DcAddress {
+    ibv_ah* ah = nullptr;
+    std::uint32_t dct_number = 0;
+    std::uint64_t key = 0;
+    std::uint64_t tag = 0; // before every message
+};
+
+// Who sends a message: messages of one origin may share a record.
+struct Origin {
+    channel::Channel* channel;
+    PathIndex path;
+    std::uint8_t epoch;
+};
+
+struct RemotePiece {
+    std::uint64_t address;
+    std::uint32_t rkey;
+};
+
+// What a caller knows at compile time.
+enum class Fits : bool { maybe, yes }; // the message is short enough for being copied into the request
+
+class alignas(64) SendQueue {
+public:
+    SendQueue(verbs::QueuePair qp, Adapter& adapter, const QueueSizes& sizes, unsigned inline_bytes, bool dc);
+    SendQueue(const SendQueue&) = delete;
+    ~SendQueue();
+
+    Adapter* const adapter;
+    verbs::QueuePair qp;
+
+private:
+    // What a message needs, on two cache lines with these: the request that is the same for all messages in one piece.
+    Posted* open_ = nullptr;       // the last record, if messages may join it
+    std::uint32_t quiet_left_ = 1; // messages until one asks for a completion; signal_interval_: the last one has
+    std::int32_t slots_;           // requests that the queue pair has room for; kFailed less once it has failed
+    static constexpr std::int32_t kFailed = 1 << 24;
+
+public:
+    const std::uint32_t inline_bytes;
+    const bool dc;
+
+private:
+    bool sole_ = false;
+    std::uint8_t mtu_shift_ = 12;
+    ibv_sge sge_{};
+    ibv_send_wr wr_{};
+
+public:
+    // Requests that fit now; `reserve` keeps some for acknowledgments and markers.
+    static constexpr unsigned kReserve = 4;
+    [[nodiscard]] bool room(unsigned n = 1 + kReserve) const;
+    [[nodiscard]] bool idle() const { return head == tail; }
+    [[nodiscard]] unsigned outstanding() const { // requests
+        return static_cast<unsigned>(static_cast<std::int32_t>(depth_) - slots_ - (failed() ? kFailed : 0));
+    }
+    [[nodiscard]] unsigned records() const { return head - tail; }
+
+    // mp_dc: before what is sent (not written) there are kTagBytes bytes of room, which the tag goes into.
+    // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
+    // an error of the queue pair (see complete.cc), the record has not been made.
+
+    // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
+    // messages before. t_post: 0, or the time, if it is signaled.
+    [[nodiscard]] bool send_whole(const Origin& from, const DcAddress& to, Buffer& buffer, bool signaled, Nanos t_post);
+    // The same in two steps, for who knows that it may join if there is anything to join (mp_rc). Null: there isn't, or
+    // the next request must ask for a completion. send_joined() false: the caller calls take_back().
+    [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
+    template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer);
+    // The next request must ask for a completion, so that a queue never fills with those that don't.
+    [[nodiscard]] bool signal_due() const;
+    [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
+    // The queue pair of the only path to a peer (Wiring::only).
+    [[nodiscard]] bool sole() const { return sole_; }
+    void set_sole(bool sole) { sole_ = sole; }
+    // At most half of the queue's depth: with kReserve kept free, one that asks for a completion must still fit.
+    void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n < depth_ / 2 ? n : depth_ / 2; }
+    [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
+                                   unsigned flags);
+    [[nodiscard]] bool send(const DcAddress& to, ibv_sge* sge, int count, const Posted& posted, unsigned flags);
+    [[nodiscard]] bool write_inline(const DcAddress& to, const void* data, std::uint32_t length, RemotePiece remote,
+                                    const Posted& posted, unsigned flags);
+    [[nodiscard]] bool rdma(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                            const Posted& posted, unsigned flags);
+
+    // The parts of rdma() for mp_rc, for who has what belongs into the record at hand.
+    void record(const Posted& posted, bool signaled);
+    [[nodiscard]] int post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
+    bool take_back(std::uint32_t bytes); // false
+
+    // 64 bit; `result` takes the value before. swap != null: compare and swap, else add.
+    [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
+                              const std::uint64_t* swap, const Posted& posted);
+
+    // wr_id: tag, position, and this object's address.
+    static constexpr std::uint64_t kTag = 1;
+    static SendQueue* of(std::uint64_t wr_id) { return reinterpret_cast<SendQueue*>(wr_id & 0x0000'ffff'ffff'fffeull); }
+    static std::uint16_t position_of(std::uint64_t wr_id) { return static_cast<std::uint16_t>(wr_id >> 48); }
+    static bool is_send(std::uint64_t wr_id) { return wr_id & kTag; }
+
+    Posted& at(std::uint32_t position) { return ring_[position & mask_]; }
+    // The oldest record is over: its room is there again.
+    Posted& pop();
+    // Messages to come make a new record.
+    void close() { open_ = nullptr; }
+
+    // mp_rc: packet numbers, for finding out what the other side has executed.
+    void begin_packets(std::uint32_t psn, ibv_mtu mtu) {
+        next_psn_ = psn;
+        mtu_shift_ = static_cast<std::uint8_t>(7 + static_cast<unsigned>(mtu));
+    }
+    [[nodiscard]] std::uint32_t psn() const { return next_psn_; } // behind everything reaped (not masked)
+    [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const {
+        return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
+    }
+    // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
+    // (And can be ended in its turn.) Null: until the adapter is there again.
+    void replace(verbs::QueuePair fresh);
+    void revive() {
+        if (failed()) slots_ += kFailed;
+        draining = error_due = end_due = false;
+        quiet_left_ = signal_interval_;
+        open_ = nullptr;
+    }
+
+    std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
+    // In the error state: nothing may be posted.
+    [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
+    void fail() {
+        if (!failed()) slots_ -= kFailed;
+    }
+    std::uint32_t drained_from = 0; // psn() when this life ended
+    bool draining = false;          // nothing but the last request of this life may be posted (recover/)
+    bool error_due = false;         // ... the queue pair still has to be moved to the error state
+    bool end_due = false;           // ... that last request still has to be posted
+
+private:
+    // Of the record at `position`.
+    [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
+    void find_calls(); // of the queue pair
+    bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+              const Posted& posted, unsigned flags);
+    int post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
+
+    const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
+    std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
+    std::uint32_t next_psn_ = 0;
+    const std::uint32_t depth_, mask_;
+    std::unique_ptr<Posted[]> ring_;
+    ibv_qp_ex* qp_ex_ = nullptr;
+    mlx5dv_qp_ex* dv_ = nullptr;
+};
+
+} // namespace ucx_mp::link

@@ -1,0 +1,51 @@
+// The life of a path: one phase at a time, changed by one function (recover/failure.h: Failure::set_phase).
+//
+//   up -> draining -> asking -> reopening -> half -> up      mp_rc, server
+//                                         -> up              mp_rc, client; mp_dc
+//                     asking -> up                           mp_dc: only the initiator had failed
+//                     asking -> draining                     mp_dc: another initiator has failed meanwhile
+//   half -> draining                                         failed before anything came over it
+//   absent -> reopening                                      its port has come up
+//   any -> ended                                             its channel has failed
+#pragma once
+
+#include <cstdint>
+
+namespace ucx_mp::path {
+
+enum class Phase : std::uint8_t {
+    up,
+    draining,  // nothing is posted any more, completions are still to come
+    asking,    // what had arrived at the other side?
+    reopening, // all settled; the client (mp_dc: we) tries the route again and again
+    half,      // mp_rc, server: made anew, but nothing has come over it yet
+    absent,    // a port at either end has not been up yet, or the path is of no use; reopening follows
+    ended,     // its channel has failed
+};
+
+[[nodiscard]] constexpr const char* name(Phase phase) {
+    constexpr const char* kNames[] = {"up", "draining", "asking", "reopening", "half", "absent", "ended"};
+    return kNames[static_cast<unsigned>(phase)];
+}
+
+[[nodiscard]] constexpr bool may_follow(Phase from, Phase to) {
+    switch (to) {
+    case Phase::up:
+        return from == Phase::asking || from == Phase::reopening || from == Phase::half;
+    case Phase::draining:
+        return from == Phase::up || from == Phase::half || from == Phase::asking || from == Phase::draining;
+    case Phase::asking:
+        return from == Phase::draining;
+    case Phase::reopening:
+        return from == Phase::asking || from == Phase::absent;
+    case Phase::half:
+        return from == Phase::reopening;
+    case Phase::absent:
+        return false; // it is made so
+    case Phase::ended:
+        return true;
+    }
+    return false;
+}
+
+} // namespace ucx_mp::path

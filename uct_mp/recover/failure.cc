@@ -1,0 +1,393 @@
+// A path fails: nothing more is posted there, what was posted comes back, and everything finds its list.
+#include <cassert>
+#include <cinttypes>
+#include <optional>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+using connect::PathNews;
+
+Recovery& Failure::recovery_of(Channel& channel) {
+    if (!channel.wiring.recovery) {
+        channel.wiring.recovery = {new Recovery, [](Recovery* recovery) { delete recovery; }};
+        channel.wiring.recovery->paths.resize(channel.wiring.places);
+    }
+    return *channel.wiring.recovery;
+}
+
+namespace {
+// What the scheduler knows of a path. `asking` and `absent` are as before: nothing may be sent there.
+std::optional<schedule::PathState> state_in(Phase phase) {
+    switch (phase) {
+    case Phase::up:
+        return schedule::PathState::up;
+    case Phase::draining:
+        return schedule::PathState::down;
+    case Phase::reopening:
+        return schedule::PathState::probing;
+    case Phase::half:
+        return schedule::PathState::recovering;
+    case Phase::asking:
+    case Phase::absent:
+    case Phase::ended:
+        return {};
+    }
+    return {};
+}
+
+bool is_away(Phase phase) { return phase != Phase::up && phase != Phase::absent && phase != Phase::ended; }
+} // namespace
+
+void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
+    Phase& phase = channel.wiring.paths[path].phase;
+    assert(path::may_follow(phase, to));
+    core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s, was %s", path, channel.uid, path::name(to),
+                       path::name(phase));
+    paths_away += is_away(to) - is_away(phase);
+    phase = to;
+    core_.alert = true;
+    ++core_.recovery_steps;
+    if (channel.wiring.recovery->paths[path].stays) return; // traffic goes on there
+    if (const auto state = state_in(to)) channel.wiring.scheduler->set_state(path, *state);
+}
+
+void Failure::note(const Channel& channel, Transition::What what, PathIndex path, Nanos since, std::uint32_t again,
+                   const char* cause) {
+    const Nanos now = core_.services.now();
+    history.add({what, path, channel.uid, now, since ? now - since : 0, again, cause});
+}
+
+void Failure::list_recovering(Channel& channel) {
+    if (std::exchange(channel.wiring.recovery->listed, true)) return;
+    core_.alert = true;
+    recovering.push_back(&channel);
+}
+
+void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) {
+    Recovery& recovery = recovery_of(channel);
+    PathRecovery& r = recovery.paths[path];
+    const bool dc = core_.config.transport == connect::Transport::dc;
+    const Nanos now = core_.services.now();
+    list_recovering(channel);
+    switch (channel.wiring.paths[path].phase) {
+    case Phase::draining:
+        // A shared initiator has been ended just now: until then packets were sent.
+        if (dc) r.not_before = now + core_.config.recovery.packet_lifetime;
+        [[fallthrough]];
+    case Phase::asking:
+        // mp_dc: a path that carried on has lost more; the question has to be asked anew.
+        if (!dc || !r.stays) return;
+        break;
+    case Phase::reopening:
+    case Phase::absent:
+    case Phase::ended:
+        return;
+    case Phase::up:
+    case Phase::half:
+        break;
+    }
+    if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
+    r.stays = stays;
+    set_phase(channel, path, Phase::draining);
+    r.mine_known = r.theirs_known = r.back = r.greet = false;
+    r.round = core_.progress.looks;
+    r.attempts = 0;
+    if (dc) ++r.life;
+    channel.wiring.unsettled.damaged |= PathMask{1} << path;
+    if (channel.wiring.path_count == 1) channel.gates |= gate::recovering;
+    // Whoever else was on the initiator: an adapter that has not given up by itself may still have packets on the way.
+    r.not_before = now + (dc ? core_.config.recovery.packet_lifetime : 0);
+    if (!dc) drain(*channel.wiring.paths[path].own[0], channel, path);
+    if (stays || (channel.gates & gate::failed)) return; // failed: by a callback, if the adapter is gone
+    r.since = now;
+    ++r.failures;
+    r.flaps = r.came_up && now - r.came_up < core_.config.recovery.hold_down ? r.flaps + 1 : 0;
+    all_.joining.find_spares(channel);
+    all_.migration.forget_migration(channel, path);
+    mark_messages(channel, path);
+    // The initiator would stand still until it gives up, and what has been executed there need never be told.
+    if (Path& sub = channel.wiring.paths[path]; dc && sub.open) drain(*sub.queue[0], channel, path);
+    if (channel.gates & gate::failed) return;
+    note(channel, Transition::What::down, path, 0, 0, cause);
+    core_.services.say(LogLevel::info, "path %u to %016" PRIx64 ": down: %s", path, channel.uid, cause);
+    if (channel.wiring.scheduler->paths().usable() == 0 && !recovery.partition) {
+        all_.liveness.no_path_left(channel);
+        for (PathIndex i = 0; i < channel.wiring.path_count; ++i)
+            if (channel.wiring.paths[i].phase == Phase::reopening) { // held down until now, perhaps
+                recovery.paths[i].attempts = 0;
+                all_.exchange.schedule_open(channel, i);
+            }
+    } else {
+        all_.liveness.judge_peer(channel);
+    }
+}
+
+// Nothing goes through this queue pair any more. Requests that asked for no completion and were executed would never
+// come back: one more behind them does (an error state flushes it), and what it finds before it counts as lost.
+void Failure::drain(SendQueue& queue, Channel& channel, PathIndex path) {
+    if (queue.draining) return;
+    queue.draining = true;
+    queue.drained_from = queue.psn();
+    queue.fail();
+    queue.close();
+    queue.error_due = true;
+    // Others have requests on this initiator, too. Those will come back as lost, but until then markers for them must
+    // not go by another initiator.
+    for (std::uint32_t i = queue.tail; queue.dc && i != queue.head; ++i)
+        if (const Posted& posted = queue.at(i); core_.failures.recoverable(*posted.channel))
+            path_failed(*posted.channel, posted.path, "", true);
+    all_.jobs.add_job(
+        {.what = Job::What::end, .channel = &channel, .queue = &queue, .news = {.path = path, .end = {}}});
+}
+
+void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
+    queue.error_due = false;
+    if (queue.qp) (void)verbs::to_error(queue.qp.get()); // else its adapter has died
+    end_queue(queue, channel, path);
+    if (queue.dc)
+        restart_later(queue); // if it was idle
+    else if (channel.wiring.recovery)
+        channel.wiring.recovery->paths[path].round = core_.progress.looks;
+}
+
+// The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
+// connected queue pairs at once the others wait until something has come back (recover() calls again).
+void Failure::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
+    queue.end_due =
+        !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
+    if (queue.end_due || queue.idle()) return;
+    const Posted last{.channel = &channel, .path = path};
+    channel.wiring.paths[path].open += queue.dc;
+    if (queue.write_inline(channel.wiring.paths[path].dc, nullptr, 0, {0, 0}, last, IBV_SEND_SIGNALED)) return;
+    channel.wiring.paths[path].open -= queue.dc;
+    drop_posted(queue); // not even that: the adapter is gone
+}
+
+// Without completions.
+void Failure::drop_posted(SendQueue& queue) {
+    queue.draining = true;
+    queue.fail();
+    queue.close();
+    while (!queue.idle()) {
+        const Posted posted = queue.pop();
+        if (queue.dc) posted.channel->wiring.paths[posted.path].open -= posted.requests;
+        if (core_.failures.recoverable(*posted.channel)) {
+            lost(queue, posted);
+        } else {
+            if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = Status::io_error;
+            core_.completions.settle(posted);
+        }
+    }
+    if (queue.dc) restart_later(queue);
+}
+
+// mp_dc. New requests may follow at once, on another initiator: so this moment is remembered.
+void Failure::note_back(Channel& channel, PathIndex path) {
+    if (channel.wiring.paths[path].open == 0) channel.wiring.recovery->paths[path].back = true;
+}
+
+// One record that has come back without success; its channel is recoverable.
+void Failure::lost(SendQueue& queue, const Posted& posted) {
+    Channel& channel = *posted.channel;
+    if (queue.dc) path_failed(channel, posted.path, "", true);
+    lose(queue, posted);
+    if (queue.dc) note_back(channel, posted.path);
+}
+
+void Failure::lose(SendQueue& queue, const Posted& posted) {
+    Channel& channel = *posted.channel;
+    Recovery& recovery = recovery_of(channel);
+    PathRecovery& r = recovery.paths[posted.path];
+    std::uint32_t messages = 0;
+    const auto given_up = [](const Work& work) { // see cancel.cc
+        const bool part = work.kind == WorkKind::replayed_put || work.kind == WorkKind::replayed_get;
+        const Work* const whole = part ? static_cast<const Work*>(work.unpack_arg) : &work;
+        return work.kind != WorkKind::message && work.kind != WorkKind::replayed_message && whole &&
+               ucx_mp::failed(whole->status);
+    };
+    if (Work* work = posted.work; work && given_up(*work)) {
+        if (--work->open == 0) core_.works.finish_work(*work);
+    } else if (work) {
+        switch (work->kind) {
+        case WorkKind::put:
+        case WorkKind::replayed_put:
+            r.lost.push_back({work, posted.offset, posted.bytes, queue.psn() & kPsnMask, 0, 0});
+            break;
+        case WorkKind::get:
+        case WorkKind::get_bcopy:
+        case WorkKind::replayed_get:
+            all_.replay.redo(channel, *work, posted.offset, posted.bytes);
+            break;
+        case WorkKind::read_back:
+            core_.visibility.read_back_lost(channel, *work);
+            break;
+        case WorkKind::message: // its pieces are no longer read by this adapter
+        case WorkKind::replayed_message:
+            messages = 1;
+            if (--work->open == 0) core_.works.finish_work(*work);
+            break;
+        default:
+            core_.services.say(LogLevel::error,
+                               "an atomic operation of the adapter to %016" PRIx64 " was lost with its path; "
+                               "UCX_MP_ATOMICS=target survives that",
+                               channel.uid);
+            work->status = Status::io_error;
+            if (--work->open == 0) core_.works.finish_work(*work);
+            core_.failures.fail_channel(channel, Status::io_error);
+            return;
+        }
+    } else if (posted.epoch != kNoEpoch) {
+        messages = posted.requests;
+        recovery.holds.push_back({channel.next_sequence, posted.requests, posted.epoch});
+    }
+    if (!posted.fence && !messages) return;
+    for (LostPut& put : r.lost) {
+        put.later_messages += messages;
+        if (!put.later_marker) put.later_marker = posted.fence;
+    }
+}
+
+// Messages that nobody has acknowledged and whose last way was this path are sent again, at once: whoever gets one
+// twice knows its number. (Also those whose send was completed: adapters may flush what they had accepted.)
+void Failure::mark_messages(Channel& channel, PathIndex path) {
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
+        Buffer* buffer = channel.wiring.retained[i & channel.window_mask];
+        if (buffer->path != path) continue;
+        buffer->path = kNoPath;
+        channel.wiring.recovery->resend = true;
+        if (&buffer->pool->home() != buffer->pool)
+            continue; // the message itself is on another path that is down, here was a copy
+        BufferPool& home = *buffer->pool;
+        std::unique_ptr<BufferPool>& detour = channel.wiring.recovery->paths[path].detour[&home == &core_.large];
+        if (!detour) detour = std::make_unique<BufferPool>(home);
+        buffer->pool = detour.get();
+    }
+}
+
+// Nothing posted to the path is read any more.
+void Failure::end_detours(Channel& channel, PathIndex path) {
+    for (std::unique_ptr<BufferPool>& detour : channel.wiring.recovery->paths[path].detour) {
+        if (!detour) continue;
+        for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
+            if (Buffer* const buffer = channel.wiring.retained[i & channel.window_mask]; buffer->pool == detour.get())
+                buffer->pool = &detour->home();
+        detour->take_home();
+        detour.reset();
+    }
+}
+
+// Everything posted has come back.
+void Failure::drained(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    const bool dc = core_.config.transport == connect::Transport::dc;
+    mark_messages(channel, path);
+    end_detours(channel, path);
+    set_phase(channel, path, Phase::asking);
+    r.mine = {.path = path,
+              .life = r.life,
+              .marker = channel.wiring.paths[path].last_marker,
+              .delivered = channel.expected,
+              .end = {}};
+    r.mine_known = true;
+    if (dc) {
+        // Messages and reads need no answer. Writes that were acknowledged may not be placed yet, and targets are not
+        // ended: packet_lifetime and an answer by another way are the time they are given.
+        const PathMask written = channel.visible.unseen_gate
+                                     ? channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths
+                                     : 0;
+        r.theirs_known = r.lost.empty() && !(written >> path & 1);
+    } else {
+        SendQueue& queue = *channel.wiring.paths[path].own[0];
+        verbs::QueuePairTruth truth;
+        const bool believed =
+            core_.config.recovery.packet_numbers && !(core_.untested >> channel.wiring.paths[path].device & 1);
+        if (channel.wiring.paths[path].unconnected) // it has executed nothing
+            r.mine.psn = channel.connection.remote_ends[path].psn & kPsnMask;
+        else if (believed && verbs::query(queue.qp.get(), truth) == 0)
+            r.mine.psn = truth.rq_psn & kPsnMask;
+        if (channel.self && r.mine.psn != connect::kUnknownPsn) {
+            r.theirs = r.mine;
+            r.theirs_known = true;
+        }
+    }
+    if (!r.theirs_known) return all_.exchange.ask(channel, path);
+    if (dc || channel.self) return;
+    // The other side was first: it waits for nothing but this.
+    PathNews mine = r.mine;
+    mine.answer = true;
+    all_.exchange.tell_peer(channel, connect::PathKind::down, mine, all_.exchange.question_attempts++);
+}
+
+// -- The whole of an adapter or a port
+
+// The peer has failed as a whole: nothing is settled any more, everything ends with `status`.
+void Failure::abandon_recovery(Channel& channel, Status status) {
+    if (!channel.wiring.recovery) return;
+    Recovery& recovery = *channel.wiring.recovery;
+    if (recovery.partition) core_.services.cancel(std::exchange(recovery.partition, 0));
+    if (recovery.nudge) core_.services.cancel(std::exchange(recovery.nudge, 0));
+    all_.renewal.stop_asking(channel);
+    for (PathIndex path = 0; path < recovery.paths.size(); ++path) {
+        PathRecovery& r = recovery.paths[path];
+        if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
+        set_phase(channel, path, Phase::ended);
+        r.next.reset();
+        r.greet = false;
+        for (const LostPut& put : std::exchange(r.lost, {})) {
+            put.work->status = status;
+            if (--put.work->open == 0) core_.works.finish_work(*put.work);
+        }
+    }
+    for (const Hold& hold : std::exchange(recovery.holds, {}))
+        core_.epochs.epoch_done(channel, hold.epoch, hold.requests);
+    recovery.markers.clear();
+    recovery.resend = false;
+}
+
+// A failed channel of which something is still posted. Queue pairs that do not flush belong to an adapter that is dead:
+// they are destroyed, nothing is read through them any more, and what they would still say is recognised as late. A DC
+// initiator that does not get on (the peer may be one that computes) is ended; the others on it send their requests
+// again.
+void Failure::abandon(Channel& channel) {
+    for (PathIndex path = 0; path < channel.wiring.places; ++path) {
+        Path& sub = channel.wiring.paths[path];
+        if (sub.open && core_.config.recovery.enabled && !sub.queue[0]->failed()) drain(*sub.queue[0], channel, path);
+        for (const auto& own : sub.own) {
+            if (!own || own->idle()) continue;
+            own->replace({});
+            while (!own->idle()) {
+                const Posted posted = own->pop();
+                if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
+                core_.completions.settle(posted);
+            }
+        }
+    }
+}
+
+// DC initiators serve many: one that has failed is used again as soon as everything on it has come back.
+void Failure::restart_later(SendQueue& queue) {
+    if (!queue.draining || !queue.idle()) return;
+    all_.jobs.add_job({.what = Job::What::restart, .channel = nullptr, .queue = &queue});
+}
+
+void Failure::restart(SendQueue& queue) {
+    if (!queue.draining || !queue.idle()) return; // the last of its requests will add a job again
+    for (const verbs::Rail& rail : core_.rails)
+        for (const auto& initiator : core_.dc.rails[rail.index].initiators) {
+            if (initiator.get() != &queue) continue;
+            if (core_.devices.device_of(rail).events->seen(0).fatal) return; // reopen.cc, if ever
+            const int error =
+                verbs::restart_dci(queue.qp.get(), core_.devices.device_of(rail), rail, core_.config.reliability);
+            if (error == 0)
+                queue.revive();
+            else
+                core_.services.say(LogLevel::warn, "cannot restart DC initiator 0x%x on %s: %s", queue.qp->qp_num,
+                                   rail.name.c_str(), std::strerror(error));
+        }
+}
+
+} // namespace ucx_mp::recover

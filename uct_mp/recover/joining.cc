@@ -1,0 +1,171 @@
+// Ports that come up late. A handshake has kept places for paths over them (path::add_absent_paths): nothing has been
+// made for those, and they are in phase `absent`. When both ends of one are known to be up (our port by its event, the
+// peer's by its list of rails), the client opens it as it opens a path that has been lost: PROTOCOL.md. A subnet
+// manager may also give a port other LIDs; whoever reopens a path uses the present ones.
+#include <algorithm>
+#include <cinttypes>
+#include <mutex>
+#include <tuple>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+void Joining::tell_self(Channel& channel) {
+    if (!channel.self || !core_.failures.recoverable(channel)) return;
+    core_.peers.describe_self(channel.connection);
+    all_.renewal.note_lives(channel);
+    core_.visibility.note_devices(channel);
+}
+
+void Joining::join_paths(Channel& channel) {
+    if (!core_.failures.recoverable(channel) || !channel.connection.absent) return;
+    std::vector<path::RemoteRail> ours;
+    for (const verbs::Rail& rail : core_.rails) ours.push_back(path::describe(rail));
+    const bool routed = path::must_route(ours, channel.connection.remote_rails);
+    for (PathIndex path = 0; path < channel.wiring.places; ++path)
+        if (is_absent(channel, path) && may_join(channel, path, routed) && wanted(channel, path)) {
+            if (!has_places(channel)) return;             // widen() comes back here
+            if (!all_.exchange.may_open(channel)) return; // the other side will
+            join(channel, path);
+            all_.exchange.time_to_open(channel, path);
+        }
+}
+
+// Both of its ports are known, and belong together.
+bool Joining::may_join(const Channel& channel, PathIndex path, bool routed) const {
+    return path::reach(path::describe(core_.rails[channel.wiring.paths[path].rail]),
+                       channel.connection.remote_rail(path), routed);
+}
+
+// While a single path of mp_rc is there it is used as if there were no places (Channel::only: no accounts, no markers,
+// the adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let
+// through until then. False: not yet.
+bool Joining::has_places(Channel& channel) {
+    if (channel.wiring.path_count == channel.wiring.places) return true;
+    Recovery& recovery = *channel.wiring.recovery;
+    if (!std::exchange(recovery.widening, true)) {
+        recovery.widening_told = false;
+        channel.gates |= gate::recovering;
+        all_.failure.list_recovering(channel);
+    }
+    return false;
+}
+
+// In each progress while has_places() waits. Acknowledgments that are posted meanwhile may be anywhere.
+void Joining::widen(Channel& channel) {
+    Recovery& recovery = *channel.wiring.recovery;
+    SendQueue& queue = *channel.wiring.paths[0].own[0];
+    const Phase phase = channel.wiring.paths[0].phase;
+    const bool whole = !channel.wiring.unsettled.damaged && !channel.wiring.unsettled.puts_open && !recovery.resend &&
+                       channel.moving.pulled_count == 0;
+    // Lost: all of it is settled, and will go again over whatever is there then, in the same order (resend()).
+    if (phase != Phase::reopening && (phase != Phase::up || !whole)) {
+        recovery.widening_told = false;
+        return;
+    }
+    if (phase == Phase::up) {
+        if (!recovery.widening_told) {
+            if (!core_.epochs.push_out(channel) || (channel.gates & gate::failed)) return;
+            recovery.widening_told = true;
+            recovery.widen_behind = queue.head;
+        }
+        if (static_cast<std::int32_t>(queue.tail - recovery.widen_behind) < 0) return;
+    }
+    recovery.widening = false;
+    queue.close();
+    queue.set_sole(false);
+    queue.set_signal_interval(core_.config.signal_interval);
+    channel.wiring.only = nullptr;
+    channel.wiring.by_lane = true;
+    channel.wiring.path_count = channel.wiring.places;
+    channel.fences.put_paths |= 1; // perhaps
+    channel.visible.unread |= 1;
+    core_.visibility.note_devices(channel);
+    ++core_.recovery_steps;
+    join_paths(channel);
+}
+
+// Places have been kept for more pairs of rails than are of use (path::add_absent_paths): taken is one of a rail that
+// has no path yet, and all routes of such a pair. The LMC may be less than was guessed: no two paths for one route
+// then.
+bool Joining::wanted(const Channel& channel, PathIndex path) const {
+    const connect::Connection& connection = channel.connection;
+    const path::PathSpec& spec = connection.paths[path];
+    bool same_pair = false, our_rail = false, their_rail = false;
+    const unsigned ours = connection.local_rail(path), theirs = connection.remote_rail_index(path);
+    const auto lids = [](unsigned lmc) { return 1u << lmc; };
+    const unsigned local_bits = connection.local_bits(path) & (lids(core_.rails[ours].lmc) - 1);
+    const unsigned remote_bits =
+        (connection.server ? spec.client_bits : spec.server_bits) & (lids(connection.remote_rail(path).lmc) - 1);
+    const bool cut = local_bits != connection.local_bits(path) ||
+                     remote_bits != (connection.server ? spec.client_bits : spec.server_bits);
+    for (PathIndex i = 0; i < channel.wiring.places; ++i) {
+        if (is_absent(channel, i)) continue;
+        const bool our = connection.local_rail(i) == ours, their = connection.remote_rail_index(i) == theirs;
+        our_rail |= our;
+        their_rail |= their;
+        same_pair |= our && their;
+        const path::PathSpec& other = connection.paths[i];
+        if (our && their && cut && other.reads == spec.reads && connection.local_bits(i) == local_bits &&
+            (connection.server ? other.client_bits : other.server_bits) == remote_bits)
+            return false;
+    }
+    return same_pair || !our_rail || !their_rail || core_.config.paths.cross_rails;
+}
+
+// Its ends are known now: it is down like any path that has been lost.
+void Joining::join(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    connect::Connection& connection = channel.connection;
+    const verbs::Rail& ours = core_.rails[channel.wiring.paths[path].rail];
+    const path::RemoteRail& theirs = connection.remote_rail(path);
+    {
+        const std::lock_guard lock(core_.services); // the control plane may be reading it
+        path::PathSpec& spec = connection.paths[path];
+        const unsigned client_lmc = connection.server ? theirs.lmc : ours.lmc,
+                       server_lmc = connection.server ? ours.lmc : theirs.lmc;
+        spec.client_bits &= static_cast<std::uint8_t>((1u << client_lmc) - 1);
+        spec.server_bits &= static_cast<std::uint8_t>((1u << server_lmc) - 1);
+    }
+    const double rate = std::min(ours.rate, theirs.rate);
+    channel.wiring.scheduler->set_nominal_rate(path, rate);
+    channel.wiring.scheduler->set_rail_rate(static_cast<std::uint8_t>(ours.index), rate);
+    if (core_.config.policy.kind == schedule::PolicyKind::weighted ||
+        core_.config.policy.kind == schedule::PolicyKind::weighted_rr)
+        channel.wiring.scheduler->set_weight(path, rate);
+    r.since = core_.services.now();
+    r.attempts = 0;
+    // If the server gives the first life up before we have entered it, it asks for this: nothing has come over it.
+    r.mine = {.path = path,
+              .life = r.life,
+              .marker = channel.wiring.paths[path].last_marker,
+              .delivered = channel.expected,
+              .end = {}};
+    r.mine_known = true;
+    all_.failure.set_phase(channel, path, Phase::reopening);
+}
+
+// After a path of such a peer has come up or was lost: with unequal rails a spare path may add rate when another is
+// gone.
+void Joining::find_spares(Channel& channel) {
+    if (!channel.connection.absent || core_.config.paths.cross_rails) return;
+    channel.wiring.scheduler->set_spare(
+        path::spare_paths(channel.connection.paths, channel.wiring.scheduler->paths().usable()));
+}
+
+// mp_dc: where the other side's target is, with the present LIDs.
+bool Joining::address_target(Channel& channel, PathIndex path) {
+    const connect::Connection& connection = channel.connection;
+    Path& sub = channel.wiring.paths[path];
+    const verbs::RemoteEnd end = core_.ends.remote_end(connection, connection.paths[path], {});
+    sub.dc.dct_number = connection.remote_rail(path).dct_number;
+    sub.dc.key = key_of_life(connection.dc_key, connection.remote_rail(path).life);
+    sub.dc.tag = connection.dc_tag;
+    sub.dc.ah = core_.dc.handles.get(core_.devices, core_.rails[sub.rail], end.destination(),
+                                     core_.config.reliability.service_level);
+    return sub.dc.ah != nullptr;
+}
+
+} // namespace ucx_mp::recover

@@ -1,0 +1,143 @@
+// Peers that may be dead: asking their adapters, ending their channels. Slow path.
+//
+// A dead process takes its queue pairs along, so whatever is sent to it is not acknowledged any more: the adapter gives
+// up after its repetitions (UCX_MP_RC_TIMEOUT, RETRY_COUNT). A stopped process, or one that computes, keeps its queue
+// pairs, and its adapter goes on acknowledging. So a request that changes nothing, a write of no bytes, tells them
+// apart without the peer's help. It is sent when somebody asks (check()), and by the watchdog when a peer owes us
+// acknowledgments of messages and nothing is under way that would tell. The watchdog also asks the peer's control plane
+// (connect/question.cc), which answers while the peer computes.
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+// The peer's verdict: the one place that decides what becomes of a peer to which no path is left. One whose process
+// answers over the control plane is alive, and a path will come back. One that has ended the connection is lost. One
+// that is silent while another process at one of its ports acknowledges us is dead. All else may be a partition of the
+// network, to be waited out for UCX_MP_PARTITION_TIMEOUT.
+void Liveness::judge_peer(Channel& channel) {
+    if (channel.self) return;
+    const std::lock_guard lock(core_.services);
+    core_.control->ask(channel.connection, core_.config.check_interval);
+}
+
+void Liveness::no_path_left(Channel& channel) {
+    const Nanos timeout = core_.config.recovery.partition_timeout;
+    core_.services.say(channel.usage.endpoints ? LogLevel::warn : LogLevel::info,
+                       "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
+    const Nanos now = core_.services.now();
+    judge_peer(channel);
+    all_.failure.note(channel, Transition::What::cut_off, kNoPath);
+    channel.wiring.recovery->partition_since = now;
+    const Nanos next = timeout ? std::min(timeout, core_.config.check_interval) : core_.config.check_interval;
+    channel.wiring.recovery->partition = core_.services.at(now + next, [this, &channel] { still_no_path(channel); });
+}
+
+void Liveness::still_no_path(Channel& channel) {
+    Recovery& recovery = *channel.wiring.recovery;
+    recovery.partition = 0;
+    if (channel.wiring.scheduler->paths().usable()) return; // a suspect has turned out to be good
+    const Nanos now = core_.services.now(), timeout = core_.config.recovery.partition_timeout;
+    if (timeout && now - recovery.partition_since >= timeout) {
+        core_.services.say(channel.usage.endpoints ? LogLevel::error : LogLevel::info,
+                           "no path to %016llx has come back in %.1f s (UCX_MP_PARTITION_TIMEOUT)",
+                           static_cast<unsigned long long>(channel.uid), static_cast<double>(timeout) * 1e-9);
+        return core_.failures.fail_channel(channel, Status::endpoint_timeout);
+    }
+    judge_peer(channel);
+    Nanos next = now + core_.config.check_interval;
+    if (timeout) next = std::min(next, recovery.partition_since + timeout);
+    recovery.partition = core_.services.at(next, [this, &channel] { still_no_path(channel); });
+}
+
+// Somebody else at a port of the peer acknowledges what we send: the port and the way to it work.
+bool Liveness::has_witness(const Channel& channel) const {
+    const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
+        return a.usable() && a.lid == b.lid && a.gid == b.gid && a.subnet_prefix == b.subnet_prefix;
+    };
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        const Channel& other = *core_.directory.channels[slot];
+        if (&other == &channel || other.gates & (gate::not_ready | gate::failed) || other.self) continue;
+        for (PathIndex i = 0; i < other.wiring.path_count; ++i) {
+            if (!other.wiring.scheduler->paths().is_usable(i)) continue;
+            for (const path::RemoteRail& theirs : channel.connection.remote_rails)
+                if (same_port(other.connection.remote_rail(i), theirs)) return true;
+        }
+    }
+    return false;
+}
+
+// A request that tells whether the queue pair at the other end exists. False: no room for it.
+bool Liveness::write_nothing(Channel& channel, PathIndex path, SendQueue& queue) {
+    if (!queue.room(1)) return false;
+    Path& sub = channel.wiring.paths[path];
+    const Posted posted{.channel = &channel, .path = path};
+    sub.open += queue.dc;
+    if (queue.write_inline(sub.dc, nullptr, 0, {0, 0}, posted, IBV_SEND_SIGNALED)) return true;
+    core_.sender.post_refused(channel, queue, posted);
+    return false;
+}
+
+void Liveness::check(Channel& channel) {
+    for (PathIndex path = 0; path < channel.wiring.path_count && !(channel.gates & gate::failed); ++path) {
+        if (all_.joining.is_absent(channel, path)) continue;
+        SendQueue* const queue = core_.placement.queue_for(channel, path, Direction::write);
+        // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
+        // executed long ago.)
+        const bool open = queue && (queue->dc ? channel.wiring.paths[path].open != 0 : !queue->idle());
+        const bool asked = open && queue->all_signaled();
+        if (queue && !asked) (void)write_nothing(channel, path, *queue);
+    }
+}
+
+// What the answer says:
+// - lost: it lives and has ended its channel with us. It will never acknowledge anything (over DC its adapter does not
+//   tell): failed.
+// - alive: paths are to blame, and recovery brings them back.
+// - silent, with paths left: their queue pairs are asked, idle ones would never tell.
+// - silent, and no path is left: dead or cut off. If a process at a port of its node answers, the way there is good and
+// its
+//   queue pairs are gone: dead. Else it is a partition, which ends after UCX_MP_PARTITION_TIMEOUT.
+// A stopped process is silent, but its adapter acknowledges, so its paths don't fail. (Unless they really do while it
+// is stopped: then it is taken for dead.)
+void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
+    if (core_.services.logs(LogLevel::debug))
+        core_.services.say(LogLevel::debug, "peer %016llx is %s", static_cast<unsigned long long>(channel.uid),
+                           answer == connect::Answer::alive  ? "alive"
+                           : answer == connect::Answer::lost ? "alive, but has ended its connection with us"
+                                                             : "silent");
+    if (channel.gates & gate::failed) return;
+    if (answer == connect::Answer::lost) return core_.failures.fail_channel(channel, Status::connection_reset);
+    if (answer != connect::Answer::silent) return;
+    const bool cut_off = channel.wiring.recovery && channel.wiring.recovery->partition;
+    if (!cut_off) return check(channel);
+    if (has_witness(channel)) {
+        core_.services.say(LogLevel::info, "peer %016llx is dead: its node answers and it does not",
+                           static_cast<unsigned long long>(channel.uid));
+        core_.failures.fail_channel(channel, Status::endpoint_timeout);
+    }
+}
+
+// Called about every Config::check_interval.
+void Liveness::watch_peers(Nanos now) {
+    core_.progress.next_watch = now + core_.config.check_interval;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        if (channel.gates & (gate::not_ready | gate::failed)) continue;
+        const bool owes = channel.in_flight() != 0 || !channel.moving.atomics.empty();
+        if (owes && channel.usage.watching && channel.usage.watched == channel.acked) {
+            check(channel);
+            if (!(channel.gates & gate::failed)) judge_peer(channel);
+        }
+        channel.usage.watching = owes;
+        channel.usage.watched = channel.acked;
+        if (channel.usage.endpoints == 0 && !channel.self && !owes) core_.endings.watch_unused(channel, now);
+    }
+}
+
+} // namespace ucx_mp::recover

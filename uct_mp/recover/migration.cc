@@ -1,0 +1,190 @@
+// Automatic path migration (IB specification 17.2.8) of mp_rc's queue pairs, UCX_MP_APM. Each has another route loaded,
+// as disjoint as can be (path::alternate_of). The adapter goes there by itself when its repetitions are used up, and is
+// told to when we know better: the port is down, or the watchdog finds that nothing comes through. Packets that were
+// under way are repeated there by the adapter, so nothing is to be settled. Both sides follow each other, since packets
+// say that they have migrated; then both load the route that has been left, to go back when this one fails.
+//
+// A path that fails all the same is made anew over its own route.
+#include <algorithm>
+#include <cinttypes>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+using connect::Connection;
+
+namespace {
+std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
+    std::vector<path::RemoteRail> list;
+    for (const verbs::Rail& rail : rails) list.push_back(path::describe(rail));
+    return list;
+}
+} // namespace
+
+// Of a queue pair that has just been connected; perhaps by the control plane's thread, with the lock held.
+void Migration::load_first_alternate(Connection& connection, PathIndex path, Path& sub) {
+    sub.loaded = sub.migrated = false;
+    if (!core_.config.apm || !core_.devices.devices()[sub.device].has_apm) return;
+    const std::vector<path::RemoteRail> ours = described(core_.rails);
+    const auto other = connection.server ? path::alternate_of(connection.paths[path], connection.remote_rails, ours)
+                                         : path::alternate_of(connection.paths[path], ours, connection.remote_rails);
+    if (!other) return;
+    sub.other = *other;
+    load_alternate(connection, path, sub);
+}
+
+void Migration::load_alternate(const Connection& connection, PathIndex path, Path& sub) {
+    const unsigned rail = connection.server ? sub.other.server_rail : sub.other.client_rail;
+    const int error = verbs::load_alternate(sub.own[0]->qp.get(), core_.rails[rail],
+                                            core_.ends.remote_end(connection, sub.other, {}), core_.config.reliability);
+    sub.loaded = error == 0;
+    if (error)
+        core_.services.say(LogLevel::debug, "path %u: no alternate route can be loaded: %s", path,
+                           std::strerror(error));
+}
+
+// Instead of failing? Once, until something has come through again.
+bool Migration::may_migrate(const Channel& channel, PathIndex path) const {
+    const Path& sub = channel.wiring.paths[path];
+    if (!sub.loaded || sub.told_to_migrate || sub.own[0]->failed()) return false;
+    const unsigned other = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    return !all_.rail_events.port_is_down(other);
+}
+
+void Migration::tell_to_migrate(Channel& channel, PathIndex path, const char* cause) {
+    channel.wiring.paths[path].told_to_migrate = true;
+    core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": is to migrate: %s", path, channel.uid, cause);
+    (void)all_.failure.recovery_of(channel);
+    all_.jobs.add_path_job(channel, Job::What::migrate, {.path = path, .end = {}});
+}
+
+void Migration::migrate(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    if (channel.wiring.paths[path].phase != Phase::up) return;
+    const std::uint32_t before = sub.migrations;
+    const int error = sub.loaded ? verbs::migrate(sub.own[0]->qp.get()) : 0;
+    all_.rail_events.read_events(); // of this migration; or the adapter has been faster
+    if (channel.wiring.paths[path].phase != Phase::up || (channel.gates & gate::failed)) return;
+    if (sub.migrations == before && error) all_.failure.path_failed(channel, path, "it could not migrate", false);
+}
+
+// What has changed is told by packets, in both directions, and nothing else may be to be sent.
+void Migration::exchange_migration(Channel& channel, PathIndex path) {
+    SendQueue& queue = *channel.wiring.paths[path].own[0];
+    if (!queue.failed()) (void)all_.liveness.write_nothing(channel, path, queue);
+}
+
+void Migration::take_migrations() {
+    for (const verbs::Device& device : core_.devices.devices()) {
+        verbs::DeviceEvents& events = *device.events;
+        if (events.migrations() == seen_migrations[device.index]) continue;
+        std::vector<std::uint32_t> numbers = events.migrated_since(seen_migrations[device.index]);
+        std::ranges::sort(numbers); // of all peers on a port, perhaps
+        for (std::uint32_t c = 0; c < core_.directory.channels.size(); ++c) {
+            Channel& channel = *core_.directory.channels[c];
+            for (PathIndex i = 0; i < channel.wiring.path_count; ++i) {
+                const Path& sub = channel.wiring.paths[i];
+                if (sub.device == device.index && sub.own[0] && sub.own[0]->qp &&
+                    std::ranges::binary_search(numbers, sub.own[0]->qp->qp_num))
+                    has_migrated(channel, i);
+            }
+        }
+    }
+}
+
+void Migration::has_migrated(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    if (!sub.loaded || !core_.failures.recoverable(channel) || channel.wiring.paths[path].phase != Phase::up) return;
+    sub.loaded = false;
+    sub.migrated = !sub.migrated;
+    ++sub.migrations;
+    const Nanos now = core_.services.now();
+    sub.home_probes = sub.home_answers = 0;
+    sub.home_silent = false;
+    if (!sub.migrated) {
+        sub.went_home = now;
+    } else if (!channel.connection.server) { // one side is enough, the other one follows
+        const Nanos hold = core_.config.recovery.hold_down;
+        sub.strays = sub.went_home && now - sub.went_home < hold ? sub.strays + 1 : 0;
+        all_.exchange.set_path_timer(
+            channel, path, now + std::min(core_.config.recovery.max_hold_down, hold << std::min(sub.strays, 16u)),
+            [this](Channel& c, PathIndex p) { probe_home(c, p); });
+    }
+    turn_route(channel, path);
+    const verbs::Rail& rail = core_.rails[sub.rail];
+    all_.failure.note(channel, Transition::What::migrated, path);
+    core_.services.say(LogLevel::info, "path %u to %016" PRIx64 ": migrated to %s, LID %u to %u", path, channel.uid,
+                       rail.name.c_str(), rail.lid + channel.connection.local_bits(path),
+                       unsigned{channel.connection.remote_lid(path)});
+    all_.watchdog.path_answers(channel, path);
+    // The other side follows packets of a queue pair that has migrated, not of one that is armed anew: when something
+    // has come through we may load the route that was left.
+    exchange_migration(channel, path);
+    sub.load_due = true;
+    sub.load_behind = sub.own[0]->head;
+    all_.failure.list_recovering(channel);
+}
+
+// The path and its alternate change places.
+void Migration::turn_route(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    {
+        const std::lock_guard lock(core_.services); // the control plane may be reading it
+        std::swap(channel.connection.paths[path], sub.other);
+    }
+    sub.rail = static_cast<std::uint8_t>(channel.connection.local_rail(path));
+    channel.wiring.scheduler->set_rail(path, sub.rail);
+}
+
+// A port of ours is back: those that have left it return. (The other side's port: its owner does.)
+void Migration::go_back(Channel& channel, PathIndex path, unsigned rail) {
+    const Path& sub = channel.wiring.paths[path];
+    const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    if (sub.migrated && sub.loaded && own == rail && may_migrate(channel, path))
+        tell_to_migrate(channel, path, "its own port is back");
+}
+
+// After a silent loss nobody tells that its own route works again: it is asked, now and then, and three answers in a
+// row are believed. It would carry half of what it could otherwise, sharing the other one's.
+void Migration::probe_home(Channel& channel, PathIndex path) {
+    constexpr unsigned kBelieved = 3;
+    Path& sub = channel.wiring.paths[path];
+    if (!core_.failures.recoverable(channel) || !sub.migrated || channel.wiring.paths[path].phase != Phase::up) return;
+    const auto& times = core_.config.recovery;
+    if (std::exchange(sub.home_silent, false)) sub.home_answers = 0, ++sub.home_probes;
+    const unsigned own = channel.connection.server ? sub.other.server_rail : sub.other.client_rail;
+    if (sub.home_answers >= kBelieved && may_migrate(channel, path)) {
+        sub.home_answers = 0;
+        tell_to_migrate(channel, path, "its own route works again");
+    } else if (sub.home_answers < kBelieved && !all_.rail_events.port_is_down(own)) {
+        sub.home_silent = true;
+        const std::lock_guard lock(core_.services);
+        (void)core_.control->tell_over_route(channel.connection, sub.other, connect::PathKind::probe,
+                                             {.path = path, .home = true, .end = {}});
+    }
+    // Also if it has been told: it may have to wait, or fail to do it.
+    const Nanos pause = std::min(times.max_open_interval, times.open_interval << std::min(sub.home_probes, 16u));
+    all_.exchange.set_path_timer(channel, path, core_.services.now() + pause,
+                                 [this](Channel& c, PathIndex p) { probe_home(c, p); });
+}
+
+void Migration::home_answers(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    if (!sub.migrated || !std::exchange(sub.home_silent, false)) return;
+    ++sub.home_answers;
+    sub.home_probes = 0;
+}
+
+// It fails: made anew, it has its own route again. The other side does the same, whatever it has seen.
+void Migration::forget_migration(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    sub.loaded = sub.told_to_migrate = sub.load_due = false;
+    if (std::exchange(sub.migrated, false)) turn_route(channel, path);
+}
+
+} // namespace ucx_mp::recover

@@ -1,0 +1,122 @@
+#include "uct_mp/recover/rail_events.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone) {
+    for (std::uint32_t c = 0; c < core_.directory.channels.size(); ++c) {
+        Channel* const channel = core_.directory.channels[c];
+        if (!core_.failures.recoverable(*channel)) continue;
+        for (PathIndex i = 0; i < channel->wiring.path_count; ++i) {
+            if (channel->wiring.paths[i].rail != rail || all_.joining.is_absent(*channel, i)) continue;
+            if (!device_gone && all_.migration.may_migrate(*channel, i)) {
+                all_.migration.tell_to_migrate(*channel, i, cause);
+                continue;
+            }
+            all_.failure.path_failed(*channel, i, cause, false);
+            if (!core_.failures.recoverable(*channel)) break; // ended in a callback
+            channel->wiring.recovery->paths[i].port = true;
+            all_.exchange.tell_gone(*channel, i);
+        }
+    }
+    const bool dc = core_.config.transport == connect::Transport::dc;
+    for (unsigned i = 0; dc && i < core_.dc.rails[rail].initiators.size(); ++i) {
+        SendQueue& queue = *core_.dc.rails[rail].initiators[i];
+        if (queue.idle()) continue;
+        if (device_gone) {
+            all_.failure.drop_posted(queue);
+        } else {
+            const Posted first = queue.at(queue.tail);
+            all_.failure.drain(queue, *first.channel, first.path);
+        }
+    }
+    // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
+    for (std::uint32_t c = 0; device_gone && !dc && c < core_.directory.channels.size(); ++c)
+        for (PathIndex i = 0; i < core_.directory.channels[c]->wiring.path_count; ++i)
+            if (SendQueue* const own = core_.directory.channels[c]->wiring.paths[i].own[0].get();
+                own && core_.directory.channels[c]->wiring.paths[i].rail == rail)
+                all_.failure.drop_posted(*own);
+}
+
+void RailEvents::rail_active(unsigned rail) {
+    core_.control->port_active(rail);
+    for (std::uint32_t c = 0; c < core_.directory.channels.size(); ++c) {
+        Channel* const channel = core_.directory.channels[c];
+        if (!channel->wiring.recovery || (channel->gates & gate::failed)) continue;
+        for (PathIndex i = 0; i < channel->wiring.path_count; ++i) {
+            PathRecovery& r = channel->wiring.recovery->paths[i];
+            all_.migration.go_back(*channel, i, rail);
+            if (channel->wiring.paths[i].rail != rail) continue;
+            r.port = false;
+            if (channel->wiring.paths[i].phase != Phase::reopening) continue;
+            r.attempts = 0;
+            if (all_.exchange.may_open(*channel))
+                all_.exchange.schedule_open(*channel, i);
+            else
+                all_.exchange.tell_over_path(*channel, connect::PathKind::probe,
+                                             {.path = i, .end = {}}); // the client may try again
+        }
+    }
+}
+
+void RailEvents::read_events() {
+    for (const verbs::Rail& rail : core_.rails) {
+        verbs::DeviceEvents& events = *core_.devices.device_of(rail).events;
+        events.read();
+        const verbs::DeviceEvents::Seen now = events.seen(rail.port);
+        const verbs::DeviceEvents::Seen before = std::exchange(seen_events[rail.index], now);
+        if (now.fatal != before.fatal) {
+            rail_failed(rail.index, "the adapter has failed", true);
+            all_.reopening.device_died(rail.device);
+        } else if (now.downs != before.downs)
+            rail_failed(rail.index, "its port is down here", false);
+        if (now.ups != before.ups || now.renewals != before.renewals) renew_rail(rail.index);
+        if (now.ups != before.ups) rail_active(rail.index);
+    }
+    if (core_.config.apm) all_.migration.take_migrations();
+}
+
+void RailEvents::renew_rail(unsigned index) {
+    verbs::Rail now = core_.rails[index];
+    if (!verbs::refresh(core_.devices.device_of(now), now) || !now.active) return; // the next event tells
+    more_downs[index] = seen_events[index].downs - seen_events[index].ups;
+    const auto facts = [](const verbs::Rail& r) {
+        return std::tuple(r.lid, r.lmc, r.gid, r.gid_index, r.subnet_prefix, r.mtu, r.rate, r.active);
+    };
+    if (facts(now) == facts(core_.rails[index])) return all_.numbers.test_numbers(now.device);
+    core_.services.say(
+        LogLevel::info, "rail %s is %s: %s, LMC %u", now.name.c_str(), core_.rails[index].active ? "another one" : "up",
+        now.ethernet ? verbs::to_string(now.gid).c_str() : ("LID " + std::to_string(now.lid)).c_str(), now.lmc);
+    {
+        const std::lock_guard lock(core_.services);
+        core_.rails[index] = now;
+        core_.progress.polled_count = std::max(core_.progress.polled_count, now.device + 1);
+        core_.control->renew(now);
+        all_.reopening.tell_rails();
+    }
+    all_.numbers.test_numbers(now.device);
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        all_.joining.tell_self(channel);
+        all_.joining.join_paths(channel);
+    }
+}
+
+// What has happened since the devices were opened, perhaps long ago.
+void RailEvents::read_rails() {
+    core_.rails.assign(core_.devices.rails().begin(), core_.devices.rails().end());
+    for (verbs::Rail& rail : core_.rails) {
+        const verbs::Device& device = core_.devices.device_of(rail);
+        const verbs::DeviceEvents::Seen seen = seen_events[rail.index] = device.events->seen(rail.port);
+        (void)verbs::refresh(device,
+                             rail); // events that come from now on are read later, and harmless if known already
+        more_downs[rail.index] = seen.downs - seen.ups - !rail.active;
+    }
+}
+
+} // namespace ucx_mp::recover

@@ -1,0 +1,85 @@
+// What hides faults from an interface's channels: the Observer that the channel room tells of them, and its parts. Each
+// part is a class with a header of its own; they find each other here. PROTOCOL.md tells the protocol and why it is
+// safe.
+//
+// Completions and refused posts only collect (Failure); everything else is done by step(), once per round of progress.
+//
+// Threads: the interface's, but for load_first_alternate(), which the handshake calls with the lock held.
+#pragma once
+
+#include <memory>
+
+#include "uct_mp/recover/exchange.h"
+#include "uct_mp/recover/failure.h"
+#include "uct_mp/recover/jobs.h"
+#include "uct_mp/recover/joining.h"
+#include "uct_mp/recover/liveness.h"
+#include "uct_mp/recover/migration.h"
+#include "uct_mp/recover/packet_numbers.h"
+#include "uct_mp/recover/rail_events.h"
+#include "uct_mp/recover/renewal.h"
+#include "uct_mp/recover/reopening.h"
+#include "uct_mp/recover/replay.h"
+#include "uct_mp/recover/watchdog.h"
+
+namespace ucx_mp::recover {
+
+class Recoverer final : public channel::Observer {
+public:
+    explicit Recoverer(Core& core);
+    ~Recoverer() override;
+    [[nodiscard]] static std::unique_ptr<channel::Observer> make(Core& core); // channel::MakeObserver
+
+    // -- channel::Observer
+    void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) override;
+    void drain(SendQueue& queue, Channel& channel, PathIndex path) override;
+    void lost(SendQueue& queue, const Posted& posted) override;
+    void restart_later(SendQueue& queue) override;
+    void abandon(Channel& channel) override;
+    void established(Channel& channel) override;
+    void connected(Channel& channel) override;
+    void ended(Channel& channel, Status status) override;
+    void free_detours(Channel& channel) override;
+    bool names(Channel& channel) override;
+    void drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) override;
+    void check(Channel& channel) override;
+    void hear_answer(Channel& channel, connect::Answer answer) override;
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) override;
+    void not_posted(Channel& channel) override;
+    void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) override;
+    void finish_replayed(Channel& channel, Work& work) override;
+    bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) override;
+    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news) override;
+    void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) override;
+    void rails_changed(Channel& channel) override;
+    bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys) override;
+    void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) override;
+    void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) override;
+    void step() override;
+    void read_rails() override;
+    void read_events() override;
+    void watch_peers(Nanos now) override;
+    void watch_paths(Nanos now) override;
+    [[nodiscard]] bool busy() const override;
+    void describe(channel::Interface::Statistics& out) const override;
+    void describe(const Channel& channel, channel::ChannelStatistics& out) const override;
+
+private:
+    Core& core_;
+
+public:
+    Failure failure;
+    RailEvents rail_events;
+    Jobs jobs;
+    Exchange exchange;
+    PacketNumbers numbers;
+    Joining joining;
+    Reopening reopening;
+    Renewal renewal;
+    Migration migration;
+    Watchdog watchdog;
+    Replay replay;
+    Liveness liveness;
+};
+
+} // namespace ucx_mp::recover

@@ -1,0 +1,216 @@
+// Adapters that have died and are there again (verbs/registry.h): opened anew, with queues anew. To the paths over them
+// their ports then are like ports that come up late (join.cc), with other numbers; the peers are told by the list of
+// rails.
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+#include "uct_mp/verbs/registry.h"
+
+namespace ucx_mp::recover {
+
+namespace {
+constexpr Nanos kSoon = 1'000'000; // until its paths are settled
+}
+
+// Its ports are no longer offered to anybody, and somebody looks whether it is there again.
+void Reopening::device_died(unsigned device) {
+    if (!core_.config.recovery.enabled) return;
+    const std::lock_guard lock(core_.services);
+    for (verbs::Rail& rail : core_.rails) {
+        if (rail.device != device) continue;
+        rail.active = false;
+        core_.control->renew(rail);
+    }
+    tell_rails();
+    if (reopen_timer[device]) return;
+    reopen_attempts[device] = 0;
+    reopen_timer[device] = core_.services.at(core_.services.now() + core_.config.recovery.reopen_interval,
+                                             [this, device] { try_reopen(device); });
+}
+
+void Reopening::tell_rails() {
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
+        if (!core_.directory.channels[slot]->self)
+            core_.control->tell_rails(core_.directory.channels[slot]->connection);
+}
+
+void Reopening::try_reopen(unsigned index) {
+    reopen_timer[index] = 0;
+    const std::shared_ptr<verbs::Registry>& registry = core_.devices.registry();
+    verbs::Device now;
+    const auto is_there = [&] { return registry->is_there(index, core_.devices.devices()[index].life, now); };
+    const Nanos next = std::min(core_.config.recovery.max_reopen_interval,
+                                core_.config.recovery.reopen_interval << std::min(reopen_attempts[index], 16u));
+    Nanos pause = next;
+    if (!is_there()) {
+        reopen_attempts[index] += core_.services.aside([registry, index, &say = core_.services] {
+            std::string trouble;
+            if (!registry->reopen(index, trouble) && !trouble.empty())
+                say.say(LogLevel::debug, "not yet: %s", trouble.c_str());
+        });
+    }
+    if (is_there()) {                                                       // now, or by another interface
+        while (core_.completions.poll(core_.adapters[index], true) != 0) {} // flushes
+        if (!may_adopt(index))
+            pause = kSoon;
+        else if (adopt(now))
+            return;
+        else
+            ++reopen_attempts[index];
+    }
+    reopen_timer[index] = core_.services.at(core_.services.now() + pause, [this, index] { try_reopen(index); });
+}
+
+// Nothing of the life before is in use: everything posted is back (to settle it we may need the new one), and no
+// handshake has made queue pairs there.
+bool Reopening::may_adopt(unsigned device) {
+    const std::lock_guard lock(core_.services);
+    if (!core_.ends.graves.empty()) return false;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        const Channel& channel = *core_.directory.channels[slot];
+        for (unsigned i = 0; channel.wiring.prepared.paths && i < channel.wiring.prepared.count; ++i)
+            if (channel.wiring.prepared.paths[i].device == device &&
+                (channel.wiring.prepared.paths[i].own[0] || channel.wiring.prepared.paths[i].dc.ah))
+                return false;
+        for (PathIndex i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {
+            const Path& sub = channel.wiring.paths[i];
+            if (sub.device != device) continue;
+            if (sub.open || (sub.own[0] && !sub.own[0]->idle())) return false;
+            if (channel.gates & gate::failed) continue;
+            if (!channel.wiring.recovery) return false; // has not been told yet
+            const Phase phase = channel.wiring.paths[i].phase;
+            if (phase == Phase::up || phase == Phase::draining || phase == Phase::half) return false;
+        }
+    }
+    for (const verbs::Rail& rail : core_.rails)
+        for (unsigned i = 0;
+             rail.device == device && !core_.dc.rails.empty() && i < core_.dc.rails[rail.index].initiators.size(); ++i)
+            if (!core_.dc.rails[rail.index].initiators[i]->idle()) return false;
+    return true;
+}
+
+// Everything is made before anything is replaced. False: it has died again, perhaps.
+bool Reopening::adopt(const verbs::Device& now) {
+    const std::lock_guard lock(core_.services);
+    const unsigned index = now.index;
+    Adapter& adapter = core_.adapters[index];
+    std::string error;
+    Adapter fresh;
+    std::vector<std::pair<unsigned, DcRail>> dc;
+    std::vector<std::uint32_t> dct_numbers;
+    const auto make = [&]() -> Status {
+        if (const Status s = fresh.open(now, core_.devices, core_.config, core_.layout, core_.directory.connected,
+                                        core_.timed, core_.config.transport == connect::Transport::dc, error);
+            ucx_mp::failed(s))
+            return s;
+        for (const verbs::Rail& rail : core_.rails) {
+            if (core_.dc.rails.empty()) break;
+            const bool ours = rail.device == index;
+            if (ours)
+                if (const Status s =
+                        core_.make_dc_rail(rail, now, fresh, dc.emplace_back(rail.index, DcRail{}).second, error);
+                    ucx_mp::failed(s))
+                    return s;
+            dct_numbers.push_back((ours ? dc.back().second : core_.dc.rails[rail.index]).target->qp_num);
+        }
+        return core_.control->reopen(now, dct_numbers, error);
+    };
+    if (ucx_mp::failed(make())) {
+        core_.services.say(LogLevel::warn, "%s is there again, but cannot be used: %s", now.name.c_str(),
+                           error.c_str());
+        return false;
+    }
+    let_go(index);
+    for (auto& [rail, made] : dc) {
+        DcRail& to = core_.dc.rails[rail];
+        to.target = std::move(made.target);
+        for (std::size_t i = 0; i < to.initiators.size(); ++i) {
+            to.initiators[i]->replace(std::move(made.initiators[i]->qp));
+            to.initiators[i]->revive();
+        }
+        made.initiators.clear();
+    }
+    adapter.take_over(fresh);
+    core_.devices.renew(now);
+    all_.migration.seen_migrations[index] = now.events->migrations();
+    adapter.timestamps = adapter.timestamps && adapter.clock.calibrate(*adapter.device, core_.services);
+    core_.progress.calibration_interval = 1'000'000; // all of them soon again
+    core_.progress.next_calibration = core_.services.now() + core_.progress.calibration_interval;
+    watch_descriptors(index);
+    core_.services.say(LogLevel::warn, "%s is there again", now.name.c_str());
+    for (verbs::Rail& rail : core_.rails) {
+        if (rail.device != index) continue;
+        verbs::DeviceEvents::Seen& seen = all_.rail_events.seen_events[rail.index] = now.events->seen(rail.port);
+        seen.fatal = 0; // if it has died again, read_events() is to find that
+        all_.rail_events.more_downs[rail.index] = seen.downs - seen.ups - 1; // until renew_rail() knows better
+        core_.control->renew(rail);                                          // its numbers
+    }
+    tell_rails();
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
+        all_.joining.tell_self(*core_.directory.channels[slot]);
+    for (const verbs::Rail& rail : core_.rails) {
+        if (rail.device != index) continue;
+        all_.rail_events.renew_rail(rail.index); // if it is up already
+        all_.rail_events.rail_active(rail.index);
+    }
+    return true;
+}
+
+// What refers to the queues of the life that is over.
+void Reopening::let_go(unsigned device) {
+    // Other users may keep the device open, and closing takes no descriptor out that a forked child still has.
+    if (core_.progress.event_fd >= 0)
+        for (const int fd : {core_.adapters[device].channel->fd, core_.adapters[device].device->context->async_fd})
+            (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, fd, nullptr);
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        for (PathIndex i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {
+            Path& sub = channel.wiring.paths[i];
+            if (sub.device != device) continue;
+            if (sub.own[0]) sub.own[0]->replace({});
+            sub.dc.ah = nullptr;
+            if (channel.wiring.recovery) channel.wiring.recovery->paths[i].next.reset();
+        }
+    }
+    for (const verbs::Rail& rail : core_.rails) {
+        if (rail.device != device) continue;
+        (void)core_.dc.handles.take(rail.index);
+        if (core_.dc.rails.empty()) continue;
+        core_.dc.rails[rail.index].target.reset();
+        for (auto& initiator : core_.dc.rails[rail.index].initiators) initiator->replace({});
+    }
+}
+
+// Who sleeps has to hear of its new queues.
+void Reopening::watch_descriptors(unsigned device) {
+    if (core_.progress.event_fd >= 0) {
+        core_.progress.watch_descriptor(core_.adapters[device].channel->fd);
+        core_.progress.watch_descriptor(core_.adapters[device].device->context->async_fd);
+    }
+    const int control_fd = core_.control->event_fds()[device];
+    if (core_.config.background) {
+        core_.events.new_control_fd(control_fd);
+        (void)core_.control->arm(); // what is there already the next poll finds
+    } else if (core_.progress.event_fd >= 0) {
+        core_.progress.watch_descriptor(control_fd);
+    }
+}
+
+// Nothing begins over an adapter that is dead, nor over one that is there again before the peer knows its new numbers,
+// nor while we wait for the peer's new keys.
+bool Reopening::is_ready(Channel& channel, PathIndex path) {
+    const verbs::Device& device = core_.devices.devices()[channel.wiring.paths[path].device];
+    if (device.events->seen(0).fatal) return false;
+    if (channel.self) return true;
+    if (channel.wiring.recovery && !channel.wiring.recovery->asked.empty()) return false;
+    if (device.life == 0) return true;
+    const std::lock_guard lock(core_.services);
+    return core_.control->knows_rails(channel.connection);
+}
+
+} // namespace ucx_mp::recover

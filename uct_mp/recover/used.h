@@ -1,0 +1,36 @@
+// What recovery uses of the channel room, by name.
+#pragma once
+
+#include "uct_mp/channel/core.h"
+#include "uct_mp/recover/history.h"
+#include "uct_mp/recover/recovery.h"
+
+namespace ucx_mp::recover {
+
+using channel::Channel;
+using channel::Core;
+using channel::Direction;
+using channel::FenceTrailer;
+using channel::Kind;
+using channel::kMaxIov;
+using channel::kNoPath;
+using channel::MarkerBody;
+using channel::MessageHeader;
+using channel::Path;
+using channel::PathIndex;
+using channel::PathMask;
+using channel::PathUpBody;
+using channel::Work;
+using channel::WorkKind;
+using link::Adapter;
+using link::Buffer;
+using link::BufferPool;
+using link::DcRail;
+using link::key_of_life;
+using link::kNoEpoch;
+using link::Posted;
+using link::SendQueue;
+namespace gate = channel::gate;
+namespace flag = channel::flag;
+
+} // namespace ucx_mp::recover

@@ -1,0 +1,84 @@
+// Silent loss: a route that swallows packets tells nobody, and an adapter needs all its repetitions to notice. A path
+// on which nothing completes is asked by itself whether datagrams come through. A receiver that computes (RNR) answers,
+// since its control plane does; one whose control plane is mute, too, is left to the adapter.
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+namespace {
+constexpr unsigned kPush = 1, kProbe = 2, kSuspect = 3, kDown = 5; // looks in a row
+} // namespace
+
+void Watchdog::watch_paths(Nanos now) {
+    next_path_watch = now + core_.config.recovery.watch_interval;
+    bool suspicion = false;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        // Without another path there is nowhere to go, and nobody to compare with.
+        if (!core_.failures.recoverable(channel) || channel.self || channel.wiring.path_count < 2) continue;
+        for (PathIndex path = 0; path < channel.wiring.path_count && core_.failures.recoverable(channel); ++path) {
+            watch_path(channel, path, now);
+            suspicion |= channel.wiring.scheduler->paths()[path].state == schedule::PathState::suspect;
+        }
+    }
+    // Operations may be waiting for a suspect path to be cleared, and nothing else may happen until then.
+    if (suspicion && !watch_timer)
+        watch_timer = core_.services.at(next_path_watch, [this] {
+            watch_timer = 0;
+            watch_paths(core_.services.now());
+        });
+}
+
+void Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
+    Path& sub = channel.wiring.paths[path];
+    if (channel.wiring.recovery && channel.wiring.paths[path].phase != Phase::up) return;
+    const schedule::PathTable& table = channel.wiring.scheduler->paths();
+    SendQueue* const queue = sub.queue[0];
+    const bool open = queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
+    if (!open || sub.requests != sub.watched) {
+        sub.watched = sub.requests;
+        sub.told_to_migrate = false;
+        return path_answers(channel, path);
+    }
+    ++sub.stale;
+    if (sub.stale == kPush && !queue->all_signaled()) (void)all_.liveness.write_nothing(channel, path, *queue);
+    if (sub.stale < kProbe) return;
+    Recovery& recovery = all_.failure.recovery_of(channel);
+    PathRecovery& r = recovery.paths[path];
+    if (!r.probed_since) r.probed_since = now;
+    all_.exchange.tell_over_path(channel, connect::PathKind::probe, {.path = path, .end = {}});
+    for (const PathIndex other : schedule::each(table.usable())) {
+        if (other == path) continue;
+        all_.exchange.tell_over_path(channel, connect::PathKind::probe, {.path = other, .end = {}});
+        break;
+    }
+    if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1) {
+        channel.wiring.scheduler->set_state(path, schedule::PathState::suspect);
+        all_.failure.note(channel, Transition::What::suspect, path);
+    }
+    if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return;
+    r.probed_since = 0;
+    sub.stale = 0;
+    if (all_.migration.may_migrate(channel, path))
+        return all_.migration.tell_to_migrate(channel, path, "nothing comes through");
+    all_.failure.path_failed(channel, path, "nothing comes through", false);
+}
+
+void Watchdog::path_answers(Channel& channel, PathIndex path) {
+    Path& sub = channel.wiring.paths[path];
+    sub.stale = 0;
+    if (!channel.wiring.recovery) return;
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    r.probed_since = 0;
+    if (channel.wiring.paths[path].phase != Phase::up ||
+        channel.wiring.scheduler->paths()[path].state != schedule::PathState::suspect)
+        return;
+    channel.wiring.scheduler->set_state(path, schedule::PathState::up);
+    ++core_.recovery_steps; // a fence may have waited for it
+    all_.failure.note(channel, Transition::What::cleared, path);
+}
+
+} // namespace ucx_mp::recover
