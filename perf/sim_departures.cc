@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;

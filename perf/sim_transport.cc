@@ -28,7 +28,7 @@
 
 #include "link_use.h"
 #include "sim/sim_verbs.h"
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 #include "sim_window.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/schedule/policy_factory.h"

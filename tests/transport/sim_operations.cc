@@ -8,7 +8,7 @@
 #include "fabric/image_builder.h"
 #include "fabric/routes.h"
 #include "fabric/topology.h"
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;

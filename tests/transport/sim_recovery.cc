@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "both_transports.h"
-#include "stress.h"
+#include "simulator/traffic.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
