@@ -18,12 +18,3 @@ function(ucx_mp_target_name out source)
   string(REGEX REPLACE "[/-]" "_" name ${name})
   set(${out} ${name} PARENT_SCOPE)
 endfunction()
-
-# Links those of the given libraries that exist in this configuration (a folder without sources has no target).
-function(ucx_mp_link target)
-  foreach(library IN LISTS ARGN)
-    if(TARGET ${library})
-      target_link_libraries(${target} PRIVATE ${library})
-    endif()
-  endforeach()
-endfunction()

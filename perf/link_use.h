@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/world.h"
+#include "softhca/world.h"
 
 namespace ucx_mp::perf {
 

@@ -18,8 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/objects.h"
-#include "sim/sim_verbs.h"
+#include "softhca/verbs.h"
 
 using namespace softhca;
 using namespace softhca::sim;
@@ -72,17 +71,6 @@ struct Run {
         while (n.step < nodes.size() && n.sent >= n.step * paths && n.received >= n.step * paths) send(i);
     }
 };
-
-// Memory that the program asked for by the depth of its queues, per connection end. The send ring is made when used.
-uint64_t receive_ring_bytes(const Rc& rc, World& world) {
-    const RecvQueue& q = world.segment().rq(rc.qp->qp_num & (kMaxQps - 1));
-    return (q.mask + 1) * sizeof(uint32_t) + uint64_t{q.entries} * q.stride;
-}
-// Of the node's completion queue, which all its connections share.
-uint64_t completion_ring_bytes(const Node& n, uint32_t connections) {
-    return (std::bit_ceil(static_cast<uint32_t>(n.hca->cq->cqe)) * sizeof(Cqe)) / connections;
-}
-constexpr uint64_t kSendRingBytes = 4 * (sizeof(SendWqe) + sizeof(ibv_sge)); // the least that a QP allocates
 
 } // namespace
 
@@ -141,7 +129,9 @@ int main(int argc, char** argv) {
     const double t1 = seconds();
     const uint64_t connected = resident();
     const uint64_t qps = uint64_t{count} * (count - 1) * paths;
-    const uint64_t rings = receive_ring_bytes(run.rc(0, 1, 0), world);
+    // What the program asked for by the depth of its queues. All connections of a node share a completion queue.
+    const World::QueueBytes queues = world.queue_bytes(run.rc(0, 1, 0).qp->qp_num);
+    const uint64_t completions = std::bit_ceil(static_cast<uint32_t>(run.nodes[0].hca->cq->cqe)) * queues.completion;
 
     const Nanos start = world.now();
     const uint64_t events = world.events();
@@ -175,8 +165,8 @@ int main(int argc, char** argv) {
         return static_cast<double>(now - before) / static_cast<double>(qps) - static_cast<double>(without);
     };
     std::printf("memory per QP     %.0f B connected, %.0f B used, on top of its rings (%llu QPs)\n",
-                per_qp(connected, rings),
-                per_qp(used, rings + kSendRingBytes + completion_ring_bytes(run.nodes[0], (count - 1) * paths)),
+                per_qp(connected, queues.receives),
+                per_qp(used, queues.receives + queues.least_send + completions / ((count - 1) * paths)),
                 static_cast<unsigned long long>(qps));
     std::printf("resident at end   %.0f MiB, peak %ld MiB\n", static_cast<double>(resident()) / 1048576,
                 usage.ru_maxrss / 1024);

@@ -27,9 +27,9 @@
 #include <cstring>
 
 #include "link_use.h"
-#include "sim/sim_verbs.h"
-#include "sim_cluster.h"
 #include "sim_window.h"
+#include "simulator/cluster.h"
+#include "softhca/verbs.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/schedule/policy_factory.h"
 

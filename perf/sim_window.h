@@ -14,7 +14,7 @@
 #include <optional>
 #include <string>
 
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 
 namespace ucx_mp::sim {
 

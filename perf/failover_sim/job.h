@@ -1,5 +1,5 @@
 // Processes on the hosts of a fabric, in virtual time, each with one interface of the real transport: what the cases of
-// perf/failover have in common. Unlike tests/transport/sim_cluster.h a host may have many processes, and verbs commands
+// perf/failover have in common. Unlike simulator/cluster.h a host may have many processes, and verbs commands
 // may take the time of the process that makes them: it stands still in the middle of its call, the others go on.
 //
 // Single threaded and deterministic. Times in ns of virtual time. Calls of the application (on_turn, callbacks) come
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "failover_sim/fiber.h"
-#include "sim_process.h"
+#include "simulator/process.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/statistics.h"
 #include "uct_mp/interface/open.h"

@@ -14,13 +14,9 @@ Nanos ns(double ms) { return static_cast<Nanos>(ms * kMs); }
 double us(Nanos t) { return static_cast<double>(t) / kUs; }
 
 // Queue pairs that exist in the whole fabric, whoever has them.
-std::uint64_t queue_pairs(softhca::Segment& segment) {
+std::uint64_t queue_pairs(const softhca::sim::World& world) {
     std::uint64_t n = 0;
-    const auto* owner =
-        segment.at<std::atomic<std::uint32_t>>(segment.qp_owner); // by blocks; the others were never touched
-    for (std::uint32_t i = 0; i < softhca::kMaxQps; ++i)
-        if (owner[i / softhca::kBlock].load(std::memory_order_relaxed))
-            n += segment.qp(i).qpn.load(std::memory_order_relaxed) != 0;
+    for (std::uint32_t device = 0; device < world.image().devices; ++device) n += world.objects(device).queue_pairs;
     return n;
 }
 
@@ -232,7 +228,7 @@ void partition(const CaseOptions& options) {
         buffers = std::max(buffers, now.buffers);
         open = std::max(open, under_way);
         most_resident = std::max(most_resident, resident());
-        pairs_most = std::max(pairs_most, queue_pairs(job.world.segment()));
+        pairs_most = std::max(pairs_most, queue_pairs(job.world));
     }
     Nanos last = 0;
     for (auto& rank : ranks) last = std::max(last, rank->last_heard());
@@ -290,7 +286,7 @@ void flaps(const CaseOptions& options) {
     std::vector<Look> looks;
     const auto look = [&](unsigned flap) {
         const Counters now = count(job);
-        looks.push_back({flap, queue_pairs(job.world.segment()), heap(), resident(), now.buffers, now.returns});
+        looks.push_back({flap, queue_pairs(job.world), heap(), resident(), now.buffers, now.returns});
     };
     const unsigned step = std::max(1u, options.count / 10);
     look(0);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 
 namespace ucx_mp::sim {
 

@@ -1,4 +1,4 @@
-// A fault campaign in virtual time: random traffic of all kinds (tests/transport/stress.h), random faults of all kinds
+// A fault campaign in virtual time: random traffic of all kinds (simulator/stress.h), random faults of all kinds
 // on links, ports and packets, everything checked. All follows from the seed.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "stress.h"
+#include "simulator/stress.h"
 
 namespace ucx_mp::sim {
 

@@ -5,7 +5,7 @@
 
 #include <ostream>
 
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 
 namespace ucx_mp::connect {
 inline std::ostream& operator<<(std::ostream& out, Transport transport) {
@@ -24,16 +24,6 @@ inline channel::Config config_of(connect::Transport transport) {
     config.reliability.timeout = 5;
     config.reliability.retry_count = 2;
     return config;
-}
-
-// Of all channels of a node.
-inline unsigned paths_up(Node& node) {
-    channel::Interface::Statistics statistics;
-    node.iface().statistics(statistics);
-    unsigned up = 0;
-    for (const auto& channel : statistics.channels)
-        for (const auto& path : channel.paths) up += path.state == schedule::PathState::up;
-    return up;
 }
 
 } // namespace ucx_mp::sim

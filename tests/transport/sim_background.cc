@@ -30,7 +30,7 @@ struct Pair {
     [[nodiscard]] unsigned queue_pairs(unsigned node) {
         unsigned n = 0;
         for (std::uint32_t d = 0; d < world.image().devices; ++d)
-            if (world.image().device(d).node == node) n += world.segment().device(d).qps.load();
+            if (world.image().device(d).node == node) n += world.objects(d).queue_pairs;
         return n;
     }
     // For a while `computing` makes no progress, so that its other thread does what its peer wants. The most queue

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "both_transports.h"
+#include "simulator/client_server.h"
 #include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
@@ -18,88 +19,16 @@ channel::Interface::Statistics statistics(Node& node) {
     return out;
 }
 
-struct Count {
-    unsigned got = 0;
-    static Status take(void* self, void*, std::size_t, unsigned) {
-        return ++static_cast<Count*>(self)->got, Status::ok;
-    }
-};
-
-// A server, and clients that come one after the other.
-struct Scene {
-    softhca::sim::World world;
-    channel::Config config;
-    Node server;
-    std::vector<std::unique_ptr<Node>> clients;
-    Count at_server;
-    unsigned told = 0; // failures, anywhere
-    std::uint64_t seed = 1;
-
-    explicit Scene(connect::Transport transport, unsigned max_unused = 1024, const char* fabric = "two-rail")
-        : world(fabric, {.seed = 7}), config(make(transport, max_unused)), server(world, 0, config) {
-        server.on_am(3, Count::take, &at_server);
-        server.on_failure = [this](Channel&, Status) { ++told; };
-        server.services().on_wait = [this](Nanos t) { return pass(t); };
-    }
-    ~Scene() {
-        server.services().on_wait = {};
-        for (auto& client : clients) client->services().on_wait = {};
-    }
+struct Scene : ClientServer {
+    explicit Scene(connect::Transport transport, unsigned max_unused = 1024)
+        : ClientServer("two-rail", make(transport, max_unused)) {}
     static channel::Config make(connect::Transport transport, unsigned max_unused) {
         channel::Config config = config_of(transport);
-        config.control_interval = config.event_interval = config.quiet_interval = config.silent_interval = 1;
         config.completion_depth = 1024;
         config.window = 16;
         config.max_unused = max_unused;
         config.recovery.partition_timeout = 3'000 * kMs;
-        config.seed = 1;
         return config;
-    }
-    Node& add(unsigned host = 1) {
-        config.seed = ++seed;
-        clients.push_back(std::make_unique<Node>(world, host, config));
-        Node& client = *clients.back();
-        client.on_failure = [this](Channel&, Status) { ++told; };
-        client.services().on_wait = [this](Nanos t) { return pass(t); };
-        return client;
-    }
-    void leave() { // all clients
-        for (; !clients.empty(); clients.pop_back()) clients.back()->close();
-    }
-    void progress() {
-        for (bool any = true; any;) {
-            any = !server.closed() && server.progress();
-            for (auto& client : clients) any |= client->progress();
-        }
-    }
-    bool until(const std::function<bool()>& condition, Nanos limit = 1'000 * kMs) {
-        bool over = false;
-        const auto timer = world.at(world.now() + limit, [&over] { over = true; });
-        progress();
-        bool holds = condition();
-        for (; !holds && !over && world.step(); holds = condition()) progress();
-        world.cancel(timer);
-        return holds;
-    }
-    void run(Nanos time) {
-        (void)until([] { return false; }, time);
-    }
-    bool pass(Nanos time) {
-        bool over = false;
-        (void)world.at(world.now() + time, [&over] { over = true; });
-        while (!over && world.step()) progress();
-        return over;
-    }
-    Channel& attach(Node& from, Node& to) {
-        std::string error;
-        Channel* const channel = from.iface().attach(to.iface().address(), error);
-        BOOST_REQUIRE(channel);
-        return *channel;
-    }
-    bool send(Channel& to) {
-        const unsigned before = at_server.got;
-        return until([&] { return channel::Interface::am_short(to, 3, 0, nullptr, 0) == Status::ok; }) &&
-               until([&] { return at_server.got > before; });
     }
 };
 
@@ -136,7 +65,7 @@ BOOST_DATA_TEST_CASE(one_after_the_other, kBoth, transport) {
         BOOST_TEST(heap < first_heap + 16'384);
         BOOST_TEST(now.receive_buffer_bytes == first_receives);
     }
-    BOOST_TEST(scene.told == 0u);
+    BOOST_TEST(scene.failures == 0u);
 }
 
 // They die without a word: found, and given back.
@@ -144,13 +73,10 @@ BOOST_DATA_TEST_CASE(without_goodbye, kBoth, transport) {
     Scene scene(transport);
     for (unsigned i = 0; i < 5; ++i) BOOST_REQUIRE(scene.send(scene.attach(scene.add(1 + i), scene.server)));
     BOOST_TEST(statistics(scene.server).channels.size() == 5u);
-    for (auto& client : scene.clients) client->services().on_wait = {};
-    scene.world.fault("drop 100% all"); // nobody hears their goodbye
-    scene.leave();
-    scene.world.fault("drop 0% all");
+    scene.leave_silently();
     for (unsigned i = 0; i < 300 && !statistics(scene.server).channels.empty(); ++i) scene.run(100 * kMs);
     BOOST_TEST(statistics(scene.server).channels.size() == 0u);
-    BOOST_TEST(scene.told == 0u);
+    BOOST_TEST(scene.failures == 0u);
 }
 
 // More than may be: the idle ones go, without their peers noticing, and these come back when they have something to
@@ -164,15 +90,15 @@ BOOST_DATA_TEST_CASE(bounded, kBoth, transport) {
         BOOST_REQUIRE(scene.send(*to.back()));
         BOOST_REQUIRE(statistics(scene.server).channels.size() <= kMost);
     }
-    BOOST_TEST(scene.told == 0u);
+    BOOST_TEST(scene.failures == 0u);
     for (unsigned round = 0; round < 2; ++round)
         for (Channel* channel : to) {
             BOOST_REQUIRE(scene.send(*channel));
             BOOST_REQUIRE(statistics(scene.server).channels.size() <= kMost);
         }
     scene.run(100 * kMs);
-    BOOST_TEST(scene.told == 0u);
-    BOOST_TEST(scene.at_server.got == 3 * kClients);
+    BOOST_TEST(scene.failures == 0u);
+    BOOST_TEST(scene.heard == 3 * kClients);
 }
 
 // All at once, each with something under way all the time: nothing is lost, and nobody is told of anything.
@@ -186,12 +112,12 @@ BOOST_DATA_TEST_CASE(bounded_in_a_crowd, kBoth, transport) {
         [&] {
             for (unsigned i = 0; i < kClients; ++i)
                 if (left[i] && channel::Interface::am_short(*to[i], 3, 0, nullptr, 0) == Status::ok) --left[i];
-            return scene.at_server.got == kClients * kWords;
+            return scene.heard == kClients * kWords;
         },
         30'000 * kMs));
-    BOOST_TEST(scene.at_server.got == kClients * kWords);
+    BOOST_TEST(scene.heard == kClients * kWords);
     BOOST_TEST(statistics(scene.server).channels.size() <= kMost);
-    BOOST_TEST(scene.told == 0u);
+    BOOST_TEST(scene.failures == 0u);
 }
 
 // Receives are for the peers that are there.

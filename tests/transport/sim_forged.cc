@@ -3,7 +3,8 @@
 #define BOOST_TEST_MODULE transport_forged
 #include <cstring>
 
-#include "traffic.h"
+#include "both_transports.h"
+#include "simulator/traffic.h"
 #include "uct_mp/channel/data_path.h"
 
 using namespace ucx_mp;

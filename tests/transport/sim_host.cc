@@ -2,7 +2,7 @@
 #define BOOST_TEST_MODULE transport_host
 #include <boost/test/unit_test.hpp>
 
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;

@@ -1,6 +1,9 @@
 // Ports that are down when a process starts, or when its peers do, and come up later: they carry traffic from then on.
 #define BOOST_TEST_MODULE transport_join
-#include "traffic.h"
+#include <set>
+
+#include "both_transports.h"
+#include "simulator/traffic.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;

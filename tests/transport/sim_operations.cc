@@ -5,10 +5,8 @@
 
 #include <cstring>
 
-#include "fabric/image_builder.h"
-#include "fabric/routes.h"
-#include "fabric/topology.h"
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
+#include "softhca/fabric.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -402,13 +400,11 @@ BOOST_AUTO_TEST_CASE(one_path_both_ways) {
 // An adapter's clock that is off by more than any oscillator (or a host clock that is) does not show in latencies for
 // long.
 BOOST_AUTO_TEST_CASE(clocks_are_fitted_soon) {
-    const auto topology = softhca::parse_topology("ideal: true\nadapters:\n  a: {clock_drift: 800 ppm}\n"
-                                                  "nodes:\n  - {name: 'n[0-1]', adapters: [a, a]}\n"
-                                                  "subnets:\n  - {name: all, crossbar: true, rate: EDR 4x}\n",
-                                                  "drift.yaml");
-    const softhca::FabricBlock bare = softhca::build_image(topology, nullptr);
-    const softhca::Routes routes = softhca::compute_routes(bare.image());
-    const softhca::FabricBlock block = softhca::build_image(topology, &routes);
+    const softhca::FabricBlock block =
+        softhca::parse_fabric("ideal: true\nadapters:\n  a: {clock_drift: 800 ppm}\n"
+                              "nodes:\n  - {name: 'n[0-1]', adapters: [a, a]}\n"
+                              "subnets:\n  - {name: all, crossbar: true, rate: EDR 4x}\n",
+                              "drift.yaml");
     Cluster cluster(block.image(), 2, config_of({"", connect::Transport::rc, "default"}));
     Inbox inbox;
     cluster.node(1).on_am(2, Inbox::take, &inbox);

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "both_transports.h"
-#include "stress.h"
+#include "simulator/traffic.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -188,9 +188,7 @@ BOOST_AUTO_TEST_CASE(a_half_that_fails_is_ended) {
     cluster.world.fault("drop 100% node1:1->switch");
     cluster.world.fault("port up 1:softhca_1:1");
     BOOST_REQUIRE(cluster.until([&] { return std::string(path().recovery) == "half"; }));
-    const auto state = [&] {
-        return cluster.world.segment().qp(path().qp_number & (softhca::kMaxQps - 1)).state.load();
-    };
+    const auto state = [&] { return cluster.world.queue_pair_state(path().qp_number); };
     BOOST_TEST(state() == std::uint32_t{IBV_QPS_RTS});
     cluster.world.fault("port down 1:softhca_1:1");
     BOOST_REQUIRE(cluster.until([&] { return std::string(path().recovery) == "asking"; }, 3'000'000));

@@ -2,7 +2,8 @@
 #define BOOST_TEST_MODULE transport_reopen
 #include <filesystem>
 
-#include "traffic.h"
+#include "both_transports.h"
+#include "simulator/traffic.h"
 #include "uct_mp/channel/channel.h"
 #include "uct_mp/verbs/registry.h"
 

@@ -4,7 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "stress.h"
+#include "simulator/stress.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "traffic.h"
+#include "both_transports.h"
+#include "simulator/traffic.h"
 #include "uct_mp/channel/data_path.h"
 
 using namespace ucx_mp;

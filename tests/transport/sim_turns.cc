@@ -3,7 +3,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "sim_cluster.h"
+#include "simulator/cluster.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;

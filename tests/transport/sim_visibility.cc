@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "both_transports.h"
-#include "fabric/image_builder.h"
+#include "softhca/fabric.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;

@@ -257,8 +257,8 @@ private:
         bool moved = false;
         for (unsigned node = 0; node < 2; ++node)
             for (unsigned path = 0; path < paths_; ++path) {
-                const softhca::PortState& port = cluster_.world.segment().port(ports_[node][path]);
-                const std::uint64_t now = port.tx_packets.load() + port.rx_packets.load();
+                const auto port = cluster_.world.port(ports_[node][path]);
+                const std::uint64_t now = port.tx_packets + port.rx_packets;
                 if (now == std::exchange(passed_[node][path], now)) continue;
                 moved = true;
                 if (node == 0) trace.packets[path].push_back(before);
@@ -324,15 +324,13 @@ private:
         if (!cluster_.node(0).closed()) cluster_.node(0).close();
         cluster_.run_for(300'000);
         cluster_.node(1).close();
-        softhca::Segment& segment = cluster_.world.segment();
         for (unsigned node = 0; node < 2; ++node)
             for (unsigned path = 0; path < paths_; ++path) {
-                const softhca::DeviceState& device =
-                    segment.device(cluster_.world.image().port(ports_[node][path]).device);
-                if (device.qps.load() || device.cqs.load() || device.srqs.load())
-                    out.verdict += "node " + std::to_string(node) + ": " + std::to_string(device.qps.load()) +
-                                   " queue pairs, " + std::to_string(device.cqs.load()) + " completion queues, " +
-                                   std::to_string(device.srqs.load()) + " receive queues left after its end\n";
+                const auto left = cluster_.world.objects(cluster_.world.image().port(ports_[node][path]).device);
+                if (left.queue_pairs || left.completion_queues || left.shared_receive_queues)
+                    out.verdict += "node " + std::to_string(node) + ": " + std::to_string(left.queue_pairs) +
+                                   " queue pairs, " + std::to_string(left.completion_queues) + " completion queues, " +
+                                   std::to_string(left.shared_receive_queues) + " receive queues left after its end\n";
             }
         out.verdict += play_.mistakes(); // completions that come from the end of an interface
     }

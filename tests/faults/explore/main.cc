@@ -12,7 +12,7 @@
 #include <new>
 
 #include "explore.h"
-#include "fabric/image_builder.h"
+#include "softhca/fabric.h"
 
 using namespace ucx_mp::sim;
 using Clock = std::chrono::steady_clock;

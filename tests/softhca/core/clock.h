@@ -10,10 +10,9 @@
 #include <x86intrin.h>
 #endif
 
-namespace softhca {
+#include "softhca/time.h"
 
-using Nanos = uint64_t;
-inline constexpr Nanos kNever = UINT64_MAX;
+namespace softhca {
 
 // ns = base_ns + (tsc - base_tsc) * mult >> 32; mult == 0: no usable counter, clock_gettime is read instead.
 struct TscScale {

@@ -14,7 +14,7 @@
 
 #include "core/clock.h"
 #include "core/lock.h"
-#include "fabric/image.h"
+#include "softhca/image.h"
 
 namespace softhca {
 

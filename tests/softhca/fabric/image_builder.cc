@@ -203,12 +203,23 @@ void strip_costs(FabricImage& image) {
     }
 }
 
-FabricBlock load_fabric(const std::string& path_or_name, bool ideal) {
-    const Topology topology = load_topology(find_fabric(path_or_name));
+namespace {
+
+FabricBlock with_routes(const Topology& topology) {
     const Routes routes = compute_routes(build_image(topology, nullptr).image());
-    FabricBlock block = build_image(topology, &routes);
+    return build_image(topology, &routes);
+}
+
+} // namespace
+
+FabricBlock load_fabric(const std::string& path_or_name, bool ideal) {
+    FabricBlock block = with_routes(load_topology(find_fabric(path_or_name)));
     if (ideal) strip_costs(block.image());
     return block;
+}
+
+FabricBlock parse_fabric(const std::string& text, const std::string& file) {
+    return with_routes(parse_topology(text, file));
 }
 
 } // namespace softhca

@@ -1,7 +1,7 @@
 // What things are called on the command line and in messages: ports NODE:DEVICE:PORT, switches and cables by the names
 // of the fabric file.
 #pragma once
-#include "fabric/image.h"
+#include "softhca/image.h"
 
 #include <string>
 #include <vector>

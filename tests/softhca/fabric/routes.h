@@ -2,7 +2,7 @@
 // the others the real opensm runs on ibsim (subnet_manager.h), one run per subnet, with a cache of the results. Works
 // on an image, not on the topology, so that a running session can re-route from what it has in memory.
 #pragma once
-#include "fabric/image.h"
+#include "softhca/image.h"
 
 #include <functional>
 #include <string>

@@ -3,20 +3,14 @@
 // The file format is documented in config/fabrics/README.md; units as in image.h: ns, bytes, bytes per second, 0 =
 // free.
 #pragma once
-#include "fabric/image.h"
 #include "fabric/units.h"
+#include "softhca/fabric.h" // FabricError
 
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace softhca {
-
-// A mistake of the user: one line that names file:line, the key, the value and what is allowed.
-struct FabricError : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 struct AdapterType {
     std::string name;

@@ -1,6 +1,6 @@
 // The way of one LID through the fabric, like ibtracert.
 #pragma once
-#include "fabric/image.h"
+#include "softhca/image.h"
 
 #include <ostream>
 #include <vector>

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "fabric/names.h"
+#include "fabric/units.h"
 #include "session/faults.h"
 
 namespace softhca {

@@ -35,7 +35,7 @@
 #include <vector>
 
 #include "core/segment.h"
-#include "fabric/topology.h" // FabricError
+#include "softhca/fabric.h" // FabricError
 
 namespace softhca {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/clock.h"
-#include "fabric/image.h"
+#include "softhca/image.h"
 
 namespace softhca {
 

@@ -1,6 +1,6 @@
-// What libsofthca.so exports for the virtual-time world (sim/world.h), which lives outside of it, in the program. The
-// engine's classes stay hidden inside the library; these few functions reach them. C linkage, version node SOFTHCA_1.
-// Not thread safe, no exceptions. One world at a time per process. Times: ns of virtual time.
+// What libsofthca.so exports for the virtual-time world (softhca/world.h), which lives outside of it, in the program.
+// The engine's classes stay hidden inside the library; these few functions reach them. C linkage, version node
+// SOFTHCA_1. Not thread safe, no exceptions. One world at a time per process. Times: ns of virtual time.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-#include "sim/world.h"
+#include "softhca/world.h"
 
 #include <sys/resource.h>
 
@@ -7,7 +7,8 @@
 #include <system_error>
 
 #include "core/notify.h"
-#include "fabric/image_builder.h"
+#include "core/segment.h"
+#include "engine/objects.h"
 #include "session/faults.h"
 #include "sim/hooks.h"
 
@@ -36,6 +37,7 @@ void World::open(const FabricImage& image, const Options& options) {
     }
     segment_ = softhca_sim_open(&image, options.seed, options.payload_limit, options.start);
     if (!segment_) throw std::system_error(errno, std::generic_category(), "virtual-time world");
+    image_ = &segment_->img();
     if (options.host.post != 0 || options.host.completion != 0)
         softhca_sim_host_costs(options.host.post, options.host.completion);
     touched_.resize(image.nodes);
@@ -134,6 +136,25 @@ World::Timer World::fault_at(Nanos t, const std::string& command) {
 World::LinkCounters World::link(uint32_t index) const {
     const LinkState& s = segment_->link(index);
     return {s.bytes, s.packets, s.chunks, s.drops, s.corrupted, s.wait_ns, s.peak_queue_ns};
+}
+
+World::PortCounters World::port(uint32_t index) const {
+    const PortState& s = segment_->port(index);
+    return {s.tx_packets, s.rx_packets};
+}
+
+World::Objects World::objects(uint32_t device) const {
+    const DeviceState& s = segment_->device(device);
+    return {s.qps, s.cqs, s.srqs};
+}
+
+uint32_t World::queue_pair_state(uint32_t qp_number) const { return segment_->qp(qp_number & (kMaxQps - 1)).state; }
+
+World::QueueBytes World::queue_bytes(uint32_t qp_number) const {
+    const RecvQueue& q = segment_->rq(qp_number & (kMaxQps - 1));
+    return {.receives = (q.mask + 1) * sizeof(uint32_t) + uint64_t{q.entries} * q.stride,
+            .least_send = 4 * (sizeof(SendWqe) + sizeof(ibv_sge)),
+            .completion = sizeof(Cqe)};
 }
 
 std::string World::end_name(EndKind kind, uint32_t index) const {

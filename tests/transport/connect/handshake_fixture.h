@@ -2,18 +2,16 @@
 // message over every path.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "sim/world.h"
+#include "softhca/fabric.h"
+#include "softhca/world.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/verbs/queue_pair.h"
 
@@ -48,20 +46,9 @@ inline std::unique_ptr<World> make_world(const std::vector<std::string>& rails,
                 ", crossbar: true, rate: SDR 4x, lmc: " + std::to_string(l == lmc.end() ? 0 : l->second) +
                 ", ports: [" + members + "]}\n";
     }
-    std::string path = "/tmp/ucx-mp-handshake-XXXXXX";
-    const int fd = mkstemp(path.data());
-    if (fd < 0) throw std::runtime_error("mkstemp");
-    close(fd);
-    std::ofstream(path) << text;
-    std::unique_ptr<World> world;
-    try {
-        world =
-            std::make_unique<World>(path, softhca::sim::Options{.seed = seed, .payload_limit = 0, .start = kSecond});
-    } catch (...) {
-        unlink(path.c_str());
-        throw;
-    }
-    unlink(path.c_str());
+    const softhca::FabricBlock fabric = softhca::parse_fabric(text, "test.yaml");
+    auto world = std::make_unique<World>(fabric.image(),
+                                         softhca::sim::Options{.seed = seed, .payload_limit = 0, .start = kSecond});
     world->fault("delay 2us all"); // a crossbar has no latency of its own
     return world;
 }

@@ -9,10 +9,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include "fabric/image_builder.h"
-#include "fabric/routes.h"
-#include "fabric/topology.h"
-#include "sim/world.h"
+#include "softhca/fabric.h"
+#include "softhca/world.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/verbs/device.h"
 
@@ -27,12 +25,7 @@ inline std::string fabric(const std::string& name) {
 }
 
 // A fabric file given as text.
-inline softhca::FabricBlock fabric_of(const std::string& text) {
-    const auto topology = softhca::parse_topology(text, "test.yaml");
-    const softhca::FabricBlock bare = softhca::build_image(topology, nullptr);
-    const softhca::Routes routes = softhca::compute_routes(bare.image());
-    return softhca::build_image(topology, &routes);
-}
+inline softhca::FabricBlock fabric_of(const std::string& text) { return softhca::parse_fabric(text, "test.yaml"); }
 
 // Two nodes that need no subnet manager, with adapters of the given properties ("ports: 2, has_dc: false").
 inline softhca::FabricBlock crossbar(const std::string& adapter, unsigned adapters = 1) {

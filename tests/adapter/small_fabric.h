@@ -9,8 +9,8 @@
 
 #include "core/liveness.h"
 #include "core/segment.h"
-#include "fabric/image.h"
 #include "fabric/network.h"
+#include "softhca/image.h"
 
 namespace softhca::test {
 

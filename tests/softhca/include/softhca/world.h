@@ -18,11 +18,13 @@
 #include <string>
 #include <vector>
 
-#include "core/segment.h"
+#include "softhca/fabric.h"
+#include "softhca/time.h"
 
 namespace softhca {
 struct FaultCommand;
-}
+struct Segment;
+} // namespace softhca
 
 namespace softhca::sim {
 
@@ -79,11 +81,11 @@ public:
     Timer at(Nanos t, std::function<void()> fn);
     void cancel(Timer timer);
 
-    // A fault command (session/faults.h), now or at a time: "port down 0:softhca_0:1", "drop 2% leaf1->spine2", ...
-    // Throws FabricError for what is not understood. `reroute` does nothing.
-    // A node's program is the caller's: `stop` and `node-death` only say that it shall not run, by runs() and by
-    // leaving the node out of touched(), until `cont` (after which the node is reported once). The adapters of a
-    // stopped node work on; those of a dead one don't, and its programs get no events.
+    // A fault command (README.md, Faults; `softhca fault --help`), now or at a time: "port down 0:softhca_0:1", "drop
+    // 2% leaf1->spine2", ... Throws FabricError for what is not understood. `reroute` does nothing. A node's program is
+    // the caller's: `stop` and `node-death` only say that it shall not run, by runs() and by leaving the node out of
+    // touched(), until `cont` (after which the node is reported once). The adapters of a stopped node work on; those of
+    // a dead one don't, and its programs get no events.
     void fault(const std::string& command);
     Timer fault_at(Nanos t, const std::string& command);
     [[nodiscard]] bool runs(uint32_t node) const { return state_[node] == NodeState::running; }
@@ -100,8 +102,27 @@ public:
     [[nodiscard]] LinkCounters link(uint32_t index) const;
     // Index of the (first) link from A to B, by the names of switches and nodes; kNone if there is none.
     [[nodiscard]] uint32_t find_link(const std::string& from, const std::string& to) const;
+    struct PortCounters {
+        uint64_t tx_packets, rx_packets;
+    };
+    [[nodiscard]] PortCounters port(uint32_t index) const;
+    // Verbs objects that exist on an adapter. `device`: its index in image().
+    struct Objects {
+        uint32_t queue_pairs, completion_queues, shared_receive_queues;
+    };
+    [[nodiscard]] Objects objects(uint32_t device) const;
+    // ibv_qp_state of a queue pair, as its peers' packets meet it.
+    [[nodiscard]] uint32_t queue_pair_state(uint32_t qp_number) const;
+    // What queues take by the depth that the program asked for, in bytes.
+    struct QueueBytes {
+        uint64_t receives;   // the queue pair's receive queue
+        uint64_t least_send; // the smallest send queue, which is made when it is used
+        uint64_t completion; // an entry of a completion queue
+    };
+    [[nodiscard]] QueueBytes queue_bytes(uint32_t qp_number) const;
+    [[nodiscard]] const FabricImage& image() const { return *image_; }
+    // For the adapter's own tests: what is inside.
     [[nodiscard]] Segment& segment() { return *segment_; }
-    [[nodiscard]] const FabricImage& image() const { return segment_->img(); }
 
     // Hash over all events so far: equal for equal runs.
     [[nodiscard]] uint64_t fingerprint() const;
@@ -119,6 +140,7 @@ private:
     [[nodiscard]] std::string end_name(EndKind kind, uint32_t index) const;
 
     Segment* segment_ = nullptr;
+    const FabricImage* image_ = nullptr; // in there
     std::function<void(Nanos)> on_command_;
     std::vector<uint32_t> touched_;
     std::vector<uint32_t> continued_; // to be reported by touched()

@@ -1,10 +1,10 @@
 // Traffic between the nodes of a Cluster, for tests of what becomes of paths.
 #pragma once
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "both_transports.h"
-#include "stress.h"
+#include "simulator/stress.h"
 
 namespace ucx_mp::sim {
 
@@ -20,6 +20,16 @@ inline std::string traffic(Cluster& cluster, std::uint64_t seed, unsigned operat
     cluster.after_progress = {};
     for (unsigned i = 0; i < cluster.size(); ++i) cluster.node(i).on_room = {};
     return finished ? stress.verdict() : "not finished: " + stress.verdict();
+}
+
+// Paths that are up, of all channels of a node.
+inline unsigned paths_up(Node& node) {
+    channel::Interface::Statistics statistics;
+    node.iface().statistics(statistics);
+    unsigned up = 0;
+    for (const auto& channel : statistics.channels)
+        for (const auto& path : channel.paths) up += path.state == schedule::PathState::up;
+    return up;
 }
 
 // Every node has so many paths up within `limit`.
@@ -53,14 +63,14 @@ inline double put_rate(Cluster& cluster, unsigned from, std::size_t size) {
             const Iov iov = ours.iov(0, size);
             const Status status = node.iface().put_zcopy(to, &iov, 1, theirs.address(), theirs.keys, &all[posted]);
             if (status == Status::no_resource) break;
-            BOOST_REQUIRE(!failed(status));
+            if (failed(status)) throw std::runtime_error("put");
             ++posted;
             if (status == Status::ok) ++finished;
         }
         if (finished >= kBefore && !began) began = cluster.world.now();
         return finished == kAll;
     });
-    BOOST_REQUIRE(done);
+    if (!done) throw std::runtime_error("the puts don't end");
     return static_cast<double>((kAll - kBefore) * size) / static_cast<double>(cluster.world.now() - began);
 }
 

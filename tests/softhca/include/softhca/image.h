@@ -1,8 +1,8 @@
 // The fabric as plain data: what the YAML file and the forwarding tables say, flattened into one relocatable block.
-// Built by fabric/topology (YAML -> Topology -> image), read by every process of a session and by the virtual-time
-// world. Everything here is constant after the build, except the forwarding tables (replaced as a whole on a re-route,
-// under FabricState::generation, core/segment.h). Offsets are bytes from the start of FabricImage; no pointers. Units:
-// time in nanoseconds, rates in bytes per second, sizes in bytes, 0 = "no limit" unless said otherwise.
+// Made by softhca/fabric.h, read by every process of a session and by the virtual-time world. Everything here is
+// constant after that, except the forwarding tables, which a re-route overwrites. Offsets are bytes from the start of
+// FabricImage; no pointers. Units: time in nanoseconds, rates in bytes per second, sizes in bytes, 0 = "no limit"
+// unless said otherwise.
 #pragma once
 #include <cstdint>
 

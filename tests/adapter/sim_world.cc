@@ -315,6 +315,32 @@ BOOST_AUTO_TEST_CASE(a_queue_pair_failed_by_half_is_flushed) {
     }
 }
 
+// What there is on an adapter, what state it is in, and what has passed its port.
+BOOST_AUTO_TEST_CASE(a_world_tells_what_is_there) {
+    World world(image(star(2)));
+    {
+        const Pair p(world);
+        BOOST_TEST(world.objects(0).queue_pairs == 1u);
+        BOOST_TEST(world.objects(0).completion_queues == 1u);
+        BOOST_TEST(world.objects(0).shared_receive_queues == 0u);
+        BOOST_TEST(world.queue_pair_state(p.qa.qp->qp_num) == uint32_t{IBV_QPS_RTS});
+        const World::QueueBytes bytes = world.queue_bytes(p.qa.qp->qp_num);
+        BOOST_TEST(bytes.receives >= 16 * (sizeof(ibv_recv_wr*) + sizeof(ibv_sge))); // it was made for 16 receives
+    }
+    BOOST_TEST(world.objects(0).queue_pairs == 0u);
+    BOOST_TEST(world.objects(0).completion_queues == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(ports_count_packets) {
+    World world(image(star(2)));
+    Pair p(world);
+    p.qa.post(IBV_WR_RDMA_WRITE, p.ma, 0, 3 * 2048, p.mb);
+    world.run();
+    BOOST_TEST(world.port(0).tx_packets == 3u);
+    BOOST_TEST(world.port(1).rx_packets == 3u);
+    BOOST_TEST(world.port(1).tx_packets == 1u); // the acknowledgment
+}
+
 // Commands take no time by themselves; who wants them to hears of each what it costs, before it has any effect.
 BOOST_AUTO_TEST_CASE(commands_tell_what_they_cost) {
     World world(image(star(2)));
@@ -328,9 +354,7 @@ BOOST_AUTO_TEST_CASE(commands_tell_what_they_cost) {
     qb.connect(qa);
     BOOST_TEST(spent == 300'000u); // INIT, RTR, RTS, of one of the two
     ibv_qp_state before = IBV_QPS_RESET;
-    world.on_command([&](Nanos) {
-        before = static_cast<ibv_qp_state>(world.segment().qp(qa.qp->qp_num & (kMaxQps - 1)).state.load());
-    });
+    world.on_command([&](Nanos) { before = static_cast<ibv_qp_state>(world.queue_pair_state(qa.qp->qp_num)); });
     ibv_qp_attr error{};
     error.qp_state = IBV_QPS_ERR;
     BOOST_TEST(ibv_modify_qp(qa.qp, &error, IBV_QP_STATE) == 0);

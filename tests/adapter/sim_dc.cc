@@ -1,7 +1,7 @@
 // What dynamic connections cost, in virtual time: contexts of a target, connecting, leaving.
 #define BOOST_TEST_MODULE sim_dc
 #include "sim_fixture.h"
-#include "tests/verbs/dc_queue_pairs.h"
+#include "verbs/dc_queue_pairs.h"
 
 using namespace softhca;
 using namespace softhca::test;

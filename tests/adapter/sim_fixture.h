@@ -2,8 +2,8 @@
 #pragma once
 #include <boost/test/unit_test.hpp>
 
-#include "sim/sim_verbs.h"
 #include "small_fabric.h"
+#include "softhca/verbs.h"
 
 namespace softhca::test {
 

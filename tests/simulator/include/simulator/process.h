@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/world.h"
+#include "softhca/world.h"
 #include "uct_mp/channel/interface.h"
 
 namespace ucx_mp::sim {

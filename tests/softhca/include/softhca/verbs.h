@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "sim/world.h"
+#include "softhca/world.h"
 
 namespace softhca::sim {
 

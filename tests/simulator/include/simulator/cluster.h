@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim_process.h"
+#include "simulator/process.h"
 #include "uct_mp/channel/statistics.h"
 #include "uct_mp/interface/open.h"
 
