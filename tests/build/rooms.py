@@ -19,7 +19,7 @@ STATEMENT = re.compile(r'(?P<word>room|contract|offer|external) +(?P<subject>[^\
 class Rules:
     def __init__(self, text):
         self.rooms, self.contract, self.offers, self.external = {}, {}, {}, {}
-        self.outside, self.debt, self.wrong = [], set(), []
+        self.outside, self.tests, self.debt, self.wrong = [], [], set(), []
         for number, line in enumerate(text.splitlines(), 1):
             line = line.split('#')[0].strip()
             if line:
@@ -31,8 +31,8 @@ class Rules:
 
     def take(self, line):
         words = line.split()
-        if words[0] == 'outside':
-            self.outside += words[1:]
+        if words[0] in ('outside', 'tests'):
+            (self.outside if words[0] == 'outside' else self.tests).extend(words[1:])
             return None
         if words[0] == 'debt' and len(words) == 3:
             self.debt.add((words[1], words[2]))
@@ -68,9 +68,9 @@ class Rules:
         return None
 
     def own_tests(self, path):
-        """The room that a file of the tests belongs to: tests/**/verbs/ is verbs' own."""
+        """The room that a file of the tests belongs to, by its folder's name."""
         folder = path.rsplit('/', 1)[0] + '/'
-        names = [room for room in self.rooms if path.startswith('tests/') and f'/{room}/' in folder]
+        names = [room for room in self.rooms for tests in self.tests if folder.startswith(f'{tests}/{room}/')]
         return max(names, key=len, default=None)
 
     def why_not(self, path, header):

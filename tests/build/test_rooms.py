@@ -8,6 +8,7 @@ import rooms
 
 RULES = '''
 outside tests
+tests tests/parts
 room base:
 contract base: base.h
 room middle: base
@@ -29,7 +30,7 @@ GOOD = {
     'uct_mp/above/above.cc': '#include "uct_mp/middle/face.h"\n#include "uct_mp/middle/pure_table.h"\n'
                              '// #include "uct_mp/middle/hidden.h"\n/*\n#include "uct_mp/middle/hidden.h"\n*/\n',
     'tests/all.cc': '#include "uct_mp/middle/face.h"\n#include "neighbour.h"\n',
-    'tests/middle/test_hidden.cc': '#include "uct_mp/middle/hidden.h"\n',
+    'tests/parts/middle/test_hidden.cc': '#include "uct_mp/middle/hidden.h"\n',
 }
 
 
@@ -73,7 +74,8 @@ class Rooms(unittest.TestCase):
         self.breaks('uct_mp/above/b.cc', '#include "uct_mp/middle/watch.h"\n', 'private to middle')
 
     def test_outside(self):
-        self.breaks('tests/other/b.cc', '#include "uct_mp/middle/hidden.h"\n', 'private to middle')
+        for path in ('tests/other/b.cc', 'tests/middle/b.cc', 'tests/parts/base/b.cc'):
+            self.breaks(path, '#include "uct_mp/middle/hidden.h"\n', 'private to middle')
 
     def test_offer_to_a_folder_outside(self):
         offer = 'offer middle to tests/fuzz: hidden.h\n'
