@@ -82,6 +82,8 @@ class Tidy(Tree):
         code, lines = self.said(tidy, {}, debt=line)
         self.assertEqual(code, 1)
         self.assertIn('paid', lines[0])
+        elsewhere = {'uct_mp/other/a.h': ''}
+        self.assertEqual(self.places(elsewhere, debt=line.replace('room/b.cc', 'other/a.h')), []) # nobody has looked
 
     def test_analyser(self):
         bad = {'uct_mp/room/b.cc': 'int b() {\n  int *p = nullptr;\n  return *p;\n}\n'}

@@ -155,8 +155,10 @@ def main():
         findings = {finding[:4]: finding[4] for part in pool.map(tidy.check, groups) for finding in part}
     debt = sources.Debt(arguments.debt)
     new, paid = debt.settle(as_debt(finding) for finding in findings)
-    if arguments.all or arguments.folders != parser.get_default('folders'):
-        paid = [] # another question than the list answers
+    # Not what this run has not looked at: other folders, or all of ucx in a build of the core alone.
+    looked = {folder for folder, _, _ in groups}
+    paid = [line for line in paid if not arguments.all and
+            (os.path.dirname(line.split()[0]) in looked or not (root / line.split()[0]).exists())]
     for finding, excerpt in sorted(findings.items()):
         if as_debt(finding) in new or arguments.all:
             print('{}:{}:{}: {}'.format(*finding), *excerpt, sep='\n')
