@@ -51,7 +51,8 @@ public:
     // Something that may take long, on a thread of its own; in simulations at once. False: it has not been
     // taken, what was given before is still under way. It uses nothing that ends before these services. Slow path.
     virtual bool aside(std::function<void()> work) {
-        work();
+        const auto now = std::move(work);
+        now();
         return true;
     }
 
