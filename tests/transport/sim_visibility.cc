@@ -1,5 +1,5 @@
 // Completion is not visibility: what comes behind a put is seen behind it, although one adapter of the target places
-// data after it has acknowledged them (DESIGN "Failure" 2, recover/PROTOCOL.md). Every sequence that UCT promises an
+// data after it has acknowledged them (DESIGN "Failure" 2, uct_mp/PROTOCOL.md). Every sequence that UCT promises an
 // order for, over all policies, by content; to a peer, to oneself, and told by a third one.
 #define BOOST_TEST_MODULE transport_visibility
 #include <cstring>

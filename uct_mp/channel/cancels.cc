@@ -10,7 +10,7 @@
 // - What is posted belongs to the adapter until it is back. With a live peer that takes microseconds. If it takes long,
 // the
 //   paths that hold it are given up: their queue pairs end and give everything back, and recovery sends again what the
-//   others had there, once (recover/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive
+//   others had there, once (uct_mp/PROTOCOL.md). Without recovery (UCX_MP_RECOVERY=n) the others would not survive
 //   that: so it ends by itself, or when the adapter gives up.
 //
 // Whose a work is: those of the channel's first endpoint carry the caller's completion, those of another one a Tag in

@@ -22,7 +22,7 @@
 //
 // Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
 //
-// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/recover/PROTOCOL.md), or to the
+// Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the
 // connection as a whole; more of them are free for what shares these queue pairs later.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Does ibv_query_qp tell which packets a queue pair has executed? Nothing in the verbs promises it (rq_psn may be the
-// value of the last modify). Recovery of writes that programs poll for needs it: uct_mp/recover/PROTOCOL.md.
+// value of the last modify). Recovery of writes that programs poll for needs it: uct_mp/PROTOCOL.md.
 //
 // Threads: any. Waits for its own completions, at most a second all in all; then the answer is no.
 #pragma once

@@ -1,5 +1,5 @@
 /*
- * The life of one path of mp_rc (uct_mp/recover/PROTOCOL.md, "Phases of a path"), for spin: two sides, the path given up at
+ * The life of one path of mp_rc (uct_mp/PROTOCOL.md, "The phases of a path"), for spin: two sides, the path given up at
  * any moment on either of them, datagrams lost, doubled and overtaken, packets that come as late as they like.
  *
  * Modelled, with the names used there: the phases, and every rule of exchange.cc and fail.cc by which one follows from another;
