@@ -126,7 +126,7 @@ bool Interface::Impl::place_puts_again(Channel& channel, const schedule::Transfe
         if (usable == 0) return false;
         over = *schedule::each(usable).begin();
     }
-    chunk = {transfer.offset, transfer.remaining(), 0, over};
+    chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
     return place_put_again(channel, over, chunk.length) != kNoPath;
 }
 

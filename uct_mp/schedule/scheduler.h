@@ -59,8 +59,7 @@ public:
             const PathIndex path = place(direction(message.kind), message.size);
             if (path == kNoPath) return plan.count = 0, Outcome::no_path;
             plan.count = 1;
-            plan.batch_weight = 0;
-            plan.stripes[0] = {0, message.size, 0, path};
+            plan.stripes[0] = {.offset = 0, .length = message.size, .path = path};
             return Outcome::stripes;
         }
         return split(message, plan);
@@ -78,10 +77,6 @@ public:
     bool next(Transfer& transfer, Nanos now, Stripe& chunk) {
         paths_.advance(now);
         return windows_.next(paths_, transfer, chunk);
-    }
-    bool next_on(PathIndex path, Transfer& transfer, Nanos now, Stripe& chunk) {
-        paths_.advance(now);
-        return windows_.next_on(paths_, path, transfer, chunk);
     }
 
     // With a single path there is nothing to learn, only the account is settled.
@@ -105,8 +100,6 @@ public:
     void set_rail_rate(std::uint8_t rail, double rate) { paths_.set_rail_rate(rail, rate); } // it has come up
     bool set_weight(PathIndex path, double weight) { return paths_.set_weight(path, weight); }
     bool set_nominal_rate(PathIndex path, double rate) { return paths_.set_nominal_rate(path, rate); }
-    bool set_latency(PathIndex path, double ns) { return paths_.set_latency(path, ns); }
-    bool set_ramp(PathIndex path, double share) { return paths_.set_ramp(path, share); }
 
     [[nodiscard]] const PathTable& paths() const { return paths_; }
     [[nodiscard]] const PolicyConfig& config() const { return *config_; }
