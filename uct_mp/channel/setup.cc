@@ -274,7 +274,6 @@ bool Interface::reachable(const connect::InterfaceAddress& peer) const {
     const std::lock_guard lock(impl_->services);
     return connect::reachable(peer, impl_->rails, impl_->config.transport);
 }
-double Interface::latency() const { return 700; }
 
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
     return impl_->attach(peer, error);
