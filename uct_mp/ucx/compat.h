@@ -2,8 +2,9 @@
 // UCX headers.
 //
 // Supported: 1.13 (abi/v1_13.cc). A newer version needs a file in abi/ that provides abi/layout.h, and the upper limit
-// below raised. The other files know no version; where they use a structure of UCX, it is the same in all versions that
-// are supported. What the tagged sources change, in the structures that we fill:
+// below raised. The other files ask for no version. What they still take from UCX's own headers, beside the public API:
+// the base classes of Iface, Ep and Md, the cache's region (md.h), the async context's mode and lock (services.cc).
+// What the tagged sources change, in the structures that we fill:
 //   1.14  uct_md_ops: query takes uct_md_attr_v2_t, mem_reg takes uct_md_mem_reg_params_t, new mem_attach;
 //         uct_iface_internal_ops: ep_connect_to_ep_v2; uct_iface_is_reachable_v2 becomes real
 //   1.15  uct_iface_internal_ops: iface_is_reachable_v2

@@ -120,16 +120,17 @@ void add_paths(Builder& out, const channel::Config& defaults) {
                      "it is up. Change it to leave ports to others, or to compare one rail with several.",
              .syntax = Syntax::texts,
              .offset = offsetof(MdOptions, rails)});
-    out.add({.group = Group::paths,
-             .name = "NUM_PATHS",
-             .initial = paths.num_paths ? std::to_string(paths.num_paths) : "auto",
-             .help = "Paths (routes, each with queue pairs of its own) between a local and a remote port, " +
-                     range(1, path::kMaxPathsPerPeer) +
-                     ". \"auto\": one per route that the ports' LMC offers, at most 4. With more paths than routes "
-                     "several queue pairs share a route, which helps adapters with several send engines. If both "
-                     "sides set it, the smaller counts.",
-             .syntax = Syntax::amount,
-             .offset = offsetof(MdOptions, num_paths)});
+    out.add(
+        {.group = Group::paths,
+         .name = "NUM_PATHS",
+         .initial = paths.num_paths ? std::to_string(paths.num_paths) : "auto",
+         .help = "How many there are (routes, each with queue pairs of its own) between a local and a remote port, " +
+                 range(1, path::kMaxPathsPerPeer) +
+                 ". \"auto\": one per route that the ports' LMC offers, at most 4. With more paths than routes "
+                 "several queue pairs share a route, which helps adapters with several send engines. If both "
+                 "sides set it, the smaller counts.",
+         .syntax = Syntax::amount,
+         .offset = offsetof(MdOptions, num_paths)});
     out.add({.group = Group::paths,
              .name = "PATH_BITS",
              .initial = list(paths.path_bits),

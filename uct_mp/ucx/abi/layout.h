@@ -7,7 +7,9 @@
 
 namespace ucx_mp::face {
 class Md;
-}
+struct MdOptions;
+struct IfaceOptions;
+} // namespace ucx_mp::face
 
 namespace ucx_mp::face::abi {
 
@@ -15,6 +17,10 @@ namespace ucx_mp::face::abi {
 void register_component();
 // Another copy of the library has done so: it may be preloaded from one place and linked from another.
 [[nodiscard]] bool registered_already();
+
+// Our options among those that UCX has parsed.
+[[nodiscard]] const MdOptions& options_of(const uct_md_config_t& config);
+[[nodiscard]] const IfaceOptions& options_of(const uct_iface_config_t& config);
 
 // What UCX calls of an interface.
 [[nodiscard]] uct_iface_ops_t& interface_operations();

@@ -162,12 +162,12 @@ uct_md_ops_t md_operations = {
 };
 
 ucs_status_t md_open(uct_component_t* component, const char*, const uct_md_config_t* config, uct_md_h* out) {
-    const auto& options = *reinterpret_cast<const MdConfig*>(config);
+    const auto& rcache = reinterpret_cast<const MdConfig*>(config)->rcache;
     return guard("opening the memory domain", [&] {
         std::unique_ptr<Md> md(new Md);
         md->ops = &md_operations;
         md->component = component;
-        const ucs_status_t status = md->open(options.ours, options.rcache);
+        const ucs_status_t status = md->open(options_of(*config), rcache);
         if (status == UCS_OK) *out = md.release();
         return status;
     });
@@ -262,8 +262,7 @@ uct_iface_internal_ops_t iface_internal_operations = {
 template <connect::Transport transport> ucs_status_t iface_open(uct_md_h md, uct_worker_h worker,
                                                                 const uct_iface_params_t* params,
                                                                 const uct_iface_config_t* config, uct_iface_h* out) {
-    const auto& options = *reinterpret_cast<const IfaceConfig*>(config);
-    return Iface::open(transport, md, worker, params, options.base, options.ours, out);
+    return Iface::open(transport, md, worker, params, *config, options_of(*config), out);
 }
 
 // ---- The component
@@ -322,6 +321,11 @@ uct_tl_t dc = {
 };
 
 } // namespace
+
+const MdOptions& options_of(const uct_md_config_t& config) { return reinterpret_cast<const MdConfig&>(config).ours; }
+const IfaceOptions& options_of(const uct_iface_config_t& config) {
+    return reinterpret_cast<const IfaceConfig&>(config).ours;
+}
 
 uct_iface_ops_t& interface_operations() { return iface_operations; }
 uct_iface_internal_ops_t& internal_operations() { return iface_internal_operations; }
