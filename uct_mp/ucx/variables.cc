@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "uct_mp/channel/interface.h"
 #include "uct_mp/schedule/policy_factory.h"
 #include "uct_mp/ucx/config.h"
 

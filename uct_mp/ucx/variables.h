@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "uct_mp/connect/address.h"
+#include "uct_mp/channel/interface.h"
 
 namespace ucx_mp::face {
 
