@@ -172,7 +172,7 @@ ucs_status_t Iface::get_address(uct_iface_h iface, uct_iface_addr_t* out) {
     return UCS_OK;
 }
 
-int Iface::is_reachable(const uct_iface_h iface, const uct_device_addr_t*, const uct_iface_addr_t* address) {
+int Iface::is_reachable(uct_iface_h iface, const uct_device_addr_t*, const uct_iface_addr_t* address) {
     if (!address) return 1; // nothing in a device address speaks against it
     const Iface& self = of(iface);
     connect::InterfaceAddress peer;

@@ -45,7 +45,7 @@ public:
     static ucs_status_t query(uct_iface_h iface, uct_iface_attr_t* attr);
     static ucs_status_t get_device_address(uct_iface_h iface, uct_device_addr_t* out);
     static ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t* out);
-    static int is_reachable(const uct_iface_h iface, const uct_device_addr_t* device, const uct_iface_addr_t* address);
+    static int is_reachable(uct_iface_h iface, const uct_device_addr_t* device, const uct_iface_addr_t* address);
     static ucs_status_t flush(uct_iface_h iface, unsigned flags, uct_completion_t* completion);
     static ucs_status_t fence(uct_iface_h iface, unsigned flags);
     static unsigned progress(void* iface);
