@@ -44,7 +44,6 @@ bool Interface::reachable(const connect::InterfaceAddress& peer) const {
     const std::lock_guard lock(core_->services);
     return connect::reachable(peer, core_->rails, core_->config.transport);
 }
-double Interface::latency() const { return 700; }
 
 Channel* Interface::attach(const connect::InterfaceAddress& peer, std::string& error) {
     return core_->directory.attach(peer, error);

@@ -134,7 +134,6 @@ public:
     [[nodiscard]] const Limits& limits() const;
     [[nodiscard]] double bandwidth() const; // bytes/ns: sum of the rails that were active when they were looked at last
     [[nodiscard]] bool reachable(const connect::InterfaceAddress& peer) const; // at this moment
-    [[nodiscard]] double latency() const;                                      // ns, estimate of one small message
 
     // The channel to a peer, new or not; several endpoints to one peer share it. Nothing is connected before the first
     // operation. nullptr and a line if it is unreachable. Reference counted: detach() drops it; the channel itself (and

@@ -1,5 +1,4 @@
 // What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
-// What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
 // PROTOCOL.md tells the protocol and why it is safe. Recoverer and its parts work on it.
 // Completions and refused posts only collect (path_failed, lose); everything else is done by progress, once per round.
 //

@@ -121,7 +121,7 @@ bool Replay::place_puts_again(Channel& channel, const schedule::Transfer& transf
         if (usable == 0) return false;
         over = *schedule::each(usable).begin();
     }
-    chunk = {transfer.offset, transfer.remaining(), 0, over};
+    chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
     return place_put_again(channel, over, chunk.length) != kNoPath;
 }
 

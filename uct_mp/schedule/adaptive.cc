@@ -5,8 +5,8 @@
 namespace ucx_mp::schedule {
 
 namespace {
-// A weight never falls below this part of a fair share; the path then still gets a stripe now and then (Path::carry),
-// which is how we learn that it is free again.
+// A weight never falls below this part of a fair share. The path still gets a stripe now and then (Path::carry): that
+// is how we learn that it is free again.
 constexpr double kWeightFloor = 1.0 / 32;
 constexpr double kReentryWeight = 1.0 / 16; // of a fair share
 } // namespace
@@ -136,11 +136,6 @@ Outcome Bss::split(PathTable& paths, const Message& message, Plan& plan) {
         }
     }
     cut_with_carry(paths, shares, message.size, *config_, plan);
-    for (unsigned k = 0; k < plan.count; ++k) {
-        const double weight = paths[plan.stripes[k].path].weight / std::max(paths.total_weight(), 1e-300) * kWeightUnit;
-        plan.stripes[k].weight = std::max(1u, static_cast<std::uint32_t>(weight + 0.5));
-        plan.batch_weight += plan.stripes[k].weight;
-    }
     round_.open(plan);
     return Outcome::stripes;
 }

@@ -1,12 +1,13 @@
 // Striping with learned weights: HSAM (dissertation 7.1.2, formula 7.4) and BSS (8.2.1, formula 8.3).
 //
-// Both redistribute the weights W of the paths that carried a message by how long their stripes took:
+// When the stripes of a message have completed, the weights W of its paths are distributed anew:
 //     w_i' = (1 - a) * w_i + a * W * (w_i / t_i) / sum_k (w_k / t_k)
-// w_i / t_i is the path's bandwidth up to a factor; we use bytes_i / t_i, which is the same and stays right when cuts
-// are rounded. t_i excludes our own queueing (Sample::ns), so overlapping messages may share a round. The sum of the
-// usable paths' weights is constant: a path that fails leaves its weight to the others in proportion, one that returns
-// takes 1/16 of a fair share from all, and learns its way up.
-// Found-late completions (7.1.2, cases 2 and 3) change little or nothing, as in the paper.
+// The formula takes w_i / t_i for the path's bandwidth, up to a factor. We use bytes_i / t_i, which is the same and
+// stays right when cuts are rounded. t_i excludes our own queueing (Sample::ns), so overlapping messages may share a
+// round.
+// The sum of the usable paths' weights is constant. A path that fails leaves its weight to the others in proportion.
+// One that returns takes 1/16 of a fair share from all, and learns its way up.
+// Completions that are found late (7.1.2, cases 2 and 3) change little or nothing, as in the paper.
 #pragma once
 
 #include <array>
@@ -65,8 +66,6 @@ public:
     [[nodiscard]] PathIndex best(unsigned rank) const { return order_[rank]; }
 
 private:
-    // The weights are told to the receiver in units of 2^-20 of the total: sums are exact.
-    static constexpr double kWeightUnit = 1 << 20;
     void start(PathTable& paths);
     void sort(const PathTable& paths);
 

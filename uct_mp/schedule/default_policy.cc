@@ -92,8 +92,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         const bool enough = idle > (many ? 0 : together); // for the paths to be busy until the next message
         if (cheap ? many && enough : many || enough || message.host_is_busy) {
             plan.count = 1;
-            plan.batch_weight = 0;
-            plan.stripes[0] = {0, message.size, 0, soonest};
+            plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};
             return Outcome::stripes;
         }
     }

@@ -1,26 +1,26 @@
 // The default: needs no tuning, meant to win or tie in every case that we measure. Why:
 //
-// *Small messages* (and all that can't be cut) gain nothing from many paths but suffer from disorder: they stay on one
-//   lane as long as it is about as good as the best (no reordering, no exploration that would show in p99). The lane
-//   is left when its latency (measured) plus backlog (accounts) exceeds the best path's by 25 % + lane_slack: a hot
-//   route shows as latency, a saturated rail as backlog, and then windows alternate between the rails like the
+// *Small messages* (and all that can't be cut) gain nothing from many paths but suffer from disorder. They stay on one
+//   lane as long as it is about as good as the best path: no reordering, no exploration that would show in p99.
+//   The lane is left when its latency (measured) plus backlog (accounts) exceeds the best path's by 25 % + lane_slack.
+//   A hot route shows as latency, a saturated rail as backlog. Then windows alternate between the rails, like the
 //   window-based round robin of 4.1.2. Latency measured long ago fades: a route once hot is tried again, but only when
 //   the present one is bad. With one message under way at a time this is one branch and one subtraction.
-// *Medium messages* are cut at once, by water-filling with measured rates and present backlog: on idle paths all
+// *Medium messages* are cut at once, by water-filling with measured rates and present backlog. On idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
-//   path is used only if it saves more than a descriptor costs. If every path has more to do than the message would
-//   take, stripes make this message no faster and cost descriptors: unless these are cheap (1/64 of its time), it goes
-//   whole to where it is done first. (Where they are cheap, stripes let a burst end on all paths at the same time.) So
-//   it does when paths are idle because the processor does not come to feed them: cutting would keep it from that. That
-//   is what EPC's marker achieves for windows of non-blocking messages, without a marker; with a hint it is decided at
-//   once.
+//   path is used only if it saves more than a descriptor costs.
+//   Sometimes such a message goes whole, to the path where it is done first:
+//   - Every path has more to do than the message would take. Stripes make it no faster and cost descriptors. Only if
+//     these are cheap (1/64 of its time) it is cut, so that a burst ends on all paths at the same time.
+//   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that.
+//   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
+//   decided at once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
 //   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
-//   While all paths do what their links can there is nothing to make up for: such a message is cut at once, too, which
-//   needs no attention of the processor until it is done.
-//   Nor is it sprayed while reads and writes share the paths: a queue pair completes in order, so neither's completions
-//   are prompt enough to be pulled by. They are cut at once then, as medium ones, but the writes let reads go first
-//   (both_ways.h).
+//   While all paths do what their links can, there is nothing to make up for. Then such a message is cut at once, too,
+//   which needs no attention of the processor until it is done.
+//   It is also cut at once while reads and writes share the paths. A queue pair completes in order, so neither's
+//   completions are prompt enough to be pulled by. The writes let reads go first (both_ways.h).
 #pragma once
 
 #include "uct_mp/schedule/spray.h"

@@ -98,25 +98,12 @@ Outcome LoadBalanced::split(PathTable& paths, const Message& message, Plan& plan
     return Outcome::stripes;
 }
 
-Direction next_direction(const PathTable& paths, bool writes_queued, bool reads_queued) {
-    if (!reads_queued) return Direction::write;
-    if (!writes_queued) return Direction::read;
-    double load[2] = {0, 0}, rate[2] = {0, 0};
-    for (Direction d : {Direction::write, Direction::read}) {
-        for (PathIndex i : each(paths.usable(d))) {
-            load[static_cast<unsigned>(d)] += static_cast<double>(paths[i].of(d).in_flight);
-            rate[static_cast<unsigned>(d)] += paths.rate(i, d);
-        }
-    }
-    return load[1] * rate[0] < load[0] * rate[1] ? Direction::read : Direction::write;
-}
-
 Outcome Epc::split(PathTable& paths, const Message& message, Plan& plan) {
     if (message.hint == TrafficHint::one_sided_epoch) return epoch_.split(paths, message, plan);
     if (message.hint != TrafficHint::non_blocking) return even_.split(paths, message, plan);
     plan.count = 0;
-    plan.batch_weight = 0;
-    plan.stripes[plan.count++] = {0, message.size, 0, turns_.next(paths, 1, direction(message.kind)).path};
+    plan.stripes[plan.count++] = {
+        .offset = 0, .length = message.size, .path = turns_.next(paths, 1, direction(message.kind)).path};
     return Outcome::stripes;
 }
 

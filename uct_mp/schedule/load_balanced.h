@@ -55,10 +55,6 @@ private:
     Turns turns_;
 };
 
-// Which direction of an epoch to issue next, so that both directions of the links are filled (ch. 5, reordering): the
-// one with less work in flight per rate, if it has something queued. Neither: write.
-[[nodiscard]] Direction next_direction(const PathTable& paths, bool writes_queued, bool reads_queued);
-
 // Enhanced point-to-point and collective: blocking, collective and unmarked messages even, non-blocking ones round
 // robin, those of an epoch load-balanced (that case is ours).
 class Epc {

@@ -153,8 +153,6 @@ public:
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);
     bool set_nominal_rate(PathIndex i, double rate);
-    bool set_latency(PathIndex i, double ns);
-    bool set_ramp(PathIndex i, double share); // for a recovery that wants another ramp; clamped to (0, 1]
 
 private:
     double default_rate() const;

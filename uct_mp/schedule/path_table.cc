@@ -189,16 +189,4 @@ bool PathTable::set_nominal_rate(PathIndex i, double rate) {
     return true;
 }
 
-bool PathTable::set_latency(PathIndex i, double ns) {
-    if (i >= size_) return false;
-    paths_[i].latency = paths_[i].base_latency = clean(ns);
-    return true;
-}
-
-bool PathTable::set_ramp(PathIndex i, double share) {
-    if (i >= size_) return false;
-    paths_[i].ramp = std::isfinite(share) ? std::clamp(share, 1.0 / 1024, 1.0) : 1.0;
-    return true;
-}
-
 } // namespace ucx_mp::schedule

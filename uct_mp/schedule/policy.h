@@ -1,8 +1,9 @@
 // The contract between the transport and a scheduling policy (dissertation 4.1.2: communication scheduler, policies).
 //
-// A policy decides where a message goes. It either sends it whole on its current *lane* (a path, and how much more may
-// follow on it before the policy wants to be asked again), or cuts it into stripes at once, or has it *pulled*: the
-// caller keeps a Transfer and asks for the next chunk whenever a completion has made room (spray.h).
+// A policy decides where a message goes. There are three ways:
+// - whole, on the current *lane*: a path, and how much more may follow on it before the policy wants to be asked again;
+// - cut into stripes at once;
+// - *pulled*: the caller keeps a Transfer, and asks for the next chunk when a completion has made room (spray.h).
 // Policies are pure: no verbs, no clock, no allocation, no lock; state is a few words per peer beside the PathTable.
 // They are called through Scheduler (scheduler.h), which keeps the accounts; nothing here is virtual.
 #pragma once
@@ -44,7 +45,6 @@ struct Message {
 struct Stripe {
     std::uint64_t offset;
     std::uint64_t length;
-    std::uint32_t weight; // bss: this stripe's share of Plan::batch_weight, for its finish message
     PathIndex path;
 };
 
@@ -59,9 +59,6 @@ enum class [[nodiscard]] Outcome : std::uint8_t{
 struct Plan {
     Plan() {} // leaves the stripes uninitialised: 1.5 KiB per message would be seen in a benchmark
     unsigned count = 0;
-    // Sum of the stripes' weights, exactly. The rendezvous start carries it, finish messages carry Stripe::weight, the
-    // receiver is done when they add up (dissertation 8.3.3). 0: the policy has no weights.
-    std::uint32_t batch_weight = 0;
     Stripe stripes[kMaxStripes];
 };
 

@@ -28,14 +28,7 @@ public:
     Scheduler& operator=(const Scheduler&) = delete;
 
     // A message that goes whole. kNoPath: none usable, nothing placed.
-    [[nodiscard]] PathIndex place(Direction d, std::uint64_t size) {
-        Current& now = current(d);
-        if (!now.lasts()) [[unlikely]] {
-            if (!refill(now, d)) return kNoPath;
-        }
-        charge(now, size);
-        return now.lane.path;
-    }
+    [[nodiscard]] PathIndex place(Direction d, std::uint64_t size);
     // The same in steps, for who must know the path first: the lane in use, and while it lasts, what goes on it.
     // `small`: less than the unit of a window.
     struct Current {
@@ -45,53 +38,23 @@ public:
         [[nodiscard]] bool lasts() const { return lane.left > 0; }
     };
     [[nodiscard]] Current& current(Direction d) { return current_[static_cast<unsigned>(d)]; }
-    template <bool small = false> void charge(Current& current, std::uint64_t size) {
-        current.lane.left -= small ? 1 : 1 + static_cast<std::int64_t>(size >> unit_shift_);
-        Account& account = *current.account;
-        if (account.in_flight == 0) account.busy_from = paths_.now() + current.latency;
-        account.in_flight += size; // whole messages: 2^64 bytes of them don't fit in any memory
-    }
+    template <bool small = false> void charge(Current& current, std::uint64_t size);
 
     // Where the message goes. With Outcome::stripes the stripes are in the accounts already.
-    Outcome plan(const Message& message, Plan& plan) {
-        if (message.size < threshold(message) || !divisible(message.kind) ||
-            paths_.usable_count(direction(message.kind)) < 2) {
-            const PathIndex path = place(direction(message.kind), message.size);
-            if (path == kNoPath) return plan.count = 0, Outcome::no_path;
-            plan.count = 1;
-            plan.batch_weight = 0;
-            plan.stripes[0] = {0, message.size, 0, path};
-            return Outcome::stripes;
-        }
-        return split(message, plan);
-    }
+    Outcome plan(const Message& message, Plan& plan);
 
     // How much of a write of `size` is to be posted before the channel's next read, see both_ways.h. The papers'
     // policies are what they are: all of it.
-    std::uint64_t write_ahead(std::uint64_t size, Nanos now) {
-        if (size < threshold_ || config_->kind != PolicyKind::default_policy) return size;
-        paths_.advance(now);
-        return schedule::write_ahead(paths_, windows_, *config_, size);
-    }
+    std::uint64_t write_ahead(std::uint64_t size, Nanos now);
 
     // See SprayWindows; `now` as in Message. May be used for any transfer, whatever the policy.
     bool next(Transfer& transfer, Nanos now, Stripe& chunk) {
         paths_.advance(now);
         return windows_.next(paths_, transfer, chunk);
     }
-    bool next_on(PathIndex path, Transfer& transfer, Nanos now, Stripe& chunk) {
-        paths_.advance(now);
-        return windows_.next_on(paths_, path, transfer, chunk);
-    }
 
     // With a single path there is nothing to learn, only the account is settled.
-    void observe(const Delivery& delivery) {
-        if (single_) {
-            if (delivery.path == 0) paths_.cancel(0, delivery.direction, delivery.settled);
-            return;
-        }
-        learn(delivery);
-    }
+    void observe(const Delivery& delivery);
     // Bytes that go on this path whatever the policy says (it was full, a fence ties them to it): only the account.
     void place_on(PathIndex path, Direction d, std::uint64_t bytes) { paths_.place(path, d, bytes); }
     void cancel(PathIndex path, Direction d, std::uint64_t bytes) {
@@ -105,14 +68,12 @@ public:
     void set_rail_rate(std::uint8_t rail, double rate) { paths_.set_rail_rate(rail, rate); } // it has come up
     bool set_weight(PathIndex path, double weight) { return paths_.set_weight(path, weight); }
     bool set_nominal_rate(PathIndex path, double rate) { return paths_.set_nominal_rate(path, rate); }
-    bool set_latency(PathIndex path, double ns) { return paths_.set_latency(path, ns); }
-    bool set_ramp(PathIndex path, double share) { return paths_.set_ramp(path, share); }
 
     [[nodiscard]] const PathTable& paths() const { return paths_; }
     [[nodiscard]] const PolicyConfig& config() const { return *config_; }
 
 private:
-    // Alternatives in the order of family(): see scheduler.cc.
+    // In the order of the cases of with_policy().
     using AnyPolicy = std::variant<DefaultPolicy, Binding, RoundRobin, WeightedRoundRobin, Even, Weighted, Adaptive,
                                    Bss, Epc, LoadBalanced, Spray>;
     static AnyPolicy make(const PolicyConfig& config, unsigned seed);
@@ -134,5 +95,44 @@ private:
     SprayWindows windows_;
     AnyPolicy policy_;
 };
+
+inline PathIndex Scheduler::place(Direction d, std::uint64_t size) {
+    Current& now = current(d);
+    if (!now.lasts()) [[unlikely]] {
+        if (!refill(now, d)) return kNoPath;
+    }
+    charge(now, size);
+    return now.lane.path;
+}
+
+template <bool small> inline void Scheduler::charge(Current& current, std::uint64_t size) {
+    current.lane.left -= small ? 1 : 1 + static_cast<std::int64_t>(size >> unit_shift_);
+    Account& account = *current.account;
+    if (account.in_flight == 0) account.busy_from = paths_.now() + current.latency;
+    account.in_flight += size; // whole messages: 2^64 bytes of them don't fit in any memory
+}
+
+inline Outcome Scheduler::plan(const Message& message, Plan& plan) {
+    if (message.size < threshold(message) || !divisible(message.kind) ||
+        paths_.usable_count(direction(message.kind)) < 2) {
+        const PathIndex path = place(direction(message.kind), message.size);
+        if (path == kNoPath) return plan.count = 0, Outcome::no_path;
+        plan.count = 1;
+        plan.stripes[0] = {.offset = 0, .length = message.size, .path = path};
+        return Outcome::stripes;
+    }
+    return split(message, plan);
+}
+
+inline std::uint64_t Scheduler::write_ahead(std::uint64_t size, Nanos now) {
+    if (size < threshold_ || config_->kind != PolicyKind::default_policy) return size;
+    paths_.advance(now);
+    return schedule::write_ahead(paths_, windows_, *config_, size);
+}
+
+inline void Scheduler::observe(const Delivery& delivery) {
+    if (!single_) return learn(delivery);
+    if (delivery.path == 0) paths_.cancel(0, delivery.direction, delivery.settled);
+}
 
 } // namespace ucx_mp::schedule

@@ -48,7 +48,7 @@ double SprayWindows::window(const Path& path, Direction d, double rate) const {
     return (config_->window_chunks * chunk(rate) + 2 * rate * path.base_latency) * path.of(d).window_scale;
 }
 
-bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfer, Stripe& out) const {
+bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const {
     const std::uint64_t remaining = transfer.remaining();
     if (remaining == 0) return false;
     const Direction d = transfer.direction;
@@ -63,7 +63,7 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
         const double rate = view.rate[view.count];
         const bool full = static_cast<double>(paths[i].of(d).in_flight) >= window(paths[i], d, rate);
         any_full |= full;
-        if (!full && (candidates >> i & 1) != 0) room |= PathMask{1} << view.count;
+        if (!full) room |= PathMask{1} << view.count;
         view.path[view.count++] = i;
     }
     if (room == 0) return false; // the usual answer while the windows are full: no division up to here
@@ -81,10 +81,10 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
     const PathIndex path = view.path[best];
     Account& account = paths[path].of(d);
 
-    if (transfer.offset == 0 && remaining >= 4 * config_->min_chunk && candidates == paths.usable(d)) {
+    if (transfer.offset == 0 && remaining >= 4 * config_->min_chunk) {
         const PathIndex stale = stale_path(paths, PathMask{1} << path, d, config_->probe_interval);
         if (stale != kNoPath) {
-            out = {0, config_->min_chunk, 0, stale};
+            out = {.offset = 0, .length = config_->min_chunk, .path = stale};
             transfer.offset = config_->min_chunk;
             paths.place(stale, d, out.length);
             return true;
@@ -112,7 +112,7 @@ bool SprayWindows::take(PathTable& paths, PathMask candidates, Transfer& transfe
     } else {
         account.window_scale = std::max(1.0, account.window_scale * kScaleDecay);
     }
-    out = {transfer.offset, length, 0, path};
+    out = {.offset = transfer.offset, .length = length, .path = path};
     transfer.offset += length;
     paths.place(path, d, length);
     return true;

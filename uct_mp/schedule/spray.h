@@ -1,15 +1,16 @@
 // Spray: a large message is pulled in chunks; the path with room takes the next one, so a slow path takes fewer. No
 // estimate decides who gets traffic, only how much may be under way.
 //
-// Window of a path = window_chunks x chunk + 2 x rate x latency, x window_scale. Two chunks keep a path busy while one
-// completion is on its way; twice rate x latency lets an underestimated rate show (the gaps between completions measure
-// the true one as soon as the window is full, as in BBR); window_scale grows when a path was found dry in the middle
-// of a transfer, because the caller polls too seldom.
+// Window of a path = window_chunks x chunk + 2 x rate x latency, x window_scale.
+// - Two chunks keep a path busy while one completion is on its way.
+// - Twice rate x latency lets an underestimated rate show: as soon as the window is full, the gaps between completions
+//   measure the true one, as in BBR.
+// - window_scale grows when a path was found dry in the middle of a transfer, because the caller polls too seldom.
 // Chunk of a path = rate x chunk_time, so that all paths work equally long at one.
-// Tail: no path takes more than its fair part of what remains (all done at the same time, by present estimates), so
-// the last pieces shrink and end together. A path whose least piece would be done later than the others, given all that
-// remains, takes nothing: a slow path never holds the last chunk. Paths whose rate was not measured for probe_interval
-// are tried at a message's start, where a wrong guess costs nothing.
+// Tail: no path takes more than its fair part of what remains (all done at the same time, by present estimates). So the
+// last pieces shrink and end together. A path takes nothing if its least piece would be done later than the others with
+// all that remains: a slow path never holds the last chunk. Paths whose rate was not measured for probe_interval are
+// tried at a message's start, where a wrong guess costs nothing.
 // (Factoring - half of the fair part at a time, Hummel/Schonberg/Flynn 1992 - was measured, too: twice the chunks for
 // the same result, as the windows bound what a wrong estimate can cost.)
 #pragma once
@@ -25,23 +26,15 @@ public:
     // Takes the next chunk off the transfer and puts it on the path that will be done with it first; the chunk is in
     // the path's account then. False: nothing left, no path has room, or what remains is better left to a busy path;
     // ask again after the next completion or path change. While something is left and a path is usable, false means
-    // that the window of a usable path is full, so there is a completion to wait for (whatever fills a window, at least
-    // 2 x min_chunk, must be signaled some time).
-    bool next(PathTable& paths, Transfer& transfer, Stripe& chunk) const {
-        return take(paths, paths.usable(transfer.direction), transfer, chunk);
-    }
-    // The same for one path: "this path has room, is there work for it?"
-    bool next_on(PathTable& paths, PathIndex path, Transfer& transfer, Stripe& chunk) const {
-        return paths.is_usable(path, transfer.direction) && take(paths, PathMask{1} << path, transfer, chunk);
-    }
+    // that the window of a usable path is full. So there is a completion to wait for: what fills a window, at least
+    // 2 x min_chunk, is signaled some time.
+    bool next(PathTable& paths, Transfer& transfer, Stripe& chunk) const;
     // Bytes that may be in flight on a path, and the size of its chunks in the middle of a transfer.
     // (rate: PathTable::rate).
     [[nodiscard]] double window(const Path& path, Direction d, double rate) const;
     [[nodiscard]] double chunk(double rate) const;
 
 private:
-    bool take(PathTable& paths, PathMask candidates, Transfer& transfer, Stripe& chunk) const;
-
     const PolicyConfig* config_;
 };
 

@@ -8,7 +8,6 @@ void cut(const Shares& shares, std::uint64_t size, std::uint64_t alignment, Plan
     double total = 0;
     for (unsigned k = 0; k < shares.count; ++k) total += shares.share[k];
     plan.count = 0;
-    plan.batch_weight = 0;
     std::uint64_t begin = 0;
     double sum = 0;
     for (unsigned k = 0; k < shares.count; ++k) {
@@ -20,10 +19,10 @@ void cut(const Shares& shares, std::uint64_t size, std::uint64_t alignment, Plan
             end = units < 0x1p63 ? static_cast<std::uint64_t>(units) : UINT64_MAX / alignment;
             end = end > size / alignment ? size : std::max(end * alignment, begin);
         }
-        if (end > begin) plan.stripes[plan.count++] = {begin, end - begin, 0, shares.path[k]};
+        if (end > begin) plan.stripes[plan.count++] = {.offset = begin, .length = end - begin, .path = shares.path[k]};
         begin = end;
     }
-    if (plan.count == 0) plan.stripes[plan.count++] = {0, size, 0, shares.path[0]}; // 0 bytes
+    if (plan.count == 0) plan.stripes[plan.count++] = {.offset = 0, .length = size, .path = shares.path[0]}; // 0 bytes
 }
 
 void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, const PolicyConfig& config,

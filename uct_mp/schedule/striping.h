@@ -20,7 +20,7 @@ struct Shares {
 void cut(const Shares& shares, std::uint64_t size, std::uint64_t alignment, Plan& plan);
 
 // As cut(), but no stripe below min_stripe: a path whose share is too small sits out and is owed the bytes
-// (Path::carry), so that over many messages every path gets exactly its share and none is skipped for ever.
+// (Path::carry). Over many messages every path gets exactly its share, and none is skipped for ever.
 // If all shares are 0, they count as equal.
 void cut_with_carry(PathTable& paths, const Shares& shares, std::uint64_t size, const PolicyConfig& config, Plan& plan);
 

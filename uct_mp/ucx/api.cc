@@ -16,7 +16,7 @@ using namespace ucx_mp::face;
 
 namespace {
 
-bool ours(uct_ep_h ep) { return ep && ep->iface && ep->iface->ops.iface_close == Iface::close_operation(); }
+bool ours(uct_ep_h ep) { return ep && ep->iface && ep->iface->ops.iface_close == Iface::close; }
 
 } // namespace
 

@@ -1,8 +1,10 @@
-// UCX's internal headers, and everything that depends on UCX's version. No other file of this room includes UCX headers
-// or asks for a version.
+// UCX's headers, internal ones included, and what of the core's types equals UCX's. No other file of this room includes
+// UCX headers.
 //
-// Supported: 1.13. A newer version is added here: raise the upper limit below, give what differs a name in this file,
-// and let the other files use the names. What the tagged sources change (in the structures that we fill):
+// Supported: 1.13 (abi/v1_13.cc). A newer version needs a file in abi/ that provides abi/layout.h, and the upper limit
+// below raised. The other files ask for no version. What they still take from UCX's own headers, beside the public API:
+// the base classes of Iface, Ep and Md, the cache's region (md.h), the async context's mode and lock (services.cc).
+// What the tagged sources change, in the structures that we fill:
 //   1.14  uct_md_ops: query takes uct_md_attr_v2_t, mem_reg takes uct_md_mem_reg_params_t, new mem_attach;
 //         uct_iface_internal_ops: ep_connect_to_ep_v2; uct_iface_is_reachable_v2 becomes real
 //   1.15  uct_iface_internal_ops: iface_is_reachable_v2
@@ -124,7 +126,7 @@ static_assert(int(channel::AtomicOp::add) == UCT_ATOMIC_OP_ADD &&
 }
 
 // At load, before anything is registered: the libraries of this process are those that we are compiled for. Otherwise
-// false and one line; registering anyway would crash in the first interface.
+// false and one line: if we registered anyway, the first interface would crash.
 [[nodiscard]] bool libraries_fit(std::string& error);
 
 } // namespace ucx_mp::face

@@ -6,12 +6,11 @@
 #include <iterator>
 
 #include "uct_mp/schedule/policy_factory.h"
+#include "uct_mp/ucx/compat.h"
 
 namespace ucx_mp::face {
 
 namespace {
-
-constexpr unsigned kMaxDci = 64;
 
 std::string line(const std::string& variable, const std::string& value, const std::string& allowed) {
     return variable + "=" + value + ": allowed is " + allowed;
@@ -58,23 +57,27 @@ constexpr double kTimeoutUnit = 4.096e-6;
 constexpr unsigned kMaxTimeout = 31;
 std::uint8_t timeout_code(double value) {
     unsigned code = 1;
-    while (code < kMaxTimeout && kTimeoutUnit * std::ldexp(1.0, int(code)) < value) ++code;
+    while (code < kMaxTimeout && timeout_of(static_cast<std::uint8_t>(code)) < value) ++code;
     return static_cast<std::uint8_t>(code);
 }
 
-// IB specification 9.7.5.2.8, table 45, in units of 10 us. Code 0 is the longest.
+// IB specification 9.7.5.2.8, table 45. Code 0 is the longest.
+constexpr double kRnrUnit = 1e-5;
 constexpr std::array<unsigned, 32> kRnrSteps = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
                                                 48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                                 2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 std::uint8_t rnr_code(double value) {
     for (unsigned code = 1; code < kRnrSteps.size(); ++code)
-        if (kRnrSteps[code] * 1e-5 >= value * (1 - 1e-9)) return static_cast<std::uint8_t>(code);
+        if (kRnrSteps[code] * kRnrUnit >= value * (1 - 1e-9)) return static_cast<std::uint8_t>(code);
     return 0;
 }
 
 constexpr unsigned kMaxPathBits = 127; // LMC is at most 7
 
 } // namespace
+
+double timeout_of(std::uint8_t code) { return kTimeoutUnit * std::ldexp(1.0, code); }
+double rnr_timeout_of(std::uint8_t code) { return kRnrSteps.at(code) * kRnrUnit; }
 
 bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channel::Config& out, std::string& error) {
     error.clear();
@@ -130,7 +133,7 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     check.count("TX_QUEUE_LEN", options.send_depth, 16, 32768, out.send_depth);
     check.count("TX_CQ_LEN", options.completion_depth, 64, 1 << 22, out.completion_depth);
     check.count("RX_QUEUE_LEN", options.receive_depth, 16, 1 << 16, out.receive_depth);
-    check.count("TX_WINDOW", options.window, 16, 1 << 15, out.window);
+    check.count("TX_WINDOW", options.window, kMinWindow, kMaxWindow, out.window);
     out.max_send_buffers = UINT_MAX;
     if (options.max_send_buffers != UCS_ULUNITS_INF) // "auto" is refused by its size
         check.count("TX_MAX_BUFS", options.max_send_buffers, 64, UINT_MAX, out.max_send_buffers);
@@ -139,16 +142,16 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     check.count("POLL_BATCH", options.poll_batch, 1, 256, out.poll_batch);
 
     verbs::Reliability& reliability = out.reliability;
-    check.time("TIMEOUT", options.timeout, kTimeoutUnit, kTimeoutUnit * std::ldexp(1.0, kMaxTimeout));
+    check.time("TIMEOUT", options.timeout, kTimeoutUnit, timeout_of(kMaxTimeout));
     reliability.timeout = timeout_code(options.timeout);
     unsigned value = 0;
-    check.count("RETRY_COUNT", options.retry_count, 0, 7, value);
+    check.count("RETRY_COUNT", options.retry_count, 0, kMaxRetryCount, value);
     reliability.retry_count = static_cast<std::uint8_t>(value);
-    check.time("RNR_TIMEOUT", options.rnr_timeout, 1e-5, kRnrSteps[0] * 1e-5);
+    check.time("RNR_TIMEOUT", options.rnr_timeout, kRnrUnit, kRnrSteps[0] * kRnrUnit);
     reliability.min_rnr_timer = rnr_code(options.rnr_timeout);
     check.count("MAX_RD_ATOMIC", options.max_rd_atomic, 1, 255, value);
     reliability.max_rd_atomic = static_cast<std::uint8_t>(value);
-    check.count("SL", options.service_level, 0, 15, value);
+    check.count("SL", options.service_level, 0, kMaxServiceLevel, value);
     reliability.service_level = static_cast<std::uint8_t>(value);
 
     check.time("CONNECT_TIMEOUT", options.connect_timeout, 1e-3, 86400);

@@ -1,24 +1,21 @@
-// The user's variables as UCX configuration tables (UCX_MP_*, UCX_MP_RC_*, UCX_MP_DC_*), and what the core makes of
-// them.
+// The user's options as UCX's parser leaves them, and what the core makes of them. variables.h describes each.
 //
-// Syntax errors ("abc" for a number) are reported by UCX itself; impossible values by the functions below, with one
-// line that names the variable, the value and what is allowed.
+// Syntax errors ("abc" for a number) are reported by UCX itself. Impossible values are reported here, with one line
+// that names the variable, the value and what is allowed.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "uct_mp/channel/interface.h"
-#include "uct_mp/ucx/compat.h"
 #include "uct_mp/verbs/device.h"
 
 namespace ucx_mp::face {
 
-// Filled by UCX's parser: plain data in UCX's types.
+// Plain data in the types that UCX's parser writes. A layout of UCX (abi/) puts UCX's own options in front.
 struct MdOptions {
-    uct_md_config_t super;
-    uct_md_rcache_config_t rcache;
     int use_rcache;                  // ucs_ternary_auto_value_t
-    int fork_init;                   // ucs_ternary_auto_value_t
+    int fork_init;                   // likewise
     double reg_overhead, reg_growth; // s, s/byte
     struct {
         char** names;
@@ -44,10 +41,9 @@ struct MdOptions {
 };
 
 struct IfaceOptions {
-    uct_iface_config_t super;
     std::size_t segment, inline_bytes;
     unsigned send_depth, completion_depth, receive_depth, window;
-    unsigned long max_send_buffers;
+    unsigned long max_send_buffers; // UCS_ULUNITS_INF: no limit
     unsigned signal_interval, poll_batch;
     double timeout; // s
     unsigned retry_count;
@@ -58,12 +54,15 @@ struct IfaceOptions {
     unsigned dci_count, dci_policy; // mp_dc only
 };
 
-extern ucs_config_field_t kMdTable[];
-extern ucs_config_field_t kRcTable[];
-extern ucs_config_field_t kDcTable[];
+// Limits that help texts name.
+inline constexpr unsigned kMinWindow = 16, kMaxWindow = 1 << 15;
+inline constexpr unsigned kMaxDci = 64;
+inline constexpr unsigned kMaxRetryCount = 7;
+inline constexpr unsigned kMaxServiceLevel = 15;
 
-// Completes help texts whose contents only the running program knows. Before registering; once.
-void prepare_tables();
+// What an adapter's codes stand for, in seconds (verbs::Reliability).
+[[nodiscard]] double timeout_of(std::uint8_t code);
+[[nodiscard]] double rnr_timeout_of(std::uint8_t code);
 
 // The part of `out` that belongs to the memory domain (paths, policy, atomics) and the rails to open.
 [[nodiscard]] bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channel::Config& out,

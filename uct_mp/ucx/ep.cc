@@ -1,5 +1,7 @@
 #include "uct_mp/ucx/ep.h"
 
+#include "uct_mp/ucx/iface.h"
+
 namespace ucx_mp::face::ep {
 
 namespace {
@@ -177,7 +179,7 @@ ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
             e.core->invalidate(*e.channel, Status::canceled, true);
     } else if (e.core->flush(*e.channel, nullptr) == Status::in_progress || e.peer->first) {
         const Status status = e.core->cancel(*e.channel, e.origin, to_core(completion));
-        Iface::leave(e);
+        Iface::of(ep->iface).peers().leave(e);
         return to_ucs(status);
     }
     const Status status = e.core->flush(*e.channel, to_core(completion));

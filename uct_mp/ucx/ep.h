@@ -2,19 +2,45 @@
 // through (compat.h checks that the types are the same). Lengths are the caller's duty, as in UCX's own release builds.
 //
 // Cancelling (UCT_FLUSH_FLAG_CANCEL). An endpoint that has its channel for itself takes it with it: everything ends,
-// and the peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other: what the
+// and the peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other. What the
 // cancelled one has started is ended by itself (channel/cancel.cc), and it turns to a channel that only answers
-// UCS_ERR_CANCELED. For that its operations have to be known as its own. Only those that name the caller's memory, and
-// flushes, have to; and of those only what does not come from the channel's first endpoint is marked, by a tag in place
-// of its completion. So an endpoint that shares with nobody pays one comparison per such operation, and copied messages
-// and writes nothing. Giving each endpoint a channel would cost queue pairs, a second handshake with the same peer, and
-// its protocol; moving the others to a successor would need the peer's word on what had arrived.
+// UCS_ERR_CANCELED. For that its operations have to be known as its own: those that name the caller's memory, and
+// flushes. They are marked by a tag in place of the completion, unless they come from the channel's first endpoint. So
+// an endpoint that shares with nobody pays one comparison per such operation, and copied messages and writes nothing.
+// Two other ways were not taken. A channel for each endpoint would cost queue pairs, a second handshake with the same
+// peer, and its protocol. Moving the others to a successor would need the peer's word on what had arrived.
 #pragma once
 
-#include "uct_mp/ucx/iface.h"
+#include "uct_mp/channel/interface.h"
+#include "uct_mp/ucx/compat.h"
+
+namespace ucx_mp::face {
+
+struct Peer;
+
+// An endpoint holds what the data path needs, and nothing else on this cache line.
+struct Ep : uct_base_ep_t {
+    channel::Interface* core;
+    channel::Channel* channel;
+    Peer* peer;
+    // 0: the first of those that share the channel (nearly always the only one). See cancelling above.
+    std::uint32_t origin = 0;
+    channel::Channel* cancelled = nullptr; // the channel that it has left: UCT_FLUSH_FLAG_CANCEL
+
+    [[nodiscard]] static Ep& of(uct_ep_h ep) { return *static_cast<Ep*>(reinterpret_cast<uct_base_ep_t*>(ep)); }
+};
+
+} // namespace ucx_mp::face
 
 namespace ucx_mp::face::ep {
 
+// ep_life.cc
+ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out);
+void destroy(uct_ep_h ep);
+ucs_status_t pending_add(uct_ep_h ep, uct_pending_req_t* request, unsigned flags);
+void pending_purge(uct_ep_h ep, uct_pending_purge_callback_t callback, void* arg);
+
+// ep.cc
 ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
 ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count);
 ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* arg, unsigned flags);

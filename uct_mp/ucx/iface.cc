@@ -1,11 +1,9 @@
 #include "uct_mp/ucx/iface.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "uct_mp/interface/open.h"
-#include "uct_mp/ucx/ep.h"
+#include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/inspect.h"
 #include "uct_mp/ucx/md.h"
@@ -15,7 +13,9 @@ namespace ucx_mp::face {
 namespace {
 
 constexpr double kOverhead = 75e-9; // s per operation on the processor, about that of rc_verbs
-constexpr char kDevice[] = "mp0";
+// s. One small message, as UCX's own transports assume it for a link of this kind (FDR). UCX chooses protocols by it;
+// what is measured later only the scheduler knows.
+constexpr double kLatency = 700e-9;
 
 unsigned smallest_mtu(const verbs::DeviceSet& devices) {
     ibv_mtu mtu = IBV_MTU_4096;
@@ -26,70 +26,9 @@ unsigned smallest_mtu(const verbs::DeviceSet& devices) {
 
 } // namespace
 
-// Designated: the compiler checks the order against UCX's header. What is left out must not be called (the flags say
-// so).
-uct_iface_ops_t Iface::ops_ = {
-    .ep_put_short = ep::put_short,
-    .ep_put_bcopy = ep::put_bcopy,
-    .ep_put_zcopy = ep::put_zcopy,
-    .ep_get_short = [](auto...) { return UCS_ERR_UNSUPPORTED; },
-    .ep_get_bcopy = ep::get_bcopy,
-    .ep_get_zcopy = ep::get_zcopy,
-    .ep_am_short = ep::am_short,
-    .ep_am_short_iov = ep::am_short_iov,
-    .ep_am_bcopy = ep::am_bcopy,
-    .ep_am_zcopy = ep::am_zcopy,
-    .ep_atomic_cswap64 = ep::atomic_cswap64,
-    .ep_atomic_cswap32 = ep::atomic_cswap32,
-    .ep_atomic32_post = ep::atomic32_post,
-    .ep_atomic64_post = ep::atomic64_post,
-    .ep_atomic32_fetch = ep::atomic32_fetch,
-    .ep_atomic64_fetch = ep::atomic64_fetch,
-    .ep_tag_eager_short = nullptr,
-    .ep_tag_eager_bcopy = nullptr,
-    .ep_tag_eager_zcopy = nullptr,
-    .ep_tag_rndv_zcopy = nullptr,
-    .ep_tag_rndv_cancel = nullptr,
-    .ep_tag_rndv_request = nullptr,
-    .iface_tag_recv_zcopy = nullptr,
-    .iface_tag_recv_cancel = nullptr,
-    .ep_pending_add = Iface::ep_pending_add,
-    .ep_pending_purge = Iface::ep_pending_purge,
-    .ep_flush = ep::flush,
-    .ep_fence = ep::fence,
-    .ep_check = ep::check,
-    .ep_create = Iface::ep_create,
-    .ep_connect = nullptr,
-    .ep_disconnect = nullptr,
-    .cm_ep_conn_notify = nullptr,
-    .ep_destroy = Iface::ep_destroy,
-    .ep_get_address = nullptr,
-    .ep_connect_to_ep = nullptr,
-    .iface_accept = nullptr,
-    .iface_reject = nullptr,
-    .iface_flush = Iface::flush,
-    .iface_fence = Iface::fence,
-    .iface_progress_enable = Iface::progress_enable,
-    .iface_progress_disable = uct_base_iface_progress_disable,
-    .iface_progress = [](uct_iface_h iface) { return Iface::progress(iface); },
-    .iface_event_fd_get = Iface::event_fd_get,
-    .iface_event_arm = Iface::event_arm,
-    .iface_close = Iface::close,
-    .iface_query = Iface::query,
-    .iface_get_device_address = Iface::get_device_address,
-    .iface_get_address = Iface::get_address,
-    .iface_is_reachable = Iface::is_reachable,
-};
-
-uct_iface_internal_ops_t Iface::internal_ops_ = {
-    .iface_estimate_perf = Iface::estimate_perf,
-    .iface_vfs_refresh = Iface::vfs_refresh,
-    .ep_query = [](auto...) { return UCS_ERR_UNSUPPORTED; }, // socket addresses: there are none
-    .ep_invalidate = ep::invalidate,
-};
-
 ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h worker,
-                         const uct_iface_params_t* params, const uct_iface_config_t* options, uct_iface_h* out) {
+                         const uct_iface_params_t* params, const uct_iface_config_t& base_options,
+                         const IfaceOptions& options, uct_iface_h* out) {
     return guard("opening an interface", [&] {
         struct Deleter {
             void operator()(Iface* iface) const { delete iface; }
@@ -97,7 +36,7 @@ ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h
         std::unique_ptr<Iface, Deleter> iface(new Iface(Md::of(md)));
         iface->config_ = Md::of(md).config();
         iface->config_.transport = transport;
-        ucs_status_t status = iface->open_base(md, worker, params, options);
+        ucs_status_t status = iface->open_base(md, worker, params, base_options);
         if (status == UCS_OK) status = iface->open_core(params, options);
         if (status == UCS_OK) *out = &iface.release()->super;
         return status;
@@ -105,7 +44,7 @@ ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h
 }
 
 ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
-                              const uct_iface_config_t* options) {
+                              const uct_iface_config_t& options) {
     if (!(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE) || !(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
         ucs_error("mp: only UCT_IFACE_OPEN_MODE_DEVICE is supported");
         return UCS_ERR_UNSUPPORTED;
@@ -115,17 +54,17 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
         ucs_error("mp: no device %s, only %s", params->mode.device.dev_name, kDevice);
         return UCS_ERR_NO_DEVICE;
     }
-    const ucs_status_t status = UCS_CLASS_INIT(uct_base_iface_t, static_cast<uct_base_iface_t*>(this), &ops_,
-                                               &internal_ops_, md, worker, params, options);
+    const ucs_status_t status =
+        UCS_CLASS_INIT(uct_base_iface_t, static_cast<uct_base_iface_t*>(this), &abi::interface_operations(),
+                       &abi::internal_operations(), md, worker, params, &options);
     base_open_ = status == UCS_OK;
     return status;
 }
 
-ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_config_t* options) {
+ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptions& options) {
     const bool dc = config_.transport == connect::Transport::dc;
     std::string error;
-    if (!read_options(*reinterpret_cast<const IfaceOptions*>(options), dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_,
-                      error)) {
+    if (!read_options(options, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", config_, error)) {
         ucs_error("%s", error.c_str());
         return UCS_ERR_INVALID_PARAM;
     }
@@ -141,19 +80,21 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const uct_iface_
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
     const Status status = open_interface(md_.devices(), config_, services_, sink_, md_.keys(), handlers, core_, error);
-    if (status == Status::ok && config_.background && !open_background()) return UCS_ERR_IO_ERROR;
-    if (status == Status::ok) inspect::add(*this);
-    if (status != Status::ok) ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
-    return to_ucs(status);
+    if (status != Status::ok) {
+        ucs_error("mp_%s: %s", dc ? "dc" : "rc", error.c_str());
+        return to_ucs(status);
+    }
+    peers_.use(*core_);
+    if (config_.background && !background_.open(*core_, services_)) return UCS_ERR_IO_ERROR;
+    inspect::add(*this);
+    return UCS_OK;
 }
 
 Iface::~Iface() {
     if (base_open_) uct_base_iface_progress_disable(&super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
-    close_background();
+    background_.close();
     if (core_) inspect::remove(*this);
     core_.reset();
-    if (event_fd_ >= 0) ::close(event_fd_);
-    if (timer_fd_ >= 0) ::close(timer_fd_);
     if (base_open_) UCS_CLASS_CLEANUP(uct_base_iface_t, static_cast<uct_base_iface_t*>(this));
 }
 
@@ -210,18 +151,13 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     }
 
     attr->bandwidth.dedicated = self.core_->bandwidth() * 1e9;
-    attr->latency = ucs_linear_func_make(self.core_->latency() * 1e-9, 0);
+    attr->latency = ucs_linear_func_make(kLatency, 0);
     attr->overhead = kOverhead;
     return UCS_OK;
 }
 
-ucs_status_t Iface::estimate_perf(uct_iface_h iface, uct_perf_attr_t* attr) {
-    const ucs_status_t status = uct_base_iface_estimate_perf(iface, attr);
-    if (status != UCS_OK) return status;
-    const Iface& self = of(iface);
-    if ((attr->field_mask & UCT_PERF_ATTR_FIELD_MAX_INFLIGHT_EPS) && self.config_.transport == connect::Transport::dc)
-        attr->max_inflight_eps = self.config_.dci_count * self.md_.devices().rails().size();
-    return UCS_OK;
+std::size_t Iface::concurrent_endpoints() const {
+    return config_.transport == connect::Transport::dc ? config_.dci_count * md_.devices().rails().size() : 0;
 }
 
 ucs_status_t Iface::get_device_address(uct_iface_h, uct_device_addr_t* out) {
@@ -236,7 +172,7 @@ ucs_status_t Iface::get_address(uct_iface_h iface, uct_iface_addr_t* out) {
     return UCS_OK;
 }
 
-int Iface::is_reachable(const uct_iface_h iface, const uct_device_addr_t*, const uct_iface_addr_t* address) {
+int Iface::is_reachable(uct_iface_h iface, const uct_device_addr_t*, const uct_iface_addr_t* address) {
     if (!address) return 1; // nothing in a device address speaks against it
     const Iface& self = of(iface);
     connect::InterfaceAddress peer;
@@ -253,8 +189,7 @@ ucs_status_t Iface::flush(uct_iface_h iface, unsigned, uct_completion_t* complet
     Iface& self = of(iface);
     const ucs_status_t status = to_ucs(self.core_->flush_all());
     // What waits for room is not done, either; without any path to its peer nothing else may be under way.
-    const auto waits = [](const auto& entry) { return entry.second->first && !entry.second->failed; };
-    return status == UCS_OK && std::ranges::any_of(self.peers_, waits) ? UCS_INPROGRESS : status;
+    return status == UCS_OK && self.peers_.waiting() ? UCS_INPROGRESS : status;
 }
 
 ucs_status_t Iface::fence(uct_iface_h iface, unsigned) {
@@ -275,8 +210,26 @@ unsigned Iface::progress_rarely() {
     return count + core_->progress();
 }
 
+unsigned Iface::attend() {
+    attention_.store(false, std::memory_order_relaxed);
+    statistics_.update(*core_);
+    return peers_.retries() ? peers_.retry() : 0;
+}
+
 void Iface::progress_enable(uct_iface_h iface, unsigned flags) {
     uct_base_iface_progress_enable_cb(&of(iface), progress, flags);
+}
+
+ucs_status_t Iface::event_fd_get(uct_iface_h iface, int* fd) {
+    Iface& self = of(iface);
+    return self.wakeup_.fd(*self.core_, self.services_, fd);
+}
+
+// Sends and receives wake up alike: acknowledgments that a send waits for arrive as messages.
+ucs_status_t Iface::event_arm(uct_iface_h iface, unsigned) {
+    Iface& self = of(iface);
+    if (self.peers_.retries()) return UCS_ERR_BUSY;
+    return self.wakeup_.arm(*self.core_, self.services_);
 }
 
 } // namespace ucx_mp::face

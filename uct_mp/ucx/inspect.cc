@@ -8,10 +8,6 @@
 #include <cstddef>
 #include <string>
 
-extern "C" {
-#include <ucs/async/async.h>
-}
-
 namespace ucx_mp::face::inspect {
 
 namespace {

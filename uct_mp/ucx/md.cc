@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "uct_mp/path/path.h"
+#include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/verbs/packet_numbers.h"
 
@@ -55,35 +56,7 @@ RegisteredMemory::~RegisteredMemory() {
     if (offers_) keys_->erase(registration_.id);
 }
 
-uct_md_ops_t Md::ops_ = {
-    .close = close,
-    .query = query,
-    .mem_alloc = nullptr, // flags say no
-    .mem_free = nullptr,
-    .mem_advise = [](auto...) { return UCS_ERR_UNSUPPORTED; },
-    .mem_reg = mem_reg,
-    .mem_dereg = mem_dereg,
-    .mem_query = [](auto...) { return UCS_ERR_UNSUPPORTED; },
-    .mkey_pack = mkey_pack,
-    .is_sockaddr_accessible = [](auto...) { return 0; },
-    .detect_memory_type = [](auto...) { return UCS_ERR_UNSUPPORTED; },
-};
-
-ucs_status_t Md::open(uct_component_t* component, const char*, const uct_md_config_t* options, uct_md_h* out) {
-    return guard("opening the memory domain", [&] {
-        struct Deleter {
-            void operator()(Md* md) const { delete md; }
-        };
-        std::unique_ptr<Md, Deleter> md(new Md);
-        md->ops = &ops_;
-        md->component = component;
-        const ucs_status_t status = md->open(*reinterpret_cast<const MdOptions*>(options));
-        if (status == UCS_OK) *out = md.release();
-        return status;
-    });
-}
-
-ucs_status_t Md::open(const MdOptions& options) {
+ucs_status_t Md::open(const MdOptions& options, const uct_md_rcache_config_t& cache_options) {
     std::string error;
     verbs::DeviceConfig device_config;
     if (!read_options(options, device_config, config_, error)) {
@@ -114,7 +87,7 @@ ucs_status_t Md::open(const MdOptions& options) {
     const ucs_status_t hooked = ucm_set_event_handler(UCM_EVENT_VM_UNMAPPED, kPriority, memory_unmapped, this);
     hooked_ = hooked == UCS_OK;
     if (!hooked_) ucs_debug("mp: nobody tells when memory is unmapped: %s", ucs_status_string(hooked));
-    return open_cache(options);
+    return open_cache(options, cache_options);
 }
 
 // False: they are insisted on, and an adapter does not tell them.
@@ -142,22 +115,14 @@ bool Md::test_packet_numbers(int wish) {
     return true;
 }
 
-ucs_status_t Md::open_cache(const MdOptions& options) {
+ucs_status_t Md::open_cache(const MdOptions& options, const uct_md_rcache_config_t& cache_options) {
     const double devices = static_cast<double>(devices_.devices().size());
     reg_cost_ = ucs_linear_func_make(options.reg_overhead * devices, options.reg_growth * devices);
     if (options.use_rcache == UCS_NO) return UCS_OK;
 
-    static const ucs_rcache_ops_t cache_ops = {cache_reg, cache_dereg, cache_dump};
-    ucs_rcache_params_t params{};
-    uct_md_set_rcache_params(&params, &options.rcache);
-    params.region_struct_size = sizeof(Region);
-    params.max_alignment = ucs_get_page_size();
-    params.ucm_events = UCM_EVENT_VM_UNMAPPED;
-    params.ops = &cache_ops;
-    params.context = this;
-    const ucs_status_t status = ucs_rcache_create(&params, "mp", nullptr, &cache_);
+    const ucs_status_t status = abi::make_cache(*this, cache_options, &cache_);
     if (status == UCS_OK) {
-        reg_cost_ = ucs_linear_func_make(uct_md_rcache_overhead(&options.rcache), 0);
+        reg_cost_ = ucs_linear_func_make(abi::cache_overhead(cache_options), 0);
         return UCS_OK;
     }
     cache_ = nullptr;
@@ -180,24 +145,11 @@ Md::~Md() {
     if (cache_) ucs_rcache_destroy(cache_);
 }
 
-void Md::close(uct_md_h md) { delete &of(md); }
-
-ucs_status_t Md::query(uct_md_h md, uct_md_attr_t* attr) {
-    const Md& self = of(md);
-    *attr = {};
-    attr->cap.max_reg = ULONG_MAX;
-    attr->cap.flags = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
-    attr->cap.reg_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->rkey_packed_size = verbs::packed_keys_size(static_cast<unsigned>(self.devices_.devices().size()));
-    attr->reg_cost = self.reg_cost_;
-    // Rails of one composite device lie near different processors: all of them are as near as any.
-    std::memset(&attr->local_cpus, 0xff, sizeof attr->local_cpus);
-    return UCS_OK;
+std::size_t Md::packed_key_size() const {
+    return verbs::packed_keys_size(static_cast<unsigned>(devices_.devices().size()));
 }
 
-void Md::vfs_init(uct_md_h md) {
-    const Md& self = of(md);
+void Md::show_in_vfs() {
     // "rails/softhca_0:1/rate": bytes per ns of payload, and so on
     const auto show = [](void*, ucs_string_buffer_t* text, void* arg, std::uint64_t field) {
         const verbs::Rail& rail = *static_cast<const verbs::Rail*>(arg);
@@ -217,10 +169,10 @@ void Md::vfs_init(uct_md_h md) {
         }
     };
     const char* const fields[] = {"rate", "lid", "lmc", "subnet_prefix"};
-    for (const verbs::Rail& rail : self.devices_.rails())
+    for (const verbs::Rail& rail : devices_.rails())
         for (std::uint64_t field = 0; field < std::size(fields); ++field)
-            ucs_vfs_obj_add_ro_file(md, show, const_cast<verbs::Rail*>(&rail), field, "rails/%s/%s", rail.name.c_str(),
-                                    fields[field]);
+            ucs_vfs_obj_add_ro_file(static_cast<uct_md_h>(this), show, const_cast<verbs::Rail*>(&rail), field,
+                                    "rails/%s/%s", rail.name.c_str(), fields[field]);
 }
 
 } // namespace ucx_mp::face

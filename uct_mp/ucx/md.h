@@ -23,8 +23,8 @@
 
 namespace ucx_mp::face {
 
-// Registered with every adapter for as long as it lives; offered to peers, and known to the key table, for as long as a
-// handle lives that its keys have been packed by.
+// Registered with every adapter for as long as it lives. Offered to peers, and known to the key table, while a handle
+// lives that has packed its keys.
 class RegisteredMemory {
 public:
     [[nodiscard]] Status open(const verbs::DeviceSet& devices, verbs::KeyTable& keys, void* address,
@@ -46,9 +46,12 @@ private:
     unsigned offers_ = 0; // handles that have packed
 };
 
-struct Region { // of the registration cache, which allocates it and knows nothing of constructors
+// Of the registration cache, which allocates it and knows nothing of constructors.
+struct Region {
     ucs_rcache_region_t super;
     alignas(RegisteredMemory) std::byte storage[sizeof(RegisteredMemory)];
+
+    [[nodiscard]] static Region& of(ucs_rcache_region_t* region) { return *reinterpret_cast<Region*>(region); }
     [[nodiscard]] RegisteredMemory& memory() { return *std::launder(reinterpret_cast<RegisteredMemory*>(storage)); }
 };
 
@@ -74,40 +77,42 @@ struct Memory : verbs::MemoryKeys {
 
 class Md : public uct_md_t {
 public:
-    static ucs_status_t open(uct_component_t* component, const char* name, const uct_md_config_t* options,
-                             uct_md_h* out);
+    static constexpr std::uint64_t kFlags =
+        UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
+
+    Md() = default; // the layout sets the base; open() then
+    Md(const Md&) = delete;
+    ~Md();
+    ucs_status_t open(const MdOptions& options, const uct_md_rcache_config_t& cache_options);
     [[nodiscard]] static Md& of(uct_md_h md) { return *static_cast<Md*>(md); }
 
     [[nodiscard]] const verbs::DeviceSet& devices() const { return devices_; }
     [[nodiscard]] const verbs::KeyTable& keys() const { return keys_; }
     // The domain's part; interfaces add theirs.
     [[nodiscard]] const channel::Config& config() const { return config_; }
+    [[nodiscard]] std::size_t packed_key_size() const;
+    [[nodiscard]] ucs_linear_func_t registration_cost() const { return reg_cost_; }
+    void show_in_vfs();
 
-    static ucs_status_t rkey_unpack(uct_component_t* component, const void* buffer, uct_rkey_t* rkey, void** handle);
-    static ucs_status_t rkey_release(uct_component_t* component, uct_rkey_t rkey, void* handle);
-    static void vfs_init(uct_md_h md);
+    // What UCX calls. memory.cc
+    ucs_status_t register_memory(void* address, std::size_t length, unsigned flags, uct_mem_h* out);
+    // `completion`: called when the keys are invalid, if `invalidate` is set.
+    ucs_status_t deregister_memory(uct_mem_h memh, bool invalidate, uct_completion_t* completion);
+    ucs_status_t pack_key(uct_mem_h memh, bool revocable, void* out);
+    static ucs_status_t unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle);
+    static ucs_status_t release_key(uct_rkey_t rkey);
+
+    // What the registration cache calls. The object in a region exists between a make_region() that succeeds and
+    // end_region().
+    ucs_status_t make_region(Region& region, bool quiet);
+    static void end_region(Region& region);
 
 private:
-    Md() = default;
-    ~Md();
-    ucs_status_t open(const MdOptions& options);
     [[nodiscard]] bool test_packet_numbers(int wish);
-    ucs_status_t open_cache(const MdOptions& options);
-
-    static void close(uct_md_h md);
-    static ucs_status_t query(uct_md_h md, uct_md_attr_t* attr);
-    static ucs_status_t mem_reg(uct_md_h md, void* address, std::size_t length, unsigned flags, uct_mem_h* out);
-    static ucs_status_t mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t* params);
-    static ucs_status_t mkey_pack(uct_md_h md, uct_mem_h memh, const uct_md_mkey_pack_params_t* params, void* out);
-    static ucs_status_t cache_reg(void* context, ucs_rcache_t* cache, void* arg, ucs_rcache_region_t* region,
-                                  std::uint16_t flags);
-    static void cache_dereg(void* context, ucs_rcache_t* cache, ucs_rcache_region_t* region);
-    static void cache_dump(void* context, ucs_rcache_t* cache, ucs_rcache_region_t* region, char* buffer,
-                           std::size_t max);
+    ucs_status_t open_cache(const MdOptions& options, const uct_md_rcache_config_t& cache_options);
     static void memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self);
     Status make(RegisteredMemory& memory, void* address, std::size_t length, bool quiet);
 
-    static uct_md_ops_t ops_;
     verbs::DeviceSet devices_;
     verbs::KeyTable keys_;
     channel::Config config_;

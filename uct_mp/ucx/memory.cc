@@ -1,6 +1,7 @@
 // Registering, packing keys, invalidating: the slow path of memory (with the cache: the path of every large message).
 #include <cerrno>
 
+#include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/md.h"
 
@@ -20,45 +21,30 @@ Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, boo
     return status;
 }
 
-// Cache callbacks. Regions are zeroed memory; the object in them exists between a successful reg and dereg.
-
-ucs_status_t Md::cache_reg(void* context, ucs_rcache_t*, void* arg, ucs_rcache_region_t* base, std::uint16_t flags) {
-    Md& md = *static_cast<Md*>(context);
-    Region* region = reinterpret_cast<Region*>(base);
-    const unsigned user_flags = *static_cast<const unsigned*>(arg);
-    const bool quiet = (flags & UCS_RCACHE_MEM_REG_HIDE_ERRORS) || (user_flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
+ucs_status_t Md::make_region(Region& region, bool quiet) {
     return guard("registering memory", [&] {
-        auto* memory = new (region->storage) RegisteredMemory;
-        const Status status =
-            md.make(*memory, reinterpret_cast<void*>(base->super.start), base->super.end - base->super.start, quiet);
+        const ucs_pgt_region_t& range = region.super.super;
+        auto* memory = new (region.storage) RegisteredMemory;
+        const Status status = make(*memory, reinterpret_cast<void*>(range.start), range.end - range.start, quiet);
         if (status != Status::ok) memory->~RegisteredMemory();
         return to_ucs(status);
     });
 }
 
-void Md::cache_dereg(void*, ucs_rcache_t*, ucs_rcache_region_t* base) {
-    reinterpret_cast<Region*>(base)->memory().~RegisteredMemory();
-}
+void Md::end_region(Region& region) { region.memory().~RegisteredMemory(); }
 
-void Md::cache_dump(void*, ucs_rcache_t*, ucs_rcache_region_t* base, char* buffer, std::size_t max) {
-    const verbs::Registration& keys = reinterpret_cast<Region*>(base)->memory().registration();
-    std::snprintf(buffer, max, "lkey 0x%x rkey 0x%x on %u adapters", keys.lkey[0], keys.rkey[0], keys.count);
-}
-
-ucs_status_t Md::mem_reg(uct_md_h md, void* address, std::size_t length, unsigned flags, uct_mem_h* out) {
-    Md& self = of(md);
+ucs_status_t Md::register_memory(void* address, std::size_t length, unsigned flags, uct_mem_h* out) {
     return guard("registering memory", [&] {
         auto memory = std::make_unique<Memory>(address, length);
-        if (self.cache_) {
+        if (cache_) {
             ucs_rcache_region_t* region = nullptr;
-            const ucs_status_t status =
-                ucs_rcache_get(self.cache_, address, length, PROT_READ | PROT_WRITE, &flags, &region);
+            const ucs_status_t status = abi::find_in_cache(cache_, address, length, flags, &region);
             if (status != UCS_OK) return status;
-            memory->region = reinterpret_cast<Region*>(region);
+            memory->region = &Region::of(region);
             memory->copy_keys(memory->region->memory().registration());
         } else {
             memory->own = std::make_unique<RegisteredMemory>();
-            const Status status = self.make(*memory->own, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
+            const Status status = make(*memory->own, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
             if (status != Status::ok) return to_ucs(status);
             memory->copy_keys(memory->own->registration());
         }
@@ -67,23 +53,21 @@ ucs_status_t Md::mem_reg(uct_md_h md, void* address, std::size_t length, unsigne
     });
 }
 
-ucs_status_t Md::mkey_pack(uct_md_h md, uct_mem_h memh, const uct_md_mkey_pack_params_t* params, void* out) {
-    Md& self = of(md);
+ucs_status_t Md::pack_key(uct_mem_h memh, bool revocable, void* out) {
     Memory& memory = *static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh));
-    const unsigned flags = params && (params->field_mask & UCT_MD_MKEY_PACK_FIELD_FLAGS) ? params->flags : 0;
     return guard("packing a key", [&] {
-        const std::lock_guard lock(self.packing_);
-        if (!(flags & UCT_MD_MKEY_PACK_FLAG_INVALIDATE)) {
+        const std::lock_guard lock(packing_);
+        if (!revocable) {
             memory.memory().pack(out, !memory.packed);
             memory.packed = true;
             return UCS_OK;
         }
         if (!memory.revocable) {
-            auto revocable = std::make_unique<RegisteredMemory>();
-            const Status status = self.make(*revocable, memory.address, memory.length, false);
+            auto made = std::make_unique<RegisteredMemory>();
+            const Status status = make(*made, memory.address, memory.length, false);
             if (status != Status::ok) return to_ucs(status);
-            revocable->pack(out, true);
-            memory.revocable = std::move(revocable);
+            made->pack(out, true);
+            memory.revocable = std::move(made);
             return UCS_OK;
         }
         memory.revocable->pack(out, false);
@@ -91,20 +75,15 @@ ucs_status_t Md::mkey_pack(uct_md_h md, uct_mem_h memh, const uct_md_mkey_pack_p
     });
 }
 
-ucs_status_t Md::mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t* params) {
-    Md& self = of(md);
-    if (!(params->field_mask & UCT_MD_MEM_DEREG_FIELD_MEMH) || !params->memh) return UCS_ERR_INVALID_PARAM;
-    const unsigned flags = params->field_mask & UCT_MD_MEM_DEREG_FIELD_FLAGS ? params->flags : 0;
-    const bool invalidate = flags & UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-    uct_completion_t* completion = params->field_mask & UCT_MD_MEM_DEREG_FIELD_COMPLETION ? params->comp : nullptr;
+ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completion_t* completion) {
     if (invalidate && !completion) return UCS_ERR_INVALID_PARAM;
 
-    const std::unique_ptr<Memory> memory(static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(params->memh)));
+    const std::unique_ptr<Memory> memory(static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh)));
     const bool all_revoked = memory->revocable || !memory->region;
     // From here on no key that was packed for invalidation works.
     memory->revocable.reset();
     if (memory->packed) { // what stays in the cache is no longer offered to anybody
-        const std::lock_guard lock(self.packing_);
+        const std::lock_guard lock(packing_);
         memory->memory().withdraw();
     }
     if (memory->keys_of) std::exchange(memory->keys_of, nullptr)->drop_copy(*memory);
@@ -114,17 +93,17 @@ ucs_status_t Md::mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t* params)
         if (invalidate && !all_revoked) {
             // An ordinary key has been given away: it dies with the region, when the last user has let go.
             ucs_rcache_region_invalidate(
-                self.cache_, region,
-                [](void* arg) { uct_invoke_completion(static_cast<uct_completion_t*>(arg), UCS_OK); }, completion);
+                cache_, region, [](void* arg) { uct_invoke_completion(static_cast<uct_completion_t*>(arg), UCS_OK); },
+                completion);
             completion = nullptr;
         }
-        ucs_rcache_region_put(self.cache_, region);
+        ucs_rcache_region_put(cache_, region);
     }
     if (invalidate && completion) uct_invoke_completion(completion, UCS_OK);
     return UCS_OK;
 }
 
-ucs_status_t Md::rkey_unpack(uct_component_t*, const void* buffer, uct_rkey_t* rkey, void** handle) {
+ucs_status_t Md::unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle) {
     return guard("unpacking a key", [&] {
         auto keys = std::make_unique<verbs::RemoteKeys>();
         if (!verbs::unpack_keys(buffer, *keys)) {
@@ -137,7 +116,7 @@ ucs_status_t Md::rkey_unpack(uct_component_t*, const void* buffer, uct_rkey_t* r
     });
 }
 
-ucs_status_t Md::rkey_release(uct_component_t*, uct_rkey_t rkey, void*) {
+ucs_status_t Md::release_key(uct_rkey_t rkey) {
     delete reinterpret_cast<verbs::RemoteKeys*>(rkey);
     return UCS_OK;
 }

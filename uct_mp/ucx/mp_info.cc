@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "uct_mp/ucx/check/checks.h"
+#include "uct_mp/ucx/check/check.h"
 #include "uct_mp/ucx/check/wire.h"
 #include "uct_mp/verbs/device.h"
 

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <system_error>
 #include <utility>
@@ -33,7 +34,7 @@ ucs_log_level_t to_ucs(LogLevel level) {
 } // namespace
 
 UcxServices::UcxServices()
-    : ns_per_tick_(static_cast<std::uint64_t>(1e9 / ucs_time_sec_value() * double(1ull << kFraction) + 0.5)) {}
+    : ns_per_tick_(static_cast<std::uint64_t>(std::llround(1e9 / ucs_time_sec_value() * double(1ull << kFraction)))) {}
 
 UcxServices::~UcxServices() {
     forget_aside();

@@ -1,14 +1,10 @@
 // What UCX's virtual file system shows of an interface: its statistics, and those of each endpoint's channel.
-#include <chrono>
-
 #include "uct_mp/channel/statistics.h"
 #include "uct_mp/ucx/iface.h"
 
 namespace ucx_mp::face {
 
 namespace {
-
-constexpr std::chrono::milliseconds kPatience{20}; // of a reader, with a program that does not progress
 
 void show(const channel::ChannelStatistics& from, ucs_string_buffer_t* text) {
     ucs_string_buffer_appendf(text, "peer %016lx %s\n", from.peer_uid, channel::state_name(from.state));
@@ -45,23 +41,13 @@ void show_channel(void*, ucs_string_buffer_t* text, void* iface, std::uint64_t u
 
 } // namespace
 
-channel::Interface::Statistics Iface::statistics() {
-    std::unique_lock lock(statistics_lock_);
-    statistics_wanted_ = true;
-    attention_.store(true, std::memory_order_relaxed);
-    statistics_made_.wait_for(lock, kPatience, [&] { return !statistics_wanted_; });
-    return statistics_;
-}
-
 void Iface::vfs_refresh(uct_iface_h iface) {
     Iface& self = of(iface);
     ucs_vfs_obj_add_ro_file(iface, show_iface, nullptr, 0, "statistics");
-    const std::lock_guard lock(self.peers_lock_);
-    for (const auto& [channel, peer] : self.peers_)
-        for (Ep* ep : peer->eps) {
-            ucs_vfs_obj_add_dir(iface, ep, "ep/%p", ep);
-            ucs_vfs_obj_add_ro_file(ep, show_channel, &self, peer->uid, "statistics");
-        }
+    self.peers_.each_endpoint([&](Ep& ep, const Peer& peer) {
+        ucs_vfs_obj_add_dir(iface, &ep, "ep/%p", &ep);
+        ucs_vfs_obj_add_ro_file(&ep, show_channel, &self, peer.uid, "statistics");
+    });
 }
 
 } // namespace ucx_mp::face

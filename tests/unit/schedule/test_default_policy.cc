@@ -179,16 +179,13 @@ BOOST_AUTO_TEST_CASE(tail_waits_for_the_fast_path) {
     BOOST_TEST(transfer.remaining() == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_path_with_room_may_ask_for_itself) {
+BOOST_AUTO_TEST_CASE(nothing_is_pulled_without_paths_or_bytes) {
     Peer peer("spray", equal_paths(3));
     Transfer transfer{kMiB};
     Stripe chunk;
-    BOOST_TEST(peer.scheduler.next_on(2, transfer, 1, chunk));
-    BOOST_TEST(chunk.path == 2);
+    BOOST_TEST(peer.scheduler.next(transfer, 1, chunk));
     BOOST_TEST(transfer.offset == chunk.length);
-    BOOST_TEST(!peer.scheduler.next_on(3, transfer, 1, chunk));
     peer.scheduler.set_state(2, PathState::suspect);
-    BOOST_TEST(!peer.scheduler.next_on(2, transfer, 1, chunk));
     for (PathIndex i : {0, 1}) peer.scheduler.set_state(i, PathState::down);
     BOOST_TEST(!peer.scheduler.next(transfer, 1, chunk));
     Transfer empty{0};

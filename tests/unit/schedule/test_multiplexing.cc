@@ -109,18 +109,3 @@ BOOST_AUTO_TEST_CASE(load_balanced_knows_rates) {
         BOOST_TEST(peer.plan.stripes[k].length == (peer.plan.stripes[k].path == 0 ? 4u : 1u) * 65536);
     }
 }
-
-BOOST_AUTO_TEST_CASE(epochs_interleave_puts_and_gets) { // ch. 5, reordering
-    Peer peer("load_balanced", equal_paths(2));
-    std::string order;
-    unsigned puts = 4, gets = 4;
-    while (puts + gets > 0) {
-        const Direction d = next_direction(peer.scheduler.paths(), puts > 0, gets > 0);
-        const bool write = d == Direction::write;
-        --(write ? puts : gets);
-        order += write ? 'p' : 'g';
-        (void)peer.scheduler.plan({65536, write ? MessageKind::put : MessageKind::get}, peer.plan);
-    }
-    BOOST_TEST(order == "pgpgpgpg");
-    BOOST_TEST(int(next_direction(peer.scheduler.paths(), false, false)) == int(Direction::write));
-}

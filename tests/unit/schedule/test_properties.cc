@@ -133,17 +133,14 @@ private:
         if (outcome != Outcome::stripes) return;
         fail_if(wrong_with(plan_, message.size, paths(), d));
         if (!divisible(message.kind) && plan_.count != 1) return fail("cut what must not be cut");
-        std::uint32_t weights = 0;
         for (unsigned k = 0; k < plan_.count; ++k) {
             const Stripe& s = plan_.stripes[k];
             if (plan_.count > 1 && s.length + config_.alignment < std::min(config_.min_stripe, message.size)) {
                 fail("stripe of " + std::to_string(s.length));
             }
             if (s.offset % config_.alignment != 0) fail("cut at " + std::to_string(s.offset));
-            weights += s.weight;
             fly(s.path, d, s.length);
         }
-        if (plan_.batch_weight != 0 && weights != plan_.batch_weight) fail("weights don't add up");
     }
     void fail_if(const std::string& what) {
         if (!what.empty()) fail(what);

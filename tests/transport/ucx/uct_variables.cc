@@ -1,0 +1,306 @@
+// The user's variables: how many there are, what they say of themselves, and whether it is true.
+//
+// A user sees what `ucx_info -c -f` lists. Every name there counts, those of mp_rc and mp_dc apart, and UCX's own in
+// our tables as well. Only what is called internal tuning does not.
+#define BOOST_TEST_MODULE transport_uct_variables
+#include "uct_mp/ucx/variables.h"
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "fixture.h"
+#include "uct_mp/ucx/abi/layout.h"
+#include "uct_mp/ucx/config.h"
+
+using namespace ucx_mp;
+using namespace uct_test;
+
+namespace {
+
+constexpr unsigned kMostForUsers = 25;
+const std::string kTuning = face::heading(face::Group::tuning);
+
+struct Listed {
+    std::string name, help; // the whole name; lines of the help joined by blanks
+    [[nodiscard]] bool tuning() const { return help.starts_with(kTuning); }
+};
+
+// What ucx_info prints of ours, in its order.
+std::vector<Listed> listed() {
+    char* text = nullptr;
+    std::size_t size = 0;
+    std::FILE* const stream = open_memstream(&text, &size);
+    ucs_config_parser_print_all_opts(
+        stream, UCS_DEFAULT_ENV_PREFIX,
+        static_cast<ucs_config_print_flags_t>(UCS_CONFIG_PRINT_CONFIG | UCS_CONFIG_PRINT_HEADER | UCS_CONFIG_PRINT_DOC),
+        &ucs_config_global_list);
+    std::fclose(stream);
+    std::istringstream lines(text);
+    std::free(text);
+    std::vector<Listed> out;
+    std::string help;
+    for (std::string line; std::getline(lines, line);) {
+        if (line.starts_with("#")) {
+            const std::size_t at = line.find_first_not_of("# ");
+            if (at != std::string::npos) help += (help.empty() ? "" : " ") + line.substr(at);
+            continue;
+        }
+        if (line.starts_with("UCX_MP_")) out.push_back({line.substr(0, line.find('=')), help});
+        help.clear();
+    }
+    return out;
+}
+
+// All variables with their prefixes.
+std::vector<std::pair<std::string, const face::Variable*>> described() {
+    std::vector<std::pair<std::string, const face::Variable*>> out;
+    for (const auto& v : face::domain_variables()) out.emplace_back(std::string("UCX_MP_") + v.name, &v);
+    for (const auto& v : face::transport_variables(connect::Transport::rc))
+        out.emplace_back(std::string("UCX_MP_RC_") + v.name, &v);
+    for (const auto& v : face::transport_variables(connect::Transport::dc))
+        out.emplace_back(std::string("UCX_MP_DC_") + v.name, &v);
+    return out;
+}
+
+// What the core is told when a user sets these variables ("RC_SL=3"), and what it is told to complain of.
+struct Told {
+    channel::Config config;
+    verbs::DeviceConfig devices;
+    std::string error;
+};
+template <class Handle, class Read> void set_and_read(Handle* config, const Options& options, const Read& read) {
+    for (const auto& [name, value] : options) BOOST_TEST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+    read(face::abi::options_of(*config));
+    uct_config_release(config);
+}
+Told domain(const Options& options = {}) {
+    Told out;
+    uct_md_config_t* config = nullptr;
+    BOOST_TEST_REQUIRE(uct_md_config_read(component(), nullptr, nullptr, &config) == UCS_OK);
+    set_and_read(config, options, [&](const face::MdOptions& parsed) {
+        (void)face::read_options(parsed, out.devices, out.config, out.error);
+    });
+    return out;
+}
+Told transport(connect::Transport which, const Options& options = {}) {
+    const Domain open;
+    const bool dc = which == connect::Transport::dc;
+    Told out;
+    out.config.transport = which;
+    uct_iface_config_t* config = nullptr;
+    BOOST_TEST_REQUIRE(uct_md_iface_config_read(open.md, dc ? "mp_dc" : "mp_rc", nullptr, nullptr, &config) == UCS_OK);
+    set_and_read(config, options, [&](const face::IfaceOptions& parsed) {
+        (void)face::read_options(parsed, dc ? "UCX_MP_DC_" : "UCX_MP_RC_", out.config, out.error);
+    });
+    return out;
+}
+Told told(const std::string& name, const Options& options) {
+    if (name.starts_with("UCX_MP_DC_")) return transport(connect::Transport::dc, options);
+    if (name.starts_with("UCX_MP_RC_")) return transport(connect::Transport::rc, options);
+    return domain(options);
+}
+
+// Where a variable's value is in the core's configuration, as text. What nobody in the core knows has no entry: its
+// default stands in variables.cc alone.
+using Value = std::string (*)(const channel::Config&);
+#define UCT_TEST_VALUE(member) [](const channel::Config& c) { return std::to_string(static_cast<long>(c.member)); }
+const std::map<std::string, Value> kDomainValues = {
+    {"NUM_PATHS", UCT_TEST_VALUE(paths.num_paths)},
+    {"PATH_BITS",
+     [](const channel::Config& c) { return std::string(c.paths.path_bits.begin(), c.paths.path_bits.end()); }},
+    {"CROSS_RAILS", UCT_TEST_VALUE(paths.cross_rails)},
+    {"SPLIT_READS", UCT_TEST_VALUE(paths.split_reads)},
+    {"POLICY", UCT_TEST_VALUE(policy.kind)},
+    {"ATOMICS", UCT_TEST_VALUE(atomics)},
+    {"READ_BACK", UCT_TEST_VALUE(read_back)},
+    {"RECOVERY", UCT_TEST_VALUE(recovery.enabled)},
+    {"WATCH_INTERVAL", UCT_TEST_VALUE(recovery.watch_interval)},
+    {"HOLD_DOWN", UCT_TEST_VALUE(recovery.hold_down)},
+    {"PARTITION_TIMEOUT", UCT_TEST_VALUE(recovery.partition_timeout)},
+    {"REOPEN_INTERVAL",
+     [](const channel::Config& c) {
+         return std::to_string(c.recovery.reopen_interval) + " to " + std::to_string(c.recovery.max_reopen_interval);
+     }},
+    {"APM", UCT_TEST_VALUE(apm)},
+    {"PACKET_NUMBERS", UCT_TEST_VALUE(recovery.packet_numbers)},
+};
+const std::map<std::string, Value> kTransportValues = {
+    {"TIMEOUT", UCT_TEST_VALUE(reliability.timeout)},
+    {"RETRY_COUNT", UCT_TEST_VALUE(reliability.retry_count)},
+    {"RNR_TIMEOUT", UCT_TEST_VALUE(reliability.min_rnr_timer)},
+    {"MAX_RD_ATOMIC", UCT_TEST_VALUE(reliability.max_rd_atomic)},
+    {"SL", UCT_TEST_VALUE(reliability.service_level)},
+    {"MAX_UNUSED", UCT_TEST_VALUE(max_unused)},
+    {"CONNECT_TIMEOUT", UCT_TEST_VALUE(connect_timeout)},
+    {"SEG_SIZE", UCT_TEST_VALUE(segment)},
+    {"MAX_INLINE", UCT_TEST_VALUE(inline_bytes)},
+    {"TX_QUEUE_LEN", UCT_TEST_VALUE(send_depth)},
+    {"TX_CQ_LEN", UCT_TEST_VALUE(completion_depth)},
+    {"RX_QUEUE_LEN", UCT_TEST_VALUE(receive_depth)},
+    {"TX_WINDOW", UCT_TEST_VALUE(window)},
+    {"TX_MAX_BUFS", UCT_TEST_VALUE(max_send_buffers)},
+    {"TX_SIGNAL_INTERVAL", UCT_TEST_VALUE(signal_interval)},
+    {"POLL_BATCH", UCT_TEST_VALUE(poll_batch)},
+    {"NUM_DCI", UCT_TEST_VALUE(dci_count)},
+    {"DCI_POLICY", UCT_TEST_VALUE(dci_policy)},
+};
+const std::set<std::string> kNotInTheCore = {"RAILS", "RCACHE", "FORK_INIT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
+
+void compare(const std::vector<face::Variable>& variables, const std::map<std::string, Value>& values,
+             const channel::Config& parsed) {
+    const channel::Config fresh;
+    for (const face::Variable& variable : variables) {
+        BOOST_TEST_CONTEXT(variable.name) {
+            if (kNotInTheCore.contains(variable.name)) continue;
+            const auto value = values.find(variable.name);
+            BOOST_TEST_REQUIRE((value != values.end()), "a variable without a value to compare");
+            BOOST_TEST(value->second(parsed) == value->second(fresh));
+        }
+    }
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(users_see_few_and_those_first) {
+    std::set<std::string> for_users;
+    bool tuning = false;
+    std::string table;
+    for (const Listed& variable : listed()) {
+        BOOST_TEST_CONTEXT(variable.name) {
+            const std::string of = variable.name.substr(0, std::string("UCX_MP_RC_").size());
+            const std::string prefix = of == "UCX_MP_RC_" || of == "UCX_MP_DC_" ? of : "UCX_MP_";
+            if (std::exchange(table, prefix) != prefix) tuning = false; // the next table
+            BOOST_TEST((!tuning || variable.tuning()), "a user's variable behind internal tuning");
+            tuning = variable.tuning();
+            if (!tuning) for_users.insert(variable.name);
+        }
+    }
+    BOOST_TEST_MESSAGE(for_users.size() << " variables for users");
+    BOOST_TEST(for_users.size() <= kMostForUsers);
+    BOOST_TEST(for_users.size() >= 10u); // they were found
+}
+
+BOOST_AUTO_TEST_CASE(every_variable_is_listed_and_explained) {
+    std::map<std::string, std::string> help;
+    for (const Listed& variable : listed()) help[variable.name] = variable.help;
+    for (const auto& [name, variable] : described()) {
+        BOOST_TEST_CONTEXT(name) {
+            BOOST_TEST_REQUIRE(help.contains(name));
+            BOOST_TEST(help[name].starts_with(face::heading(variable->group)));
+            for (std::istringstream lines(variable->help); lines;) {
+                std::string line;
+                std::getline(lines, line);
+                BOOST_TEST(line.size() <= 110u);
+            }
+        }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(defaults_are_the_cores) {
+    const Told of_domain = domain();
+    BOOST_TEST(of_domain.error == "");
+    BOOST_TEST(of_domain.devices.rails.empty());
+    compare(face::domain_variables(), kDomainValues, of_domain.config);
+    for (const auto which : {connect::Transport::rc, connect::Transport::dc}) {
+        const Told of_transport = transport(which);
+        BOOST_TEST(of_transport.error == "");
+        compare(face::transport_variables(which), kTransportValues, of_transport.config);
+    }
+}
+
+// A default-constructed policy is what the name alone chooses, and what the help text says of its parameters.
+BOOST_AUTO_TEST_CASE(a_policys_defaults_are_the_cores) {
+    const auto all = face::domain_variables();
+    const auto policy =
+        std::ranges::find_if(all, [](const face::Variable& v) { return std::string(v.name) == "POLICY"; });
+    BOOST_TEST_REQUIRE((policy != all.end()));
+    std::string text = std::regex_replace(policy->help, std::regex("\\s+"), " ");
+    std::smatch match;
+    BOOST_TEST_REQUIRE(std::regex_search(text, match, std::regex(" default: (.*?) binding ")));
+    const std::string list = std::regex_replace(match[1].str(), std::regex(", "), ",");
+    const std::string with_all = "default:" + list;
+    const Told named = domain({{"POLICY", "default"}}), listed = domain({{"POLICY", with_all.c_str()}});
+    BOOST_TEST(listed.error == "");
+    const schedule::PolicyConfig &a = named.config.policy, &b = listed.config.policy, fresh;
+    for (const schedule::PolicyConfig* other : {&b, &fresh}) {
+        BOOST_TEST(a.alignment == other->alignment);
+        BOOST_TEST(a.min_stripe == other->min_stripe);
+        BOOST_TEST(a.stripe_threshold == other->stripe_threshold);
+        BOOST_TEST(a.one_sided_threshold == other->one_sided_threshold);
+        BOOST_TEST(a.window == other->window);
+        BOOST_TEST(a.lane_slack == other->lane_slack);
+        BOOST_TEST(a.chunk_time == other->chunk_time);
+        BOOST_TEST(a.min_chunk == other->min_chunk);
+        BOOST_TEST(a.max_chunk == other->max_chunk);
+        BOOST_TEST(a.window_chunks == other->window_chunks);
+        BOOST_TEST(a.pull_threshold == other->pull_threshold);
+        BOOST_TEST(a.descriptor_cost == other->descriptor_cost);
+        BOOST_TEST(a.probe_interval == other->probe_interval);
+    }
+}
+
+// "1 to 64" in a help text: both are taken, and what is next to them is not.
+BOOST_AUTO_TEST_CASE(ranges_in_help_texts_are_true) {
+    unsigned tried = 0;
+    for (const auto& [name, variable] : described()) {
+        std::smatch match;
+        if (!std::regex_search(variable->help, match, std::regex("\\b(\\d+) to (\\d+)\\b"))) continue;
+        BOOST_TEST_CONTEXT(name << ", " << match[0]) {
+            ++tried;
+            const long min = std::stol(match[1]), max = std::stol(match[2]);
+            const auto accepted = [&, &name = name, &variable = variable](long value) {
+                return told(name, {{variable->name, std::to_string(value).c_str()}}).error.empty();
+            };
+            BOOST_TEST(accepted(min));
+            BOOST_TEST(accepted(max));
+            if (min > 0) BOOST_TEST(!accepted(min - 1));
+            BOOST_TEST(!accepted(max + 1));
+        }
+    }
+    BOOST_TEST(tried >= 5u);
+    for (const char* taken : {"10us", "655.36ms"}) BOOST_TEST(told("UCX_MP_RC_", {{"RNR_TIMEOUT", taken}}).error == "");
+    for (const char* refused : {"9us", "656ms"}) BOOST_TEST(told("UCX_MP_RC_", {{"RNR_TIMEOUT", refused}}).error != "");
+}
+
+// Other numbers that help texts name.
+BOOST_AUTO_TEST_CASE(help_texts_name_the_cores_numbers) {
+    const channel::RecoveryConfig recovery;
+    BOOST_TEST(recovery.max_reopen_interval == 20 * recovery.reopen_interval); // REOPEN_INTERVAL: "twenty times"
+    BOOST_TEST(recovery.max_hold_down == Nanos{60'000'000'000});               // HOLD_DOWN: "up to a minute"
+    // A default that is named in words could become wrong; ucx_info shows it anyway.
+    for (const auto& [name, variable] : described())
+        if (name != "UCX_MP_POLICY")
+            BOOST_TEST(!std::regex_search(variable->help, std::regex("\\bby default\\b|\\bdefault is\\b|\\(default")),
+                       name);
+}
+
+// config/README.md has a table of the users' variables: all of them, with their defaults.
+BOOST_AUTO_TEST_CASE(the_readme_has_them_all) {
+    std::ifstream file(UCX_MP_SOURCE_DIR "/config/README.md");
+    BOOST_TEST_REQUIRE(file.good());
+    std::map<std::string, std::string> rows;
+    for (std::string line; std::getline(file, line);) {
+        std::smatch match;
+        if (std::regex_search(line, match, std::regex("^\\| `(UCX_MP_\\w+)`[^|]*\\| (?:`([^`|]*)`)? *\\|")))
+            rows[match[1]] = match[2];
+    }
+    for (const auto& [name, variable] : described()) {
+        if (variable->group == face::Group::tuning) continue;
+        // One row for the two transports.
+        const std::string row = std::regex_replace(name, std::regex("^UCX_MP_DC_(?!NUM_DCI)"), "UCX_MP_RC_");
+        BOOST_TEST_CONTEXT(name) {
+            BOOST_TEST_REQUIRE(rows.contains(row));
+            BOOST_TEST(rows[row] == variable->initial);
+        }
+    }
+    for (const auto& [row, initial] : rows) {
+        const auto same = [&, &row = row](const auto& known) {
+            return known.first == row && known.second->group != face::Group::tuning;
+        };
+        BOOST_TEST(std::ranges::any_of(described(), same), row);
+    }
+}

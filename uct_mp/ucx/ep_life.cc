@@ -1,0 +1,61 @@
+// Endpoints come and go, and queue up requests that wait for room.
+#include <memory>
+#include <string>
+
+#include "uct_mp/ucx/guard.h"
+#include "uct_mp/ucx/iface.h"
+
+namespace ucx_mp::face::ep {
+
+ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out) {
+    if (!(params->field_mask & UCT_EP_PARAM_FIELD_IFACE_ADDR) || !params->iface_addr) {
+        ucs_error("mp: an endpoint needs the peer's interface address");
+        return UCS_ERR_INVALID_PARAM;
+    }
+    Iface& iface = Iface::of(params->iface);
+    return guard("creating an endpoint", [&] {
+        connect::InterfaceAddress address;
+        if (!connect::unpack(params->iface_addr, address)) {
+            ucs_error("mp: not an interface address of this transport");
+            return UCS_ERR_INVALID_ADDR;
+        }
+        auto ep = std::make_unique<Ep>();
+        std::string error;
+        ep->core = &iface.core();
+        ep->channel = iface.core().attach(address, error);
+        if (!ep->channel) {
+            ucs_error("mp: %s", error.c_str());
+            return UCS_ERR_UNREACHABLE;
+        }
+        const ucs_status_t status = UCS_CLASS_INIT(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()),
+                                                   static_cast<uct_base_iface_t*>(&iface));
+        if (status != UCS_OK) {
+            iface.core().detach(*ep->channel);
+            return status;
+        }
+        iface.peers().add(*ep, address.uid);
+        *out = &ep.release()->super;
+        return UCS_OK;
+    });
+}
+
+void destroy(uct_ep_h handle) {
+    const std::unique_ptr<Ep> ep(&Ep::of(handle));
+    Iface& iface = Iface::of(handle->iface);
+    pending_purge(
+        handle, [](uct_pending_req_t* request, void*) { ucs_debug("mp: dropping waiting request %p", request); },
+        nullptr);
+    UCS_CLASS_CLEANUP(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()));
+    iface.peers().remove(*ep);
+    if (!ep->cancelled) iface.core().detach(*ep->channel);
+}
+
+ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t* request, unsigned) {
+    return Iface::of(handle->iface).peers().wait(Ep::of(handle), request);
+}
+
+void pending_purge(uct_ep_h handle, uct_pending_purge_callback_t callback, void* arg) {
+    Iface::of(handle->iface).peers().purge(Ep::of(handle), callback, arg);
+}
+
+} // namespace ucx_mp::face::ep

@@ -1,0 +1,490 @@
+#include "uct_mp/ucx/variables.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "uct_mp/schedule/policy_factory.h"
+#include "uct_mp/ucx/config.h"
+
+namespace ucx_mp::face {
+
+namespace {
+
+const char* const kAtomicsModes[] = {"target", "adapter", nullptr};
+static_assert(int(channel::AtomicsMode::target) == 0 && int(channel::AtomicsMode::adapter) == 1);
+const char* const kReadBacks[] = {"auto", "always", nullptr};
+static_assert(int(channel::ReadBack::several) == 0 && int(channel::ReadBack::always) == 1);
+const char* const kDciPolicies[] = {"hash", "least", "quota", nullptr};
+static_assert(int(channel::DciPolicy::hash) == 0 && int(channel::DciPolicy::least) == 1 &&
+              int(channel::DciPolicy::quota) == 2);
+
+// ---- Defaults, as a user would write them
+
+std::string boolean(bool value) { return value ? "y" : "n"; }
+
+// "try" is what a program does that is not told otherwise.
+std::string wish(bool value) { return value ? "try" : "n"; }
+
+std::string bytes(std::size_t value) {
+    constexpr std::size_t kKilo = 1024;
+    return value % kKilo == 0 ? std::to_string(value / kKilo) + "k" : std::to_string(value);
+}
+
+template <class T> std::string choice(const char* const* names, T value) { return names[static_cast<unsigned>(value)]; }
+
+std::string time(Nanos value) {
+    for (const auto& [unit, name] : {std::pair{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}})
+        if (value % unit == 0) return std::to_string(value / unit) + name;
+    return std::to_string(value) + "ns";
+}
+
+// What the adapter's code stands for, rounded down to whole milliseconds or microseconds: read_options() rounds up to
+// the next step, which is the same code.
+std::string step(double seconds) {
+    constexpr double kMilli = 1e-3, kMicro = 1e-6;
+    return seconds >= kMilli ? std::to_string(static_cast<unsigned>(seconds / kMilli)) + "ms"
+                             : std::to_string(static_cast<unsigned>(std::round(seconds / kMicro))) + "us";
+}
+
+std::string list(const std::vector<std::uint8_t>& values) {
+    std::string out;
+    for (const unsigned value : values) out += (out.empty() ? "" : ",") + std::to_string(value);
+    return out;
+}
+
+std::string range(unsigned long min, unsigned long max) { return std::to_string(min) + " to " + std::to_string(max); }
+
+// ---- Help texts
+
+// Where a line that begins at `at` goes on: lists hang, other lines do not.
+std::size_t hanging(const std::string& text, std::size_t at) {
+    const std::size_t word = text.find_first_not_of(' ', at), leading = word - at;
+    if (leading == 0) return 0;
+    return leading + (text[word] == '-' ? 2 : 4);
+}
+
+// Breaks lines that would be too wide in UCX's output. Lines that a text breaks itself stay; what is broken here goes
+// on below the beginning of its line.
+std::string wrapped(const std::string& text) {
+    constexpr std::size_t kWidth = 100;
+    std::string out;
+    std::size_t column = 0, indent = 0;
+    for (std::size_t at = 0; at < text.size();) {
+        const std::size_t next = std::min(text.find_first_of(" \n", at), text.size() - 1) + 1; // a word and its end
+        if (column == 0) indent = hanging(text, at);
+        if (column > indent && column + (next - at) > kWidth) {
+            out.back() = '\n';
+            out.append(indent, ' ');
+            column = indent;
+        }
+        out += text.substr(at, next - at);
+        column = text[next - 1] == '\n' ? 0 : column + (next - at);
+        at = next;
+    }
+    return out.substr(0, out.find_last_not_of(" \n") + 1);
+}
+
+std::string indented(const std::string& lines) {
+    std::string out = "  ";
+    for (const char c : lines.substr(0, lines.find_last_not_of('\n') + 1)) {
+        out += c;
+        if (c == '\n') out += "  ";
+    }
+    return out;
+}
+
+class Builder {
+public:
+    void add(Variable variable) {
+        variable.help = wrapped(heading(variable.group) + variable.help);
+        list_.push_back(std::move(variable));
+    }
+    // Those for users first, each group together.
+    [[nodiscard]] std::vector<Variable> take() {
+        std::ranges::stable_sort(list_, {}, &Variable::group);
+        return std::move(list_);
+    }
+
+private:
+    std::vector<Variable> list_;
+};
+
+void add_paths(Builder& out, const channel::Config& defaults) {
+    const path::PathConfig& paths = defaults.paths;
+    out.add({.group = Group::paths,
+             .name = "RAILS",
+             .initial = "all",
+             .help = "Ports that carry traffic: comma-separated list of <device> or <device>:<port>, or \"all\" for "
+                     "every active InfiniBand or RoCE port. A named port that is down is kept: it is used as soon as "
+                     "it is up. Change it to leave ports to others, or to compare one rail with several.",
+             .syntax = Syntax::texts,
+             .offset = offsetof(MdOptions, rails)});
+    out.add(
+        {.group = Group::paths,
+         .name = "NUM_PATHS",
+         .initial = paths.num_paths ? std::to_string(paths.num_paths) : "auto",
+         .help = "How many there are (routes, each with queue pairs of its own) between a local and a remote port, " +
+                 range(1, path::kMaxPathsPerPeer) +
+                 ". \"auto\": one per route that the ports' LMC offers, at most 4. With more paths than routes "
+                 "several queue pairs share a route, which helps adapters with several send engines. If both "
+                 "sides set it, the smaller counts.",
+         .syntax = Syntax::amount,
+         .offset = offsetof(MdOptions, num_paths)});
+    out.add({.group = Group::paths,
+             .name = "PATH_BITS",
+             .initial = list(paths.path_bits),
+             .help = "Which of a port's LIDs the paths use: comma-separated list of offsets to its base LID, each "
+                     "below 2^LMC of every rail. Empty: 0, 1, 2, ... Change it to avoid routes that the subnet "
+                     "manager has put badly.",
+             .syntax = Syntax::counts,
+             .offset = offsetof(MdOptions, path_bits)});
+    out.add({.group = Group::paths,
+             .name = "CROSS_RAILS",
+             .initial = boolean(paths.cross_rails),
+             .help = "Make paths between every local and every remote port of a subnet, instead of one partner per "
+                     "port. Change it if the rails are planes of one fabric and the sides' rails are unequally loaded.",
+             .syntax = Syntax::boolean,
+             .offset = offsetof(MdOptions, cross_rails)});
+    out.add({.group = Group::paths,
+             .name = "SPLIT_READS",
+             .initial = boolean(paths.split_reads),
+             .help = "Give reads (get operations) queue pairs of their own on every path. A queue pair works in "
+                     "order: a read waits for the writes before it, and a write's completion waits for the reads "
+                     "before it. Without it the last few writes wait for reads that may go first, which is enough for "
+                     "programs that write and read in turns. It may be worth twice the queue pairs for programs that "
+                     "issue many large writes, and only then their reads. One side is enough.",
+             .syntax = Syntax::boolean,
+             .offset = offsetof(MdOptions, split_reads)});
+}
+
+void add_scheduling(Builder& out, const channel::Config& defaults) {
+    out.add({.group = Group::scheduling,
+             .name = "POLICY",
+             .initial = std::string(schedule::name(defaults.policy.kind)),
+             .help = "How traffic is spread over the paths of a peer: <policy>[:<parameter>=<value>,...]. The default "
+                     "needs no tuning. The others are for comparison, and for fabrics that you know better. Sizes take "
+                     "K, M, G; times take ns, us, ms. Policies with their parameters and defaults:\n" +
+                     indented(schedule::policy_help()),
+             .syntax = Syntax::text,
+             .offset = offsetof(MdOptions, policy)});
+}
+
+void add_memory(Builder& out, const channel::Config& defaults) {
+    out.add({.group = Group::memory,
+             .name = "ATOMICS",
+             .initial = choice(kAtomicsModes, defaults.atomics),
+             .help = "Who executes remote atomic operations.\n"
+                     " - target: the target process, while it progresses. All operations, 32 and 64 bit, atomic "
+                     "against its own accesses and over all adapters.\n"
+                     " - adapter: the target's adapter with the lowest GUID. One-sided, and faster if the target "
+                     "computes. Only add, fetch-and-add and compare-and-swap of 64 bit, and not atomic against the "
+                     "processor's own accesses.",
+             .syntax = Syntax::choice,
+             .offset = offsetof(MdOptions, atomics),
+             .choices = kAtomicsModes});
+    out.add({.group = Group::memory,
+             .name = "READ_BACK",
+             .initial = choice(kReadBacks, defaults.read_back),
+             .help = "When a flush (or an operation behind a fence) reads a few bytes from the peer, behind the writes "
+                     "before it. An adapter may acknowledge a write before it is in memory, and another adapter of the "
+                     "peer could tell of it too early.\n"
+                     " - auto: where the peer has several adapters.\n"
+                     " - always: also where it has one. For adapters that keep no order between their own queue pairs "
+                     "(see mp_info --check).",
+             .syntax = Syntax::choice,
+             .offset = offsetof(MdOptions, read_back),
+             .choices = kReadBacks});
+    out.add({.group = Group::memory,
+             .name = "RCACHE",
+             .initial = "try",
+             .help = "Keep memory registered after use, for the next time. \"no\": every use registers and "
+                     "deregisters with every adapter.",
+             .syntax = Syntax::ternary,
+             .offset = offsetof(MdOptions, use_rcache)});
+    out.add({.group = Group::memory,
+             .name = "FORK_INIT",
+             .initial = "try",
+             .help = "Make registered memory safe against fork(): call ibv_fork_init() before the first registration. "
+                     "\"yes\": fail if that fails. \"no\": saves page splitting, for programs that never fork.",
+             .syntax = Syntax::ternary,
+             .offset = offsetof(MdOptions, fork_init)});
+    out.add({.group = Group::tuning,
+             .name = "MEM_REG_OVERHEAD",
+             .initial = "16us",
+             .help = "Estimated time of registering memory with one adapter, without RCACHE. UCX chooses protocols by "
+                     "it.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, reg_overhead)});
+    out.add({.group = Group::tuning,
+             .name = "MEM_REG_GROWTH",
+             .initial = "0.06ns",
+             .help = "Estimated additional time per byte of registering memory with one adapter, without RCACHE.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, reg_growth)});
+}
+
+void add_faults(Builder& out, const channel::Config& defaults) {
+    const channel::RecoveryConfig& recovery = defaults.recovery;
+    out.add({.group = Group::faults,
+             .name = "RECOVERY",
+             .initial = boolean(recovery.enabled),
+             .help = "Survive the loss of paths: what was on them goes again on others, and they are taken back when "
+                     "they work. \"n\": a path that fails ends the endpoint, as with UCX's own transports. For "
+                     "comparisons.",
+             .syntax = Syntax::boolean,
+             .offset = offsetof(MdOptions, recovery)});
+    out.add({.group = Group::faults,
+             .name = "WATCH_INTERVAL",
+             .initial = time(recovery.watch_interval),
+             .help = "A path on which nothing completes for so long, although something is under way, is probed. It "
+                     "is given up after about five times this if the peer answers over other paths and not over this "
+                     "one. 0: wait until the adapter gives up (TIMEOUT, RETRY_COUNT). Meant for lossless fabrics: "
+                     "longer if congestion delays packets that much.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, watch_interval)});
+    out.add({.group = Group::faults,
+             .name = "HOLD_DOWN",
+             .initial = time(recovery.hold_down),
+             .help = "A path that fails this soon after its return is left alone for this long, then for twice as "
+                     "long, and so on up to a minute. Longer for cables that flap.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, hold_down)});
+    out.add({.group = Group::faults,
+             .name = "PARTITION_TIMEOUT",
+             .initial = time(recovery.partition_timeout),
+             .help = "Time without any path to a peer after which it counts as failed; until then operations wait. A "
+                     "peer that is known to be dead (another process on its node answers) fails sooner. 0: wait for "
+                     "ever.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, partition_timeout)});
+    out.add({.group = Group::faults,
+             .name = "REOPEN_INTERVAL",
+             .initial = time(recovery.reopen_interval),
+             .help = "Time after which an adapter that has died is looked for, doubled with each attempt up to twenty "
+                     "times this. When it is there again it is opened anew, in a thread of its own.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, reopen_interval)});
+    out.add({.group = Group::faults,
+             .name = "APM",
+             .initial = wish(defaults.apm),
+             .help = "Automatic path migration of mp_rc's queue pairs. Another route is loaded into each: of another "
+                     "port of the same adapter, else with other path bits. The adapter goes there when its "
+                     "repetitions are used up, or at once when a port goes down. Worth it where a peer has few paths, "
+                     "since it costs no replay. With many paths it puts two of them on one route, until the port is "
+                     "back or, after a silent loss, probes find that the route works again. \"try\": on adapters that "
+                     "can.",
+             .syntax = Syntax::ternary,
+             .offset = offsetof(MdOptions, apm)});
+    out.add({.group = Group::tuning,
+             .name = "PACKET_NUMBERS",
+             .initial = wish(recovery.packet_numbers),
+             .help = "Ask the adapter which packets of a failed mp_rc path were executed. That is exact also for "
+                     "programs that poll memory for writes without fence or flush. \"try\": if a test shows that the "
+                     "adapter tells the truth, when it is opened or when its first port comes up. \"no\": markers "
+                     "decide, which is exact for everything that a program can be told of.",
+             .syntax = Syntax::ternary,
+             .offset = offsetof(MdOptions, packet_numbers)});
+}
+
+void add_transport_faults(Builder& out, const channel::Config& defaults) {
+    const verbs::Reliability& reliability = defaults.reliability;
+    out.add({.group = Group::faults,
+             .name = "TIMEOUT",
+             .initial = step(timeout_of(reliability.timeout)),
+             .help = "Time after which the adapter repeats an unacknowledged packet; rounded up to 4.096us * 2^n, "
+                     "n <= 31. A path counts as failed after RETRY_COUNT repetitions. Smaller finds dead paths "
+                     "earlier, too small takes congestion for death.",
+             .syntax = Syntax::time,
+             .offset = offsetof(IfaceOptions, timeout)});
+    out.add({.group = Group::faults,
+             .name = "RETRY_COUNT",
+             .initial = std::to_string(reliability.retry_count),
+             .help = "Repetitions of a packet before its path counts as failed, " + range(0, kMaxRetryCount) +
+                     ". See TIMEOUT.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, retry_count)});
+    out.add({.group = Group::tuning,
+             .name = "RNR_TIMEOUT",
+             .initial = step(rnr_timeout_of(reliability.min_rnr_timer)),
+             .help = "Time that a sender pauses when the receiver is out of buffers; rounded up to a step of the "
+                     "InfiniBand specification (10us to 655.36ms). See RX_QUEUE_LEN.",
+             .syntax = Syntax::time,
+             .offset = offsetof(IfaceOptions, rnr_timeout)});
+}
+
+void add_connections(Builder& out, const channel::Config& defaults) {
+    out.add({.group = Group::connections,
+             .name = "SL",
+             .initial = std::to_string(defaults.reliability.service_level),
+             .help = "InfiniBand service level of all traffic, " + range(0, kMaxServiceLevel) + ".",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, service_level)});
+    out.add({.group = Group::connections,
+             .name = "MAX_UNUSED",
+             .initial = std::to_string(defaults.max_unused),
+             .help = "Connections that peers have made and no endpoint here uses, at most. Of many, those that have "
+                     "been idle for longest are ended, and more peers have to wait for room. The peers connect again "
+                     "when they need to. Larger for jobs in which thousands send to a process that has not sent to "
+                     "them.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, max_unused)});
+    out.add({.group = Group::tuning,
+             .name = "CONNECT_TIMEOUT",
+             .initial = time(defaults.connect_timeout),
+             .help = "Time from the first message to a peer until the connection must exist. Then the peer counts as "
+                     "failed.",
+             .syntax = Syntax::time,
+             .offset = offsetof(IfaceOptions, connect_timeout)});
+}
+
+void add_dc(Builder& out, const channel::Config& defaults) {
+    out.add({.group = Group::connections,
+             .name = "NUM_DCI",
+             .initial = std::to_string(defaults.dci_count),
+             .help = "DC initiators (send queues) per rail, " + range(1, kMaxDci) +
+                     ". Each serves one peer at a time: larger if many peers are sent to at once, smaller if the "
+                     "adapter's cache of connections is small.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, dci_count)});
+    out.add({.group = Group::tuning,
+             .name = "DCI_POLICY",
+             .initial = choice(kDciPolicies, defaults.dci_policy),
+             .help = "Which initiator serves a peer.\n"
+                     " - hash: (own number + peer's number) modulo NUM_DCI; a peer always has the same.\n"
+                     " - least: the one with the fewest outstanding requests, chosen anew when the peer's present one "
+                     "is idle.\n"
+                     " - quota: kept while it is busy, given back to the pool when idle.",
+             .syntax = Syntax::choice,
+             .offset = offsetof(IfaceOptions, dci_policy),
+             .choices = kDciPolicies});
+}
+
+void add_sizes(Builder& out, const channel::Config& defaults) {
+    out.add({.group = Group::tuning,
+             .name = "SEG_SIZE",
+             .initial = bytes(defaults.segment),
+             .help = "Bytes of payload of the largest buffered message. Every receive buffer has this size: larger "
+                     "makes middle-sized messages cheaper, and takes RX_QUEUE_LEN times the memory per adapter. Best "
+                     "the same on all nodes: a peer with smaller buffers gets larger messages in parts.",
+             .syntax = Syntax::bytes,
+             .offset = offsetof(IfaceOptions, segment)});
+    out.add({.group = Group::tuning,
+             .name = "MAX_INLINE",
+             .initial = bytes(defaults.inline_bytes),
+             .help = "Bytes of a message, its header of " + std::to_string(sizeof(channel::MessageHeader)) +
+                     " included, that the processor writes into the request itself. The adapter may grant less. "
+                     "Larger: short messages up to that size, but bigger send queues.",
+             .syntax = Syntax::bytes,
+             .offset = offsetof(IfaceOptions, inline_bytes)});
+    out.add({.group = Group::tuning,
+             .name = "TX_QUEUE_LEN",
+             .initial = std::to_string(defaults.send_depth),
+             .help = "Requests of one queue pair that may be outstanding. Larger for high message rates over long "
+                     "links.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, send_depth)});
+    out.add({.group = Group::tuning,
+             .name = "TX_CQ_LEN",
+             .initial = std::to_string(defaults.completion_depth),
+             .help = "Sends of one adapter, over all peers, that may be outstanding (completion queue entries). Larger "
+                     "if many peers are sent to at once.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, completion_depth)});
+    out.add({.group = Group::tuning,
+             .name = "RX_QUEUE_LEN",
+             .initial = std::to_string(defaults.receive_depth),
+             .help = "Receive buffers of one adapter, shared by all peers, at most. TX_WINDOW and 16 for each peer are "
+                     "posted. Larger if many peers send at once, or if the program computes for long without "
+                     "progress.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, receive_depth)});
+    out.add({.group = Group::tuning,
+             .name = "TX_WINDOW",
+             .initial = std::to_string(defaults.window),
+             .help = "Messages to one peer, over all paths, that may be unacknowledged, " +
+                     range(kMinWindow, kMaxWindow) +
+                     ". Two peers use the smaller of theirs. Bounds the receiver's store of messages that overtook "
+                     "others, and what is posted of RX_QUEUE_LEN.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, window)});
+    out.add({.group = Group::tuning,
+             .name = "TX_MAX_BUFS",
+             .initial = std::to_string(defaults.max_send_buffers),
+             .help = "Send buffers of the interface, of each size class; allocated as needed. \"inf\": no limit.",
+             .syntax = Syntax::amount,
+             .offset = offsetof(IfaceOptions, max_send_buffers)});
+    out.add({.group = Group::tuning,
+             .name = "TX_SIGNAL_INTERVAL",
+             .initial = std::to_string(defaults.signal_interval),
+             .help = "Every so many small messages of a queue pair ask for a completion. Larger: less work per "
+                     "message. Smaller: room in the queue comes back earlier. At most half of TX_QUEUE_LEN.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, signal_interval)});
+    out.add({.group = Group::tuning,
+             .name = "POLL_BATCH",
+             .initial = std::to_string(defaults.poll_batch),
+             .help = "Receives, and ends of sends, that one progress call takes from one adapter, in steps of 16. "
+                     "Larger for throughput, smaller if other transports of the worker have to wait too long.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, poll_batch)});
+    out.add({.group = Group::tuning,
+             .name = "MAX_RD_ATOMIC",
+             .initial = std::to_string(defaults.reliability.max_rd_atomic),
+             .help = "Reads and atomics that one queue pair may have outstanding, at most what the adapter can. "
+                     "Larger for get bandwidth over long links.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, max_rd_atomic)});
+}
+
+std::vector<Variable> make_domain() {
+    const channel::Config defaults;
+    Builder out;
+    add_paths(out, defaults);
+    add_scheduling(out, defaults);
+    add_memory(out, defaults);
+    add_faults(out, defaults);
+    return out.take();
+}
+
+std::vector<Variable> make_transport(connect::Transport transport) {
+    const channel::Config defaults;
+    Builder out;
+    add_transport_faults(out, defaults);
+    add_connections(out, defaults);
+    if (transport == connect::Transport::dc) add_dc(out, defaults);
+    add_sizes(out, defaults);
+    return out.take();
+}
+
+} // namespace
+
+const char* heading(Group group) {
+    switch (group) {
+    case Group::paths:
+        return "Paths: ";
+    case Group::scheduling:
+        return "Scheduling: ";
+    case Group::memory:
+        return "Memory: ";
+    case Group::faults:
+        return "Faults: ";
+    case Group::connections:
+        return "Connections: ";
+    case Group::tuning:
+        return "Internal tuning: ";
+    }
+    __builtin_unreachable();
+}
+
+const std::vector<Variable>& domain_variables() {
+    static const auto* const all = new std::vector<Variable>(make_domain());
+    return *all;
+}
+
+const std::vector<Variable>& transport_variables(connect::Transport transport) {
+    static const auto* const rc = new std::vector<Variable>(make_transport(connect::Transport::rc));
+    static const auto* const dc = new std::vector<Variable>(make_transport(connect::Transport::dc));
+    return transport == connect::Transport::dc ? *dc : *rc;
+}
+
+} // namespace ucx_mp::face
