@@ -91,7 +91,7 @@ struct Stream {
         }
         under_way[end].resize(c.wiring.path_count);
         for (unsigned i = 0; i < c.wiring.path_count; ++i) {
-            if (c.wiring.recovery && c.wiring.recovery->paths[i].phase != recover::Phase::up) continue;
+            if (c.wiring.recovery && c.wiring.paths[i].phase != path::Phase::up) continue;
             const schedule::Path& path = c.wiring.scheduler->paths()[static_cast<schedule::PathIndex>(i)];
             under_way[end][i] = messages[i];
             if (kind != Kind::message) under_way[end][i] += path.account[0].in_flight + path.account[1].in_flight;

@@ -41,8 +41,8 @@ unsigned Closing::poll_closing() {
             n += found;
             for (unsigned k = 0; k < found; ++k) {
                 const Completed& c = adapter.peeked[k].sent;
-                if (SendQueue::is_send(c.id))
-                    forget_posted(*SendQueue::of(c.id), SendQueue::position_of(c.id), c.status);
+                if (link::request_id::is_send(c.id))
+                    forget_posted(*link::request_id::queue_of(c.id), link::request_id::position_of(c.id), c.status);
                 else
                     adapter.give_back(ReceiveBuffer::of(reinterpret_cast<ibv_recv_wr*>(c.id)));
             }

@@ -48,8 +48,8 @@ constexpr unsigned kBatch = Adapter::kFetch;
 
 [[gnu::always_inline]] inline void Completions::handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
                                                             std::uint64_t ticks, std::uint32_t vendor_error) {
-    SendQueue& queue = *SendQueue::of(id);
-    const std::uint16_t position = SendQueue::position_of(id);
+    SendQueue& queue = *link::request_id::queue_of(id);
+    const std::uint16_t position = link::request_id::position_of(id);
     if (status != IBV_WC_SUCCESS) [[unlikely]]
         core_.failures.send_failed(queue, position, status, vendor_error);
     else if (queue.sole())
@@ -105,7 +105,7 @@ unsigned Completions::handle_peeked(Adapter& adapter) {
     const unsigned n = std::exchange(adapter.peeked_count, 0);
     for (unsigned i = 0; i < n; ++i) {
         const Peeked& c = adapter.peeked[i];
-        if (SendQueue::is_send(c.sent.id))
+        if (link::request_id::is_send(c.sent.id))
             handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
         else
             ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length, c.qp_number);

@@ -62,6 +62,16 @@ struct RemotePiece {
 // What a caller knows at compile time.
 enum class Fits : bool { maybe, yes }; // the message is short enough for being copied into the request
 
+class SendQueue;
+
+// wr_id of a send: tag, position of its record, and its queue's address.
+namespace request_id {
+inline constexpr std::uint64_t kTag = 1;
+inline SendQueue* queue_of(std::uint64_t id) { return reinterpret_cast<SendQueue*>(id & 0x0000'ffff'ffff'fffeull); }
+inline std::uint16_t position_of(std::uint64_t id) { return static_cast<std::uint16_t>(id >> 48); }
+inline bool is_send(std::uint64_t id) { return id & kTag; }
+} // namespace request_id
+
 class alignas(64) SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const QueueSizes& sizes, unsigned inline_bytes, bool dc);
@@ -93,14 +103,12 @@ public:
     static constexpr unsigned kReserve = 4;
     [[nodiscard]] bool room(unsigned n = 1 + kReserve) const;
     [[nodiscard]] bool idle() const { return head == tail; }
-    [[nodiscard]] unsigned outstanding() const { // requests
-        return static_cast<unsigned>(static_cast<std::int32_t>(depth_) - slots_ - (failed() ? kFailed : 0));
-    }
+    [[nodiscard]] unsigned outstanding() const; // requests
     [[nodiscard]] unsigned records() const { return head - tail; }
 
     // mp_dc: before what is sent (not written) there are kTagBytes bytes of room, which the tag goes into.
     // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
-    // an error of the queue pair (see complete.cc), the record has not been made.
+    // an error of the queue pair (channel/failures.cc), the record has not been made.
 
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
@@ -134,12 +142,6 @@ public:
     [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
                               const std::uint64_t* swap, const Posted& posted);
 
-    // wr_id: tag, position, and this object's address.
-    static constexpr std::uint64_t kTag = 1;
-    static SendQueue* of(std::uint64_t wr_id) { return reinterpret_cast<SendQueue*>(wr_id & 0x0000'ffff'ffff'fffeull); }
-    static std::uint16_t position_of(std::uint64_t wr_id) { return static_cast<std::uint16_t>(wr_id >> 48); }
-    static bool is_send(std::uint64_t wr_id) { return wr_id & kTag; }
-
     Posted& at(std::uint32_t position) { return ring_[position & mask_]; }
     // The oldest record is over: its room is there again.
     Posted& pop();
@@ -147,10 +149,7 @@ public:
     void close() { open_ = nullptr; }
 
     // mp_rc: packet numbers, for finding out what the other side has executed.
-    void begin_packets(std::uint32_t psn, ibv_mtu mtu) {
-        next_psn_ = psn;
-        mtu_shift_ = static_cast<std::uint8_t>(7 + static_cast<unsigned>(mtu));
-    }
+    void begin_packets(std::uint32_t psn, ibv_mtu mtu);
     [[nodiscard]] std::uint32_t psn() const { return next_psn_; } // behind everything reaped (not masked)
     [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const {
         return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
@@ -158,12 +157,7 @@ public:
     // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
     // (And can be ended in its turn.) Null: until the adapter is there again.
     void replace(verbs::QueuePair fresh);
-    void revive() {
-        if (failed()) slots_ += kFailed;
-        draining = error_due = end_due = false;
-        quiet_left_ = signal_interval_;
-        open_ = nullptr;
-    }
+    void revive();
 
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
     // In the error state: nothing may be posted.
@@ -184,7 +178,7 @@ private:
               const Posted& posted, unsigned flags);
     int post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
 
-    const std::uint64_t id_ = kTag | reinterpret_cast<std::uint64_t>(this);
+    const std::uint64_t id_ = request_id::kTag | reinterpret_cast<std::uint64_t>(this);
     std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
     std::uint32_t next_psn_ = 0;
     const std::uint32_t depth_, mask_;
@@ -192,5 +186,21 @@ private:
     ibv_qp_ex* qp_ex_ = nullptr;
     mlx5dv_qp_ex* dv_ = nullptr;
 };
+
+inline void SendQueue::begin_packets(std::uint32_t psn, ibv_mtu mtu) {
+    next_psn_ = psn;
+    mtu_shift_ = static_cast<std::uint8_t>(7 + static_cast<unsigned>(mtu));
+}
+
+inline void SendQueue::revive() {
+    if (failed()) slots_ += kFailed;
+    draining = error_due = end_due = false;
+    quiet_left_ = signal_interval_;
+    open_ = nullptr;
+}
+
+inline unsigned SendQueue::outstanding() const {
+    return static_cast<unsigned>(static_cast<std::int32_t>(depth_) - slots_ - (failed() ? kFailed : 0));
+}
 
 } // namespace ucx_mp::link

@@ -1,10 +1,12 @@
 // A path fails: nothing more is posted there, what was posted comes back, and everything finds its list.
 #include <cassert>
 #include <cinttypes>
+#include <cstring>
 #include <optional>
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
+#include "uct_mp/channel/settling.h"
+#include "uct_mp/link/posting.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

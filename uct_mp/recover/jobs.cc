@@ -3,7 +3,6 @@
 // progress works on it for a while and then leaves as much time to everything else.
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <tuple>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {
@@ -100,6 +99,7 @@ void Migration::take_migrations() {
 void Migration::has_migrated(Channel& channel, PathIndex path) {
     Path& sub = channel.wiring.paths[path];
     if (!sub.loaded || !core_.failures.recoverable(channel) || channel.wiring.paths[path].phase != Phase::up) return;
+    (void)all_.failure.recovery_of(channel); // timers and news of it stand there
     sub.loaded = false;
     sub.migrated = !sub.migrated;
     ++sub.migrations;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

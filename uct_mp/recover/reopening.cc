@@ -7,7 +7,6 @@
 #include <mutex>
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 #include "uct_mp/verbs/registry.h"
 

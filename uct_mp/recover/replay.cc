@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
+#include "uct_mp/channel/settling.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

@@ -3,7 +3,6 @@
 // since its control plane does; one whose control plane is mute, too, is left to the adapter.
 #include <utility>
 
-#include "uct_mp/channel/data_path.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {

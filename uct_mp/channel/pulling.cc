@@ -1,0 +1,146 @@
+// Puts and gets that could not be placed whole: paths take the next piece as soon as they have room, and writes may
+// wait for reads (schedule/both_ways.h).
+#include <algorithm>
+#include <utility>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+void Mover::append(Channel& channel, Work& work) {
+    auto& list = channel.moving.pulled[work.transfer.direction == Direction::read];
+    (list.last ? list.last->next : list.first) = &work;
+    list.last = &work;
+    ++channel.moving.pulled_count;
+}
+
+// Something of the channel that is posted whole, or the beginning of what waits, will complete and ask for the rest.
+std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now) {
+    // What is lost and not settled completes only when the peer has answered.
+    if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return size;
+    // Whoever waits for each operation has nothing else that could go first.
+    if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective)
+        return size;
+    const std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
+    if (ahead >= size || channel.moving.pulled_count >= Moving::kMaxWaiting) return size;
+    const Work* const first = channel.moving.pulled[0].first;
+    const bool asked_again = channel.moving.rdma_open > channel.moving.pulled_count + 1 || (first && first->open > 1);
+    return ahead == 0 && !asked_again ? size : ahead;
+}
+
+// A read has been posted: what has waited for it follows.
+void Mover::release_writes(Channel& channel, Nanos now) {
+    for (;;) {
+        Work* const work = channel.moving.pulled[0].first;
+        if (!work || !work->transfer.waits) return;
+        const std::uint64_t rest = work->transfer.remaining();
+        if (channel.wiring.scheduler->write_ahead(rest, now) < rest ||
+            !post_until(channel, *work, work->transfer.size, now))
+            return;
+        if (work->transfer.remaining()) return pull(channel, false);
+        unlink(channel, false, *work);
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+// A write up to there, by one plan; or it turns out that it has to be pulled in chunks. False: that was not possible
+// now, whoever pulls next goes on, unless the list has been ended.
+bool Mover::post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now) {
+    schedule::Transfer& transfer = work.transfer;
+    const std::uint64_t offset = transfer.offset;
+    switch (channel.wiring.scheduler->plan(message(channel, end - offset, false, now), plan)) {
+    case schedule::Outcome::no_path:
+        return false; // a path that returns pulls
+    case schedule::Outcome::pull:
+        transfer.waits = false;
+        return true;
+    case schedule::Outcome::stripes:
+        break;
+    }
+    for (unsigned i = 0; i < plan.count; ++i) {
+        const schedule::Stripe& stripe = plan.stripes[i];
+        transfer.offset = offset + stripe.offset;
+        if (!post_stripe(channel, work, transfer.offset, stripe.length, stripe.path)) {
+            for (; i < plan.count; ++i)
+                channel.wiring.scheduler->cancel(plan.stripes[i].path, Direction::write, plan.stripes[i].length);
+            if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+            return false;
+        }
+        if (channel.gates & gate::failed) return false;
+    }
+    transfer.offset = end;
+    return true;
+}
+
+// A refused request may have come back to the list's beginning meanwhile (recover/).
+void Mover::unlink(Channel& channel, bool read, Work& work) {
+    auto& list = channel.moving.pulled[read];
+    Work* before = nullptr;
+    for (Work* w = list.first; w != &work; w = w->next) before = w;
+    (before ? before->next : list.first) = work.next;
+    if (list.last == &work) list.last = before;
+    --channel.moving.pulled_count;
+    work.next = nullptr;
+}
+
+void Mover::pull(Channel& channel) {
+    for (const bool read : {true, false})
+        if (channel.moving.pulled[read].first) pull(channel, read);
+}
+
+void Mover::pull(Channel& channel, bool read) {
+    const Nanos now = core_.services.now();
+    auto& list = channel.moving.pulled[read];
+    while (Work* work = list.first) {
+        schedule::Transfer& transfer = work->transfer;
+        schedule::Stripe chunk;
+        while (transfer.remaining()) {
+            if (transfer.waits) {
+                if (!post_until(channel, *work, transfer.size, now)) return;
+                continue;
+            }
+            if (work->kind == WorkKind::replayed_put) {
+                if (!core_.observer->place_puts_again(channel, transfer, chunk)) {
+                    if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+                    return;
+                }
+                transfer.offset += chunk.length;
+            } else if (!channel.wiring.scheduler->next(transfer, now, chunk)) {
+                return; // windows are full: completions will come
+            }
+            if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
+                channel.wiring.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
+                transfer.offset = chunk.offset;
+                // Others have filled a queue that we share: no completion of ours need ever come.
+                if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
+                return;
+            }
+            if (channel.gates & gate::failed) return; // the list has been ended, this work with it
+        }
+        unlink(channel, read, *work);
+        if (--work->open == 0) core_.works.finish_work(*work);
+    }
+}
+
+// Works of an only path: no accounts.
+void Mover::pull_sole(Channel& channel) {
+    for (const bool read : {false, true})
+        while (Work* work = channel.moving.pulled[read].first) {
+            if (!channel.wiring.only->room()) return;
+            schedule::Transfer& transfer = work->transfer;
+            const std::uint64_t offset = std::exchange(transfer.offset, transfer.size);
+            post_piece(channel, *work, offset, transfer.size - offset, 0, *channel.wiring.only);
+            if (channel.gates & gate::failed) return;
+            unlink(channel, read, *work);
+            if (--work->open == 0) core_.works.finish_work(*work);
+        }
+}
+
+void Mover::pull_due() {
+    for (Channel* channel : std::exchange(pulls_due, {})) {
+        channel->moving.pull_due = false;
+        pull(*channel);
+    }
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,81 @@
+// What has come back is settled: works, epochs, acknowledgments. Inline, since every message and every completion
+// passes here. For this room and for recover/, whose replays are settled likewise.
+#pragma once
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+[[gnu::always_inline]] inline void Epochs::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
+    if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
+        close_epochs(channel);
+}
+
+// What one request meant to its channel; its account is the caller's.
+// May call the user, who may call us.
+[[gnu::always_inline]] inline void Works::finish(Work& work) {
+    Channel& channel = *work.channel;
+    Completion* const completion = work.completion;
+    const Status status = work.status;
+    if (work.kind <= WorkKind::get) [[likely]] {
+        --channel.moving.rdma_open;
+        channel.moving.gets_open -= work.kind == WorkKind::get;
+        // Who has no completion cannot tell the peer before a fence or a flush.
+        if (channel.visible.unseen_gate) [[unlikely]] {
+            if (work.kind == WorkKind::put && completion) channel.gates |= channel.visible.unseen_gate;
+        }
+    } else if (!finish_unusual(channel, work)) {
+        return;
+    }
+    if (work.bounce) work.bounce->pool->put(work.bounce);
+    const std::uint8_t epoch = work.epoch;
+    pool.put(&work);
+    if (completion) complete(completion, status);
+    core_.epochs.epoch_done(channel, epoch);
+}
+
+[[gnu::always_inline]] inline void Completions::settle(const Posted& posted) {
+    if (posted.work) {
+        if (--posted.work->open == 0) core_.works.finish(*posted.work);
+    } else if (posted.epoch != kNoEpoch) {
+        core_.epochs.epoch_done(*posted.channel, posted.epoch, posted.requests);
+    }
+}
+
+[[gnu::always_inline]] inline Work* Works::new_work(Channel& channel, WorkKind kind, Completion* completion) {
+    Work* work = pool.get();
+    work->next = nullptr;
+    work->channel = &channel;
+    work->completion = completion;
+    work->bounce = nullptr;
+    work->kind = kind;
+    work->epoch = channel.epoch;
+    work->pieces = 0;
+    work->status = Status::ok;
+    ++channel.epoch_open[channel.epoch];
+    return work;
+}
+
+[[gnu::always_inline]] inline void Receiver::take_ack(Channel& channel, std::uint32_t ack) {
+    const std::uint32_t count = ack - channel.acked;
+    if (count == 0) return;
+    if (count > channel.in_flight()) return; // older than what we know, or nonsense
+    Buffer** const retained = channel.wiring.retained.get();
+    const std::uint32_t mask = channel.window_mask;
+    for (std::uint32_t i = channel.acked; i != ack;) {
+        Buffer* buffer = retained[i++ & mask];
+        Work* work = buffer->work;
+        buffer->pool->put(buffer);
+        if (!work) [[likely]]
+            continue;
+        buffer->work = nullptr;
+        channel.acked = i; // may call the user
+        if (work->kind == WorkKind::atomic) --channel.moving.atomics_pending;
+        if (--work->open == 0) core_.works.finish_work(*work);
+        if (channel.gates & gate::failed) [[unlikely]]
+            return; // by the user: nothing is retained any more
+    }
+    channel.acked = ack;
+}
+
+} // namespace ucx_mp::channel
