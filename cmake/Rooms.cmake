@@ -54,7 +54,8 @@ function(ucx_mp_rooms library)
       if(room IN_LIST verbs)
         target_link_libraries(ucx_mp_${room}_alone PRIVATE ${arg_VERBS_LIBRARIES})
       endif()
-      target_link_options(ucx_mp_${room}_alone PRIVATE -Wl,-z,defs)
+      # The rooms below come behind the verbs libraries.
+      target_link_options(ucx_mp_${room}_alone PRIVATE -Wl,-z,defs -Wl,--no-as-needed)
       set_target_properties(ucx_mp_${room}_alone PROPERTIES LINKER_LANGUAGE CXX
                             LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/alone)
     endif()

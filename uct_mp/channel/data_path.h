@@ -169,7 +169,57 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     sub.requests += posted.requests;
 }
 
-// -- Works
+// -- Puts and gets
+
+// Posts [offset, offset + length) of the work; the account has it already, the queue has room.
+[[gnu::always_inline]] inline void Mover::post_piece(Channel& channel, Work& work, std::uint64_t offset,
+                                                     std::uint64_t length, PathIndex path, SendQueue& queue) {
+    const bool read = work.transfer.direction == Direction::read;
+    Path& sub = channel.wiring.paths[path];
+    ibv_sge sge[kMaxIov];
+    int count = 0;
+    std::uint64_t skip = offset, left = length;
+    if (work.pieces == 1) [[likely]] {
+        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length),
+                        work.local[0].lkey[sub.device]};
+        left = 0;
+    }
+    for (unsigned i = 0; i < work.pieces && left; ++i) {
+        const LocalPiece& piece = work.local[i];
+        if (skip >= piece.length) {
+            skip -= piece.length;
+            continue;
+        }
+        const std::uint64_t take = std::min(piece.length - skip, left);
+        sge[count++] = {piece.address + skip, static_cast<std::uint32_t>(take), piece.lkey[sub.device]};
+        left -= take;
+        skip = 0;
+    }
+    Posted posted{.channel = &channel,
+                  .work = &work,
+                  .offset = offset,
+                  .bytes = static_cast<std::uint32_t>(length),
+                  .path = path,
+                  .read = read};
+    posted.extra = queue.extra_packets(static_cast<std::uint32_t>(length));
+    if (channel.wiring.path_count > 1) {
+        posted.timed = true;
+        posted.t_post = core_.services.now();
+    }
+    if (!read) {
+        channel.fences.put_paths |= PathMask{1} << path;
+        channel.visible.unread |= PathMask{1} << path;
+        ++sub.puts;
+    }
+    ++work.open;
+    sub.open += queue.dc;
+    const RemotePiece remote{work.remote + offset, work.keys.rkey[sub.remote_device]};
+    const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
+    if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
+                    in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
+        core_.sender.post_refused(channel, queue, posted);
+    }
+}
 
 // -- Receiving
 
@@ -200,6 +250,23 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     receive_heard(adapter, buffer, length, from);
 }
 
+// The next message in order, whatever way it has come: counted, handed over, and acknowledged if it is time. `urgent`:
+// its sender waits for that. hand() as deliver().
+template <class Hand> [[gnu::always_inline]] inline bool
+Receiver::deliver_next(Channel& channel, const MessageHeader& header, bool urgent, const Hand& hand) {
+    if (urgent) [[unlikely]] {
+        channel.heard = header.path;
+        core_.sender.owe_ack(channel, true);
+    }
+    ++channel.expected;
+    const bool done = hand();
+    if (channel.expected - channel.ack_sent >= channel.ack_after) {
+        channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
+        core_.sender.owe_ack(channel, false);
+    }
+    return done;
+}
+
 [[gnu::always_inline]] inline void Receiver::receive_heard(Adapter& adapter, ReceiveBuffer* buffer,
                                                            std::uint32_t length, std::uint64_t from) {
     std::byte* const message = core_.layout.message(buffer);
@@ -209,25 +276,19 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     Channel& channel = *adapter.heard_channel;
     if (channel.live_id != header.channel || header.sequence != channel.expected || length < kHeader) [[unlikely]]
         return receive_unusual(adapter, buffer, length, from);
-    if (first != kPlainAm) [[unlikely]] {
-        if (first != kUrgentAm) return receive_unusual(adapter, buffer, length, from);
-        channel.heard = header.path;
-        core_.sender.owe_ack(channel, true);
-    }
-    // The next active message in order.
-    ++channel.expected;
-    if (header.ack != channel.ack_seen) {
-        channel.ack_seen = header.ack;
-        take_ack(channel, header.ack);
-    }
-    if (hand_over(header, message + kHeader, length - kHeader)) [[likely]]
+    if (first != kPlainAm && first != kUrgentAm) [[unlikely]]
+        return receive_unusual(adapter, buffer, length, from);
+    const bool done = deliver_next(channel, header, first != kPlainAm, [&] {
+        if (header.ack != channel.ack_seen) {
+            channel.ack_seen = header.ack;
+            take_ack(channel, header.ack);
+        }
+        return hand_over(header, message + kHeader, length - kHeader);
+    });
+    if (done) [[likely]]
         adapter.give_back(buffer);
     else
         ++adapter.kept;
-    if (channel.expected - channel.ack_sent >= channel.ack_after) {
-        channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
-        core_.sender.owe_ack(channel, false);
-    }
 }
 
 } // namespace ucx_mp::channel

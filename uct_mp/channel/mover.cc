@@ -38,56 +38,6 @@ PathIndex Mover::lane_of_puts(Channel& channel) {
     return path;
 }
 
-// Posts [offset, offset + length) of the work; the account has it already, the queue has room.
-[[gnu::always_inline]] inline void Mover::post_piece(Channel& channel, Work& work, std::uint64_t offset,
-                                                     std::uint64_t length, PathIndex path, SendQueue& queue) {
-    const bool read = work.transfer.direction == Direction::read;
-    Path& sub = channel.wiring.paths[path];
-    ibv_sge sge[kMaxIov];
-    int count = 0;
-    std::uint64_t skip = offset, left = length;
-    if (work.pieces == 1) [[likely]] {
-        sge[count++] = {work.local[0].address + offset, static_cast<std::uint32_t>(length),
-                        work.local[0].lkey[sub.device]};
-        left = 0;
-    }
-    for (unsigned i = 0; i < work.pieces && left; ++i) {
-        const LocalPiece& piece = work.local[i];
-        if (skip >= piece.length) {
-            skip -= piece.length;
-            continue;
-        }
-        const std::uint64_t take = std::min(piece.length - skip, left);
-        sge[count++] = {piece.address + skip, static_cast<std::uint32_t>(take), piece.lkey[sub.device]};
-        left -= take;
-        skip = 0;
-    }
-    Posted posted{.channel = &channel,
-                  .work = &work,
-                  .offset = offset,
-                  .bytes = static_cast<std::uint32_t>(length),
-                  .path = path,
-                  .read = read};
-    posted.extra = queue.extra_packets(static_cast<std::uint32_t>(length));
-    if (channel.wiring.path_count > 1) {
-        posted.timed = true;
-        posted.t_post = core_.services.now();
-    }
-    if (!read) {
-        channel.fences.put_paths |= PathMask{1} << path;
-        channel.visible.unread |= PathMask{1} << path;
-        ++sub.puts;
-    }
-    ++work.open;
-    sub.open += queue.dc;
-    const RemotePiece remote{work.remote + offset, work.keys.rkey[sub.remote_device]};
-    const bool in_line = !read && count == 1 && length <= queue.inline_bytes;
-    if (!queue.rdma(sub.dc, read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, count, remote, posted,
-                    in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED)) [[unlikely]] {
-        core_.sender.post_refused(channel, queue, posted);
-    }
-}
-
 // The same where the queue may be full. False: the queue is full, or broken.
 bool Mover::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path) {
     SendQueue* queue = core_.placement.queue_for(channel, path, work.transfer.direction);

@@ -98,13 +98,11 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     if (kind <= Kind::atomic_reply) [[likely]] {
         const std::uint32_t sequence = header.sequence;
         if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
-            ++channel.expected;
-            if (header.flags & flag::ack_request) core_.sender.owe_ack(channel, true);
-            if (deliver(channel, buffer, length))
+            const bool urgent = header.flags & flag::ack_request;
+            if (deliver_next(channel, header, urgent, [&] { return deliver(channel, buffer, length); }))
                 adapter.give_back(buffer);
             else
                 ++adapter.kept;
-            if (channel.expected - channel.ack_sent >= channel.ack_after) core_.sender.owe_ack(channel, false);
             if (channel.early_count) [[unlikely]]
                 drain_early(channel);
             return;
@@ -244,10 +242,9 @@ void Receiver::drain_early(Channel& channel) {
         if (header.flags & flag::fenced && !markers_in(channel, header, message, buffer->length)) return;
         place = nullptr;
         if (--channel.early_count == 0) channel.set_live();
-        ++channel.expected;
-        if (header.flags & flag::ack_request) core_.sender.owe_ack(channel, true);
-        if (deliver(channel, buffer, buffer->length)) keep_stored(buffer);
-        if (channel.expected - channel.ack_sent >= channel.ack_after) core_.sender.owe_ack(channel, false);
+        const bool urgent = header.flags & flag::ack_request;
+        if (deliver_next(channel, header, urgent, [&] { return deliver(channel, buffer, buffer->length); }))
+            keep_stored(buffer);
     }
 }
 

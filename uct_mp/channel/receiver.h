@@ -34,6 +34,8 @@ private:
     [[nodiscard]] bool has_queue_pair(const Path* subs, unsigned count, const Adapter& adapter, PathIndex path,
                                       std::uint64_t number) const;
     [[gnu::cold]] void drop_forged(const Channel& channel);
+    template <class Hand>
+    bool deliver_next(Channel& channel, const MessageHeader& header, bool urgent, const Hand& hand);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
     // False: no memory for it, and the channel has been ended.

@@ -150,10 +150,8 @@ public:
 
     // mp_rc: packet numbers, for finding out what the other side has executed.
     void begin_packets(std::uint32_t psn, ibv_mtu mtu);
-    [[nodiscard]] std::uint32_t psn() const { return next_psn_; } // behind everything reaped (not masked)
-    [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const {
-        return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
-    }
+    [[nodiscard]] std::uint32_t psn() const { return next_psn_; }         // behind everything reaped (not masked)
+    [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const; // of one request, beyond its first
     // Another life: after everything of the old one has been reaped. It still counts as failed until revive().
     // (And can be ended in its turn.) Null: until the adapter is there again.
     void replace(verbs::QueuePair fresh);
@@ -166,9 +164,9 @@ public:
         if (!failed()) slots_ -= kFailed;
     }
     std::uint32_t drained_from = 0; // psn() when this life ended
-    bool draining = false;          // nothing but the last request of this life may be posted (recover/)
-    bool error_due = false;         // ... the queue pair still has to be moved to the error state
-    bool end_due = false;           // ... that last request still has to be posted
+    // How its life ends (recover/failure.h): nothing but the last request may be posted; the queue pair still has to be
+    // moved to the error state; that last request still has to be posted.
+    bool draining = false, error_due = false, end_due = false;
 
 private:
     // Of the record at `position`.
@@ -201,6 +199,10 @@ inline void SendQueue::revive() {
 
 inline unsigned SendQueue::outstanding() const {
     return static_cast<unsigned>(static_cast<std::int32_t>(depth_) - slots_ - (failed() ? kFailed : 0));
+}
+
+inline std::uint32_t SendQueue::extra_packets(std::uint32_t bytes) const {
+    return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
 }
 
 } // namespace ucx_mp::link
