@@ -170,7 +170,12 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
         // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
         const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : core_.services.now();
         const std::uint64_t bytes = last.work ? last.bytes : last.offset;
-        channel.wiring.scheduler->observe({last.path, direction, bytes, settled, last.t_post, done});
+        channel.wiring.scheduler->observe({.path = last.path,
+                                           .direction = direction,
+                                           .bytes = bytes,
+                                           .settled = settled,
+                                           .t_post = last.t_post,
+                                           .t_done = done});
     } else {
         channel.wiring.scheduler->cancel(last.path, direction, settled);
     }

@@ -132,7 +132,7 @@ void Ends::drop_ends(Connection& connection) {
     connection.ends.clear();
     // Data had come before the handshake was over, and the peer knows nothing of it any more.
     if (channel.wiring.prepared.taken && !channel.ending.renewing)
-        core_.peers.tell({Mail::What::failed, &channel, Status::connection_reset});
+        core_.peers.tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
 }
 
 // One that the handshake's thread cannot use: with the lock held.

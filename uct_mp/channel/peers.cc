@@ -36,7 +36,7 @@ bool Peers::hears(std::uint64_t peer_uid) {
 }
 
 // What a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
-bool Peers::mail_is_full() const { return mail.size() > 64 + 4 * std::size_t{core_.directory.channels.size()}; }
+bool Peers::mail_is_full() const { return mail.size() > 64 + std::size_t{4} * core_.directory.channels.size(); }
 
 void Peers::ended(Connection& connection, const connect::Goodbye& goodbye) {
     if (mail_is_full()) return;
@@ -114,7 +114,7 @@ unsigned Peers::read_mail() {
 }
 
 void Peers::established(Connection& connection) {
-    tell({Mail::What::established, &channel_of(connection), Status::ok});
+    tell({.what = Mail::What::established, .channel = &channel_of(connection)});
 }
 
 void Peers::failed(Connection& connection, Status status, const char* why) {
@@ -122,13 +122,15 @@ void Peers::failed(Connection& connection, Status status, const char* why) {
                        static_cast<unsigned long long>(connection.peer.uid), why);
     // A silent peer is as good as one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;
-    tell({Mail::What::failed, &channel_of(connection), told});
+    tell({.what = Mail::What::failed, .channel = &channel_of(connection), .status = told});
 }
 
-void Peers::abandoned(Connection& connection) { tell({Mail::What::abandoned, &channel_of(connection), Status::ok}); }
+void Peers::abandoned(Connection& connection) {
+    tell({.what = Mail::What::abandoned, .channel = &channel_of(connection)});
+}
 
 void Peers::answered(Connection& connection, connect::Answer answer) {
-    tell({Mail::What::answered, &channel_of(connection), Status::ok, answer});
+    tell({.what = Mail::What::answered, .channel = &channel_of(connection), .answer = answer});
 }
 
 // The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and
@@ -137,7 +139,7 @@ Connection* Peers::renew(Connection& connection) {
     Channel& channel = channel_of(connection);
     if (channel.self) return nullptr;
     channel.ending.buried = true;
-    tell({Mail::What::failed, &channel, Status::connection_reset});
+    tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
     Channel* const next = core_.directory.successor(channel);
     return next ? &next->connection : nullptr;
 }

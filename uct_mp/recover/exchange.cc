@@ -38,7 +38,8 @@ void Exchange::ask(Channel& channel, PathIndex path) {
     if (r.not_before > now)
         return set_path_timer(channel, path, r.not_before, [this](Channel& c, PathIndex p) { ask(c, p); });
     if (channel.self) {
-        questions.push_back({&channel, channel.local_id, path, r.life, core_.progress.looks});
+        questions.push_back(
+            {.channel = &channel, .id = channel.local_id, .path = path, .life = r.life, .round = core_.progress.looks});
         core_.alert = true;
         return all_.failure.list_recovering(channel);
     }
@@ -73,7 +74,11 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
             all_.failure.list_recovering(channel);
         } else {
             // Answered when our completion queues have been seen empty: a marker may lie there.
-            questions.push_back({&channel, channel.local_id, path, news.life, core_.progress.looks});
+            questions.push_back({.channel = &channel,
+                                 .id = channel.local_id,
+                                 .path = path,
+                                 .life = news.life,
+                                 .round = core_.progress.looks});
             core_.alert = true;
         }
         return;

@@ -60,7 +60,13 @@ void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
 void Failure::note(const Channel& channel, Transition::What what, PathIndex path, Nanos since, std::uint32_t again,
                    const char* cause) {
     const Nanos now = core_.services.now();
-    history.add({what, path, channel.uid, now, since ? now - since : 0, again, cause});
+    history.add({.what = what,
+                 .path = path,
+                 .peer = channel.uid,
+                 .at = now,
+                 .took = since ? now - since : 0,
+                 .again = again,
+                 .cause = cause});
 }
 
 void Failure::list_recovering(Channel& channel) {
@@ -217,7 +223,12 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
         switch (work->kind) {
         case WorkKind::put:
         case WorkKind::replayed_put:
-            r.lost.push_back({work, posted.offset, posted.bytes, queue.psn() & kPsnMask, 0, 0});
+            r.lost.push_back({.work = work,
+                              .offset = posted.offset,
+                              .bytes = posted.bytes,
+                              .end_psn = queue.psn() & kPsnMask,
+                              .later_marker = 0,
+                              .later_messages = 0});
             break;
         case WorkKind::get:
         case WorkKind::get_bcopy:
@@ -244,7 +255,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
         }
     } else if (posted.epoch != kNoEpoch) {
         messages = posted.requests;
-        recovery.holds.push_back({channel.next_sequence, posted.requests, posted.epoch});
+        recovery.holds.push_back({.until = channel.next_sequence, .requests = posted.requests, .epoch = posted.epoch});
     }
     if (!posted.fence && !messages) return;
     for (LostPut& put : r.lost) {

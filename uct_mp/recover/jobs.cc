@@ -7,15 +7,13 @@
 
 namespace ucx_mp::recover {
 
-using connect::PathKind;
-
 namespace {
 constexpr Nanos kWorkTime = 200'000; // in a row; the last job may end later (five commands at most)
 } // namespace
 
-void Jobs::add_job(Job job) {
+void Jobs::add_job(const Job& job) {
     const bool urgent = !job.channel || job.channel->wiring.scheduler->paths().usable() == 0;
-    queues[!urgent].push_back(std::move(job));
+    queues[!urgent].push_back(job);
     core_.alert = true;
 }
 
@@ -66,7 +64,7 @@ void Jobs::run_jobs() {
     Nanos now = start;
     for (bool urgent = true; now - start < kWorkTime && ((urgent = !queues[0].empty()) || !queues[1].empty());) {
         auto& list = queues[!urgent];
-        const Job job = std::move(list.front());
+        const Job job = list.front();
         list.pop_front();
         run(job);
         ++core_.recovery_steps;

@@ -14,7 +14,7 @@ class Recoverer;
 class Jobs {
 public:
     Jobs(Core& core, Recoverer& all) : core_(core), all_(all) {}
-    void add_job(Job job);
+    void add_job(const Job& job);
     void add_path_job(Channel& channel, Job::What what, const connect::PathNews& news); // once, however often
     void run_jobs();
     [[nodiscard]] bool jobs_wait() const { return !queues[0].empty() || !queues[1].empty(); }

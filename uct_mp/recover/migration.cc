@@ -20,6 +20,7 @@ using connect::Connection;
 namespace {
 std::vector<path::RemoteRail> described(const std::vector<verbs::Rail>& rails) {
     std::vector<path::RemoteRail> list;
+    list.reserve(rails.size());
     for (const verbs::Rail& rail : rails) list.push_back(path::describe(rail));
     return list;
 }

@@ -103,7 +103,7 @@ void Recoverer::not_posted(Channel& channel) {
     Recovery& recovery = failure.recovery_of(channel);
     recovery.resend = true;
     ++channel.epoch_open[channel.epoch]; // a flush waits for it
-    recovery.holds.push_back({channel.next_sequence, 1, channel.epoch});
+    recovery.holds.push_back({.until = channel.next_sequence, .requests = 1, .epoch = channel.epoch});
     failure.list_recovering(channel);
 }
 

@@ -236,7 +236,7 @@ void Replay::heal(Channel& channel) {
             const bool known = std::any_of(recovery.told.begin(), recovery.told.end(), [&](const Recovery::Marker& m) {
                 return m.number == trailer.number && m.path == path;
             });
-            if (!known) recovery.told.push_back({trailer.number, i, path, over});
+            if (!known) recovery.told.push_back({.number = trailer.number, .sequence = i, .path = path, .over = over});
         }
     }
     recovery.markers = recovery.told;

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -141,7 +142,7 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
 
 } // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
     CLI::App app{"Rails of this host, and the paths of running processes that use mp_rc or mp_dc.\n"
                  "  mp_info               rails: LIDs, rates, what the adapters can do\n"
                  "  mp_info -p PID        a process: peers, paths, weights, bytes, delivery times\n"
@@ -213,4 +214,7 @@ int main(int argc, char** argv) {
         if (watch <= 0) return answered ? 0 : 1;
         std::this_thread::sleep_for(std::chrono::duration<double>(watch));
     }
+} catch (const std::exception& e) {
+    std::fprintf(stderr, "mp_info: %s\n", e.what());
+    return 1;
 }

@@ -74,8 +74,14 @@ Stream connect_to(const std::string& host, std::string& error) {
         const timeval patience{kConnectSeconds, 0}; // of connect(), too
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
         if (connect(fd, a->ai_addr, a->ai_addrlen) == 0) return stream;
-        error = host + " port " + port + ": " + std::strerror(errno == EINPROGRESS ? ETIMEDOUT : errno) +
-                " (there: mp_info --check --listen " + port + ")";
+        error = host;
+        error += " port ";
+        error += port;
+        error += ": ";
+        error += std::strerror(errno == EINPROGRESS ? ETIMEDOUT : errno);
+        error += " (there: mp_info --check --listen ";
+        error += port;
+        error += ")";
     }
     return Stream();
 }
