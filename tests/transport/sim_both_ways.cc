@@ -129,7 +129,8 @@ BOOST_DATA_TEST_CASE(what_waits_is_not_forgotten, kBoth, transport) {
         BOOST_REQUIRE(cluster.until([&] { return exchange.open == 0; }, 100'000'000));
         BOOST_TEST(exchange.waiting() == 0u);
     }
-    BOOST_TEST(most == channel::Moving::kMaxWaiting); // some did wait; a program that computes now has left no more behind
+    BOOST_TEST(most ==
+               channel::Moving::kMaxWaiting); // some did wait; a program that computes now has left no more behind
 }
 
 BOOST_DATA_TEST_CASE(flush_and_fence_leave_nothing_waiting, kBoth, transport) {

@@ -37,37 +37,40 @@ constexpr unsigned kBatch = Adapter::kFetch;
 
 } // namespace
 
-[[gnu::always_inline]] inline void Completions::handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                               std::uint32_t length, std::uint32_t qp_number) {
+[[gnu::always_inline]] inline void Completions::handle_receive(Core& core, Adapter& adapter, std::uint64_t id,
+                                                               ibv_wc_status status, std::uint32_t length,
+                                                               std::uint32_t qp_number) {
     auto* buffer = reinterpret_cast<ReceiveBuffer*>(id);
     if (status == IBV_WC_SUCCESS) [[likely]]
-        core_.receiver.receive(adapter, buffer, length, qp_number);
+        Receiver::receive(core, adapter, buffer, length, qp_number);
     else
         adapter.give_back(buffer); // flushed with its queue pair
 }
 
-[[gnu::always_inline]] inline void Completions::handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status,
-                                                            std::uint64_t ticks, std::uint32_t vendor_error) {
+[[gnu::always_inline]] inline void Completions::handle_send(Core& core, Adapter& adapter, std::uint64_t id,
+                                                            ibv_wc_status status, std::uint64_t ticks,
+                                                            std::uint32_t vendor_error) {
     SendQueue& queue = *link::request_id::queue_of(id);
     const std::uint16_t position = link::request_id::position_of(id);
     if (status != IBV_WC_SUCCESS) [[unlikely]]
-        core_.failures.send_failed(queue, position, status, vendor_error);
+        core.failures.send_failed(queue, position, status, vendor_error);
     else if (queue.sole())
-        reap_sole(queue, position);
+        reap_sole(core, queue, position);
     else
-        reap(adapter, queue, position, ticks);
+        core.completions.reap(adapter, queue, position, ticks);
 }
 
 unsigned Completions::poll_receives(Adapter& adapter) {
+    Core& core = core_; // once: callbacks in between
     unsigned total = 0;
-    while (total < core_.config.poll_batch) {
+    while (total < core.config.poll_batch) {
         ibv_wc batch[kBatch];
         const unsigned n = fetch(adapter.cq.get(), batch);
         adapter.to_post += static_cast<std::int32_t>(n);
-        at_work += n;
+        core.completions.at_work += n;
         for (unsigned i = 0; i < n; ++i)
-            handle_receive(adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
-        if (adapter.to_post >= adapter.batch) adapter.refill(core_.devices, core_.layout);
+            handle_receive(core, adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
+        if (adapter.to_post >= adapter.batch) adapter.refill(core.devices, core.layout);
         total += n;
         if (n < kBatch) break;
     }
@@ -75,16 +78,17 @@ unsigned Completions::poll_receives(Adapter& adapter) {
 }
 
 template <bool extended> unsigned Completions::poll_sends(Adapter& adapter) {
+    Core& core = core_; // once: callbacks in between
     unsigned total = 0;
-    while (total < core_.config.poll_batch) {
+    while (total < core.config.poll_batch) {
         std::conditional_t<extended, Completed, ibv_wc> batch[kBatch];
         const unsigned n = fetch(adapter.send_cq.get(), batch);
-        at_work += n;
+        core.completions.at_work += n;
         for (unsigned i = 0; i < n; ++i) {
             if constexpr (extended)
-                handle_send(adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
+                handle_send(core, adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
             else
-                handle_send(adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);
+                handle_send(core, adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);
         }
         total += n;
         if (n < kBatch) break;
@@ -106,9 +110,9 @@ unsigned Completions::handle_peeked(Adapter& adapter) {
     for (unsigned i = 0; i < n; ++i) {
         const Peeked& c = adapter.peeked[i];
         if (link::request_id::is_send(c.sent.id))
-            handle_send(adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
+            handle_send(core_, adapter, c.sent.id, c.sent.status, c.sent.ticks, c.sent.vendor_error);
         else
-            ++adapter.to_post, handle_receive(adapter, c.sent.id, c.sent.status, c.length, c.qp_number);
+            ++adapter.to_post, handle_receive(core_, adapter, c.sent.id, c.sent.status, c.length, c.qp_number);
     }
     return n;
 }
@@ -134,14 +138,14 @@ bool Completions::peek(Adapter& adapter) {
 
 // The completion at `position` also covers the records before it. The queue pair of the only path to a peer: no
 // account.
-[[gnu::always_inline]] inline void Completions::reap_sole(SendQueue& queue, std::uint16_t position) {
+[[gnu::always_inline]] inline void Completions::reap_sole(Core& core, SendQueue& queue, std::uint16_t position) {
     auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]]
         return; // of an earlier life of this queue pair
     do {
         const Posted& posted = queue.pop();
         tally(posted);
-        settle(posted);
+        settle(core, posted);
     } while (--count != 0);
 }
 
@@ -162,7 +166,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
         else
             channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
                                              posted.bytes);
-        settle(posted);
+        settle(core_, posted);
     }
     Channel& channel = *last.channel;
     const Direction direction = last.read ? Direction::read : Direction::write;

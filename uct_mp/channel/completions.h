@@ -12,21 +12,21 @@ public:
     explicit Completions(Core& core) : core_(core) {}
     // `all`: also for sends that have not asked for a completion, and may have failed.
     unsigned poll(Adapter& adapter, bool all);
-    bool peek(Adapter& adapter);       // something is there; it is kept for the next poll
-    void settle(const Posted& posted); // may call the user
-    std::uint32_t at_work = 0;         // completions found since progress has last found nothing
+    bool peek(Adapter& adapter);                          // something is there; it is kept for the next poll
+    static void settle(Core& core, const Posted& posted); // may call the user
+    std::uint32_t at_work = 0;                            // completions found since progress has last found nothing
 
 private:
     unsigned poll_receives(Adapter& adapter);
     template <bool extended> unsigned poll_sends(Adapter& adapter);
-    void handle_receive(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint32_t length,
-                        std::uint32_t qp_number);
-    void handle_send(Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks,
-                     std::uint32_t vendor_error);
+    static void handle_receive(Core& core, Adapter& adapter, std::uint64_t id, ibv_wc_status status,
+                               std::uint32_t length, std::uint32_t qp_number);
+    static void handle_send(Core& core, Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks,
+                            std::uint32_t vendor_error);
     unsigned handle_peeked(Adapter& adapter);
-    void reap_sole(SendQueue& queue, std::uint16_t position);
+    static void reap_sole(Core& core, SendQueue& queue, std::uint16_t position);
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
-    void tally(const Posted& posted); // statistics
+    static void tally(const Posted& posted); // statistics
     Core& core_;
 };
 

@@ -224,67 +224,72 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
 // -- Receiving
 
 // True: the buffer may be given back.
-[[gnu::always_inline]] inline bool Receiver::hand_over(const MessageHeader& header, std::byte* payload,
+[[gnu::always_inline]] inline bool Receiver::hand_over(Core& core, const MessageHeader& header, std::byte* payload,
                                                        std::uint32_t bytes) {
-    const AmHandler& handler = core_.handlers[header.am_id % kAmIds];
+    const AmHandler& handler = core.handlers[header.am_id % kAmIds];
     const Status status = handler.callback(handler.arg, payload, bytes, kCallbackMayKeep);
     if (status != Status::in_progress) [[likely]]
         return true;
-    std::memcpy(payload - core_.config.headroom - sizeof(void*), &core_.config.keeper, sizeof(void*));
+    std::memcpy(payload - core.config.headroom - sizeof(void*), &core.config.keeper, sizeof(void*));
     return false;
 }
 
-[[gnu::always_inline]] inline void Receiver::receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
-                                                     std::uint32_t qp_number) {
+[[gnu::always_inline]] inline void Receiver::receive(Core& core, Adapter& adapter, ReceiveBuffer* buffer,
+                                                     std::uint32_t length, std::uint32_t qp_number) {
     std::uint64_t from = qp_number;
     if (adapter.tagged) {
         if (length < kTagBytes + kHeader) [[unlikely]] {
-            ++dropped;
+            ++core.receiver.dropped;
             return adapter.give_back(buffer);
         }
-        std::memcpy(&from, core_.layout.message(buffer) - kTagBytes, kTagBytes);
+        std::memcpy(&from, core.layout.message(buffer) - kTagBytes, kTagBytes);
         length -= kTagBytes;
     }
     if (from != adapter.heard) [[unlikely]]
-        return receive_other(adapter, buffer, length, from);
-    receive_heard(adapter, buffer, length, from);
+        return core.receiver.receive_other(adapter, buffer, length, from);
+    receive_heard(core, adapter, buffer, length, from);
 }
 
-// The next message in order, whatever way it has come: counted, handed over, and acknowledged if it is time. `urgent`:
-// its sender waits for that. hand() as deliver().
+// The sender of this message waits for its acknowledgment.
+[[gnu::always_inline]] inline void Receiver::answer_soon(Core& core, Channel& channel, const MessageHeader& header) {
+    channel.heard = header.path;
+    core.sender.owe_ack(channel, true);
+}
+
+// The next message in order, whatever way it has come: counted, handed over, and acknowledged if it is time. hand() as
+// deliver().
 template <class Hand> [[gnu::always_inline]] inline bool
-Receiver::deliver_next(Channel& channel, const MessageHeader& header, bool urgent, const Hand& hand) {
-    if (urgent) [[unlikely]] {
-        channel.heard = header.path;
-        core_.sender.owe_ack(channel, true);
-    }
+Receiver::deliver_next(Core& core, Channel& channel, const MessageHeader& header, const Hand& hand) {
     ++channel.expected;
     const bool done = hand();
     if (channel.expected - channel.ack_sent >= channel.ack_after) {
         channel.heard = header.path; // a hint; a handler that keeps the message may have overwritten it
-        core_.sender.owe_ack(channel, false);
+        core.sender.owe_ack(channel, false);
     }
     return done;
 }
 
-[[gnu::always_inline]] inline void Receiver::receive_heard(Adapter& adapter, ReceiveBuffer* buffer,
+[[gnu::always_inline]] inline void Receiver::receive_heard(Core& core, Adapter& adapter, ReceiveBuffer* buffer,
                                                            std::uint32_t length, std::uint64_t from) {
-    std::byte* const message = core_.layout.message(buffer);
+    std::byte* const message = core.layout.message(buffer);
     const auto& header = *reinterpret_cast<const MessageHeader*>(message);
     std::uint16_t first;
     std::memcpy(&first, message, sizeof first);
     Channel& channel = *adapter.heard_channel;
     if (channel.live_id != header.channel || header.sequence != channel.expected || length < kHeader) [[unlikely]]
-        return receive_unusual(adapter, buffer, length, from);
-    if (first != kPlainAm && first != kUrgentAm) [[unlikely]]
-        return receive_unusual(adapter, buffer, length, from);
-    const bool done = deliver_next(channel, header, first != kPlainAm, [&] {
-        if (header.ack != channel.ack_seen) {
-            channel.ack_seen = header.ack;
-            take_ack(channel, header.ack);
-        }
-        return hand_over(header, message + kHeader, length - kHeader);
-    });
+        return core.receiver.receive_unusual(adapter, buffer, length, from);
+    if (first != kPlainAm) [[unlikely]] {
+        if (first != kUrgentAm) return core.receiver.receive_unusual(adapter, buffer, length, from);
+        answer_soon(core, channel, header);
+    }
+    const bool done = deliver_next(
+        core, channel, header, [&]() __attribute__((always_inline)) {
+            if (header.ack != channel.ack_seen) {
+                channel.ack_seen = header.ack;
+                core.receiver.take_ack(channel, header.ack);
+            }
+            return hand_over(core, header, message + kHeader, length - kHeader);
+        });
     if (done) [[likely]]
         adapter.give_back(buffer);
     else

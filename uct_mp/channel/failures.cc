@@ -73,7 +73,7 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
         }
         fail_channel(channel, status_of(status));
         if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
-        core_.completions.settle(posted);
+        Completions::settle(core_, posted);
     }
     if (queue.dc && queue.idle()) core_.observer->restart_later(queue);
 }

@@ -175,7 +175,7 @@ void Parts::join_part(Channel& channel, const MessageHeader& header, const std::
     joining.bytes = static_cast<std::uint32_t>(total);
     if (header.flags & flag::more) return;
     ReceiveBuffer* const buffer = std::exchange(joining, {}).buffer; // the handler may end the channel
-    if (core_.receiver.hand_over(header, core_.layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total)))
+    if (Receiver::hand_over(core_, header, core_.layout.message(buffer) + kHeader, static_cast<std::uint32_t>(total)))
         std::free(buffer);
 }
 

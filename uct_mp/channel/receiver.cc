@@ -58,7 +58,7 @@ void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint3
         return receive_unusual(adapter, buffer, length, from);
     adapter.heard = from;
     adapter.heard_channel = channel;
-    receive_heard(adapter, buffer, length, from);
+    receive_heard(core_, adapter, buffer, length, from);
 }
 
 // Whatever is not the next active message in order.
@@ -98,8 +98,8 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     if (kind <= Kind::atomic_reply) [[likely]] {
         const std::uint32_t sequence = header.sequence;
         if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
-            const bool urgent = header.flags & flag::ack_request;
-            if (deliver_next(channel, header, urgent, [&] { return deliver(channel, buffer, length); }))
+            if (header.flags & flag::ack_request) answer_soon(core_, channel, header);
+            if (deliver_next(core_, channel, header, [&] { return deliver(channel, buffer, length); }))
                 adapter.give_back(buffer);
             else
                 ++adapter.kept;
@@ -161,7 +161,7 @@ bool Receiver::deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t le
             core_.parts.join_part(channel, header, payload, bytes);
             return true;
         }
-        return hand_over(header, payload, bytes);
+        return hand_over(core_, header, payload, bytes);
     }
     if (header.kind == static_cast<std::uint8_t>(Kind::atomic)) {
         AtomicRequest request;
@@ -242,8 +242,8 @@ void Receiver::drain_early(Channel& channel) {
         if (header.flags & flag::fenced && !markers_in(channel, header, message, buffer->length)) return;
         place = nullptr;
         if (--channel.early_count == 0) channel.set_live();
-        const bool urgent = header.flags & flag::ack_request;
-        if (deliver_next(channel, header, urgent, [&] { return deliver(channel, buffer, buffer->length); }))
+        if (header.flags & flag::ack_request) answer_soon(core_, channel, header);
+        if (deliver_next(core_, channel, header, [&] { return deliver(channel, buffer, buffer->length); }))
             keep_stored(buffer);
     }
 }

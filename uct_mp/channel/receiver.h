@@ -10,11 +10,13 @@ namespace ucx_mp::channel {
 class Receiver {
 public:
     explicit Receiver(Core& core) : core_(core) {}
-    void receive(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t qp_number);
+    static void receive(Core& core, Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                        std::uint32_t qp_number);
     // The peer has sent what nobody sends who keeps to the agreement. Its channel ends.
     [[gnu::cold]] void broken(Channel& channel, const char* what, std::uint64_t detail);
     void take_ack(Channel& channel, std::uint32_t ack);
-    bool hand_over(const MessageHeader& header, std::byte* payload, std::uint32_t bytes); // as deliver()
+    static bool hand_over(Core& core, const MessageHeader& header, std::byte* payload,
+                          std::uint32_t bytes); // as deliver()
     void release(ReceiveBuffer* buffer);
     void keep_stored(ReceiveBuffer* buffer) {
         buffer->wr.next = stored_free;
@@ -25,7 +27,8 @@ public:
 
 private:
     // By what the adapter has heard last; `from`: that, see Adapter::heard.
-    void receive_heard(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
+    static void receive_heard(Core& core, Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                              std::uint64_t from);
     [[gnu::noinline]] void receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
                                          std::uint64_t from);
     void receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from);
@@ -35,7 +38,8 @@ private:
                                       std::uint64_t number) const;
     [[gnu::cold]] void drop_forged(const Channel& channel);
     template <class Hand>
-    bool deliver_next(Channel& channel, const MessageHeader& header, bool urgent, const Hand& hand);
+    static bool deliver_next(Core& core, Channel& channel, const MessageHeader& header, const Hand& hand);
+    static void answer_soon(Core& core, Channel& channel, const MessageHeader& header);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
     // False: no memory for it, and the channel has been ended.

@@ -13,7 +13,7 @@ namespace ucx_mp::channel {
 
 // What one request meant to its channel; its account is the caller's.
 // May call the user, who may call us.
-[[gnu::always_inline]] inline void Works::finish(Work& work) {
+[[gnu::always_inline]] inline void Works::finish(Core& core, Work& work) {
     Channel& channel = *work.channel;
     Completion* const completion = work.completion;
     const Status status = work.status;
@@ -24,21 +24,21 @@ namespace ucx_mp::channel {
         if (channel.visible.unseen_gate) [[unlikely]] {
             if (work.kind == WorkKind::put && completion) channel.gates |= channel.visible.unseen_gate;
         }
-    } else if (!finish_unusual(channel, work)) {
+    } else if (!core.works.finish_unusual(channel, work)) {
         return;
     }
     if (work.bounce) work.bounce->pool->put(work.bounce);
     const std::uint8_t epoch = work.epoch;
-    pool.put(&work);
+    core.works.pool.put(&work);
     if (completion) complete(completion, status);
-    core_.epochs.epoch_done(channel, epoch);
+    core.epochs.epoch_done(channel, epoch);
 }
 
-[[gnu::always_inline]] inline void Completions::settle(const Posted& posted) {
+[[gnu::always_inline]] inline void Completions::settle(Core& core, const Posted& posted) {
     if (posted.work) {
-        if (--posted.work->open == 0) core_.works.finish(*posted.work);
+        if (--posted.work->open == 0) Works::finish(core, *posted.work);
     } else if (posted.epoch != kNoEpoch) {
-        core_.epochs.epoch_done(*posted.channel, posted.epoch, posted.requests);
+        core.epochs.epoch_done(*posted.channel, posted.epoch, posted.requests);
     }
 }
 

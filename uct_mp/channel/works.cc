@@ -7,7 +7,7 @@
 
 namespace ucx_mp::channel {
 
-void Works::finish_work(Work& work) { finish(work); }
+void Works::finish_work(Work& work) { finish(core_, work); }
 
 bool Works::finish_unusual(Channel& channel, Work& work) {
     if (work.kind == WorkKind::get_bcopy) {

@@ -11,8 +11,8 @@ class Works {
 public:
     explicit Works(Core& core) : core_(core) {}
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
-    void finish_work(Work& work); // open has come to 0
-    void finish(Work& work);      // the same, inline
+    void finish_work(Work& work);               // open has come to 0
+    static void finish(Core& core, Work& work); // the same, inline
     WorkPool pool;
 
 private:

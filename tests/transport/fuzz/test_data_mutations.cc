@@ -87,8 +87,8 @@ BOOST_DATA_TEST_CASE(mutated_messages_are_received, sim::kBoth, transport) {
             std::memcpy(message - kTagBytes, &to.connection.own_dc_tag, kTagBytes);
             const std::uint32_t expected = to.expected, calls = sink.calls, before = to.early_count;
             sink.longest = 0;
-            impl.receiver.receive(adapter, buffer,
-                                  static_cast<std::uint32_t>(b.size()) + (adapter.tagged ? kTagBytes : 0), number);
+            channel::Receiver::receive(impl, adapter, buffer,
+                                       static_cast<std::uint32_t>(b.size()) + (adapter.tagged ? kTagBytes : 0), number);
             BOOST_REQUIRE(adapter.free == &buffer->wr); // given back, whatever it was
             adapter.free = buffer->wr.next;
             --adapter.free_count;
