@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "uct_mp/connect/bytes.h"
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 

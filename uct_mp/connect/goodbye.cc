@@ -2,7 +2,7 @@
 // it may end. Who is told that the other side has gone need not wait for adapters to give up.
 #include <algorithm>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 

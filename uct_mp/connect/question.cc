@@ -2,7 +2,7 @@
 // plane answers, also while its application computes; a dead, stopped or unreachable process does not.
 #include <algorithm>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 

@@ -3,7 +3,7 @@
 #include <cassert>
 #include <cinttypes>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 

@@ -1,7 +1,7 @@
 // News of single paths: carried here, understood by uct_mp/recover.
 #include <algorithm>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 

@@ -1,5 +1,5 @@
 // Inside of the control plane, private to this folder. One file per role: control_plane.cc (opening, sending, arrival,
-// states), client.cc, server.cc, turns.cc, question.cc, path_news.cc, rails_news.cc, goodbye.cc.
+// states), client.cc, server.cc, turns.cc, question.cc, path_messages.cc, rail_lists.cc, goodbye.cc.
 #pragma once
 
 #include <map>
@@ -133,7 +133,7 @@ struct ControlPlane::Impl {
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
     [[nodiscard]] bool just_answered(const Connection& c) const;
 
-    // --- rails_news.cc
+    // --- rail_lists.cc
     void renew(const verbs::Rail& rail);
     void set_own(const verbs::Rail& rail);
     void tell_rails(Connection& c);
@@ -156,7 +156,7 @@ struct ControlPlane::Impl {
     void on_ended_known(const Message& m);
     [[nodiscard]] Message goodbye_to(const Connection& c, const Goodbye& goodbye) const;
 
-    // --- path_news.cc
+    // --- path_messages.cc
     void on_path_news(const Target& way_back, const Message& m);
     bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
                          const PathNews& news);

@@ -1,7 +1,7 @@
 // Ports that were down come up, and subnet managers give others LIDs: peers are told our list of rails again.
 #include <algorithm>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 
