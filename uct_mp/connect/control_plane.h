@@ -9,16 +9,16 @@
 //                                      <-  ready
 //   established(): data may flow
 //
-// Only the client repeats (request until reply, confirm until ready), with back-off up to a ceiling and a jitter that
-// follows from the uids; the server answers a repeated message with the same answer, by the way it has come. Every
-// repetition uses the next pair of rails that can reach each other, then their other routes, so that one dead rail does
-// not prevent a connection.
-// Commands to the adapter take long, and many may want to connect at once: ends are made and connected path by path, a
-// few in a row, while the others wait (turns.cc). What arrives meanwhile again changes nothing but the way of the
-// answer. Both sides may start at the same time: the one with the smaller uid stays client, the other drops its own
-// request and becomes the server (it has no queue pairs yet). Messages: wire.h. Nothing is believed: cookie, versions,
-// sizes, ranges and the state are checked before anything changes; what fails is counted and dropped, a version that
-// does not fit is answered with a refusal that says so.
+// Only the client repeats: request until reply, confirm until ready. Its pauses grow up to a ceiling, with a jitter
+// that follows from the uids. The server answers a repeated message with the same answer, by the way it has come. Every
+// repetition uses the next pair of rails that can reach each other, then their other routes. So one dead rail does not
+// prevent a connection.
+// Commands to the adapter take long, and many peers may connect at once. So ends are made and connected path by path, a
+// few in a row, while the other handshakes wait (turns.h). A copy that arrives meanwhile only changes where the answer
+// goes. Both sides may start at the same time: the one with the smaller uid stays client. The other drops its own
+// request and becomes the server; it has no queue pairs yet.
+// Messages: wire.h. Nothing is believed: cookie, versions, sizes, ranges and the state are checked before anything
+// changes. A message that fails is counted and dropped. A version that does not fit is answered with a refusal.
 //
 // What the owner may assume about data:
 //   server  Its queue pairs are in RTS before `ready` leaves, and the client sends nothing before it has `ready`. So
@@ -305,6 +305,8 @@ struct ControlCounters { // messages
     std::uint64_t refused = 0;  // sent refusals
 };
 
+struct Plane; // plane.h, private to this folder
+
 class ControlPlane {
 public:
     // Opens one control queue pair per rail. Status and one line. `devices`, `services` and `owner` must outlive it,
@@ -343,7 +345,7 @@ public:
     // ns at most; Peers::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
 
-    // Goodbye (goodbye.cc), of an established connection; with the lock held. An idle one is asked whether it may end,
+    // Goodbye (goodbyes.h), of an established connection; with the lock held. An idle one is asked whether it may end,
     // again and again until it answers: Peers::parted(). No bound: it may have agreed long ago, and a dead peer is
     // found otherwise.
     void say_idle(Connection& connection, std::uint32_t delivered);
@@ -380,11 +382,9 @@ public:
 
     [[nodiscard]] const ControlCounters& counters() const;
 
-    struct Impl; // control_plane_impl.h, private to this folder
-
 private:
-    explicit ControlPlane(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    explicit ControlPlane(std::unique_ptr<Plane> plane);
+    std::unique_ptr<Plane> plane_;
 };
 
 } // namespace ucx_mp::connect

@@ -1,4 +1,5 @@
-// A handshake message as a plain struct, and the only code that reads and writes its wire form (wire.h).
+// A message as a plain struct, and the only functions that read and write its wire form (wire.h): parse.cc, pack.cc.
+// What messages and reasons are called: message_names.cc.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +52,8 @@ enum class Parse : std::uint8_t {
 };
 
 // Checks everything that a message alone can tell: length, counts, ranges; `out` holds only values that are in range.
-// Reserved fields are ignored. What needs the other list (rail indices and path bits of a reply refer to the client's
-// rails, which the receiver knows) is checked against `own_rails`.
+// Reserved fields are ignored. Rail indices and path bits of a reply refer to the client's rails: they are checked
+// against `own_rails`, the receiver's.
 [[nodiscard]] Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::RemoteRail> own_rails,
                           Message& out, std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
 

@@ -1,99 +1,109 @@
-// Commands to the adapter (queue pairs, address handles) take the process about 100 us each, and a handshake needs
-// several for every path. So that thousand peers who connect at once don't stop everything else, handshakes wait in
-// order and work for a while; then as much time belongs to the others, or less if they have nothing to do. A step is
-// half a path or a message.
+#include "uct_mp/connect/turns.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "uct_mp/connect/control_plane_impl.h"
+#include "uct_mp/connect/plane.h"
 
 namespace ucx_mp::connect {
 
 namespace {
+
 constexpr Nanos kTurn = 200'000;       // in a row; the last step may end later
 constexpr Nanos kPatience = 1'000'000; // that there is room to send; then another rail is tried, later
 constexpr Nanos kLook = 10'000;        // what has come during a turn is found by then, and mostly what answers it
 // Places of those who go first are smaller: a peer has made its ends and waits for ours.
 constexpr std::uint64_t kBehind = std::uint64_t{1} << 63;
+
 } // namespace
 
-Due* ControlPlane::Impl::due_of(const Connection& c) {
-    const auto found = waiting.find(c.place);
-    return found == waiting.end() ? nullptr : &found->second;
+Due* Turns::due_of(const Connection& c) {
+    const auto found = waiting_.find(c.place);
+    return found == waiting_.end() ? nullptr : &found->second;
 }
 
-void ControlPlane::Impl::drop_due(Connection& c) {
-    if (c.place) waiting.erase(std::exchange(c.place, 0));
+void Turns::drop(Connection& c) {
+    if (c.place) waiting_.erase(std::exchange(c.place, 0));
 }
 
-void ControlPlane::Impl::add_due(Connection& c, Due due, bool first) {
-    drop_due(c);
-    c.place = ++newest_place | (first ? 0 : kBehind);
+void Turns::add(Connection& c, Due due, bool first) {
+    drop(c);
+    c.place = ++newest_place_ | (first ? 0 : kBehind);
     due.connection = &c;
-    due.since = services.now();
-    waiting.emplace(c.place, due);
+    due.since = plane_.services.now();
+    waiting_.emplace(c.place, due);
 }
 
-void ControlPlane::Impl::send_in_turn(Connection& c) {
-    if (rest || !waiting.empty()) return add_due(c, {}, false);
-    const Nanos begin = services.now();
+void Turns::send(Connection& c) {
+    if (rest_ || !waiting_.empty()) return add(c, {}, false);
+    const Nanos begin = plane_.services.now();
     if (!send_due(c, 0)) send_soon(c);
-    worked += services.now() - begin;
+    worked_ += plane_.services.now() - begin;
     rest_if_due();
 }
 
-void ControlPlane::Impl::make_in_turn(Connection& c, Due due) {
+void Turns::make(Connection& c, Due due) {
     c.ends.assign(c.paths.size(), {});
-    if (config.transport == Transport::rc)
+    if (plane_.config.transport == Transport::rc)
         for (std::size_t i = 0; i < c.ends.size() && !c.is_absent(i); ++i)
-            c.ends[i].psn = std::uint32_t(random() >> 40); // 24 bits
-    add_due(c, due, !c.server);
+            c.ends[i].psn = plane_.identity.random_psn(); // 24 bits
+    add(c, due, !c.server);
 }
 
-void ControlPlane::Impl::connect_in_turn(Connection& c, const Target& way_back) {
-    add_due(c, {.what = Due::What::connect, .way_back = way_back}, true);
+void Turns::connect(Connection& c, const Target& way_back) {
+    add(c, {.what = Due::What::connect, .way_back = way_back}, true);
 }
 
 // All buffers are on their way: nobody can send over that rail now.
-void ControlPlane::Impl::send_soon(Connection& c, Nanos tried) {
-    add_due(c, {.tried = tried ? tried : services.now()}, true);
-    if (!rest) begin_rest();
+void Turns::send_soon(Connection& c, Nanos tried) {
+    add(c, {.tried = tried ? tried : plane_.services.now()}, true);
+    if (!rest_) begin_rest();
 }
 
-bool ControlPlane::Impl::send_due(Connection& c, Nanos tried) {
-    const bool patient = !tried || services.now() - tried < kPatience;
+bool Turns::send_due(Connection& c, Nanos tried) {
+    const bool patient = !tried || plane_.services.now() - tried < kPatience;
     if (c.state == State::requesting) {
-        if (c.sent == 0) c.started = services.now(); // the peer is not to blame for what was before
-        return send_request(c, patient);
+        if (c.sent == 0) c.started = plane_.services.now(); // the peer is not to blame for what was before
+        return plane_.client.send_request(c, patient);
     }
-    if (c.state == State::established) return send_rails(c, patient);
-    if (const auto to = route(c, c.attempts)) return send_confirm(c, *to, patient);
-    ++counters.unsent;
-    wait_for_answer(c);
+    if (c.state == State::established) return plane_.rail_lists.send(c, patient);
+    if (const auto to = plane_.outbox.route(c, c.attempts)) return plane_.client.send_confirm(c, *to, patient);
+    ++plane_.counters.unsent;
+    plane_.client.wait_for_answer(c);
     return true;
 }
 
-unsigned ControlPlane::Impl::work() {
+unsigned Turns::go_on(bool occupied) {
+    others_busy_ |= occupied;
+    end_rest_if_over();
+    return waiting_.empty() ? 0 : work();
+}
+
+void Turns::stop() {
+    if (rest_) plane_.services.cancel_in_background(rest_);
+}
+
+unsigned Turns::work() {
     unsigned steps = 0;
-    for (const Nanos begin = services.now(), before = worked; !waiting.empty() && !rest; ++steps) {
+    for (const Nanos begin = plane_.services.now(), before = worked_; !waiting_.empty() && !rest_; ++steps) {
         step();
-        worked = before + services.now() - begin;
+        worked_ = before + plane_.services.now() - begin;
         rest_if_due();
     }
     return steps;
 }
 
-void ControlPlane::Impl::step() {
-    Due& due = waiting.begin()->second;
+void Turns::step() {
+    Due& due = waiting_.begin()->second;
     Connection& c = *due.connection;
     if (due.what == Due::What::send) {
         const Nanos tried = due.tried;
-        drop_due(c);
+        drop(c);
         if (!send_due(c, tried)) send_soon(c, tried);
         return;
     }
     const bool make = due.what == Due::What::make;
-    const Status status = make ? owner.ends.make_end(c, due.path) : owner.ends.connect_end(c, due.path);
+    const Status status = make ? plane_.owner.ends.make_end(c, due.path) : plane_.owner.ends.connect_end(c, due.path);
     if (!failed(status) && ++due.path < c.paths.size()) return;
     if (!failed(status) && make && !c.server) {
         due.what = Due::What::connect;
@@ -101,48 +111,48 @@ void ControlPlane::Impl::step() {
         return;
     }
     const Due done = due;
-    drop_due(c);
+    drop(c);
     if (!c.server)
-        reply_done(c, done, status);
+        plane_.client.reply_done(c, done, status);
     else if (make)
-        request_done(c, done, status);
+        plane_.server.request_done(c, done, status);
     else
-        confirm_done(c, done, status);
+        plane_.server.confirm_done(c, done, status);
 }
 
-void ControlPlane::Impl::rest_if_due() {
-    if (!rest && worked >= kTurn) begin_rest();
+void Turns::rest_if_due() {
+    if (!rest_ && worked_ >= kTurn) begin_rest();
 }
 
-void ControlPlane::Impl::begin_rest() {
-    rested = 0;
+void Turns::begin_rest() {
+    rested_ = 0;
     set_rest(kLook);
 }
 
 // Looks at growing intervals whether the others are still busy.
-void ControlPlane::Impl::set_rest(Nanos time) {
-    others_busy = false;
-    rested += time;
-    rest_until = services.now() + time;
-    rest = services.at_in_background(rest_until, [this] {
-        rest = 0;
+void Turns::set_rest(Nanos time) {
+    others_busy_ = false;
+    rested_ += time;
+    rest_until_ = plane_.services.now() + time;
+    rest_ = plane_.services.at_in_background(rest_until_, [this] {
+        rest_ = 0;
         if (!has_rested()) return;
-        polling = true;
+        plane_.polling = true;
         (void)work();
-        polling = false;
+        plane_.polling = false;
     });
 }
 
-bool ControlPlane::Impl::has_rested() {
-    if (others_busy && rested < worked) return set_rest(std::min(rested, worked - rested)), false;
-    worked = 0;
+bool Turns::has_rested() {
+    if (others_busy_ && rested_ < worked_) return set_rest(std::min(rested_, worked_ - rested_)), false;
+    worked_ = 0;
     return true;
 }
 
 // The other side's thread, on which the timer runs, may be late where there are few processors.
-void ControlPlane::Impl::end_rest_if_over() {
-    if (!rest || services.now() < rest_until) return;
-    services.cancel_in_background(std::exchange(rest, 0));
+void Turns::end_rest_if_over() {
+    if (!rest_ || plane_.services.now() < rest_until_) return;
+    plane_.services.cancel_in_background(std::exchange(rest_, 0));
     (void)has_rested();
 }
 

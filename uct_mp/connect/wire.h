@@ -5,17 +5,17 @@
 // version that both sides speak (the client knows the server's range from its address); the answers are in the version
 // of the request.
 //
-// Later versions may add what this one does not know without a version of their own: bits of Terms::features, of which
-// both sides use those that both have told, and fields in bytes that are reserved today. Who does not know them writes
-// 0 there and ignores what it reads. Another version is for another layout.
+// A later library may add two things without another version. Bits of Terms::features: both sides use those that both
+// have told. Fields in bytes that are reserved today: a side that does not know them writes 0 there and ignores what it
+// reads. Another layout needs another version.
 //
 // What keeps old and foreign messages out:
 //   cookie       of the receiver: only who was given its address knows it
 //   uid          one per interface and life of a process: a peer that has restarted is another peer
 //   transaction  the client numbers its handshakes (1, 2, ..., wraps, one counter per interface). All messages of one
-//                handshake carry its number. The server keeps the newest number that it has accepted from a peer and
-//                drops requests with the same or an older one, once they are settled; everybody drops what does not
-//                carry the number of the handshake under way.
+//                handshake carry its number. The server keeps the newest number that it has accepted from a peer. Once
+//                that one is settled, it drops requests with the same number or an older one. Both sides drop what does
+//                not carry the number of the handshake under way.
 //   void_through (reply) the server's own newest number: requests that it sent before it became the server (both had
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
@@ -65,7 +65,7 @@ enum class Reason : std::uint8_t {
     unreachable = 3, // no rail of ours is in a subnet of yours
     limits = 4,      // the owner accepts no more connections
     resources = 5,   // queue pairs could not be made or connected
-    settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Owner::renew)
+    settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Peers::renew)
     unknown = 7,     // we know nothing of this handshake (any more)
     terms = 8,       // your Terms and ours don't go together
 };
@@ -106,6 +106,7 @@ struct __attribute__((packed)) Rail {
 };
 static_assert(sizeof(Rail) == 32);
 inline constexpr std::size_t kGid = 16;
+inline constexpr double kRateUnit = 1e-6; // of Rail::rate, in bytes/ns
 
 // One half of a path.
 struct __attribute__((packed)) End {

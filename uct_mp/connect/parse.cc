@@ -1,8 +1,5 @@
+// Reads messages: nothing that a datagram says is believed unchecked.
 #include "uct_mp/connect/message.h"
-
-#include <algorithm>
-#include <cassert>
-#include <cmath>
 
 #include "uct_mp/connect/bytes.h"
 
@@ -11,9 +8,9 @@ namespace ucx_mp::connect {
 namespace {
 
 using wire::Kind;
+using wire::kRateUnit;
 
 constexpr std::uint32_t k24Bits = 0xffffff;
-constexpr double kRateUnit = 1e-6; // kB/s in bytes/ns
 
 // Takes structures off the front of a datagram.
 class Reader {
@@ -29,19 +26,6 @@ public:
 
 private:
     std::span<const std::uint8_t> left_;
-};
-
-class Writer {
-public:
-    explicit Writer(std::uint8_t* out) : begin_(out), at_(out) {}
-    template <class T> void put(const T& value) {
-        std::memcpy(at_, &value, sizeof value);
-        at_ += sizeof value;
-    }
-    [[nodiscard]] std::size_t size() const { return std::size_t(at_ - begin_); }
-
-private:
-    std::uint8_t *begin_, *at_;
 };
 
 bool valid_transport(std::uint8_t t) { return t == std::uint8_t(Transport::rc) || t == std::uint8_t(Transport::dc); }
@@ -87,10 +71,6 @@ bool read_terms(const wire::Terms& t, Message& out) {
     if (t.window == 0 || t.ring == 0 || t.segment == 0) return false;
     out.terms = {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment};
     return true;
-}
-
-wire::Terms written(const Terms& t, std::uint8_t reserved) {
-    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, reserved * 0x01010101u};
 }
 
 bool read_request(Reader& in, Message& out) {
@@ -337,188 +317,6 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
         break;
     }
     return good && in.left() == 0 ? Parse::ok : Parse::malformed;
-}
-
-std::size_t pack(const Message& m, std::uint8_t* buffer) {
-    Writer out(buffer);
-    out.put(wire::Header{.magic = wire::kMagic,
-                         .version = m.version,
-                         .kind = std::uint8_t(m.kind),
-                         .length = 0, // below
-                         .cookie = m.cookie,
-                         .sender_uid = m.sender_uid,
-                         .sender_cookie = m.sender_cookie,
-                         .sender_q_key = m.sender_q_key,
-                         .destination = m.destination,
-                         .source = m.source,
-                         .transaction = m.transaction,
-                         .min_version = m.min_version,
-                         .max_version = m.max_version,
-                         .transport = std::uint8_t(m.transport),
-                         .reserved = m.reserved});
-    const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
-    const auto put_rails = [&] {
-        for (const path::RemoteRail& r : m.rails) {
-            const bool roce = verbs::is_set(r.gid);
-            out.put(wire::Rail{.subnet_prefix = r.subnet_prefix,
-                               .rate = std::uint32_t(std::clamp(std::round(r.rate / kRateUnit), 1.0, 4294967295.0)),
-                               .dct_number = r.dct_number,
-                               .control_qpn = r.control_qpn,
-                               .lid = r.lid,
-                               .lmc = r.lmc,
-                               .mtu = std::uint8_t(r.mtu),
-                               .device = r.device,
-                               .roce = roce,
-                               .life = r.life,
-                               .reserved = m.reserved,
-                               .probe_key = r.probe_key});
-            if (roce) out.put(r.gid);
-        }
-    };
-    const std::uint8_t z = m.reserved;
-    switch (m.kind) {
-    case Kind::request:
-        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, m.reserved, m.dc_key,
-                              written(m.terms, m.reserved)});
-        put_rails();
-        break;
-    case Kind::reply:
-        assert(m.paths.size() == m.ends.size());
-        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key,
-                            written(m.terms, m.reserved)});
-        put_rails();
-        for (std::size_t i = 0; i < m.paths.size(); ++i) {
-            const path::PathSpec& p = m.paths[i];
-            out.put(wire::Path{
-                p.client_rail, p.server_rail, p.client_bits, p.server_bits, {m.ends[i].qp_number, m.ends[i].psn}});
-        }
-        break;
-    case Kind::confirm:
-        out.put(wire::Confirm{m.incarnation, paths, {z, z, z}});
-        for (const LocalEnd& e : m.ends) out.put(wire::End{e.qp_number, e.psn});
-        break;
-    case Kind::ready:
-        out.put(wire::Ready{m.incarnation});
-        break;
-    case Kind::refuse:
-        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {z, z}});
-        break;
-    case Kind::path_down:
-    case Kind::path_open:
-    case Kind::path_opened:
-    case Kind::path_probe:
-    case Kind::path_probed:
-        out.put(wire::PathNews{.incarnation = m.incarnation,
-                               .path = m.news.path,
-                               .answer = m.news.answer,
-                               .gone = m.news.gone,
-                               .home = m.news.home,
-                               .life = m.news.life,
-                               .psn = m.news.psn,
-                               .marker = m.news.marker,
-                               .delivered = m.news.delivered,
-                               .end = {m.news.end.qp_number, m.news.end.psn}});
-        break;
-    case Kind::rails:
-        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {z, z, z}});
-        put_rails();
-        break;
-    case Kind::rails_known:
-        out.put(wire::RailsKnown{m.incarnation, m.rails_number});
-        break;
-    case Kind::keys:
-        out.put(wire::Keys{m.incarnation, {z, z, z, z}, m.keys.id});
-        break;
-    case Kind::keys_told: {
-        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {z, z}, m.keys.id, 0, {}};
-        if (m.holds) {
-            body.count = m.keys.count;
-            body.lives = m.keys.lives;
-            for (unsigned i = 0; i < m.keys.count; ++i) body.rkey[i] = m.keys.rkey[i];
-        }
-        out.put(body);
-        break;
-    }
-    case Kind::ended:
-        out.put(wire::Ended{m.incarnation, m.goodbye.delivered, m.goodbye.idle, {}});
-        break;
-    case Kind::ended_known:
-        out.put(wire::EndedKnown{m.incarnation, !m.holds, {}});
-        break;
-    case Kind::ping:
-        out.put(wire::Ping{m.incarnation});
-        break;
-    case Kind::pong:
-        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
-        break;
-    }
-    assert(out.size() <= wire::kMaxMessage);
-    store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
-    return out.size();
-}
-
-const char* name(wire::Kind kind) {
-    switch (kind) {
-    case Kind::request:
-        return "request";
-    case Kind::reply:
-        return "reply";
-    case Kind::confirm:
-        return "confirm";
-    case Kind::ready:
-        return "ready";
-    case Kind::refuse:
-        return "refuse";
-    case Kind::path_down:
-        return "path_down";
-    case Kind::path_open:
-        return "path_open";
-    case Kind::path_opened:
-        return "path_opened";
-    case Kind::path_probe:
-        return "path_probe";
-    case Kind::path_probed:
-        return "path_probed";
-    case Kind::rails:
-        return "rails";
-    case Kind::rails_known:
-        return "rails_known";
-    case Kind::keys:
-        return "keys";
-    case Kind::keys_told:
-        return "keys_told";
-    case Kind::ended:
-        return "ended";
-    case Kind::ended_known:
-        return "ended_known";
-    case Kind::ping:
-        return "ping";
-    case Kind::pong:
-        return "pong";
-    }
-    return "?";
-}
-
-const char* name(wire::Reason reason) {
-    switch (reason) {
-    case wire::Reason::version:
-        return "it speaks other versions of the handshake";
-    case wire::Reason::transport:
-        return "it uses the other transport (mp_rc, mp_dc)";
-    case wire::Reason::unreachable:
-        return "it has no rail in a subnet of ours";
-    case wire::Reason::limits:
-        return "it accepts no more connections";
-    case wire::Reason::resources:
-        return "it could not make its queue pairs";
-    case wire::Reason::settled:
-        return "it holds an older connection with us";
-    case wire::Reason::unknown:
-        return "it has given up this handshake";
-    case wire::Reason::terms:
-        return "its SEG_SIZE and TX_WINDOW and ours do not go together (its log names them)";
-    }
-    return "?";
 }
 
 } // namespace ucx_mp::connect

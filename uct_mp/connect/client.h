@@ -1,0 +1,35 @@
+// The client's part of the handshake: request until reply, confirm until ready.
+#pragma once
+
+#include <string>
+
+#include "uct_mp/connect/message.h"
+#include "uct_mp/connect/turns.h"
+
+namespace ucx_mp::connect {
+
+class Client {
+public:
+    explicit Client(Plane& plane) : plane_(plane) {}
+    void start(Connection& c);
+    // False: there is no room now. If not patient it is as good as lost then.
+    bool send_request(Connection& c, bool patient);
+    bool send_confirm(Connection& c, const Target& to, bool patient);
+    void wait_for_answer(Connection& c);
+
+    void on_reply(const Target& way_back, const Message& m);
+    void reply_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
+    void on_ready(const Message& m);
+    void refused(Connection& c, const Message& m);
+
+private:
+    void repeat(Connection& c);  // timer
+    void give_up(Connection& c); // timer, of a start that can't succeed
+    // Why a handshake can't succeed (one line, `why` may be null); ok: it can.
+    [[nodiscard]] Status hopeless(const Connection& c, std::string* why) const;
+    [[nodiscard]] Nanos back_off(const Connection& c) const;
+
+    Plane& plane_;
+};
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,43 @@
+// Who we are to our peers: uid, cookie, address, the list of our rails, and our terms. Random numbers as well.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::connect {
+
+[[nodiscard]] std::size_t gids(std::span<const path::RemoteRail> rails); // how many are RoCE
+
+class Identity {
+public:
+    explicit Identity(Plane& plane);
+    void choose(); // uid, cookie and Q_Key
+    void make_address();
+    [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
+    void set_rail(const verbs::Rail& rail);         // its entry in `rails`
+
+    [[nodiscard]] Terms terms_for(const Connection& c) const; // ours
+    void take_terms(Connection& c, const Message& m) const;   // the peer's
+
+    [[nodiscard]] std::uint32_t random_psn(); // 24 bits
+    [[nodiscard]] std::uint64_t random_tag();
+    [[nodiscard]] std::uint32_t next_transaction();
+
+    InterfaceAddress address;
+    std::vector<path::RemoteRail> rails;    // ours, as the others see them
+    std::uint32_t rails_number = 0;         // of this list; 0: as it was at first, wraps to 1
+    std::vector<std::uint32_t> dct_numbers; // mp_dc: as they are now
+    std::uint32_t newest_transaction = 0;   // of ours; 0: none yet
+
+private:
+    [[nodiscard]] std::uint64_t random();
+
+    Plane& plane_;
+    std::size_t address_room_ = kMaxInterfaceAddress; // once it has been given away: the bytes it had
+    std::uint64_t random_state_ = 0;
+    std::uint64_t tags_made_ = 0; // with a seed
+};
+
+} // namespace ucx_mp::connect

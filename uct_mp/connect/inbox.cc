@@ -1,0 +1,96 @@
+#include "uct_mp/connect/inbox.h"
+
+#include "uct_mp/connect/plane.h"
+
+namespace ucx_mp::connect {
+
+void Inbox::arrived(const Target& from, std::span<const std::uint8_t> datagram) {
+    ++plane_.counters.received;
+    Message m;
+    const InterfaceAddress& own = plane_.identity.address;
+    const Parse parsed = parse(datagram, plane_.identity.rails, m, own.min_version, own.max_version);
+    if (parsed == Parse::malformed || m.cookie != own.cookie || m.sender_uid == own.uid) {
+        ++plane_.counters.dropped;
+        return;
+    }
+    Target way_back = from;
+    way_back.q_key = m.sender_q_key;
+    if (parsed == Parse::version || (m.transport != plane_.config.transport && m.kind != wire::Kind::refuse)) {
+        ++plane_.counters.dropped;
+        // Only a request is worth an answer: the other kinds follow one that has been understood.
+        if (m.kind == wire::Kind::request)
+            plane_.outbox.refuse(way_back, m,
+                                 parsed == Parse::version ? wire::Reason::version : wire::Reason::transport);
+        return;
+    }
+    dispatch(way_back, m);
+}
+
+void Inbox::dispatch(const Target& way_back, const Message& m) {
+    switch (m.kind) {
+    case wire::Kind::request:
+        plane_.server.on_request(way_back, m);
+        break;
+    case wire::Kind::reply:
+        plane_.client.on_reply(way_back, m);
+        break;
+    case wire::Kind::confirm:
+        plane_.server.on_confirm(way_back, m);
+        break;
+    case wire::Kind::ready:
+        plane_.client.on_ready(m);
+        break;
+    case wire::Kind::refuse:
+        on_refuse(m);
+        break;
+    case wire::Kind::ping:
+        plane_.questions.on_ping(way_back, m);
+        break;
+    case wire::Kind::pong:
+        plane_.questions.on_pong(m);
+        break;
+    case wire::Kind::path_down:
+    case wire::Kind::path_open:
+    case wire::Kind::path_opened:
+    case wire::Kind::path_probe:
+    case wire::Kind::path_probed:
+        plane_.path_messages.on_path_news(way_back, m);
+        break;
+    case wire::Kind::rails:
+        plane_.rail_lists.on_rails(m);
+        break;
+    case wire::Kind::rails_known:
+        plane_.rail_lists.on_rails_known(m);
+        break;
+    case wire::Kind::keys:
+        plane_.key_messages.on_keys(way_back, m);
+        break;
+    case wire::Kind::keys_told:
+        plane_.key_messages.on_keys_told(m);
+        break;
+    case wire::Kind::ended:
+        plane_.goodbyes.on_ended(way_back, m);
+        break;
+    case wire::Kind::ended_known:
+        plane_.goodbyes.on_ended_known(m);
+        break;
+    }
+}
+
+Connection* Inbox::connection_of(const Message& m) {
+    Connection* c = plane_.owner.peers.find_local(m.destination);
+    return c && known_as(*c, m) ? c : nullptr;
+}
+
+void Inbox::on_refuse(const Message& m) {
+    Connection* c = connection_of(m);
+    if (!c || !is_under_way(c->state) || c->transaction != m.transaction) {
+        ++plane_.counters.late;
+    } else if (c->state != State::accepting) {
+        plane_.client.refused(*c, m);
+    } else {
+        plane_.server.abandon(*c, "the client gave up");
+    }
+}
+
+} // namespace ucx_mp::connect

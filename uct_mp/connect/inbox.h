@@ -1,0 +1,30 @@
+// Messages that arrive: checks what is the same for all kinds, and hands each to the part that it is for.
+#pragma once
+
+#include <span>
+
+#include "uct_mp/connect/datagrams.h"
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::connect {
+
+// Uid and cookie of the sender are that peer's.
+[[nodiscard]] inline bool known_as(const Connection& c, const Message& m) {
+    return c.peer.uid == m.sender_uid && c.peer.cookie == m.sender_cookie;
+}
+
+class Inbox {
+public:
+    explicit Inbox(Plane& plane) : plane_(plane) {}
+    void arrived(const Target& from, std::span<const std::uint8_t> datagram);
+    // A message of one of our connections: by the name that it carries, from the peer that it belongs to.
+    [[nodiscard]] Connection* connection_of(const Message& m);
+
+private:
+    void dispatch(const Target& way_back, const Message& m);
+    void on_refuse(const Message& m);
+
+    Plane& plane_;
+};
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,137 @@
+#include "uct_mp/connect/outbox.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "uct_mp/connect/bytes.h"
+#include "uct_mp/connect/plane.h"
+
+namespace ucx_mp::connect {
+
+Message Outbox::message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const {
+    const InterfaceAddress& own = plane_.identity.address;
+    Message m;
+    m.kind = kind;
+    m.version = own.max_version;
+    m.cookie = cookie;
+    m.sender_uid = own.uid;
+    m.sender_cookie = own.cookie;
+    m.sender_q_key = own.q_key;
+    m.transaction = transaction;
+    m.min_version = own.min_version;
+    m.max_version = own.max_version;
+    m.transport = plane_.config.transport;
+    m.reserved = plane_.config.reserved;
+    return m;
+}
+
+Message Outbox::message_to(wire::Kind kind, const Connection& c) const {
+    Message m = message(kind, c.peer.cookie, c.transaction);
+    m.version = std::min(plane_.identity.address.max_version, c.peer.max_version);
+    m.destination = kind == wire::Kind::request ? 0 : c.remote_id;
+    m.source = c.local_id;
+    m.incarnation = c.incarnation;
+    return m;
+}
+
+// Pairs of rails that reach each other. They are ordered so that consecutive ones differ on both sides where they can.
+// When all have been tried, the same pairs follow over the next route (path bits). The first one depends on the pair of
+// peers, so that a storm of connections doesn't all begin on rail 0.
+std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const {
+    struct Pair {
+        unsigned rail;
+        std::uint16_t lid;
+        std::uint8_t lmc;
+        std::uint32_t qp_number;
+        verbs::Gid gid;
+    };
+    const std::vector<path::RemoteRail>& own_rails = plane_.identity.rails;
+    std::vector<Pair> pairs;
+    const bool know_rails = !c.remote_rails.empty();
+    const std::size_t remotes = know_rails ? c.remote_rails.size() : c.peer.count;
+    const auto look = [&](bool routed) {
+        for (std::size_t shift = 0; shift < remotes; ++shift)
+            for (unsigned i = 0; i < own_rails.size(); ++i) {
+                const path::RemoteRail& own = own_rails[i];
+                if (!plane_.datagrams.works(i) || !own.usable()) continue;
+                const std::size_t j = (i + shift) % remotes;
+                if (know_rails) {
+                    const path::RemoteRail& r = c.remote_rails[j];
+                    if (path::reach(own, r, routed)) pairs.push_back({i, r.lid, r.lmc, r.control_qpn, r.gid});
+                } else {
+                    const ControlAddress& r = c.peer.control[j];
+                    if (reach(own.subnet_prefix, own.gid, r, routed))
+                        pairs.push_back({i, r.lid, r.lmc, r.qp_number, r.gid});
+                }
+            }
+    };
+    look(false);
+    if (pairs.empty()) look(true);
+    if (pairs.empty()) return std::nullopt;
+    const std::uint64_t first = mix(plane_.identity.address.uid ^ c.peer.uid) % pairs.size();
+    const Pair& p = pairs[(first + attempt) % pairs.size()];
+    const auto bits = unsigned(attempt / pairs.size());
+    return Target{.rail = p.rail,
+                  .to = {.dlid = std::uint16_t(p.lid + (bits & ((1u << p.lmc) - 1))),
+                         .source_path_bits = std::uint8_t(bits & ((1u << own_rails[p.rail].lmc) - 1)),
+                         .gid = p.gid},
+                  .qp_number = p.qp_number,
+                  .q_key = c.peer.q_key};
+}
+
+bool Outbox::send(const Target& to, const Message& m) {
+    std::uint8_t datagram[wire::kMaxMessage];
+    const std::size_t bytes = pack(m, datagram);
+    const Status status = plane_.datagrams.send(to, {datagram, bytes});
+    ++(failed(status) ? plane_.counters.unsent : plane_.counters.sent); // the client will repeat its message
+    return status != Status::no_resource;
+}
+
+bool Outbox::send_to(const Connection& c, unsigned attempt, const Message& m) {
+    if (const auto to = route(c, attempt)) return send(*to, m);
+    ++plane_.counters.unsent;
+    return true;
+}
+
+void Outbox::refuse(const Target& way_back, const Message& m, wire::Reason reason) {
+    plane_.services.say(LogLevel::debug, "mp: %s of peer %016" PRIx64 " refused: reason %u", connect::name(m.kind),
+                        m.sender_uid, unsigned(reason));
+    Message answer = message(wire::Kind::refuse, m.sender_cookie, m.transaction);
+    answer.destination = m.source;
+    answer.source = m.destination;
+    answer.reason = reason;
+    answer.refused = m.kind;
+    ++plane_.counters.refused;
+    Target to = way_back;
+    to.q_key = m.sender_q_key;
+    send(to, answer);
+}
+
+void Outbox::refuse(const Target& way_back, const Connection& c, wire::Kind kind, wire::Reason reason) {
+    Message m;
+    m.kind = kind;
+    m.sender_uid = c.peer.uid;
+    m.sender_cookie = c.peer.cookie;
+    m.sender_q_key = way_back.q_key;
+    m.transaction = c.transaction;
+    m.source = c.remote_id;
+    refuse(way_back, m, reason);
+}
+
+// An Ethernet port that is down breaks its queue pair with the first datagram that it should send. The queue pair has
+// to work again when the port does, which may be up although nobody has been told.
+void Outbox::mend() {
+    constexpr Nanos kPause = 50'000'000;
+    Datagrams& datagrams = plane_.datagrams;
+    const std::size_t rails = plane_.identity.rails.size();
+    bool broken = false;
+    for (unsigned rail = 0; rail < rails; ++rail) broken |= !datagrams.works(rail);
+    if (!broken || plane_.polling) return;
+    const Nanos now = plane_.services.now();
+    if (now < next_mend_) return;
+    next_mend_ = now + kPause;
+    for (unsigned rail = 0; rail < rails; ++rail)
+        if (!datagrams.works(rail)) datagrams.restart(rail);
+}
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,153 @@
+// Writes messages.
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+#include "uct_mp/connect/bytes.h"
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+
+using wire::Kind;
+using wire::kRateUnit;
+
+class Writer {
+public:
+    explicit Writer(std::uint8_t* out) : begin_(out), at_(out) {}
+    template <class T> void put(const T& value) {
+        std::memcpy(at_, &value, sizeof value);
+        at_ += sizeof value;
+    }
+    [[nodiscard]] std::size_t size() const { return std::size_t(at_ - begin_); }
+
+private:
+    std::uint8_t *begin_, *at_;
+};
+
+wire::Terms written(const Terms& t, std::uint8_t reserved) {
+    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, reserved * 0x01010101u};
+}
+
+} // namespace
+
+std::size_t pack(const Message& m, std::uint8_t* buffer) {
+    Writer out(buffer);
+    out.put(wire::Header{.magic = wire::kMagic,
+                         .version = m.version,
+                         .kind = std::uint8_t(m.kind),
+                         .length = 0, // below
+                         .cookie = m.cookie,
+                         .sender_uid = m.sender_uid,
+                         .sender_cookie = m.sender_cookie,
+                         .sender_q_key = m.sender_q_key,
+                         .destination = m.destination,
+                         .source = m.source,
+                         .transaction = m.transaction,
+                         .min_version = m.min_version,
+                         .max_version = m.max_version,
+                         .transport = std::uint8_t(m.transport),
+                         .reserved = m.reserved});
+    const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
+    const auto put_rails = [&] {
+        for (const path::RemoteRail& r : m.rails) {
+            const bool roce = verbs::is_set(r.gid);
+            out.put(wire::Rail{.subnet_prefix = r.subnet_prefix,
+                               .rate = std::uint32_t(std::clamp(std::round(r.rate / kRateUnit), 1.0, 4294967295.0)),
+                               .dct_number = r.dct_number,
+                               .control_qpn = r.control_qpn,
+                               .lid = r.lid,
+                               .lmc = r.lmc,
+                               .mtu = std::uint8_t(r.mtu),
+                               .device = r.device,
+                               .roce = roce,
+                               .life = r.life,
+                               .reserved = m.reserved,
+                               .probe_key = r.probe_key});
+            if (roce) out.put(r.gid);
+        }
+    };
+    const std::uint8_t z = m.reserved;
+    switch (m.kind) {
+    case Kind::request:
+        out.put(wire::Request{m.incarnation, rails, m.num_paths, m.split_reads, m.reserved, m.dc_key,
+                              written(m.terms, m.reserved)});
+        put_rails();
+        break;
+    case Kind::reply:
+        assert(m.paths.size() == m.ends.size());
+        out.put(wire::Reply{m.incarnation, m.void_through, rails, paths, m.absent, path::is_split(m.paths), m.dc_key,
+                            written(m.terms, m.reserved)});
+        put_rails();
+        for (std::size_t i = 0; i < m.paths.size(); ++i) {
+            const path::PathSpec& p = m.paths[i];
+            out.put(wire::Path{
+                p.client_rail, p.server_rail, p.client_bits, p.server_bits, {m.ends[i].qp_number, m.ends[i].psn}});
+        }
+        break;
+    case Kind::confirm:
+        out.put(wire::Confirm{m.incarnation, paths, {z, z, z}});
+        for (const LocalEnd& e : m.ends) out.put(wire::End{e.qp_number, e.psn});
+        break;
+    case Kind::ready:
+        out.put(wire::Ready{m.incarnation});
+        break;
+    case Kind::refuse:
+        out.put(wire::Refuse{std::uint8_t(m.reason), std::uint8_t(m.refused), {z, z}});
+        break;
+    case Kind::path_down:
+    case Kind::path_open:
+    case Kind::path_opened:
+    case Kind::path_probe:
+    case Kind::path_probed:
+        out.put(wire::PathNews{.incarnation = m.incarnation,
+                               .path = m.news.path,
+                               .answer = m.news.answer,
+                               .gone = m.news.gone,
+                               .home = m.news.home,
+                               .life = m.news.life,
+                               .psn = m.news.psn,
+                               .marker = m.news.marker,
+                               .delivered = m.news.delivered,
+                               .end = {m.news.end.qp_number, m.news.end.psn}});
+        break;
+    case Kind::rails:
+        out.put(wire::Rails{m.incarnation, m.rails_number, rails, {z, z, z}});
+        put_rails();
+        break;
+    case Kind::rails_known:
+        out.put(wire::RailsKnown{m.incarnation, m.rails_number});
+        break;
+    case Kind::keys:
+        out.put(wire::Keys{m.incarnation, {z, z, z, z}, m.keys.id});
+        break;
+    case Kind::keys_told: {
+        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {z, z}, m.keys.id, 0, {}};
+        if (m.holds) {
+            body.count = m.keys.count;
+            body.lives = m.keys.lives;
+            for (unsigned i = 0; i < m.keys.count; ++i) body.rkey[i] = m.keys.rkey[i];
+        }
+        out.put(body);
+        break;
+    }
+    case Kind::ended:
+        out.put(wire::Ended{m.incarnation, m.goodbye.delivered, m.goodbye.idle, {}});
+        break;
+    case Kind::ended_known:
+        out.put(wire::EndedKnown{m.incarnation, !m.holds, {}});
+        break;
+    case Kind::ping:
+        out.put(wire::Ping{m.incarnation});
+        break;
+    case Kind::pong:
+        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
+        break;
+    }
+    assert(out.size() <= wire::kMaxMessage);
+    store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
+    return out.size();
+}
+
+} // namespace ucx_mp::connect

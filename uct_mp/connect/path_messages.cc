@@ -1,0 +1,85 @@
+#include "uct_mp/connect/path_messages.h"
+
+#include <algorithm>
+
+#include "uct_mp/connect/plane.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+
+wire::Kind kind_of(PathKind kind) {
+    switch (kind) {
+    case PathKind::down:
+        return wire::Kind::path_down;
+    case PathKind::open:
+        return wire::Kind::path_open;
+    case PathKind::opened:
+        return wire::Kind::path_opened;
+    case PathKind::probe:
+        return wire::Kind::path_probe;
+    case PathKind::probed:
+        return wire::Kind::path_probed;
+    }
+    return wire::Kind::path_down;
+}
+PathKind kind_of(wire::Kind kind) {
+    switch (kind) {
+    case wire::Kind::path_open:
+        return PathKind::open;
+    case wire::Kind::path_opened:
+        return PathKind::opened;
+    case wire::Kind::path_probe:
+        return PathKind::probe;
+    case wire::Kind::path_probed:
+        return PathKind::probed;
+    default:
+        return PathKind::down;
+    }
+}
+
+} // namespace
+
+void PathMessages::on_path_news(const Target& way_back, const Message& m) {
+    Connection* c = plane_.inbox.connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation || m.news.path >= c->paths.size()) {
+        ++plane_.counters.late;
+        return;
+    }
+    if (m.kind == wire::Kind::path_probe && m.news.home)
+        plane_.outbox.send(way_back, news_to(*c, PathKind::probed, {.path = m.news.path, .home = true, .end = {}}));
+    else if (m.kind == wire::Kind::path_probe)
+        tell_over_route(*c, c->paths[m.news.path], PathKind::probed, {.path = m.news.path, .end = {}});
+    plane_.owner.news.path_news(*c, kind_of(m.kind), m.news);
+}
+
+Message PathMessages::news_to(const Connection& c, PathKind kind, const PathNews& news) const {
+    Message m = plane_.outbox.message_to(kind_of(kind), c);
+    m.news = news;
+    return m;
+}
+
+void PathMessages::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
+    plane_.outbox.mend();
+    plane_.outbox.send_to(connection, attempt, news_to(connection, kind, news));
+}
+
+bool PathMessages::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+                                   const PathNews& news) {
+    const bool server = connection.server;
+    const unsigned rail = server ? route.server_rail : route.client_rail;
+    const path::RemoteRail& remote = connection.remote_rails[server ? route.client_rail : route.server_rail];
+    plane_.outbox.mend();
+    if (!plane_.datagrams.works(rail) || !plane_.identity.rails[rail].usable() || !remote.usable()) {
+        ++plane_.counters.unsent;
+        return true; // waiting would not help
+    }
+    return plane_.outbox.send({.rail = rail,
+                               .to = {std::uint16_t(remote.lid + (server ? route.client_bits : route.server_bits)),
+                                      server ? route.server_bits : route.client_bits, remote.gid},
+                               .qp_number = remote.control_qpn,
+                               .q_key = connection.peer.q_key},
+                              news_to(connection, kind, news));
+}
+
+} // namespace ucx_mp::connect

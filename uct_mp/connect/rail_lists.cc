@@ -1,0 +1,108 @@
+#include "uct_mp/connect/rail_lists.h"
+
+#include <algorithm>
+
+#include "uct_mp/connect/plane.h"
+
+namespace ucx_mp::connect {
+
+void RailLists::renew(const verbs::Rail& rail) {
+    plane_.identity.set_rail(rail);
+    if (path::RemoteRail& own = plane_.identity.rails[rail.index];
+        own.usable() && mtu_bytes(own.mtu) < plane_.identity.smallest_mtu()) {
+        plane_.services.say(LogLevel::warn,
+                            "rail %s has come up with an MTU of %zu bytes, which is too small for %zu rails",
+                            rail.name.c_str(), mtu_bytes(own.mtu), plane_.identity.rails.size());
+        own.lid = own.lmc = 0;
+        own.gid = {};
+    }
+    plane_.datagrams.renew(rail);
+    plane_.identity.make_address();
+    if (++plane_.identity.rails_number == 0) ++plane_.identity.rails_number;
+}
+
+Status RailLists::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
+                         std::string& error) {
+    const Status status = plane_.datagrams.reopen(device, error);
+    if (failed(status)) return status;
+    plane_.identity.dct_numbers = dct_numbers;
+    return Status::ok;
+}
+
+void RailLists::tell(Connection& c) {
+    if (c.state != State::established || c.telling.known == plane_.identity.rails_number) return;
+    stop(c);
+    telling_.insert(&c);
+    plane_.turns.send(c);
+}
+
+bool RailLists::send(Connection& c, bool patient) {
+    Message m = plane_.outbox.message_to(wire::Kind::rails, c);
+    m.rails = plane_.identity.rails;
+    m.rails_number = plane_.identity.rails_number;
+    if (!plane_.outbox.send_to(c, c.telling.sent, m) && patient) return false;
+    const Nanos pause = std::min(plane_.config.retry << std::min(c.telling.sent, 20u), plane_.config.max_retry);
+    ++c.telling.sent;
+    c.telling.timer = plane_.services.at_in_background(plane_.services.now() + pause, [this, &c] {
+        c.telling.timer = 0;
+        plane_.turns.send(c);
+    });
+    return true;
+}
+
+void RailLists::stop(Connection& c) {
+    if (c.telling.timer) plane_.services.cancel_in_background(c.telling.timer);
+    c.telling.timer = 0;
+    c.telling.sent = 0;
+    telling_.erase(&c);
+    plane_.turns.drop(c);
+}
+
+void RailLists::stop_all() {
+    while (!telling_.empty()) stop(**telling_.begin());
+}
+
+void RailLists::on_rails(const Message& m) {
+    Connection* const c = plane_.inbox.connection_of(m);
+    const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
+        return a.device == b.device &&
+               (a.life != b.life || (a.control_qpn == b.control_qpn && a.dct_number == b.dct_number));
+    };
+    if (!c || c->state != State::established || c->incarnation != m.incarnation ||
+        !std::ranges::equal(c->remote_rails, m.rails, same_port)) {
+        ++plane_.counters.late; // or not the list of this peer
+        return;
+    }
+    if (newer(m.rails_number, c->rails_number))
+        plane_.owner.news.rails_told(*c, m.rails_number, m.rails);
+    else
+        answer(*c); // our answer was lost
+}
+
+void RailLists::take(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails) {
+    if (c.state != State::established || newer(c.rails_number, number)) return;
+    c.remote_rails = rails;
+    c.rails_number = number;
+    answer(c);
+}
+
+void RailLists::answer(Connection& c) {
+    Message answer = plane_.outbox.message_to(wire::Kind::rails_known, c);
+    answer.rails_number = c.rails_number;
+    // Repetitions take other ways.
+    if (const auto to = plane_.outbox.route(c, c.telling.answers++)) plane_.outbox.send(*to, answer);
+}
+
+void RailLists::on_rails_known(const Message& m) {
+    Connection* const c = plane_.inbox.connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation ||
+        newer(m.rails_number, plane_.identity.rails_number)) {
+        ++plane_.counters.late;
+        return;
+    }
+    if (!newer(m.rails_number, c->telling.known)) return; // overtaken by a later one
+    c->telling.known = m.rails_number;
+    if (m.rails_number == plane_.identity.rails_number) stop(*c);
+}
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,36 @@
+// Lists of rails after the handshake. Ports come up, subnet managers change LIDs, adapters are opened again: then a
+// peer is told our list until it knows it, and we hear of its list.
+#pragma once
+
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::connect {
+
+class RailLists {
+public:
+    explicit RailLists(Plane& plane) : plane_(plane) {}
+    void renew(const verbs::Rail& rail); // ours: makes a new list
+    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
+                                std::string& error);
+
+    void tell(Connection& c);
+    bool send(Connection& c, bool patient); // and timer. False: no room now; if not patient it is as good as lost
+    void stop(Connection& c);
+    void stop_all();
+    void take(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
+
+    void on_rails(const Message& m);
+    void on_rails_known(const Message& m);
+
+private:
+    void answer(Connection& c);
+
+    Plane& plane_;
+    std::unordered_set<Connection*> telling_; // those that are being told our rails
+};
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,32 @@
+// The server's part of the handshake. It answers; only the time limit of an unfinished handshake is its own.
+#pragma once
+
+#include <vector>
+
+#include "uct_mp/connect/message.h"
+#include "uct_mp/connect/turns.h"
+
+namespace ucx_mp::connect {
+
+class Server {
+public:
+    explicit Server(Plane& plane) : plane_(plane) {}
+    void on_request(const Target& way_back, const Message& m);
+    void request_done(Connection& c, const Due& due, Status status); // our ends are made, or not
+    void on_confirm(const Target& way_back, const Message& m);
+    void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
+    void abandon(Connection& c, const char* why);
+
+private:
+    [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
+    [[nodiscard]] bool just_answered(const Connection& c) const;
+    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
+                std::uint8_t absent);
+    void send_reply(Connection& c, const Target& way_back);
+    void send_ready(Connection& c, const Target& way_back);
+    void silence(Connection& c); // timer
+
+    Plane& plane_;
+};
+
+} // namespace ucx_mp::connect

@@ -1,0 +1,117 @@
+#include "uct_mp/connect/states.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
+
+#include "uct_mp/connect/plane.h"
+
+namespace ucx_mp::connect {
+
+namespace {
+
+[[maybe_unused]] bool legal(State from, State to) {
+    switch (from) {
+    case State::closed:
+        return to == State::requesting || to == State::accepting;
+    case State::requesting: // -> accepting: both had started, we are the server
+        return to == State::confirming || to == State::accepting || to == State::failed || to == State::closed;
+    case State::confirming: // -> requesting, accepting: the server has given up this handshake
+        return to == State::established || to == State::requesting || to == State::accepting || to == State::failed ||
+               to == State::closed;
+    case State::accepting: // -> accepting: the client has started anew
+        return to == State::established || to == State::accepting || to == State::failed || to == State::closed;
+    case State::established:
+    case State::failed: // -> accepting: Peers::renew
+        return to == State::accepting || to == State::closed;
+    }
+    return false;
+}
+
+// For log lines.
+std::string describe(const Connection& c) {
+    char text[96];
+    std::snprintf(text, sizeof text, "peer %016" PRIx64, c.peer.uid);
+    std::string line = text;
+    std::uint16_t lid = 0;
+    verbs::Gid gid{};
+    const auto look = [&](const auto& rail) {
+        if (lid || verbs::is_set(gid)) return;
+        lid = rail.lid;
+        gid = rail.gid;
+    };
+    std::ranges::for_each(std::span(c.peer.control, c.peer.count), look);
+    std::ranges::for_each(c.remote_rails, look);
+    if (lid) line += " (LID " + std::to_string(lid) + ")";
+    if (verbs::is_set(gid)) line += " (" + verbs::to_string(gid) + ")";
+    return line;
+}
+
+} // namespace
+
+const char* name(State state) {
+    switch (state) {
+    case State::closed:
+        return "closed";
+    case State::requesting:
+        return "requesting";
+    case State::confirming:
+        return "confirming";
+    case State::accepting:
+        return "accepting";
+    case State::established:
+        return "established";
+    case State::failed:
+        return "failed";
+    }
+    return "?";
+}
+
+void States::set(Connection& c, State to, const char* why) {
+    assert(legal(c.state, to));
+    if (plane_.services.logs(LogLevel::debug))
+        plane_.services.say(LogLevel::debug, "mp: connection %u to %s: %s -> %s: %s", c.local_id, describe(c).c_str(),
+                            connect::name(c.state), connect::name(to), why);
+    cancel_timer(c);
+    plane_.turns.drop(c);
+    if (c.question.number) plane_.questions.stop(c);
+    plane_.rail_lists.stop(c);
+    plane_.goodbyes.stop(c);
+    c.state = to;
+    if (is_under_way(to))
+        under_way_.insert(&c);
+    else
+        under_way_.erase(&c);
+}
+
+void States::fail(Connection& c, Status status, const std::string& why) {
+    set(c, State::failed, why.c_str());
+    drop_ends(c);
+    plane_.owner.peers.failed(c, status, why.c_str());
+}
+
+void States::drop_ends(Connection& c) {
+    plane_.owner.ends.drop_ends(c);
+    c.ends.clear();
+}
+
+void States::set_timer(Connection& c, Nanos at, std::function<void()> fn) {
+    cancel_timer(c);
+    c.timer = plane_.services.at_in_background(at, [&c, fn = std::move(fn)] {
+        c.timer = 0;
+        fn();
+    });
+}
+
+void States::cancel_timer(Connection& c) {
+    if (c.timer) plane_.services.cancel_in_background(c.timer);
+    c.timer = 0;
+}
+
+void States::stop() {
+    for (Connection* c : under_way_) cancel_timer(*c);
+}
+
+} // namespace ucx_mp::connect
