@@ -46,7 +46,7 @@ enum class ReadBack : std::uint8_t {
     always,  // also where it has one: for adapters that do not order what several of their queue pairs bring
 };
 
-// How paths are given up and taken back (uct_mp/recover). Times in ns.
+// How paths are given up and taken back (uct_mp/recover). Times are ns.
 struct RecoveryConfig {
     bool enabled = true; // false: a failed path takes its channel with it, as in UCX's own transports; ports that
                          // come up late are not used
@@ -73,7 +73,7 @@ struct Config : link::QueueSizes {
     verbs::Reliability reliability;
     AtomicsMode atomics = AtomicsMode::target;
     ReadBack read_back = ReadBack::several;
-    bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migrate.cc), if their device can
+    bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migration.h), if their device can
     // Sizes
     unsigned segment = 8192;           // bytes of payload of the largest bcopy / zcopy message
     unsigned inline_bytes = 256;       // wished; header of 16 included
@@ -198,7 +198,7 @@ public:
     [[nodiscard]] Completion* tag(Completion* user, std::uint32_t origin);
     void untag(Completion* tag);
     // Ends one user's operations, with Status::canceled unless they happen to succeed, and his flushes; the others' go
-    // on (cancel.cc). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will
+    // on (cancels.h). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will
     // be called, with Status::canceled; who asks again joins in. He starts nothing more.
     [[nodiscard]] Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
     [[nodiscard]] Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);

@@ -78,7 +78,7 @@ void mark_split(std::span<PathSpec> paths);
 // arguments. LID, LMC and subnet of such a port are not known yet. So it gets a partner in each subnet of the other
 // side, and one among those that are down there (its own place in the list if possible; all with cross_rails), with as
 // many routes as the largest LMC of its side allows. Which of them can be used, and with which path bits, shows when
-// the port is up: recover/join.cc. With split_reads each half of the list has its own. Returns their number (then: of
+// the port is up: recover/joining.h. With split_reads each half of the list has its own. Returns their number (then: of
 // each half).
 std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
                               std::span<const RemoteRail> server, const PathConfig& server_config,
