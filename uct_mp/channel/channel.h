@@ -1,14 +1,14 @@
 // A channel: everything between this interface and one peer interface, over all paths (dissertation 4.1: virtual
-// channel of subchannels). It owns order: the numbers of what is sent and delivered, the copies of what has not been
-// acknowledged, the store of what came early, fences, and the epochs that flushes wait for.
+// channel of subchannels). It owns order: the numbers of what is sent and delivered, and the copies of what has not
+// been acknowledged. So it owns the store of what came early, fences, and the epochs that flushes wait for.
 //
 // Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
-// numbers are not acknowledged. (The smaller of both sides' windows.) Acknowledgments ride on messages of the other
+// numbers are not acknowledged (the smaller of both sides' windows). Acknowledgments ride on messages of the other
 // direction, or go alone when a quarter of the window is owed, or when the sender asks.
 //
 // Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
-// first message after a fence carries the set of paths that have carried puts since the fence before, a marker follows
-// the puts on each of them, and the receiver delivers the message when all markers are in. The message itself is the
+// first message after a fence carries the set of paths that have carried puts since the fence before. A marker follows
+// the puts on each of them. The receiver delivers the message when all markers are in. The message itself is the
 // marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a
 // single queue pair (order is the hardware's then).
 //

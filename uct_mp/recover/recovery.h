@@ -76,8 +76,8 @@ struct PathRecovery {
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
-    // Where buffers of messages that go again over other paths end meanwhile (small ones, large ones): while what has
-    // been posted here is not back this path's adapter may still be reading them, also if they have been acknowledged.
+    // Where buffers of messages that go again over other paths end meanwhile: small ones, large ones. This path's
+    // adapter may still be reading them until what was posted here is back, also if they have been acknowledged.
     std::unique_ptr<link::BufferPool> detour[2];
     Nanos since = 0; // when it failed
     Nanos came_up = 0;

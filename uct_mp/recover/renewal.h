@@ -1,6 +1,6 @@
 // Keys of memory at adapters of the peer that are there again.
 //
-// Who holds keys of an earlier life of a device cannot renew them, so we do: operations with such keys wait until the
+// Who holds keys of an earlier life of a device cannot renew them, so we do. Operations with such keys wait until the
 // peer has told those of now, once per region. Operations under way get the new keys.
 //
 // Who calls: Observer before an operation with other keys, and with the peer's answers; Recoverer when rails change.
