@@ -8,7 +8,7 @@
 //
 // Every message begins with a MessageHeader. `am` and `atomic` kinds are *sequenced*: one number per channel and
 // direction, over all paths; the receiver delivers each number once, in order. All other kinds are outside the
-// sequence. A fenced message (Flags::fenced) ends with a FenceTrailer.
+// sequence. A fenced message (flag::fenced) ends with a FenceTrailer.
 #pragma once
 
 #include <cstdint>

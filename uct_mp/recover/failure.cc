@@ -163,7 +163,7 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
 }
 
 // The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
-// connected queue pairs at once the others wait until something has come back (recover() calls again).
+// connected queue pairs at once the others wait until something has come back (Replay::recover() calls again).
 void Failure::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.end_due =
         !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
