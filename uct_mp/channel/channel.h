@@ -2,7 +2,7 @@
 // channel of subchannels). It owns order: the numbers of what is sent and delivered, and the copies of what has not
 // been acknowledged. So it owns the store of what came early, fences, and the epochs that flushes wait for.
 //
-// Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
+// Sending. A message gets the next sequence number and a retained buffer. It may be posted if fewer than `window`
 // numbers are not acknowledged (the smaller of both sides' windows). Acknowledgments ride on messages of the other
 // direction, or go alone when a quarter of the window is owed, or when the sender asks.
 //
@@ -16,9 +16,9 @@
 // memory. A peer with several adapters could then be told of it by another adapter, and read what was there before. So:
 // - a message behind a write that has completed carries markers as behind a fence (gate::unseen);
 // - a flush ends, and RDMA behind a fence goes, when reads have come back over the paths of the writes before.
-// Assumed: what comes behind an acknowledged write *by the same adapter* (a message, a read, a completion) is seen
-// behind it, whatever queue pair brings it. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always does
-// without that.
+// Assumed: what comes behind an acknowledged write *by the same adapter* is seen behind it, whatever queue pair brings
+// it. That may be a message, a read or a completion. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always
+// does without that.
 //
 // Threads: the interface's.
 #pragma once

@@ -110,8 +110,8 @@ struct Recovery {
     };
     std::vector<Marker> markers; // to be sent, over any path
     std::vector<Marker> told;    // have been sent so; again if another path fails before the fence is over
-    // All on one path, since a completion there says nothing about what the peer sees (another adapter's message may
-    // overtake them): the markers that stand for them follow on it.
+    // Writes that go again are all on this path, since a completion says nothing about what the peer sees: another
+    // adapter's message may overtake them. The markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
     bool resend = false; // some retained message has no path
     // Keys of adapters of the peer's that are there again (renewal.h): those asked for, and those that are known.
