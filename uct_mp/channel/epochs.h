@@ -18,7 +18,7 @@ public:
 
     // -- Fences
     void fence(Channel& channel);
-    // Does RDMA behind a fence still wait? True: it may go. Opens the gate if nothing is left to do.
+    // Goes on with what RDMA behind a fence waits for. True: RDMA may go.
     bool clear_drain(Channel& channel);
 
     // -- Flushes

@@ -1,7 +1,7 @@
 // Where a request goes: path, queue, room. And who waits for room.
 //
-// Who calls: Sender, Mover, Atomics and recovery before they post; Interface::want_room() lists, Progress wakes.
-// The scheduler chooses the path and keeps the account; a path whose queue is full gives way to any other.
+// Who calls: Sender, Mover, Atomics and recovery before they post; Interface::want_room() and Renewal list, Progress
+// wakes. The scheduler chooses the path and keeps the account; a path whose queue is full gives way to any other.
 // Threads: the interface's. Events::room() is called inside wake_waiting().
 #pragma once
 
@@ -16,7 +16,7 @@ public:
     // -- Placing
     // A path with room for a whole message of `size` bytes, which are in the account then. kNoPath: none has room.
     PathIndex place(Channel& channel, Direction direction, std::uint64_t size);
-    // mp_dc: chooses an initiator if the path has none. Null: all have failed.
+    // mp_dc: chooses an initiator, if nothing is under way on the present one. Null: there is none.
     SendQueue* queue_for(Channel& channel, PathIndex path, Direction direction);
     // For `n` requests.
     [[nodiscard]] bool path_has_room(Channel& channel, PathIndex path, Direction direction, unsigned n);

@@ -4,7 +4,7 @@
 // The order of a step: completions; now and then the control plane, mail and events; recovery (Observer); then the
 // lists of the parts.
 //
-// Who calls: Interface::progress(), and nobody else: a step may not run inside another one. Times are ns.
+// Who calls: Interface::progress() for each step. Times are ns.
 // Threads: the interface's. The lock is only tried: else the handshake's thread is at work.
 #pragma once
 

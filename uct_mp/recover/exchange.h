@@ -39,7 +39,7 @@ public:
     // -- Making a path anew (reopening)
     // Are we the side that tries? mp_rc: the client.
     [[nodiscard]] bool may_open(const Channel& channel) const;
-    // Tries after a pause that grows; at once where no path is left.
+    // Tries after a pause that grows. A path that keeps failing is held down for longer, unless no other is left.
     void schedule_open(Channel& channel, PathIndex path);
     void time_to_open(Channel& channel, PathIndex path);
     void try_open(Channel& channel, PathIndex path);

@@ -4,8 +4,9 @@
 // asks the peer and Replay settles.
 //
 // Who calls: Observer (send errors, refused posts), RailEvents, Watchdog, Exchange; Jobs calls back for commands.
-// path_failed() may be called again at any moment; it does nothing where the path is down already.
-// Threads: the interface's. Completions of the user may run inside drop_posted(), lost() and abandon().
+// path_failed() may be called at any moment. It does nothing where the path is down already, but for more losses over
+// mp_dc.
+// Threads: the interface's. Completions of the user may run inside, and may fail the channel.
 #pragma once
 
 #include "uct_mp/recover/used.h"

@@ -2,9 +2,8 @@
 //
 // Plain records: the parts of Recoverer work on them, and nobody else looks in.
 //
-// Ownership: Wiring::recovery, made by Failure::recovery_of() for a channel that loses a path or waits for one. Its
-// lists are bounded by what the queues can hold.
-// Threads: the interface's. Times are ns.
+// Ownership: Wiring::recovery, made by Failure::recovery_of() when first needed. Its lists are bounded by what the
+// queues can hold. Threads: the interface's. Times are ns.
 #pragma once
 
 #include <cstdint>

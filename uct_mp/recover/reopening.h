@@ -23,8 +23,8 @@ public:
     void device_died(unsigned device);
     // Peers hear of our rails as they are now. With the lock held.
     void tell_rails();
-    // May something begin over this path? Not before the peer knows a new life of our device, nor while keys are asked
-    // for.
+    // May something begin over this path? Not over a dead device, nor before the peer knows its new life, nor while
+    // keys are asked for.
     [[nodiscard]] bool is_ready(Channel& channel, PathIndex path);
 
     // -- What others read

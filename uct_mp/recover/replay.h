@@ -2,9 +2,8 @@
 //
 // That is step 3, and steps 10 to 12 in PROTOCOL.md. A replay is an operation like any other, so it may be lost again.
 //
-// Who calls: recover() once per round of progress, for each channel in Failure::recovering; the others by Observer.
-// Sizes and offsets are bytes.
-// Threads: the interface's. Completions of the user may run inside.
+// Who calls: recover() once per round of progress, for each channel in Failure::recovering. Observer and Failure for
+// the others. Sizes and offsets are bytes. Threads: the interface's. Completions of the user may run inside.
 #pragma once
 
 #include "uct_mp/recover/used.h"
