@@ -1,6 +1,11 @@
-// Ends the operations of one endpoint of several that share a channel.
+// Ends the operations of one endpoint where several endpoints share a channel. The others notice nothing.
 //
-// Threads: the interface's.
+// What names the caller's memory ends: reads, zcopy writes and messages, results of atomics; so do its flushes. Copied
+// messages and writes go on. An `origin` is one of the channel's endpoints, as a number: 0 is the first.
+//
+// Who calls: Interface, for the face. Work goes on by a timer until everything of the endpoint is back.
+// Ownership: a Cancel keeps a reference to its channel. Tags belong to Cancels, and are used again.
+// Threads: the interface's. Slow path.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +18,20 @@ namespace ucx_mp::channel {
 
 class Cancels;
 
-// One endpoint's operations are being cancelled. Keeps the endpoint's reference to the channel.
+// One endpoint's operations are being cancelled. It holds the endpoint's reference to the channel.
 struct Cancel {
     Channel* channel;
     std::uint32_t origin;
-    unsigned left = 0; // works
-    bool over = false;
-    bool announced = false; // on `completions`
+    unsigned left = 0;      // works
+    bool over = false;      // none is left
+    bool announced = false; // `completions` have been called
     Nanos since = 0;
     Nanos pause = 0; // until the next look
     Services::Timer timer = 0;
     std::vector<Completion*> completions; // of the flushes that have asked for it
 };
 
-// In place of the caller's completion. Core::tags owns it.
+// It stands in place of the caller's completion, and says whose the operation is. Cancels owns it.
 struct Tag : Completion {
     static void fired(Completion* self);
     Cancels* owner;
@@ -39,19 +44,25 @@ struct Tag : Completion {
 class Cancels {
 public:
     explicit Cancels(Core& core) : core_(core) {}
+
+    // -- Operations: see Interface, which has them by the same names
     Completion* tag(Completion* user, std::uint32_t origin);
     void untag(Completion* completion);
     Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
     Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
-    void announce(Cancel& cancel);
     Channel& canceled_channel();
-    std::vector<std::unique_ptr<Cancel>> list;
+    // For Tag::fired(): the last work of a Cancel has ended. Calls the caller's completions.
+    void announce(Cancel& cancel);
+
+    // -- What others read
+    std::vector<std::unique_ptr<Cancel>> list; // under way
 
 private:
     void go_on(Cancel& cancel);
     void cancel_waiting(Cancel& cancel);
     void cancel_retained(Cancel& cancel);
     void take_back_posted(Cancel& cancel);
+
     std::vector<std::unique_ptr<Tag>> tags; // all of them
     Tag* free_tags = nullptr;
     std::unique_ptr<Channel> canceled;

@@ -1,24 +1,24 @@
 // A channel: everything between this interface and one peer interface, over all paths (dissertation 4.1: virtual
-// channel of subchannels). It owns order: the numbers of what is sent and delivered, the copies of what has not been
-// acknowledged, the store of what came early, fences, and the epochs that flushes wait for.
+// channel of subchannels). It owns order: the numbers of what is sent and delivered, and the copies of what has not
+// been acknowledged. So it owns the store of what came early, fences, and the epochs that flushes wait for.
 //
-// Sending. A message gets the next sequence number and a retained buffer; it may be posted if fewer than `window`
-// numbers are not acknowledged. (The smaller of both sides' windows.) Acknowledgments ride on messages of the other
+// Sending. A message gets the next sequence number and a retained buffer. It may be posted if fewer than `window`
+// numbers are not acknowledged (the smaller of both sides' windows). Acknowledgments ride on messages of the other
 // direction, or go alone when a quarter of the window is owed, or when the sender asks.
 //
 // Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
-// first message after a fence carries the set of paths that have carried puts since the fence before, a marker follows
-// the puts on each of them, and the receiver delivers the message when all markers are in. The message itself is the
+// first message after a fence carries the set of paths that have carried puts since the fence before. A marker follows
+// the puts on each of them. The receiver delivers the message when all markers are in. The message itself is the
 // marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a
 // single queue pair (order is the hardware's then).
 //
-// Completion is not visibility (visible.cc). An acknowledged write may still be on its way from the adapter to memory.
-// A peer with several adapters could then be told of it by another adapter, and read what was there before. So:
+// Completion is not visibility (visibility.h). An acknowledged write may still be on its way from the adapter to
+// memory. A peer with several adapters could then be told of it by another adapter, and read what was there before. So:
 // - a message behind a write that has completed carries markers as behind a fence (gate::unseen);
 // - a flush ends, and RDMA behind a fence goes, when reads have come back over the paths of the writes before.
-// Assumed: what comes behind an acknowledged write *by the same adapter* (a message, a read, a completion) is seen
-// behind it, whatever queue pair brings it. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always does
-// without that.
+// Assumed: what comes behind an acknowledged write *by the same adapter* is seen behind it, whatever queue pair brings
+// it. That may be a message, a read or a completion. PCIe orders posted writes of one device. UCX_MP_READ_BACK=always
+// does without that.
 //
 // Threads: the interface's.
 #pragma once
@@ -92,13 +92,12 @@ inline constexpr std::uint32_t held = 2;        // the face has older operations
 inline constexpr std::uint32_t fence = 4;       // a fence has something to do
 inline constexpr std::uint32_t failed = 8;      // the peer is gone
 inline constexpr std::uint32_t recovering = 16; // a single path: what was sent goes again first (recover/)
-inline constexpr std::uint32_t parts = 64;      // not closed: messages may be too large for the peer (parts.cc)
-inline constexpr std::uint32_t keys =
-    32; // the peer has been asked for keys of an adapter that is back (recover/keys.cc)
+inline constexpr std::uint32_t parts = 64;      // not closed: messages may be too large for the peer (parts.h)
+inline constexpr std::uint32_t keys = 32; // the peer is asked for keys of an adapter that is back (recover/renewal.h)
 inline constexpr std::uint32_t unseen =
     128; // messages only: writes have completed that another adapter's message could overtake
 inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
-inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (depart.cc)
+inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (endings.h)
 } // namespace gate
 
 // -- The parts of a channel's state

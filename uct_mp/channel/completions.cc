@@ -1,4 +1,4 @@
-// Completion queues: what has been sent is settled, what has come is handed to receive.cc.
+// Completion queues: what has been sent is settled, what has come is handed to Receiver.
 #include <algorithm>
 #include <cinttypes>
 #include <utility>

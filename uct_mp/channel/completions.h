@@ -1,6 +1,8 @@
-// Completion queues: what has been sent is settled, what has come is handed on.
+// Polls the completion queues of adapters. Receives go to Receiver, failed sends to Failures, the others are reaped.
 //
-// Threads: the interface's.
+// Who calls: Progress polls, Interface peeks before it sleeps, and Reopening empties the queues of a dead adapter.
+// A completion stands for all requests before it on its queue pair. What comes for an earlier life is ignored.
+// Threads: the interface's. Callbacks of the user run inside poll() and settle().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,11 +12,18 @@ namespace ucx_mp::channel {
 class Completions {
 public:
     explicit Completions(Core& core) : core_(core) {}
-    // `all`: also for sends that have not asked for a completion, and may have failed.
+
+    // -- Operations
+    // Returns how many completions were handled. `all`: also looks where no completion has been asked for; failures
+    // come there, too.
     unsigned poll(Adapter& adapter, bool all);
-    bool peek(Adapter& adapter);                          // something is there; it is kept for the next poll
-    static void settle(Core& core, const Posted& posted); // may call the user
-    std::uint32_t at_work = 0;                            // completions found since progress has last found nothing
+    // True: something is there. It is kept for the next poll().
+    bool peek(Adapter& adapter);
+    // A record has come back, or counts as done: its work or its epoch loses it. May call the user.
+    static void settle(Core& core, const Posted& posted);
+
+    // -- What others read
+    std::uint32_t at_work = 0; // completions found since progress has last found nothing
 
 private:
     unsigned poll_receives(Adapter& adapter);
@@ -27,6 +36,7 @@ private:
     static void reap_sole(Core& core, SendQueue& queue, std::uint16_t position);
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
     static void tally(const Posted& posted); // statistics
+
     Core& core_;
 };
 

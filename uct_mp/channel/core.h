@@ -1,7 +1,10 @@
-// The inside of an Interface: what its parts share, and the parts themselves. Each part is a class with a header of its
-// own; they find each other here. recover/ is not among them: it is told by the Observer.
+// The inside of an Interface: what its parts share, and the parts themselves.
 //
-// Threads: the interface's; what is "under the lock" is Services::lock()'s, since the handshake's thread uses it too.
+// Each part is a class with a header of its own; they find each other here. Recovery is not among them: Core knows it
+// as the Observer, and owns it.
+//
+// Who makes it: Interface, one each; open() follows once. Errors of open() are one line.
+// Threads: the interface's. What is "under the lock" is Services::lock()'s, since the handshake's thread uses it, too.
 #pragma once
 
 #include <atomic>
@@ -40,7 +43,7 @@ inline constexpr unsigned kHeader = sizeof(MessageHeader);
 inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::segment
 // After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
 inline constexpr unsigned kExtra = 64;
-inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (visible.cc)
+inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (Visibility)
 
 struct Core {
     Core(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
@@ -51,6 +54,7 @@ struct Core {
     // mp_dc: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
                                       DcRail& out, std::string& error);
+    // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
         listed = true;
@@ -80,6 +84,7 @@ struct Core {
     BufferPool small, large;
     DcPool dc; // mp_dc
 
+    // The parts
     Progress progress;
     Directory directory{*this};
     Placement placement{*this};
@@ -98,7 +103,7 @@ struct Core {
     Closing closing{*this};
     Ends ends{*this};
     Peers peers{*this};
-    std::unique_ptr<Observer> observer; // recover/
+    std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };
 
 } // namespace ucx_mp::channel

@@ -1,7 +1,10 @@
 // What every operation executes, inline: the usual way of a message from the call to the queue pair, and from the
-// completion to the handler. The unusual ways are calls. Private to uct_mp/channel.
+// completion to the handler. The unusual ways are calls. Private to uct_mp/channel; contracts stand in the parts'
+// headers.
 //
-// Counted by perf/transport-speed (callgrind), side by side with UCX's rc_verbs.
+// perf/transport-speed counts its instructions (callgrind), side by side with UCX's rc_verbs.
+//
+// Threads: the interface's.
 #pragma once
 
 #include <cstring>

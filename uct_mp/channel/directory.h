@@ -1,6 +1,10 @@
-// The channels of an interface: by id for messages, by uid for everybody else.
+// The channels of an interface: by id for messages, by the peer's uid for everybody else.
 //
-// Threads: the interface's.
+// Ownership: it owns all channels. attach() and detach() count the endpoints of one. A channel without endpoints stays
+// until Endings takes it back.
+//
+// Who calls: Interface attaches and detaches, Peers makes channels for the handshake, Failures buries.
+// Threads: the interface's. make_channel() and successor() want the lock held; attach(), detach() and bury() take it.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +19,23 @@ namespace ucx_mp::channel {
 class Directory {
 public:
     explicit Directory(Core& core);
+
+    // -- Operations
+    // See Interface::attach() and detach().
     Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     void detach(Channel& channel);
+    // A new one with the next free id. Null: the table is full.
     Channel* make_channel(std::uint64_t uid);
-    // The channel that has taken or takes the place of one that is buried; itself if it is not. With the lock held.
+    // The channel that takes the place of a buried one, made if need be; itself if it is not buried.
     Channel* successor(Channel& channel);
+    // Of a channel that fails: ends its handshake, and frees what nobody will come for.
     void bury(Channel& channel);
+
+    // -- What others read
     unsigned connected = 0; // channels that have been established, and not been given back
     unsigned unused = 0;    // channels without an endpoint. Under the lock
+    Channel nobody;         // stands in free slots, and matches no message
     // Ids carry a generation, so that late messages of an earlier run are recognised.
-    Channel nobody; // in free slots
     ChannelTable channels{nobody};
     // The channel with this id of ours; null: there is none.
     [[nodiscard]] Channel* channel_with(std::uint32_t id) const {
@@ -33,8 +44,7 @@ public:
         Channel* channel = channels[slot];
         return channel->local_id == id ? channel : nullptr;
     }
-    // Under the lock
-    std::unordered_map<std::uint64_t, Channel*> by_uid;
+    std::unordered_map<std::uint64_t, Channel*> by_uid; // the newest of each peer. Under the lock
 
 private:
     Core& core_;

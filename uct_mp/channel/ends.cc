@@ -169,8 +169,6 @@ unsigned Ends::clear_graves(bool occupied) {
     return n;
 }
 
-// -- What progress has to know
-
 std::uint32_t Ends::probe_key(const verbs::Rail& rail) { return core_.visibility.probe_key_of(rail); }
 
 } // namespace ucx_mp::channel

@@ -1,5 +1,8 @@
-// Our ends of paths, made and connected for the handshake (connect::Ends), and queue pairs that nobody wants any more.
+// Our ends of paths: made, connected and dropped for the handshake; and queue pairs that nobody wants any more.
 //
+// Who calls: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
+// Ownership: ends stand in Wiring::prepared until Peers::establish() takes them over.
+// Errors: a Status, or null with errno. A path may do without an end where recovery can make it later.
 // Threads: either side of Services::lock(), with it held, where not said otherwise.
 #pragma once
 
@@ -13,21 +16,27 @@ namespace ucx_mp::channel {
 class Ends final : public connect::Ends {
 public:
     explicit Ends(Core& core) : core_(core) {}
+
+    // -- connect::Ends
     Status make_end(connect::Connection& connection, std::size_t path) override;
     Status connect_end(connect::Connection& connection, std::size_t path) override;
     void drop_ends(connect::Connection& connection) override;
     std::uint32_t probe_key(const verbs::Rail& rail) override;
 
-    // Half of a path of mp_rc. Null: logged, errno.
+    // -- Halves of paths
+    // Of mp_rc, in INIT; for recovery without the lock. Null: logged, errno.
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr);
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
+    // What a handshake has made and nobody has taken over goes to the graves.
     void drop_prepared(Channel& channel);
-    unsigned clear_graves(bool occupied); // progress only, without the lock
+    // Progress only, without the lock. Returns how many were destroyed.
+    unsigned clear_graves(bool occupied);
 
-    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, since a completion
-    // queue has one user (Adapter's are made for a single thread, and destroying takes what is left of a queue pair out
-    // of them): a few at a time, each is a command.
+    // -- What others read
+    // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, a few at a time:
+    // each is a command. No other thread may, since destroying takes what is left out of a completion queue, and that
+    // has one user.
     std::vector<std::unique_ptr<SendQueue>> graves;
 
 private:

@@ -1,6 +1,11 @@
-// Epochs, fences and flushes.
+// Fences, and flushes by epochs.
 //
-// Threads: the interface's.
+// Every operation belongs to the epoch in which it began. A flush closes the present epoch; it is done when that epoch
+// and all before are empty. A fence only notes what the next operations must wait for, or carry (PROTOCOL.md).
+//
+// Who calls: Interface for the user; Works and Completions when operations end; Progress for what found no room.
+// Errors: flush() is never refused. in_progress: `completion` will be called, unless it is null.
+// Threads: the interface's. Completions of the user run inside epoch_done(), flush() and close_epochs().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,15 +15,26 @@ namespace ucx_mp::channel {
 class Epochs {
 public:
     explicit Epochs(Core& core) : core_(core) {}
+
+    // -- Fences
     void fence(Channel& channel);
+    // Goes on with what RDMA behind a fence waits for. True: RDMA may go.
     bool clear_drain(Channel& channel);
+
+    // -- Flushes
     Status flush(Channel& channel, Completion* completion);
+    // Gets everything outstanding to tell its completion. What finds no room is tried again by push_due().
     void push(Channel& channel);
     void push_due();
-    bool push_out(Channel& channel); // a completion for every unsignaled request; false: no room for one
+    // Posts an empty write behind every request that asked for no completion. False: no room for one.
+    bool push_out(Channel& channel);
+    // `count` operations of this epoch have ended.
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
+    // Ends the oldest epochs that are empty, and their flushes.
     void close_epochs(Channel& channel);
-    std::vector<Channel*> pushes_due;
+
+    // -- What others read
+    std::vector<Channel*> pushes_due; // whose push() found no room
 
 private:
     Core& core_;

@@ -1,6 +1,10 @@
-// Channels that fail, as a whole.
+// Failed requests, and channels that fail as a whole.
 //
-// Threads: the interface's.
+// A failed request gives its path up, and Observer hears of every record that came back with it. Without recovery, or
+// where the operation itself is at fault, the channel fails instead: everything outstanding ends with one status.
+//
+// Who calls: Completions for failed sends; whoever finds a channel beyond repair for fail_channel().
+// Threads: the interface's. Completions of the user run inside; Events::peer_failed only inside tell_failures().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,15 +14,25 @@ namespace ucx_mp::channel {
 class Failures {
 public:
     explicit Failures(Core& core) : core_(core) {}
+
+    // -- Operations
+    // The completion at `position` is an error: all records up to it are lost, or settled if that can't be repaired.
     void send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_status status, std::uint32_t vendor_error);
+    // The first status stays. Buffers stay where they are until everything posted is back.
     void fail_channel(Channel& channel, Status status);
-    [[nodiscard]] static bool all_back(const Channel& channel); // what has been posted
+    // Of Progress: tells the face of channels that have failed and are back, and hands them to Endings.
     void tell_failures();
+    // Everything that has been posted is back.
+    [[nodiscard]] static bool all_back(const Channel& channel);
+    // Recovery is on, and the channel is connected and has not failed.
     [[nodiscard]] bool recoverable(const Channel& channel) const;
-    std::vector<Channel*> list;
+
+    // -- What others read
+    std::vector<Channel*> list; // failed, and something is still posted or to be told
 
 private:
     void free_retained(Channel& channel);
+
     Core& core_;
 };
 

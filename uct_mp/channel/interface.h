@@ -46,7 +46,7 @@ enum class ReadBack : std::uint8_t {
     always,  // also where it has one: for adapters that do not order what several of their queue pairs bring
 };
 
-// How paths are given up and taken back (uct_mp/recover). Times in ns.
+// How paths are given up and taken back (uct_mp/recover). Times are ns.
 struct RecoveryConfig {
     bool enabled = true; // false: a failed path takes its channel with it, as in UCX's own transports; ports that
                          // come up late are not used
@@ -58,8 +58,8 @@ struct RecoveryConfig {
     Nanos max_needed_interval = 20'000'000;                           // the ceiling of both while no path is left
     Nanos hold_down = 100'000'000, max_hold_down = 60'000'000'000; // a path that fails this soon after its return waits
                                                                    // this long, then twice as long, ...
-    // A path on which nothing completes for this long although something is under way is looked at; about five times
-    // this until it is given up, if the peer answers over others and not over this one. 0: wait for the adapter.
+    // A path is looked at if nothing completes there for this long although something is under way. It is given up
+    // after about five times this, if the peer answers over others and not over this one. 0: wait for the adapter.
     Nanos watch_interval = 10'000'000;
     Nanos packet_lifetime = 1'000'000; // mp_dc: packets on their way when a port goes down are gone after this
     Nanos reopen_interval = 100'000'000, max_reopen_interval = 2'000'000'000; // of looking for an adapter that has died
@@ -73,7 +73,7 @@ struct Config : link::QueueSizes {
     verbs::Reliability reliability;
     AtomicsMode atomics = AtomicsMode::target;
     ReadBack read_back = ReadBack::several;
-    bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migrate.cc), if their device can
+    bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migration.h), if their device can
     // Sizes
     unsigned segment = 8192;           // bytes of payload of the largest bcopy / zcopy message
     unsigned inline_bytes = 256;       // wished; header of 16 included
@@ -136,8 +136,8 @@ public:
     [[nodiscard]] bool reachable(const connect::InterfaceAddress& peer) const; // at this moment
 
     // The channel to a peer, new or not; several endpoints to one peer share it. Nothing is connected before the first
-    // operation. nullptr and a line if it is unreachable. Reference counted: detach() drops it; the channel itself (and
-    // its queue pairs) stays, since the peer may use it, until the peer has gone or it is one of many that are idle
+    // operation. nullptr and a line if it is unreachable. References are counted, and detach() drops one. The channel
+    // and its queue pairs stay, since the peer may use them: until the peer has gone, or until too many are idle
     // (Config::max_unused). A channel that has failed is given back after the last detach().
     [[nodiscard]] Channel* attach(const connect::InterfaceAddress& peer, std::string& error);
     void detach(Channel& channel);
@@ -192,13 +192,13 @@ public:
     // peer's operations fail, too. `quiet`: Events::peer_failed is not called.
     void invalidate(Channel& channel, Status status, bool quiet);
 
-    // Several users of one channel (the face's endpoints), apart: operations of the first one, origin 0, are given as
-    // they are; those of others with a tag in place of the completion (which may be null). untag() it unless the
+    // Tells several users of one channel (the face's endpoints) apart. Operations of the first one, origin 0, are given
+    // as they are. Those of others have a tag in place of the completion, which may be null. untag() it unless the
     // operation has answered in_progress. Slow path.
     [[nodiscard]] Completion* tag(Completion* user, std::uint32_t origin);
     void untag(Completion* tag);
     // Ends one user's operations, with Status::canceled unless they happen to succeed, and his flushes; the others' go
-    // on (cancel.cc). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will
+    // on (cancels.h). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will
     // be called, with Status::canceled; who asks again joins in. He starts nothing more.
     [[nodiscard]] Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
     [[nodiscard]] Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);

@@ -1,6 +1,11 @@
-// Puts and gets: whole, in stripes, or pulled by paths that have room.
+// Writes and reads (RDMA): whole on one path, in stripes at once, or pulled in pieces by paths that have room.
 //
-// Threads: the interface's.
+// A Work holds what is to be done until all of it is placed and complete. Replays are Works of the same lists, so that
+// the scheduler cuts them anew.
+//
+// Who calls: Interface for new operations; Completions, Progress and recovery pull. Sizes and offsets are bytes.
+// Errors: no_resource means that nothing has happened, and that the work has been given back.
+// Threads: the interface's. Completions of the user may run inside pull() and rdma().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,20 +15,31 @@ namespace ucx_mp::channel {
 class Mover {
 public:
     explicit Mover(Core& core) : core_(core) {}
+
+    // -- New operations
+    // ok: RDMA may go. `keys` then points to the keys to be used.
     Status pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys);
     Status rdma(Channel& channel, Work& work);
+    // The usual zcopy operation over an only path.
     template <bool read> Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count,
                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);
-    PathIndex lane_of_puts(Channel& channel); // kNoPath: no room
+    // The path that copied writes take, one behind the other. kNoPath: it has no room.
+    PathIndex lane_of_puts(Channel& channel);
+    // Takes the bounce buffer over.
     void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
                     const verbs::RemoteKeys& rkeys, PathIndex path);
+    // Takes back a work of no bytes.
     Status nothing_to_do(Work& work);
+
+    // -- Works that wait for room
     void pull(Channel& channel);
     void pull(Channel& channel, bool read);
+    void pull_sole(Channel& channel); // over an only path
+    void pull_due();                  // of Progress: those that found queues full
     void unlink(Channel& channel, bool read, Work& work);
-    void pull_due();
-    void pull_sole(Channel& channel);
-    std::vector<Channel*> pulls_due;
+
+    // -- What others read
+    std::vector<Channel*> pulls_due; // channels that found a shared queue full
 
 private:
     Status rdma_by_plan(Channel& channel, Work& work);
@@ -35,6 +51,7 @@ private:
     std::uint64_t ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now);
     void release_writes(Channel& channel, Nanos now);
     bool post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now);
+
     schedule::Plan plan; // scratch
     Core& core_;
 };

@@ -1,7 +1,9 @@
-// What the channel room tells of faults, and asks for: recover/ implements it. Slow path: nothing here is called while
-// every path is up, but for a look now and then.
+// What the channel room tells of faults, and asks of recovery. recover::Recoverer implements it.
 //
-// Threads: the interface's.
+// Slow path: nothing here is called while every path is up, but for a look now and then.
+//
+// Who calls: the parts of Core. Core owns it, and makes it before anything is open.
+// Threads: the interface's, but for load_first_alternate(): the handshake calls it, with the lock held.
 #pragma once
 
 #include <functional>
@@ -43,8 +45,9 @@ public:
     [[nodiscard]] virtual bool names(Channel& channel) = 0;
     // Works whose loss is not settled yet, and that `is_part` finds, end.
     virtual void drop_lost(Channel& channel, const std::function<bool(Work*)>& is_part) = 0;
-    // Asks the peer's adapter over every idle path; hears what the control plane has found out of the peer.
+    // Asks the peer's adapter over every path that has nothing under way.
     virtual void check(Channel& channel) = 0;
+    // The control plane has found out whether the peer lives.
     virtual void hear_answer(Channel& channel, connect::Answer answer) = 0;
     // An empty write, that asks for a completion. False: no room.
     virtual bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) = 0;
@@ -53,12 +56,15 @@ public:
     virtual void not_posted(Channel& channel) = 0;
 
     // -- Traffic that goes again
+    // These bytes of a write or read, which was refused or lost.
     virtual void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) = 0;
+    // A part that has gone again is complete.
     virtual void finish_replayed(Channel& channel, Work& work) = 0;
     // Where writes go again: all over one path. False: it has no room.
     virtual bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) = 0;
 
     // -- What the peer tells
+    // News of a path, and the first message over one that the client has made anew.
     virtual void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news) = 0;
     virtual void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) = 0;
     virtual void rails_changed(Channel& channel) = 0; // the peer's, as its list tells

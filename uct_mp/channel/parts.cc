@@ -40,9 +40,6 @@ namespace {
 
 } // namespace
 
-// What a queue pair must have room for besides the parts: what SendQueue::room() reserves, and markers of all paths,
-// which may share an initiator.
-// The connection is made; its terms fit.
 void Parts::agree(Channel& channel) {
     const connect::Connection& connection = channel.connection;
     const connect::Terms ours = own_terms(), theirs{.window = connection.peer_window,
@@ -70,7 +67,8 @@ unsigned Parts::most_parts(const Channel& channel) const {
     return static_cast<unsigned>(parts_between(core_.config.segment + kMaxUserHeader, channel.connection.peer_segment));
 }
 
-// Whatever path the message will take.
+// Whatever path the message will take. Besides the parts a queue pair needs room for what SendQueue::room() reserves,
+// and for markers of all paths, which may share an initiator.
 bool Parts::room_for_parts(Channel& channel) {
     const unsigned parts = most_parts(channel);
     if (channel.in_flight() + parts > channel.window || !core_.large.available(parts)) return false;

@@ -1,6 +1,11 @@
-// The heartbeat: which adapters each call of progress() asks, what waits in the parts' lists, and what is rare.
+// The heartbeat of an interface: which adapters each call of progress() asks, and in which order everything else has
+// its turn.
 //
-// Threads: the interface's.
+// The order of a step: completions; now and then the control plane, mail and events; recovery (Observer); then the
+// lists of the parts.
+//
+// Who calls: Interface::progress() for each step. Times are ns.
+// Threads: the interface's. The lock is only tried: else the handshake's thread is at work.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +17,23 @@ namespace ucx_mp::channel {
 class Progress {
 public:
     explicit Progress(Core& core, const Config& config);
-    unsigned step(); // of Interface::progress()
+
+    // -- Operations
+    // Returns how many things have happened.
+    unsigned step();
+    // Maps the adapters' clocks to the host's, if it is time to.
     void calibrate();
+    // Adds a descriptor to event_fd.
+    void watch_descriptor(int fd);
     // What had come by then (`since`: `looks` at that moment) has been handled.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
-    void watch_descriptor(int fd); // by event_fd
 
+    // -- What others read
     unsigned polled_count = 0; // the other adapters, the last ones, have had no active port yet: nothing can have come
-    std::uint32_t looks = 0;   // see count_look(); wraps
+    std::uint32_t looks = 0;   // rounds that saw all queues empty, or took as much as they hold; wraps
     bool provide_due = false;  // Directory::connected has changed since receives were provided
-    Nanos next_watch = 0;      // the next Observer::watch()
-    int event_fd = -1;
+    Nanos next_watch = 0;      // the next Observer::watch_peers()
+    int event_fd = -1;         // for a sleeper; -1: nobody has asked
     // Soon after the first, so that a nominal rate that is off (adapters', or the host clock's own) does little harm.
     Nanos next_calibration = 0, calibration_interval = 1'000'000;
 

@@ -1,4 +1,4 @@
-// The link room's names, as the channel room uses them.
+// The link room's names, as the channel room uses them. For this room alone.
 #pragma once
 
 #include "uct_mp/link/adapter.h"

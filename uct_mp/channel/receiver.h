@@ -1,6 +1,12 @@
-// Receives messages: who sent it, its number, its markers, its handler.
+// Receives messages: who has sent one, its number, its markers, its handler.
 //
-// Threads: the interface's.
+// Each number is delivered once and in order, whatever path brings it and however often. What comes early is copied and
+// kept until its turn.
+//
+// Who calls: Completions for every receive; Interface::release() for what a handler has kept.
+// Ownership: a receive buffer goes back to its adapter, unless the handler keeps it.
+// Errors: forged messages are dropped and counted. A peer that breaks the agreement loses its channel.
+// Threads: the interface's. Handlers of the user run inside receive().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,20 +16,26 @@ namespace ucx_mp::channel {
 class Receiver {
 public:
     explicit Receiver(Core& core) : core_(core) {}
+
+    // -- Operations
     static void receive(Core& core, Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
                         std::uint32_t qp_number);
+    // All messages below this number have been delivered: their buffers are free, their works end.
+    void take_ack(Channel& channel, std::uint32_t ack);
+    // Calls the handler. True: the buffer may be given back.
+    static bool hand_over(Core& core, const MessageHeader& header, std::byte* payload, std::uint32_t bytes);
+    void release(ReceiveBuffer* buffer); // kept by a handler until now
     // The peer has sent what nobody sends who keeps to the agreement. Its channel ends.
     [[gnu::cold]] void broken(Channel& channel, const char* what, std::uint64_t detail);
-    void take_ack(Channel& channel, std::uint32_t ack);
-    static bool hand_over(Core& core, const MessageHeader& header, std::byte* payload,
-                          std::uint32_t bytes); // as deliver()
-    void release(ReceiveBuffer* buffer);
+    // Gives back a buffer of the store of early messages.
     void keep_stored(ReceiveBuffer* buffer) {
         buffer->wr.next = stored_free;
         stored_free = &buffer->wr;
     }
-    std::uint64_t dropped = 0;
-    std::uint64_t forged = 0; // of them: by other than the channel's peer
+
+    // -- What others read
+    std::uint64_t dropped = 0; // messages that were not believed
+    std::uint64_t forged = 0;  // of them: by other than the channel's peer
 
 private:
     // By what the adapter has heard last; `from`: that, see Adapter::heard.
@@ -48,6 +60,7 @@ private:
     bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
     void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
     ReceiveBuffer* get_stored();
+
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     Nanos next_forged_line = 0;

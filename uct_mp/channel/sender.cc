@@ -56,7 +56,8 @@ Status Sender::start_gated(Channel& channel, BufferPool& pool, std::uint32_t siz
 Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     if (!channel.window_open()) return Status::no_resource;
     const std::uint32_t number = channel.fences.next();
-    // The receiver remembers kFences fences. Numbers wrap, so what is asked is whether that one is still under way.
+    // The receiver remembers Fences::kMost fences. Numbers wrap, so what is asked is whether that one is still under
+    // way.
     if (channel.fences.fence_sequence[number % Fences::kMost] - 1 - channel.acked < channel.in_flight())
         return Status::no_resource;
     const PathMask usable = channel.wiring.scheduler->paths().usable();
@@ -242,7 +243,7 @@ bool Sender::send_control(Channel& channel, Kind kind, const void* body, unsigne
     if (length) std::memcpy(message.body, body, length);
     channel.ack_sent = channel.expected;
     // A flush ends no sooner than its fenced messages can be delivered: their markers are part of the epoch. One that
-    // is lost holds it (lose()).
+    // is lost holds it (Failure::lose).
     const bool marker = kind == Kind::marker;
     channel.epoch_open[channel.epoch] += marker;
     Posted posted{.channel = &channel, .path = path, .epoch = marker ? channel.epoch : kNoEpoch};

@@ -1,5 +1,11 @@
-// Sends messages: gate, window, path, buffer; header; retained until acknowledged; posted.
+// Sends messages. The way of one: gate, window, path, buffer; header; retained until acknowledged; posted.
 //
+// Sequenced messages have a number and are retained, so that they can go again. Control messages (acknowledgments,
+// markers) have none and are lost with their path.
+//
+// Who calls: Interface, Parts and Atomics for sequenced messages; Receiver and recovery for acknowledgments.
+// Errors: no_resource: nothing has happened. A post that is refused gives the path up; the message counts as sent.
+// Sizes are bytes. The bodies that every message executes stand in data_path.h.
 // Threads: the interface's.
 #pragma once
 
@@ -10,11 +16,14 @@ namespace ucx_mp::channel {
 class Sender {
 public:
     explicit Sender(Core& core) : core_(core) {}
-    // gates != 0: may a message go in spite of it? no_resource, or the error of a failed channel. May start a
-    // connection.
+
+    // -- Gates (slow path)
+    // May a message go although gates are set? no_resource, or the error of a failed channel. May start a connection.
     Status pass_gate_message(Channel& channel);
-    Status blocked(Channel& channel); // not ready, held, failed
-    // What begins a sequenced message of `total` bytes (header included, trailer not): a path and a buffer. ok, or not.
+    // The same for the gates that stop every operation: not ready, held, failed and so on.
+    Status blocked(Channel& channel);
+
+    // -- One sequenced message: started, filled by the caller, finished
     struct Start {
         Buffer* buffer;
         SendQueue* queue;
@@ -22,34 +31,48 @@ public:
         bool fenced;
         std::uint32_t placed; // bytes in the account
     };
+    // `size`: header included, a fence's trailer not; 0: not known yet. ok: `start` holds a path and a buffer.
     Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     Status start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     Status start_plain(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start); // whatever fences want
-    // Fills the header, retains, posts the buffer (inline if it fits).
+    // Fills the header, retains the buffer and posts it (inline if it fits).
     void finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                         std::uint8_t flags);
     // The same for zcopy: the pieces of the buffer's work go behind it.
     void finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
+    // Only number, header and place among the retained ones.
     void compose(Channel& channel, Buffer& buffer, PathIndex path, Kind kind, std::uint8_t am_id, std::uint32_t length,
                  std::uint8_t flags);
+
+    // -- Active messages in one call
     [[gnu::noinline]] static Status am_short_any(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                  unsigned length);
     [[gnu::noinline]] static Status am_short_sole(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                   unsigned length);
     [[gnu::noinline]] static Status am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                   unsigned length);
+    // `fill` writes the payload and returns its length. Returns that length, or a Status.
     template <Fits, class Fill>
     ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
+
+    // -- Posting
+    // `placed`: bytes that are in the account already.
     void post_message(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, std::uint32_t placed);
+    // The provider takes no more: the path is given up, and the request goes again or is lost.
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
-    // `marked`: the path that a marker is about, if not the one that carries it.
-    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
-                      PathIndex marked = kNoPath);
     static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // entries
     static std::uint32_t fence_of(Buffer& buffer); // its number, 0: not a fenced message
-    bool send_ack(Channel& channel, Kind kind);
-    void send_due_acks();
+
+    // -- Control messages
+    // `marked`: the path that a marker is about, if not the one that carries it. False: no room.
+    bool send_control(Channel& channel, Kind kind, const void* body, unsigned length, PathIndex path, SendQueue& queue,
+                      PathIndex marked = kNoPath);
+    bool send_ack(Channel& channel, Kind kind); // false: no room on any path
+    // Lists the channel; send_due_acks() sends at the end of this progress. `now`: also below the threshold.
     void owe_ack(Channel& channel, bool now);
+    void send_due_acks();
+
+    // -- What others read
     std::vector<Channel*> acks_due;
 
 private:
@@ -69,6 +92,7 @@ private:
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                        std::uint8_t flags);
     void append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequence);
+
     Core& core_;
 };
 

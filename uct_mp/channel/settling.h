@@ -1,5 +1,9 @@
-// What has come back is settled: works, epochs, acknowledgments. Inline, since every message and every completion
-// passes here. For this room and for recover/, whose replays are settled likewise.
+// What has come back is settled: works, epochs, acknowledgments.
+//
+// Inline, since every message and every completion passes here. For this room, and for recovery, whose replays are
+// settled likewise. May call the user, who may call us.
+//
+// Threads: the interface's.
 #pragma once
 
 #include "uct_mp/channel/core.h"

@@ -1,4 +1,6 @@
-// What an interface shows of itself (mp_info, VFS, tests): a copy, taken in the interface's thread.
+// What an interface shows of itself, for mp_info, VFS and tests.
+//
+// Interface::statistics() makes a copy, in the interface's thread. Rates are bytes/ns, times ns.
 #pragma once
 
 #include <string>

@@ -1,9 +1,12 @@
-// Channels by slot. Either side of Services::lock() adds one (with the lock held) while the data path looks others up
-// without it. So the table grows by publishing a larger copy; the old copies stay until the end (all together they are
-// smaller than the last). A channel stays where it is until it is removed, by the thread that progresses and with the
-// lock held; then nobody's is in its place, a channel that never matches anything. Slots are used again, the one that
-// has been free for longest first, and with another generation in the channel's id: what still comes for the channel
-// before is nobody's.
+// Channels by slot. Ownership: the table owns them.
+//
+// Threads: either side of Services::lock() adds one, with the lock held, while the data path looks others up without
+// it. So the table grows by publishing a larger copy. The old copies stay until the end; together they are smaller than
+// the last.
+//
+// A channel stays where it is until the thread that progresses removes it, with the lock held. Then a channel that
+// matches nothing is in its place: nobody's. Slots are used again, the one that has been free for longest first. The
+// channel's id has another generation then, so what still comes for the one before is nobody's.
 #pragma once
 
 #include <atomic>

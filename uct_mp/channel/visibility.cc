@@ -63,7 +63,7 @@ PathMask Visibility::one_per_device(const Channel& channel, PathMask paths) cons
     return chosen;
 }
 
-// The next message becomes a fenced one (send.cc), whose markers follow all writes posted so far.
+// The next message becomes a fenced one (Sender::start_fenced), whose markers follow all writes posted so far.
 void Visibility::mark_unseen(Channel& channel) {
     if (PathMask paths = std::exchange(channel.fences.put_paths, 0)) {
         const std::uint32_t writes_open =

@@ -1,6 +1,11 @@
-// Completion is not visibility (PROTOCOL.md): which writes must be read back or marked before somebody is told of them.
+// Completion is not visibility (PROTOCOL.md): which writes must be marked or read back before somebody is told of them.
 //
-// Threads: the interface's.
+// A marker goes before a message, a read back before everything else. Peers with one adapter need neither, unless
+// UCX_MP_READ_BACK=always says so.
+//
+// Who calls: Sender before messages; Epochs before flushes and RDMA behind fences; recovery after a replay.
+// A read back counts in the epoch in which it was asked for. What finds no room is posted by a later progress.
+// Threads: the interface's; probe_key_of() with the lock held, for the handshake.
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,19 +15,30 @@ namespace ucx_mp::channel {
 class Visibility {
 public:
     explicit Visibility(Core& core) : core_(core) {}
+
+    // -- What is to be done for a peer
+    // After a change of the peer's rails, or of our paths.
+    void note_devices(Channel& channel);
+    // That path, or another one to the same adapter of the peer; kNoPath: none is up.
+    [[nodiscard]] PathIndex beside(const Channel& channel, PathIndex path) const;
+    // Key of the memory that peers read; 0: there is none for this life of the rail's device.
     [[nodiscard]] std::uint32_t probe_key_of(const verbs::Rail& rail) const;
-    void note_devices(Channel& channel); // after a change of the peer's rails, or of our paths
+
+    // -- Markers
+    // The next message becomes a fenced one, if there are writes that it could overtake.
     void mark_unseen(Channel& channel);
-    [[nodiscard]] PathIndex beside(const Channel& channel,
-                                   PathIndex path) const; // it or another to the same adapter; kNoPath: none
-    void read_back(Channel& channel);                     // part of the present epoch
-    void read_back_all(Channel& channel);                 // over all paths: recovery
+
+    // -- Reads
+    void read_back(Channel& channel);     // over paths with writes since the last one; part of the present epoch
+    void read_back_all(Channel& channel); // over all paths: recovery
     void read_back_lost(Channel& channel, Work& work);
-    [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // as finish_unusual()
-    void end_read_backs(Channel& channel, Status status);
-    void read_backs_due_again();
-    std::vector<Channel*> read_backs_due;
-    // What peers read that want to know whether what they have written here is seen
+    [[nodiscard]] bool finish_read_back(Channel& channel, Work& work); // false: it goes again
+    void end_read_backs(Channel& channel, Status status);              // the channel fails
+    void read_backs_due_again();                                       // of Progress
+
+    // -- What others read
+    std::vector<Channel*> read_backs_due; // what found no room
+    // What peers read that want to know whether what they have written here is seen.
     alignas(connect::kProbeBytes) std::byte probe_bytes[connect::kProbeBytes] = {};
     verbs::Registration probe_region;
 
@@ -32,6 +48,7 @@ private:
     void post_read_backs(Channel& channel);
     [[nodiscard]] bool post_read_back(Channel& channel, Work& work); // false: not now
     void read_back_again(Channel& channel, Work& work);
+
     Core& core_;
 };
 

@@ -1,5 +1,7 @@
-// What a message of the data path must be before anything in it is believed: checked once, before any number changes,
-// for all but plain active messages (whose only length is checked where they are received). Pure: the fuzzer calls it.
+// What a message of the data path must be before anything in it is believed.
+//
+// Receiver checks once, before any number changes. Plain active messages are the exception: only their length matters,
+// and that is checked where they are received. Pure: the fuzzer calls it.
 #pragma once
 
 #include <cstddef>

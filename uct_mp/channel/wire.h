@@ -1,5 +1,5 @@
 // Messages of the data path, version 1. Little endian, packed, checked sizes. They travel over reliable queue pairs
-// (RC, or DC with an access key) that a handshake (connect/) has made; still nothing in them is believed without a
+// (RC, or DC with an access key) that a handshake (connect/) has made. Still nothing in them is believed without a
 // check.
 //
 // Who sent a message is not a matter of what it says. mp_rc: the queue pair that it came by must be one of the
@@ -8,7 +8,7 @@
 //
 // Every message begins with a MessageHeader. `am` and `atomic` kinds are *sequenced*: one number per channel and
 // direction, over all paths; the receiver delivers each number once, in order. All other kinds are outside the
-// sequence. A fenced message (Flags::fenced) ends with a FenceTrailer.
+// sequence. A fenced message (flag::fenced) ends with a FenceTrailer.
 #pragma once
 
 #include <cstdint>

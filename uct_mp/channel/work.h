@@ -1,8 +1,10 @@
-// An operation under way that is more than one retained message: RDMA (perhaps in stripes, perhaps not all placed yet),
-// zcopy messages, atomics, flushes. It keeps what a replay would need: the pieces of local memory, the remote range and
-// keys.
+// An operation under way that is more than one retained message: RDMA, zcopy messages, atomics, flushes.
 //
-// Owned by the interface's pool; its channel counts it in an epoch until it is done.
+// RDMA may be in stripes, and not all placed yet. A work keeps what a replay would need: the pieces of local memory,
+// the remote range and keys.
+//
+// Ownership: the interface's pool (works.h). Its channel counts it in an epoch until it is done.
+// Threads: the interface's.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@ enum class WorkKind : std::uint8_t {
     message,        // zcopy message: its completion waits for acknowledgment and send completion
     atomic,         // executed at the target: waits for the acknowledgment (post) or the reply (fetch)
     flush,          // a completion waiting for an epoch
-    read_back,      // reads that push the writes before them into the peer's memory (visible.cc)
+    read_back,      // reads that push the writes before them into the peer's memory (visibility.h)
     // recover/: part of another work (`unpack_arg`) on its way again
     replayed_put,
     replayed_get,

@@ -1,6 +1,8 @@
-// Operations under way that are more than one message: their pool, and their ends.
+// Operations under way that are more than one message: their pool, their beginning and their end.
 //
-// Threads: the interface's.
+// Who calls: whoever starts an operation takes a Work here. Whoever brings Work::open to 0 ends it.
+// Ownership: the pool owns all works. Work::bounce is given back with its work.
+// Threads: the interface's. The user's completion is called inside finish() and finish_work().
 #pragma once
 
 #include "uct_mp/channel/channel.h"
@@ -10,13 +12,19 @@ namespace ucx_mp::channel {
 class Works {
 public:
     explicit Works(Core& core) : core_(core) {}
+
+    // -- Operations
+    // It counts in the present epoch. `completion` may be null.
     Work* new_work(Channel& channel, WorkKind kind, Completion* completion);
-    void finish_work(Work& work);               // open has come to 0
+    void finish_work(Work& work);               // `open` has come to 0
     static void finish(Core& core, Work& work); // the same, inline
+
+    // -- What others read
     WorkPool pool;
 
 private:
     [[nodiscard]] bool finish_unusual(Channel& channel, Work& work); // false: it is not over, after all
+
     Core& core_;
 };
 

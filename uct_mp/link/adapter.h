@@ -1,7 +1,7 @@
 // The interface's queues on one device: completion queues for receives and for sends, one shared receive queue.
 //
-// The two apart: receives are what every poll looks for, and need no timestamps (which an entry has to be fetched for);
-// a queue of sends is empty as long as nobody has asked for a completion.
+// The two are apart. Receives are what every poll looks for, and they need no timestamps, for which an entry has to be
+// fetched. A queue of sends is empty as long as nobody has asked for a completion.
 //
 // Threads: the interface's. The completion queues can't overrun: one has room for every posted receive, and sends are
 // limited by `send_credits`.
@@ -89,8 +89,8 @@ struct alignas(64) Adapter {
     [[nodiscard]] verbs::Queues queues() const { return {send_cq.get(), cq.get(), srq.get()}; }
     Status open(const verbs::Device& from, const verbs::DeviceSet& devices, const QueueSizes& sizes,
                 const ReceiveLayout& layout, unsigned peers, bool timed, bool tags, std::string& error);
-    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted,
-    // and the fewer buffers take turns the more of them are in a cache when a message comes. What is posted cannot be
+    // So many peers are connected now. Each may have a window of messages under way; more than that need not be posted.
+    // The fewer buffers take turns, the more of them are in a cache when a message comes. What is posted cannot be
     // taken back: with fewer peers than before it is used up, and not posted again. A command, perhaps. errno or 0.
     int provide(unsigned peers, const verbs::DeviceSet& devices, const QueueSizes& sizes, const ReceiveLayout& layout);
     // Posts what is missing; to be called from `batch` on. Slow only when buffers must be made.

@@ -1,5 +1,5 @@
-// One queue pair that sends: of one path (RC), or a DC initiator that many channels use. Knows what has been posted and
-// not yet reaped, in order; posts.
+// One queue pair that sends: of one path (RC), or a DC initiator that many channels use. It posts, and knows in order
+// what has been posted and not yet reaped. Channels and works are pointers here, which it only keeps.
 //
 // Threads: the interface's. A SendQueue never moves: completions find it by its address in wr_id.
 #pragma once
@@ -20,9 +20,9 @@ namespace ucx_mp::link {
 struct Adapter;
 using schedule::PathIndex;
 
+inline constexpr std::uint8_t kNoEpoch = 0xff;
 // One posted work request; or several messages of one channel, path and epoch, of which at most the last asks for a
 // completion.
-inline constexpr std::uint8_t kNoEpoch = 0xff;
 struct Posted {
     channel::Channel* channel = nullptr;
     channel::Work* work = nullptr; // RDMA and zcopy; null: messages that their channel retains, or control
@@ -164,8 +164,8 @@ public:
         if (!failed()) slots_ -= kFailed;
     }
     std::uint32_t drained_from = 0; // psn() when this life ended
-    // How its life ends (recover/failure.h): nothing but the last request may be posted; the queue pair still has to be
-    // moved to the error state; that last request still has to be posted.
+    // How its life ends (recover/failure.h). `draining`: nothing but the last request may be posted. `error_due`: the
+    // queue pair is still to be moved to the error state. `end_due`: the last request is still to be posted.
     bool draining = false, error_due = false, end_due = false;
 
 private:

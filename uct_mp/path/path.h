@@ -61,7 +61,7 @@ struct PathConfig {
 [[nodiscard]] std::string check(const PathConfig& config, std::span<const verbs::Rail> rails);
 
 // The server's choice. Rails reach each other if they are in one subnet. Without cross_rails every rail of the side
-// that has more rails in a subnet gets one partner (the i-th, counted round robin), so that no rail is left out; rails
+// that has more rails in a subnet gets one partner (the i-th, counted round robin), so that no rail is left out. Rails
 // without a partner in their subnet are unused. Paths of different rails alternate, so that the first two paths are two
 // rails. At most `max_paths` (and kMaxPathsPerPeer), cut so that all pairs of rails lose alike; empty: unreachable.
 // `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one. Explicit path
@@ -76,10 +76,10 @@ void mark_split(std::span<PathSpec> paths);
 
 // Ports that are down on either side may come up: their places behind what plan_paths has returned for the same
 // arguments. LID, LMC and subnet of such a port are not known yet. So it gets a partner in each subnet of the other
-// side, and one among those that are down there (its own place in the list if possible; all with cross_rails), with as
-// many routes as the largest LMC of its side allows. Which of them can be used, and with which path bits, shows when
-// the port is up: recover/join.cc. With split_reads each half of the list has its own. Returns their number (then: of
-// each half).
+// side. It also gets one among those that are down there: its own place in the list if possible, all with cross_rails.
+// It gets as many routes as the largest LMC of its side allows. Which of them can be used, and with which path bits,
+// shows when the port is up: recover/joining.h. With split_reads each half of the list has its own. Returns their
+// number (then: of each half).
 std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
                               std::span<const RemoteRail> server, const PathConfig& server_config,
                               unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);

@@ -1,12 +1,15 @@
-// The life of a path: one phase at a time, changed by one function (recover/failure.h: Failure::set_phase).
+// The life of a path: one phase at a time. Failure::set_phase (recover/failure.h) alone changes it, by may_follow().
 //
 //   up -> draining -> asking -> reopening -> half -> up      mp_rc, server
 //                                         -> up              mp_rc, client; mp_dc
 //                     asking -> up                           mp_dc: only the initiator had failed
-//                     asking -> draining                     mp_dc: another initiator has failed meanwhile
+//                     asking, draining -> draining           mp_dc: another initiator has failed meanwhile
 //   half -> draining                                         failed before anything came over it
-//   absent -> reopening                                      its port has come up
+//   absent -> reopening                                      its ports have come up
 //   any -> ended                                             its channel has failed
+//
+// A path begins as up, or as absent. Channels that recovery has never seen keep the first phases of their paths, also
+// when they fail. PROTOCOL.md has a table of the events.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +31,7 @@ enum class Phase : std::uint8_t {
     return kNames[static_cast<unsigned>(phase)];
 }
 
+// The rule: only these steps happen.
 [[nodiscard]] constexpr bool may_follow(Phase from, Phase to) {
     switch (to) {
     case Phase::up:

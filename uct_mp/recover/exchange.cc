@@ -284,8 +284,8 @@ void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
     path_is_up(channel, path);
 }
 
-// The first thing on the new queue pair: the server may send when it has come. Again from recover() if there is no
-// room.
+// The first thing on the new queue pair: the server may send when it has come. Again from Replay::recover() if there is
+// no room.
 void Exchange::greet(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     const PathUpBody body{r.life};

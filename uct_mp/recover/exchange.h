@@ -1,6 +1,11 @@
-// What both sides tell each other of a path: what has come, and how it is made anew.
+// What both sides tell each other of a path: what has come over it, and how it is made anew.
 //
-// Threads: the interface's.
+// It sends and takes the control messages path_down, path_open, path_opened and path_probe (PROTOCOL.md, steps 7 to 9
+// and 13 to 16). Nothing is believed that is not of the present life of the path. Copies change nothing.
+//
+// Who calls: Failure and Replay when a path has drained or is settled; Jobs; the other parts when news come. Times are
+// ns.
+// Threads: the interface's. It takes the lock for the control plane.
 #pragma once
 
 #include <functional>
@@ -15,32 +20,50 @@ class Recoverer;
 class Exchange {
 public:
     Exchange(Core& core, Recoverer& all) : core_(core), all_(all) {}
-    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // progress
+
+    // -- News: what Observer hears, and what we tell
+    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
+    void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
+    // Over a path that works, in turn by `attempt`; each fourth one over any route.
     void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);
     bool tell_over_path(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // false: no room
-    using PathCall = std::function<void(Channel&, PathIndex)>;
-    void set_path_timer(Channel& channel, PathIndex path, Nanos at, PathCall then); // one per path
+
+    // -- What has come (asking)
+    // Tells our truth and asks for theirs; repeated by a timer until they answer.
     void ask(Channel& channel, PathIndex path);
+    // mp_dc: our own port or adapter is gone, so the other side gives the path up, too.
     void tell_gone(Channel& channel, PathIndex path);
+    // mp_dc: answers the peer's questions for which the completion queues have been seen empty.
     void answer_questions();
+
+    // -- Making a path anew (reopening)
+    // Are we the side that tries? mp_rc: the client.
     [[nodiscard]] bool may_open(const Channel& channel) const;
+    // Tries after a pause that grows. A path that keeps failing is held down for longer, unless no other is left.
     void schedule_open(Channel& channel, PathIndex path);
     void time_to_open(Channel& channel, PathIndex path);
     void try_open(Channel& channel, PathIndex path);
     void on_path_open(Channel& channel, const connect::PathNews& news);
     void on_path_opened(Channel& channel, const connect::PathNews& news);
-    void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
+    // mp_rc, client: the first message on the new queue pair. Again by Replay::recover() if there is no room.
     void greet(Channel& channel, PathIndex path);
+    // Sends what may have been lost or stuck: acknowledgments, requests for them, waiting works.
     void resume(Channel& channel);
+
+    // -- A path's timer: each has one, and a new one takes its place
+    using PathCall = std::function<void(Channel&, PathIndex)>;
+    void set_path_timer(Channel& channel, PathIndex path, Nanos at, PathCall then);
+
+    // -- What others read
     struct Question { // mp_dc: a peer wants to know what has come
         Channel* channel;
         std::uint32_t id;
         PathIndex path;
         std::uint32_t life;
-        std::uint32_t round; // `looks` when it came
+        std::uint32_t round; // Progress::looks when it came
     };
     std::vector<Question> questions;
-    unsigned question_attempts = 0;
+    unsigned question_attempts = 0; // answers told: each takes another way
 
 private:
     [[nodiscard]] std::uint32_t random_psn();
@@ -49,6 +72,7 @@ private:
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                       const connect::LocalEnd& theirs);
     void path_is_up(Channel& channel, PathIndex path);
+
     Core& core_;
     Recoverer& all_;
 };

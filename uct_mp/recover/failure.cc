@@ -163,7 +163,7 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
 }
 
 // The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
-// connected queue pairs at once the others wait until something has come back (recover() calls again).
+// connected queue pairs at once the others wait until something has come back (Replay::recover() calls again).
 void Failure::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.end_due =
         !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
@@ -211,7 +211,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
     Recovery& recovery = recovery_of(channel);
     PathRecovery& r = recovery.paths[posted.path];
     std::uint32_t messages = 0;
-    const auto given_up = [](const Work& work) { // see cancel.cc
+    const auto given_up = [](const Work& work) { // see channel/cancels.h
         const bool part = work.kind == WorkKind::replayed_put || work.kind == WorkKind::replayed_get;
         const Work* const whole = part ? static_cast<const Work*>(work.unpack_arg) : &work;
         return work.kind != WorkKind::message && work.kind != WorkKind::replayed_message && whole &&
@@ -335,8 +335,6 @@ void Failure::drained(Channel& channel, PathIndex path) {
     all_.exchange.tell_peer(channel, connect::PathKind::down, mine, all_.exchange.question_attempts++);
 }
 
-// -- The whole of an adapter or a port
-
 // The peer has failed as a whole: nothing is settled any more, everything ends with `status`.
 void Failure::abandon_recovery(Channel& channel, Status status) {
     if (!channel.wiring.recovery) return;
@@ -392,7 +390,7 @@ void Failure::restart(SendQueue& queue) {
     for (const verbs::Rail& rail : core_.rails)
         for (const auto& initiator : core_.dc.rails[rail.index].initiators) {
             if (initiator.get() != &queue) continue;
-            if (core_.devices.device_of(rail).events->seen(0).fatal) return; // reopen.cc, if ever
+            if (core_.devices.device_of(rail).events->seen(0).fatal) return; // Reopening makes it anew, if ever
             const int error =
                 verbs::restart_dci(queue.qp.get(), core_.devices.device_of(rail), rail, core_.config.reliability);
             if (error == 0)

@@ -38,7 +38,7 @@ bool Joining::may_join(const Channel& channel, PathIndex path, bool routed) cons
                        channel.connection.remote_rail(path), routed);
 }
 
-// While a single path of mp_rc is there it is used as if there were no places (Channel::only: no accounts, no markers,
+// While a single path of mp_rc is there it is used as if there were no places (Wiring::only: no accounts, no markers,
 // the adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let
 // through until then. False: not yet.
 bool Joining::has_places(Channel& channel) {

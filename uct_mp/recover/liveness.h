@@ -1,6 +1,11 @@
 // Peers that may be dead, and channels without any path.
 //
-// Threads: the interface's.
+// An adapter is asked by a write of no bytes: a dead process has no queue pairs. A process is asked by a ping, which it
+// answers while it computes. What follows from the answers is decided here alone.
+//
+// Who calls: Observer (a user's check, the control plane's answers); Failure when a path is lost; Renewal; Progress
+// about once per Config::check_interval. Times are ns.
+// Threads: the interface's. Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -12,16 +17,26 @@ class Recoverer;
 class Liveness {
 public:
     Liveness(Core& core, Recoverer& all) : core_(core), all_(all) {}
+
+    // -- Asking
+    // The peer's process, by the control plane. hear_answer() gets the answer.
     void judge_peer(Channel& channel);
-    void no_path_left(Channel& channel);
-    void hear_answer(Channel& channel, connect::Answer answer);
-    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
+    // The peer's adapter, over every path that has nothing under way.
     void check(Channel& channel);
+    // One such write. False: no room.
+    bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue);
+    // Peers that have acknowledged nothing since the last look, and unused connections.
     void watch_peers(Nanos now);
+
+    // -- Judging
+    void hear_answer(Channel& channel, connect::Answer answer);
+    // The partition begins: the channel fails after RecoveryConfig::partition_timeout.
+    void no_path_left(Channel& channel);
 
 private:
     void still_no_path(Channel& channel);
     [[nodiscard]] bool has_witness(const Channel& channel) const;
+
     Core& core_;
     Recoverer& all_;
 };

@@ -1,6 +1,8 @@
-// Which devices tell packet numbers truthfully.
+// Which devices tell packet numbers truthfully (verbs/packet_numbers.h). Until it is known, a device counts as one that
+// does not.
 //
-// Threads: the interface's.
+// Who calls: RailEvents, when a port of a device has come up that could not be tested before. A timer goes on.
+// Threads: the interface's; the tests run aside (Services::aside). Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -13,14 +15,19 @@ class Recoverer;
 class PacketNumbers {
 public:
     PacketNumbers(Core& core, Recoverer& all) : core_(core), all_(all) {}
+
+    // Does nothing if the device has shown it. The verdict stands in Core::untested.
     void test_numbers(unsigned device);
+
+    // -- What others read
     Services::Timer numbers_timer = 0; // runs while there are any
 
 private:
     void take_numbers();
-    // Those that are being tested, or wait for it: verbs/packet_numbers.h
+
+    // Those that are being tested, or wait for it.
     std::unique_ptr<verbs::PacketNumberTest> number_tests[verbs::kMaxDevices];
-    std::uint32_t numbers_wanted = 0;
+    std::uint32_t numbers_wanted = 0; // a bit for each device
     Core& core_;
     Recoverer& all_;
 };

@@ -1,6 +1,8 @@
-// Ports and adapters go down and come up.
+// Ports and adapters go down and come up: what device events say, and what follows for every path over them.
 //
-// Threads: the interface's.
+// Who calls: Observer: once when the interface opens, then now and then in progress. Reopening calls for its rails.
+// Ports are counted by events: so many downs and ups since the device was opened.
+// Threads: the interface's. It takes the lock where the control plane reads. Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -12,10 +14,18 @@ class Recoverer;
 class RailEvents {
 public:
     RailEvents(Core& core, Recoverer& all) : core_(core), all_(all) {}
-    void rail_active(unsigned rail);
-    void read_events();
+
+    // -- Operations
+    // Rails as they are now, when the interface opens.
     void read_rails();
+    // What has happened since: paths are given up, rails renewed, peers told.
+    void read_events();
+    // Asks the port what it is now; peers and paths hear of it if that is something else.
     void renew_rail(unsigned rail);
+    // It is up: paths that wait for it are tried at once.
+    void rail_active(unsigned rail);
+
+    // -- What others read
     verbs::DeviceEvents::Seen seen_events[verbs::kMaxRails];
     std::uint32_t more_downs[verbs::kMaxRails] = {};       // events of it, than ups, while the port is up; wraps
     [[nodiscard]] bool port_is_down(unsigned rail) const { // as far as events have told
@@ -24,6 +34,7 @@ public:
 
 private:
     void rail_failed(unsigned rail, const char* cause, bool device_gone);
+
     Core& core_;
     Recoverer& all_;
 };

@@ -1,9 +1,10 @@
-// What hides faults from an interface's channels: the Observer that the channel room tells of them, and its parts. Each
-// part is a class with a header of its own; they find each other here. PROTOCOL.md tells the protocol and why it is
-// safe.
+// What hides faults from an interface's channels: the Observer that the channel room tells of them, and its parts.
 //
-// Completions and refused posts only collect (Failure); everything else is done by step(), once per round of progress.
+// Each part is a class with a header of its own; they find each other here. PROTOCOL.md tells the protocol and why it
+// is safe. Completions and refused posts only collect (Failure). Everything else is done by step(), once per round of
+// progress.
 //
+// Who makes it: Core, by make(). Its functions pass on to a part, or tie several together; they decide nothing.
 // Threads: the interface's, but for load_first_alternate(), which the handshake calls with the lock held.
 #pragma once
 
@@ -30,7 +31,7 @@ public:
     ~Recoverer() override;
     [[nodiscard]] static std::unique_ptr<channel::Observer> make(Core& core); // channel::MakeObserver
 
-    // -- channel::Observer
+    // -- channel::Observer, which says what each is for
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) override;
     void drain(SendQueue& queue, Channel& channel, PathIndex path) override;
     void lost(SendQueue& queue, const Posted& posted) override;
@@ -68,6 +69,7 @@ private:
     Core& core_;
 
 public:
+    // -- The parts
     Failure failure;
     RailEvents rail_events;
     Jobs jobs;

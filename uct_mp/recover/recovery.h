@@ -1,9 +1,9 @@
-// What a channel remembers while paths of it are down: what must be settled with the peer, sent again, and made anew.
-// PROTOCOL.md tells the protocol and why it is safe. Recoverer and its parts work on it.
-// Completions and refused posts only collect (path_failed, lose); everything else is done by progress, once per round.
+// What recovery remembers of a channel while paths of it are down: what must be settled, sent again, and made anew.
 //
-// Threads: the interface's. Memory: one Recovery per channel that has ever lost a path; its lists are bounded by what
-// the queues can hold.
+// Plain records: the parts of Recoverer work on them, and nobody else looks in.
+//
+// Ownership: Wiring::recovery, made by Failure::recovery_of() when first needed. Its lists are bounded by what the
+// queues can hold. Threads: the interface's. Times are ns.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct LostPut {
     std::uint32_t later_messages; // posted behind it
 };
 
-// What needs commands to the adapter: see jobs.cc.
+// What needs commands to the adapter: see jobs.h.
 struct Job {
     enum class What : std::uint8_t {
         end,       // a queue pair to the error state
@@ -71,12 +71,12 @@ struct PathRecovery {
     bool greet = false; // mp_rc, client: `path_up` has to be sent
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
-    std::uint32_t round = 0;   // Core::looks when it failed
+    std::uint32_t round = 0;   // Progress::looks when it failed
     std::uint32_t life = 0;
     connect::PathNews mine, theirs;
     std::vector<LostPut> lost;
-    // Where buffers of messages that go again over other paths end meanwhile (small ones, large ones): while what has
-    // been posted here is not back this path's adapter may still be reading them, also if they have been acknowledged.
+    // Where buffers of messages that go again over other paths end meanwhile: small ones, large ones. This path's
+    // adapter may still be reading them until what was posted here is back, also if they have been acknowledged.
     std::unique_ptr<link::BufferPool> detour[2];
     Nanos since = 0; // when it failed
     Nanos came_up = 0;
@@ -109,12 +109,11 @@ struct Recovery {
     };
     std::vector<Marker> markers; // to be sent, over any path
     std::vector<Marker> told;    // have been sent so; again if another path fails before the fence is over
-    // All on one path, since a completion there says nothing about what the peer sees (another adapter's message may
-    // overtake them): the markers that stand for them follow on it.
+    // Writes that go again are all on this path, since a completion says nothing about what the peer sees: another
+    // adapter's message may overtake them. The markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
     bool resend = false; // some retained message has no path
-    // Keys of adapters of the peer's that are there again (keys.cc): those that have been asked for, and those that are
-    // known.
+    // Keys of adapters of the peer's that are there again (renewal.h): those asked for, and those that are known.
     struct AskedKeys {
         std::uint64_t region;
         unsigned attempts = 0;
@@ -122,11 +121,11 @@ struct Recovery {
     };
     std::vector<AskedKeys> asked;
     std::unordered_map<std::uint64_t, verbs::RemoteKeys> renewed; // by region
-    // The channel's only path is about to get company (join.cc); told: everything before this record asks for a
+    // The channel's only path is about to get company (joining.h); told: everything before this record asks for a
     // completion.
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;
-    bool listed = false;           // in Core::recovering
+    bool listed = false;           // in Failure::recovering
     Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;
     Nanos answered_at = 0;     // latest answer to a probe, over whatever path

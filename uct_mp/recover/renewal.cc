@@ -37,7 +37,6 @@ bool accesses_memory(const Work& work) {
 
 } // namespace
 
-// The other side asks. On either side of the lock, with it held.
 // The peer's list of rails is another one.
 void Renewal::note_lives(Channel& channel) {
     std::uint64_t lives = 0;

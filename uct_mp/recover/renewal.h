@@ -1,6 +1,11 @@
 // Keys of memory at adapters of the peer that are there again.
 //
-// Threads: the interface's.
+// Who holds keys of an earlier life of a device cannot renew them, so we do. Operations with such keys wait until the
+// peer has told those of now, once per region. Operations under way get the new keys.
+//
+// Who calls: Observer before an operation with other keys, and with the peer's answers; Recoverer when rails change.
+// Errors: a region that the peer has released gets keys that its adapter refuses.
+// Threads: the interface's. It takes the lock for the control plane. Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -12,8 +17,10 @@ class Recoverer;
 class Renewal {
 public:
     Renewal(Core& core, Recoverer& all) : core_(core), all_(all) {}
-    // False: the peer has been asked, the channel waits.
+
+    // True: `keys` points to keys of now. False: the peer has been asked, and the channel waits.
     bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys);
+    // The peer's list of rails is another one: lives of its devices may be new.
     void note_lives(Channel& channel);
     void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told);
     void stop_asking(Channel& channel);
@@ -21,6 +28,7 @@ public:
 private:
     void ask_keys(Channel& channel, std::uint64_t region);
     void repeat_question(Channel& channel, std::uint64_t region);
+
     Core& core_;
     Recoverer& all_;
 };

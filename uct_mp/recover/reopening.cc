@@ -1,5 +1,5 @@
 // Adapters that have died and are there again (verbs/registry.h): opened anew, with queues anew. To the paths over them
-// their ports then are like ports that come up late (join.cc), with other numbers; the peers are told by the list of
+// their ports then are like ports that come up late (joining.h), with other numbers; the peers are told by the list of
 // rails.
 #include <sys/epoll.h>
 

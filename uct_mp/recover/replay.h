@@ -1,6 +1,9 @@
-// What was lost goes again: writes, reads, messages, markers.
+// What was lost goes again: messages at once, writes when the peer has told what it has, then markers.
 //
-// Threads: the interface's.
+// That is step 3, and steps 10 to 12 in PROTOCOL.md. A replay is an operation like any other, so it may be lost again.
+//
+// Who calls: recover() once per round of progress, for each channel in Failure::recovering. Observer and Failure for
+// the others. Sizes and offsets are bytes. Threads: the interface's. Completions of the user may run inside.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -12,10 +15,17 @@ class Recoverer;
 class Replay {
 public:
     Replay(Core& core, Recoverer& all) : core_(core), all_(all) {}
+
+    // -- In progress
+    // Moves every path of the channel on as far as it can go now. False: only news, timers or completions are awaited.
+    bool recover(Channel& channel);
+
+    // -- Works that go again
+    // These bytes of a write or read become a work of their own, in front of what has never been sent.
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     void finish_replayed(Channel& channel, Work& work);
+    // Writes that go again all take one path. False: it has no room.
     bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk);
-    bool recover(Channel& channel);
 
 private:
     void settled(Channel& channel, PathIndex path);
@@ -26,6 +36,7 @@ private:
     void heal(Channel& channel);
     bool send_markers(Channel& channel);
     void release_holds(Channel& channel);
+
     Core& core_;
     Recoverer& all_;
 };

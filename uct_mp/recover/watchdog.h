@@ -1,6 +1,10 @@
-// Paths on which nothing completes are looked at.
+// Silent loss: paths on which nothing completes are looked at, and asked by probes whether anything comes through.
 //
-// Threads: the interface's.
+// A path is suspect after three looks without a completion. It is given up after five, if the peer answers over another
+// path and not over this one.
+//
+// Who calls: Progress, by Observer, about every RecoveryConfig::watch_interval (ns); Exchange with the answers.
+// Threads: the interface's. Slow path.
 #pragma once
 
 #include "uct_mp/recover/used.h"
@@ -12,13 +16,19 @@ class Recoverer;
 class Watchdog {
 public:
     Watchdog(Core& core, Recoverer& all) : core_(core), all_(all) {}
+
+    // -- Operations
     void watch_paths(Nanos now);
+    // Something has come through: it is suspect no more.
     void path_answers(Channel& channel, PathIndex path);
+
+    // -- What others read
     Nanos next_path_watch = 0;
     Services::Timer watch_timer = 0; // runs while some path is suspect
 
 private:
     void watch_path(Channel& channel, PathIndex path, Nanos now);
+
     Core& core_;
     Recoverer& all_;
 };

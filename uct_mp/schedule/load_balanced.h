@@ -32,7 +32,7 @@ struct LevelRules {
 void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
           Level& level);
 
-// A usable idle path outside `chosen` whose rate was last measured longer than `interval` ns ago: it should get a small
+// A usable idle path outside `chosen` whose rate was last measured longer than `interval` ns ago. It should get a small
 // piece, or what was once slow would never be tried again. kNoPath if there is none.
 [[nodiscard]] PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, double interval);
 

@@ -75,15 +75,15 @@ struct PathSetup {
     double latency = 2000;   // ns, first guess for a small message, post to completion
     PathState state = PathState::up;
     // Paths of one rail share its rate (routes of one port). A path alone shows the rail's full rate, four of them a
-    // quarter each, and what was measured mixes both: planning scales the sum of a rail's paths down to rail_rate.
+    // quarter each, and what was measured mixes both. Planning scales the sum of a rail's paths down to rail_rate.
     std::uint8_t rail = 0; // < kMaxRails
     double rail_rate = 0;  // bytes/ns, the largest named for a rail counts; 0: unknown, nothing is scaled
     // What it is for. While no path for a direction is usable, that direction takes any. See also PathTable::set_spare.
     bool writes = true, reads = true;
 };
 
-// One completion. t_done is the adapter's time stamp where there is one; it may be equal to or before another one
-// of the same path (clock fit): such a delivery settles the accounts and teaches nothing.
+// One completion. t_done is the adapter's time stamp where there is one. It may be equal to or before another one
+// of the same path (clock fit). Such a delivery settles the accounts and teaches nothing.
 struct Delivery {
     PathIndex path;
     Direction direction;

@@ -11,8 +11,8 @@
 // last pieces shrink and end together. A path takes nothing if its least piece would be done later than the others with
 // all that remains: a slow path never holds the last chunk. Paths whose rate was not measured for probe_interval are
 // tried at a message's start, where a wrong guess costs nothing.
-// (Factoring - half of the fair part at a time, Hummel/Schonberg/Flynn 1992 - was measured, too: twice the chunks for
-// the same result, as the windows bound what a wrong estimate can cost.)
+// Factoring (half of the fair part at a time, Hummel/Schonberg/Flynn 1992) was measured, too. It took twice the chunks
+// for the same result, as the windows bound what a wrong estimate can cost.
 #pragma once
 
 #include "uct_mp/schedule/load_balanced.h"

@@ -3,7 +3,7 @@
 //
 // Cancelling (UCT_FLUSH_FLAG_CANCEL). An endpoint that has its channel for itself takes it with it: everything ends,
 // and the peer notices if it goes on sending. Endpoints that share a channel must not suffer for each other. What the
-// cancelled one has started is ended by itself (channel/cancel.cc), and it turns to a channel that only answers
+// cancelled one has started is ended by itself (channel/cancels.h), and it turns to a channel that only answers
 // UCS_ERR_CANCELED. For that its operations have to be known as its own: those that name the caller's memory, and
 // flushes. They are marked by a tag in place of the completion, unless they come from the channel's first endpoint. So
 // an endpoint that shares with nobody pays one comparison per such operation, and copied messages and writes nothing.

@@ -1,5 +1,7 @@
-// A UCT interface: the core's Interface with UCX's base in front, and what UCX expects beside it: requests that wait
-// and errors per endpoint (peers.h), sleeping (wakeup.h), an asynchronous side (background.h), statistics.
+// A UCT interface: the core's Interface with UCX's base in front, and what UCX expects beside it.
+//
+// Beside it: requests that wait and errors per endpoint (peers.h), sleeping (wakeup.h), an asynchronous side
+// (background.h), statistics.
 //
 // Threads: the worker's, one at a time (UCX locks around workers that several threads use), and UCX's async thread,
 // which answers peers while the application computes (background.h). VFS reads from a thread of its own: what it shows

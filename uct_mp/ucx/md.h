@@ -5,7 +5,7 @@
 // kept, or memory regions of its own.
 //
 // Invalidation (error mode PEER). A key that is packed with UCT_MD_MKEY_PACK_FLAG_INVALIDATE belongs to memory regions
-// of the handle's own (`revocable`), never to the cached ones: deregistering those makes the key invalid at once, while
+// of the handle's own (`revocable`), never to the cached ones. Deregistering those makes the key invalid at once, while
 // the cached region stays with whoever else uses it.
 //
 // Threads: any (UCX registers from several workers, and the registration cache deregisters from memory hooks).

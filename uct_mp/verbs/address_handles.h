@@ -1,5 +1,5 @@
-// Address handles, each made once: making one is a command to the adapter, and over RoCE the kernel asks the network
-// for the neighbour's address first (up to a second if it is not there). Slow path; one thread at a time.
+// Address handles, each made once. Making one is a command to the adapter. Over RoCE the kernel asks the network for
+// the neighbour's address first (up to a second if it is not there). Slow path; one thread at a time.
 #pragma once
 
 #include <compare>

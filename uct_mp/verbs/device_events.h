@@ -1,4 +1,4 @@
-// Port and device events of one open device, for any number of readers: an event can be taken from the device once
+// Port and device events of one open device, for any number of readers. An event can be taken from the device once
 // only, while every interface on it wants to know. Whoever looks takes what is there and counts it for all.
 //
 // Threads: any.

@@ -24,8 +24,9 @@ using Gid = std::array<std::uint8_t, 16>; // network byte order; all zero: none 
 [[nodiscard]] std::uint64_t network_of(const Gid& gid, unsigned prefix_length);
 [[nodiscard]] bool in_network(const Gid& gid, std::uint64_t network);
 
-// The 40 bytes in front of a datagram that has come over RoCE: an IPv6 header, or in its second half an IPv4 header (IB
-// annex A17.4.5.1; version 1 has no IPv4 headers). The sender's address; nothing if the header is of the other kind.
+// The 40 bytes in front of a datagram that has come over RoCE: an IPv6 header, or in its second half an IPv4 header.
+// See IB annex A17.4.5.1; version 1 has no IPv4 headers. The sender's address; nothing if the header is of the other
+// kind.
 inline constexpr std::size_t kGlobalHeader = 40;
 [[nodiscard]] std::optional<Gid> sender_of(std::span<const std::uint8_t, kGlobalHeader> header, bool ipv4);
 

@@ -1,13 +1,14 @@
-// Which memory may be changed by atomics that the transport executes itself at the target: key -> range, where the key
-// is the region's own name (MemoryKeys::id), since keys of adapters come and go with these. Only memory that its owner
+// Which memory may be changed by atomics that the transport executes itself at the target: key -> range. The key is the
+// region's own name (MemoryKeys::id), since keys of adapters come and go with these. Only memory that its owner
 // offers is in it: whose keys have been packed for a peer. The adapter checks keys of its own operations; for these we
 // are the adapter.
 //
 // Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
 // (readers retry while a writer is busy). An erased key is refused as soon as erase() has returned, except to an
 // operation that is being executed at that moment. So: insert() after registering, erase() before deregistering (the
-// adapter may give the key to somebody else at once), and memory of an erased key is unmapped no earlier than the
-// progress threads' next poll.
+// adapter may give the key to somebody else at once). Memory of an erased key is unmapped no earlier than the progress
+// threads' next poll.
+//
 // An adapter keeps the pages of memory that its owner unmaps; we would be killed. So who unmaps calls unmapped()
 // before, from a hook of munmap() perhaps: nothing here allocates or frees while the lock is held.
 #pragma once

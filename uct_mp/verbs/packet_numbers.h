@@ -12,9 +12,9 @@
 
 namespace ucx_mp::verbs {
 
-// Tried with a pair of queue pairs that are connected with each other over the rail's port: some writes of nothing,
-// then the numbers are asked for, with the queue pair alive and in the error state. False also if the port is not
-// active, and soon after `stop` (may be null) has become true.
+// Tried with a pair of queue pairs that are connected with each other over the rail's port. There are some writes of
+// nothing, then the numbers are asked for, with the queue pair alive and in the error state. False also if the port is
+// not active, and soon after `stop` (may be null) has become true.
 [[nodiscard]] bool tells_packet_numbers(const Device& device, const Rail& rail,
                                         const std::atomic<bool>* stop = nullptr);
 

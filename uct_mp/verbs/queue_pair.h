@@ -52,7 +52,7 @@ struct Queues {
 };
 // RC, in INIT on the rail's port, remote read, write and atomics allowed. nullptr: errno. `granted_inline` may be null.
 // `broken`, if not null, takes one that has been made and could not be moved to INIT. Destroying it is a use of its
-// completion queues, and who makes a queue pair need not be who polls them: such queues allow one user at a time
+// completion queues, and who makes a queue pair need not be who polls them. Such queues allow one user at a time
 // (rdma-core ends the process).
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
                                   const QueuePairLimits& limits, std::uint32_t* granted_inline,

@@ -2,7 +2,7 @@
  * The life of one path of mp_rc (uct_mp/PROTOCOL.md, "The phases of a path"), for spin: two sides, the path given up at
  * any moment on either of them, datagrams lost, doubled and overtaken, packets that come as late as they like.
  *
- * Modelled, with the names used there: the phases, and every rule of exchange.cc and fail.cc by which one follows from another;
+ * Modelled, with the names used there: the phases, and every rule of Exchange and Failure by which one follows from another;
  * the numbers of queue pairs and packets; writes, which are settled by the packet number that the other side tells.
  * Not modelled: other paths (a write that goes again is executed at once, somewhere), messages, fences, mp_dc, time: a
  * repetition comes when nothing else can happen, and EARLY times before.
@@ -28,7 +28,7 @@
 #define UNKNOWN 15 /* connect::kUnknownPsn */
 #define NONE 0
 
-mtype = { UP, DRAINING, ASKING, REOPENING, HALF }; /* recover::Phase */
+mtype = { UP, DRAINING, ASKING, REOPENING, HALF }; /* path::Phase */
 mtype = { down, open, opened };                    /* connect::PathKind */
 mtype = { write, path_up };                        /* packets of the data path */
 
@@ -77,7 +77,7 @@ inline send(kind, sl, sp, sa, se) {
 
 inline ask(a) { send(down, s[me].life, s[me].mine_psn, a, NONE) }
 
-/* fail.cc: path_failed(), drain(). Our half executes nothing from now on. */
+/* failure.cc: path_failed(), drain(). Our half executes nothing from now on. */
 inline path_failed() {
     s[me].alive = 0;
     s[me].phase = DRAINING;
@@ -92,7 +92,7 @@ inline completed() {
     s[me].executed = 0
 }
 
-/* fail.cc: drained(). What had been acknowledged by then lies in the completion queue. */
+/* failure.cc: drained(). What had been acknowledged by then lies in the completion queue. */
 inline drained() {
     if
     :: s[me].posted && s[me].acked -> completed()

@@ -1,5 +1,5 @@
 // Time. Everything in softhca is in nanoseconds of one host clock; adapter clocks are affine views of it
-// (device_time()). Real time reads the time stamp counter, scaled to CLOCK_MONOTONIC by factors that the session's
+// (adapter_time()). Real time reads the time stamp counter, scaled to CLOCK_MONOTONIC by factors that the session's
 // creator put into the segment, so that all processes of a session agree. Virtual time is a variable that the world
 // advances.
 #pragma once

@@ -2,7 +2,7 @@
 // the session. Used by processes that join (core/join.cc), launchers and commands (session/client.h).
 // Client: Hello. Keeper: Welcome (+ the segment's descriptor if status is 0). What follows depends on the kind:
 //  process   nothing; the connection stays open, its end is a hint that the process is gone (or has called exec)
-//  launcher  text packets (session/protocol.h); the session lives as long as the connection does
+//  launcher  text packets (session/keeper.h); the session lives as long as the connection does
 //  command   one command per packet; the answer is Reply packets
 //  observer  nothing; gets the segment to read counters and does not keep the session alive
 #pragma once

@@ -45,7 +45,7 @@ public:
     // Virtual time: fires the earliest event at its time and returns true; false if there is none.
     bool step(Nanos& clock);
 
-    // ---- data path (data_path.cc, recv_path.cc) ----
+    // ---- data path (fast_path.cc, completion.cc) ----
     // 0 or an errno, nothing of `desc` is kept beyond the call except SGE target memory.
     int post_send(Qp& qp, const SendDesc& desc);
     int post_recv(RecvQ& queue, const ibv_recv_wr& wr, uint32_t device, uint32_t pd);

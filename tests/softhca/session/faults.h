@@ -83,7 +83,7 @@ FaultCommand parse_fault(const FabricImage& image, const std::vector<std::string
 std::vector<std::string> split_words(const std::string& line);
 
 // Writes the states and knobs, then raises FabricState::generation, then the events. Everything except `stop`, `cont`,
-// `node_death`'s killing and `reroute`, which need the keeper (keeper_actions.h): for those it does nothing.
+// `node_death`'s killing and `reroute`, which need the keeper (keeper_actions.cc): for those it does nothing.
 // Call from one process at a time (the keeper). An attached Process is needed for the events.
 void apply_fault(Segment& seg, const FaultCommand& command);
 // Makes LinkState::up and PortState::up follow from what commands and deaths say, counts FabricState::disturbed, raises

@@ -1,5 +1,5 @@
-// One end of `mp_info --check`: devices, memory that the other end may access, and lanes: a handful of reliable
-// connections from one port here to one port there, with queues of their own.
+// One end of `mp_info --check`: devices, memory that the other end may access, and lanes. A lane is a handful
+// of reliable connections from one port here to one port there, with queues of their own.
 //
 // Threads: one per Side; both ends may be in one process.
 #pragma once
