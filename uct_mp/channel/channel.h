@@ -69,7 +69,7 @@ struct Path {
     std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;               // likewise
     bool unconnected = false;                 // the queue pair could not be connected: its other end can't be reached
-    // APM (recover/migrate.cc)
+    // APM (recover/migration.h)
     path::PathSpec other; // the route that may be migrated to; `loaded`: the adapter knows it
     bool loaded = false;
     bool migrated = false;        // the connection's path and `other` have changed places

@@ -151,7 +151,7 @@ void Peers::establish(Channel& channel) {
     if (connection.state != connect::State::established && connection.state != connect::State::confirming) return;
     channel.wiring.paths = std::move(channel.wiring.prepared.paths);
     channel.wiring.places = channel.wiring.prepared.count;
-    // A single path is the only one until another joins it: Impl::has_places().
+    // A single path is the only one until another joins it: recover/joining.h.
     const bool rc = core_.config.transport == connect::Transport::rc;
     channel.wiring.path_count = rc && channel.wiring.places == connection.absent + 1 ? 1 : channel.wiring.places;
     channel.wiring.prepared.taken = true;

@@ -10,6 +10,9 @@
 
 namespace ucx_mp::channel {
 
+// As messages carry them: wire.h, AtomicRequest.
+enum class AtomicOp : std::uint8_t { add = 0, bit_and = 1, bit_or = 2, bit_xor = 3, swap = 4, compare_swap = 5 };
+
 inline constexpr unsigned kAmIds = 32;
 inline constexpr unsigned kMaxIov = 8; // entries of a zcopy operation; cut further by the devices' max_sge
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "uct_mp/channel/types.h"
 #include "uct_mp/link/sizes.h"
 
 namespace ucx_mp::channel {
@@ -74,8 +75,6 @@ static_assert(sizeof(MarkerBody) == 8);
 struct __attribute__((packed)) PathUpBody {
     std::uint32_t life; // of the path
 };
-
-enum class AtomicOp : std::uint8_t { add = 0, bit_and = 1, bit_or = 2, bit_xor = 3, swap = 4, compare_swap = 5 };
 
 struct __attribute__((packed)) AtomicRequest {
     std::uint8_t op;    // AtomicOp

@@ -131,7 +131,7 @@ struct Connection {
     std::vector<path::RemoteRail> remote_rails;
     std::vector<path::PathSpec> paths; // agreed
     // So many of them, the last ones (of each half, if reads have paths of their own), lead over ports that were down:
-    // they have no ends yet and are made later, if ever (recover/join.cc).
+    // they have no ends yet and are made later, if ever (recover/joining.h).
     std::uint8_t absent = 0;
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs

@@ -60,7 +60,6 @@ extern "C" {
 }
 
 #include "uct_mp/channel/types.h"
-#include "uct_mp/channel/wire.h"
 #include "uct_mp/host/status.h"
 
 #define UCX_MP_UCX_VERSION (UCT_VERNO_MAJOR * 100 + UCT_VERNO_MINOR)
