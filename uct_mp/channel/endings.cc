@@ -97,7 +97,7 @@ bool Endings::judge_leaver(Channel& channel) {
         const bool agreed = !(channel.gates & gate::not_ready) && !has_outstanding(channel);
         {
             const std::lock_guard lock(core_.services);
-            core_.control->say_known(channel.connection, agreed);
+            core_.control->say_known(channel.connection, channel.ending.goodbye.number, agreed);
         }
         if (agreed) end_quietly(channel, channel.usage.endpoints != 0);
         return false;

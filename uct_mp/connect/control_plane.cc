@@ -395,6 +395,7 @@ void ControlPlane::Impl::set_state(Connection& c, State to, const char* why) {
     if (c.question.number) stop_asking(c);
     stop_telling(c);
     stop_parting(c);
+    if (to != State::established) c.parting = {}; // numbers and all: another connection
     c.state = to;
     if (connect::under_way(to))
         under_way.insert(&c);

@@ -14,6 +14,7 @@ namespace ucx_mp::connect {
 
 // Numbers that wrap: a is newer than b.
 [[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
+[[nodiscard]] constexpr bool newer(std::uint16_t a, std::uint16_t b) { return std::int16_t(a - b) > 0; }
 
 [[nodiscard]] const char* name(State state);
 [[nodiscard]] std::size_t gids(std::span<const path::RemoteRail> rails); // how many are RoCE
@@ -154,6 +155,8 @@ struct ControlPlane::Impl {
     void stop_parting(Connection& c);
     void on_ended(const Target& way_back, const Message& m);
     void on_ended_known(const Message& m);
+    void answer_goodbye(Connection& c);
+    [[nodiscard]] Connection* parked_of(const Message& m);
     [[nodiscard]] Message goodbye_to(const Connection& c, const Goodbye& goodbye) const;
 
     // --- path_news.cc

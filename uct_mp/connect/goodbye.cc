@@ -35,8 +35,28 @@ void ControlPlane::Impl::say_idle(Connection& c) {
 
 void ControlPlane::Impl::stop_parting(Connection& c) {
     if (c.parting.timer) services.cancel_in_background(c.parting.timer);
-    c.parting = {};
+    c.parting.timer = 0;
+    c.parting.goodbye = {};
     parting.erase(&c);
+}
+
+// The same answer to every copy of a question, and none to older ones. Who asks takes the first answer: another one to
+// a later copy would end a connection that the peer goes on with.
+void ControlPlane::Impl::answer_goodbye(Connection& c) {
+    Message m = message_to(wire::Kind::ended_known, c);
+    m.holds = c.parting.heard_is_needed;
+    m.goodbye.number = c.parting.heard;
+    if (const auto to = route(c, c.telling.answers++)) // repetitions take other ways
+        send(*to, m);
+    else
+        ++counters.unsent;
+}
+
+// Of a connection that both sides have ended, and not replaced yet. Names are void by then.
+Connection* ControlPlane::Impl::parked_of(const Message& m) {
+    Connection* const c = owner.peers.find_parked(m.sender_uid);
+    if (!c || !known_as(*c, m) || c->incarnation != m.incarnation) return nullptr;
+    return c->state == State::closed || c->state == State::requesting ? c : nullptr;
 }
 
 // A connection that we do not know has ended here as well.
@@ -44,31 +64,46 @@ void ControlPlane::Impl::on_ended(const Target& way_back, const Message& m) {
     Connection* c = connection_of(m);
     if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
         c = nullptr;
+    if (!c && !m.goodbye.idle) c = parked_of(m);
+    if (c && m.goodbye.idle) {
+        const std::uint16_t number = m.goodbye.number, heard = c->parting.heard;
+        if (number == 0 || heard == 0 || newer(number, heard))
+            owner.peers.ended(*c, m.goodbye); // who answers
+        else if (number == heard)
+            answer_goodbye(*c);
+        else
+            ++counters.late;
+        return;
+    }
     if (c) owner.peers.ended(*c, m.goodbye);
-    if (c && m.goodbye.idle) return; // the owner answers
     Message known = message(wire::Kind::ended_known, m.sender_cookie, m.transaction);
     known.version = m.version;
     known.destination = m.source;
     known.source = m.destination;
     known.incarnation = m.incarnation;
+    known.goodbye.number = m.goodbye.number;
     send(way_back, known);
 }
 
 void ControlPlane::Impl::on_ended_known(const Message& m) {
     Connection* const c = connection_of(m);
-    if (!c || c->state != State::established || c->incarnation != m.incarnation) {
+    if (!c || c->incarnation != m.incarnation) {
         ++counters.late;
-    } else if (c->parting.timer) {
-        stop_parting(*c);
-        owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
     } else if (c->parting.closing) {
         c->parting.known = !m.holds;
+    } else if (c->parting.timer && (m.goodbye.number == c->parting.goodbye.number || m.goodbye.number == 0)) {
+        stop_parting(*c);
+        owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
+    } else {
+        ++counters.late; // an older question, or it has been answered
     }
 }
 
 void ControlPlane::say_idle(Connection& connection, std::uint32_t delivered) {
     if (connection.parting.timer) return;
-    connection.parting = {.goodbye = {true, delivered}};
+    if (++connection.parting.asked == 0) ++connection.parting.asked;
+    connection.parting.goodbye = {true, delivered, connection.parting.asked};
+    connection.parting.sent = 0;
     impl_->mend();
     impl_->say_idle(connection);
 }
@@ -85,13 +120,10 @@ bool ControlPlane::say_closing(Connection& connection, std::uint32_t delivered, 
     return impl_->send(*to, impl_->goodbye_to(connection, {false, delivered}));
 }
 
-void ControlPlane::say_known(Connection& connection, bool agreed) {
-    Message m = impl_->message_to(wire::Kind::ended_known, connection);
-    m.holds = !agreed;
-    if (const auto to = impl_->route(connection, connection.telling.answers++)) // repetitions take other ways
-        impl_->send(*to, m);
-    else
-        ++impl_->counters.unsent;
+void ControlPlane::say_known(Connection& connection, std::uint16_t number, bool agreed) {
+    connection.parting.heard = number;
+    connection.parting.heard_is_needed = !agreed;
+    impl_->answer_goodbye(connection);
 }
 
 } // namespace ucx_mp::connect

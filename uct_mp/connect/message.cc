@@ -227,7 +227,7 @@ bool read_ended(Reader& in, Message& out) {
     wire::Ended b;
     if (!in.take(b) || b.idle > 1) return false;
     out.incarnation = b.incarnation;
-    out.goodbye = {b.idle == 1, b.delivered};
+    out.goodbye = {b.idle == 1, b.delivered, b.number};
     return true;
 }
 
@@ -236,6 +236,7 @@ bool read_ended_known(Reader& in, Message& out) {
     if (!in.take(b) || b.agreed > 1) return false;
     out.incarnation = b.incarnation;
     out.holds = b.agreed == 0;
+    out.goodbye.number = b.number;
     return true;
 }
 
@@ -440,10 +441,10 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         break;
     }
     case Kind::ended:
-        out.put(wire::Ended{m.incarnation, m.goodbye.delivered, m.goodbye.idle, {}});
+        out.put(wire::Ended{m.incarnation, m.goodbye.delivered, m.goodbye.idle, z, m.goodbye.number});
         break;
     case Kind::ended_known:
-        out.put(wire::EndedKnown{m.incarnation, !m.holds, {}});
+        out.put(wire::EndedKnown{m.incarnation, !m.holds, z, m.goodbye.number});
         break;
     case Kind::ping:
         out.put(wire::Ping{m.incarnation});
