@@ -31,6 +31,9 @@ struct StressOptions {
     Nanos late = 0;
     // All adapters of each node place late by up to this, and in order for each queue pair only.
     Nanos late_queue_pairs = 0;
+    // Now and then nobody starts anything for about this long. All the time channels are parked, at random moments and
+    // by either side: most are busy, but not in a lull. It ends for one pair of nodes after the other.
+    Nanos lull = 0;
 };
 
 class Stress {
@@ -74,6 +77,7 @@ public:
         return cluster_.until(
             [&] {
                 poll_flags();
+                park_and_rest();
                 return finished();
             },
             limit);
@@ -117,6 +121,7 @@ public:
         return out.str();
     }
     std::uint64_t bytes = 0;
+    unsigned asked_to_park = 0;
 
 private:
     static constexpr unsigned kSlots = 4;
@@ -208,6 +213,7 @@ private:
             bool promised = false;
             auto& iface = stress.cluster_.node(from).iface();
             for (;;) {
+                if (rests) break;
                 if (following.empty() && started == stress.options_.operations) break;
                 if (open > 64) break; // a completion pumps again
                 if (!step(iface)) {
@@ -222,6 +228,7 @@ private:
             }
             pumping = false;
         }
+        bool rests = false;
         bool idle = false; // nothing was tried: there is nothing to be done before something completes
 
         // One of those whose turn it may be; sooner or later than what is new.
@@ -526,6 +533,26 @@ private:
     }
     unsigned receiver() const { return cluster_.progressing(); }
 
+    void park_and_rest() {
+        const Nanos now = cluster_.world.now();
+        if (!options_.lull || now < next_park_) return;
+        const auto about = [&](Nanos mean) { return 1 + static_cast<Nanos>(random_() % std::uint64_t(2 * mean)); };
+        next_park_ = now + about(options_.lull / 8);
+        (void)cluster_.world.at(next_park_, [] {});
+        Flow& flow = *flows_[random_() % flows_.size()];
+        if (cluster_.node(flow.from).iface().park(flow.channel) == Status::in_progress) ++asked_to_park;
+        if (resting_ == 0 && random_() % 24 == 0) {
+            for (auto& one : flows_) one->rests = true;
+            resting_ = flows_.size();
+            lull_ends_ = now + about(options_.lull);
+        } else if (resting_ != 0 && now >= lull_ends_ && random_() % 2 == 0) {
+            Flow& next = *flows_[woken_++ % flows_.size()];
+            next.rests = false;
+            --resting_;
+            next.pump();
+        }
+    }
+
 public:
     // Flows that wait for a slot go on (from outside of handlers).
     void repump() {
@@ -545,6 +572,10 @@ private:
     };
     std::vector<Polled> polled_;
     std::string mistakes_;
+    std::mt19937_64 random_{options_.seed};
+    Nanos next_park_ = 0, lull_ends_ = 0;
+    std::size_t resting_ = 0; // flows
+    std::size_t woken_ = 0;   // whose turn it is
 };
 
 } // namespace ucx_mp::sim
