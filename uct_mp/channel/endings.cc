@@ -305,6 +305,8 @@ void Endings::begin_anew(Channel& channel) {
     clear(channel);
     connect::Connection connection;
     connection.follow(channel.connection);
+    // Where the peer is now: its adapters may have been opened anew since its address was told.
+    connection.remote_rails = std::move(channel.connection.remote_rails);
     const std::uint32_t id = core_.directory.channels.renew_id(channel.local_id);
     const std::uint32_t gates = channel.gates & gate::lasting;
     const Lasting lasting = channel;
