@@ -15,6 +15,9 @@
 // not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
 // way.
 //
+// Not done: new lists of rails are not told to peers that are parked. If all adapters of both sides are opened anew
+// meanwhile, neither finds the other's control queue pairs, and the next connection times out.
+//
 // Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
 // those that have been idle for longest are ended by the same agreement. Who has no endpoint gives the whole channel
 // back.
