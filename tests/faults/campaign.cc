@@ -180,7 +180,8 @@ CampaignResult Campaign::run() {
                               .slot = 1 << 18,
                               .constant = 1 << 18,
                               .sequences = options_.sequences,
-                              .late = options_.late_placement ? Nanos{20'000} : 0});
+                              .late = options_.late_placement ? Nanos{20'000} : 0,
+                              .lull = options_.park ? Nanos{100'000} : 0});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
     for (const std::string& fault : late_)
@@ -198,6 +199,7 @@ CampaignResult Campaign::run() {
     for (unsigned i = 0; i < cluster_->size(); ++i) {
         channel::Interface::Statistics statistics;
         cluster_->node(i).iface().statistics(statistics);
+        result.parks += statistics.parks;
         for (const auto& channel : statistics.channels) {
             result.duplicates += channel.duplicates;
             result.messages_again += channel.recovery.messages_again;

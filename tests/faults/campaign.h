@@ -32,6 +32,7 @@ struct CampaignOptions {
     bool nasty = false; // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
     bool late_placement = false;        // one adapter of each node, by the seed, places data late
     unsigned sequences = kAllSequences; // that follow puts
+    bool park = false;           // channels are parked at random moments, and there are lulls in which that succeeds
     bool late_ports = false;     // some ports are down at the start (never all of a node) and come up at any time
     bool apm = false;            // queue pairs have an alternate route
     bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)
@@ -43,7 +44,7 @@ struct CampaignResult {
     std::string verdict; // empty: no mistake
     unsigned faults = 0;
     std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
-                  migrations = 0, duplicates = 0, bytes = 0, bytes_again = 0;
+                  migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
 };

@@ -59,6 +59,7 @@ int main(int argc, char** argv) {
                    "nothing fails but cables between switches with this in their names `A B`");
     app.add_flag("--nasty", options.nasty,
                  "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");
+    app.add_flag("--park", options.park, "channels are parked at any moment, by either side");
     app.add_flag("--late-placement", options.late_placement,
                  "one adapter of each node places data after acknowledging them");
     app.add_option("--sequences", sequences,

@@ -44,9 +44,30 @@ bool Stress::run(Nanos limit) {
     return cluster_.until(
         [&] {
             poll_flags();
+            park_and_rest();
             return finished();
         },
         limit);
+}
+
+void Stress::park_and_rest() {
+    const Nanos now = cluster_.world.now();
+    if (!options_.lull || now < next_park_) return;
+    const auto about = [&](Nanos mean) { return 1 + static_cast<Nanos>(random_() % std::uint64_t(2 * mean)); };
+    next_park_ = now + about(options_.lull / 8);
+    (void)cluster_.world.at(next_park_, [] {});
+    Flow& flow = *flows_[random_() % flows_.size()];
+    if (cluster_.node(flow.from).iface().park(flow.channel) == Status::in_progress) ++asked_to_park;
+    if (resting_ == 0 && random_() % 24 == 0) {
+        for (auto& one : flows_) one->rests = true;
+        resting_ = flows_.size();
+        lull_ends_ = now + about(options_.lull);
+    } else if (resting_ != 0 && now >= lull_ends_ && random_() % 2 == 0) {
+        Flow& next = *flows_[woken_++ % flows_.size()];
+        next.rests = false;
+        --resting_;
+        next.pump();
+    }
 }
 
 bool Stress::finished() const {

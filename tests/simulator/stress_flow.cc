@@ -67,6 +67,7 @@ void Stress::Flow::pump() {
     if (pumping_) return;
     pumping_ = true;
     for (bool promised = false;;) {
+        if (rests) break;
         if (following_.empty() && started_ == stress.options_.operations) break;
         if (open_ > 64) break; // a completion pumps again
         if (step()) {

@@ -51,6 +51,7 @@ public:
     // What the target's side counts.
     std::uint64_t delivered = 0, adds = 0;
     unsigned checks = 0;
+    bool rests = false; // starts nothing: StressOptions::lull
     unsigned slots_free = (1u << kSlots) - 1;
     Sequence kinds[kSlots] = {}; // of the last put to each
 

@@ -249,8 +249,7 @@ void Cancels::take_back_posted(Cancel& cancel) {
 
 Channel& Cancels::canceled_channel() {
     if (!canceled) {
-        canceled = std::make_unique<Channel>();
-        canceled->core = &core_;
+        canceled = std::make_unique<Channel>(&core_);
         canceled->gates = gate::failed | gate::not_ready;
         canceled->set_live();
         canceled->error = Status::canceled;

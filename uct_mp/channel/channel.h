@@ -98,6 +98,7 @@ inline constexpr std::uint32_t unseen =
     128; // messages only: writes have completed that another adapter's message could overtake
 inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
 inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (endings.h)
+inline constexpr std::uint32_t lasting = held; // those that have nothing to do with the connection
 } // namespace gate
 
 // -- The parts of a channel's state
@@ -210,25 +211,42 @@ struct Ending {
     Nanos failed_at = 0;
 };
 
-// Who uses it, and when it was looked at.
+// Who uses it.
 struct Usage {
-    unsigned endpoints = 0;            // that attach() has given it to
-    bool asked = false;                // for a connection; a peer that gives up its own request takes that back
-    bool waiting = false;              // in the interface's list of those who want room
-    bool watching = false;             // something was not acknowledged when the watchdog looked last:
-    std::uint32_t watched = 0;         // `acked` then
-    Nanos used_at = 0, checked_at = 0; // about, while no endpoint uses it; when its adapter was asked last
-    std::uint32_t used_count = 0;      // messages by then, in both directions
+    unsigned endpoints = 0;  // that attach() has given it to
+    bool waiting = false;    // in the interface's list of those who want room
+    Nanos used_at = 0;       // about, while no endpoint uses it
+    std::uint64_t parks = 0; // statistics
+};
+
+// When it was looked at.
+struct Watch {
+    bool open = false;         // something was not acknowledged when the watchdog looked last:
+    std::uint32_t acked = 0;   // ... up to here
+    Nanos asked_at = 0;        // its adapter, while no endpoint uses it
+    std::uint32_t counted = 0; // messages by Usage::used_at, in both directions
 };
 
 struct Counts { // statistics
     std::uint64_t early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0;
 };
 
-class alignas(64) Channel {
+// What lasts when a channel is parked: who the peer is, who uses the channel and what waits. Everything else is taken
+// away with the wiring, and begins as in a new channel (Endings::begin_anew). Beside this, Connection::follow() keeps
+// what rules out late messages of the handshake, and gate::lasting is kept.
+struct Lasting {
+    std::uint64_t uid = 0; // of the peer
+    void* user = nullptr;  // the face's
+    Usage usage;
+    schedule::TrafficHint hint = schedule::TrafficHint::none;
+    bool self = false;   // our own interface
+    bool parked = false; // there was a connection, which has been taken away, and there is no other one yet
+};
+
+class alignas(64) Channel : public Lasting {
 public:
     // -- Sending, hot: one cache line with the beginning of the wiring, and the epochs' counters
-    std::uint32_t gates = gate::not_ready;
+    alignas(64) std::uint32_t gates = gate::not_ready;
     std::uint32_t next_sequence = 0; // of the next message
     std::uint32_t acked = 0;         // all before have been delivered
     std::uint32_t window_mask = 0;
@@ -254,7 +272,6 @@ public:
     std::uint32_t remote_id = 0;
     std::uint32_t ack_threshold = 1; // what ack_after usually is: well before the peer's window is full
     std::uint32_t ack_until = 0;     // the number up to which the peer waits for each acknowledgment, see ack_after
-    schedule::TrafficHint hint = schedule::TrafficHint::none;
     std::unique_ptr<ReceiveBuffer*[]> early; // by sequence & window_mask; made when first needed
 
     Moving moving;
@@ -272,16 +289,14 @@ public:
 
     // -- Who
     connect::Connection connection; // under the lock, while it is not established
-    std::uint64_t uid = 0;          // of the peer
     std::uint64_t remote_lives = 0; // of the peer's devices, as in MemoryKeys: what keys must be of
-    bool self = false;              // our own interface
+    bool asked = false;             // for a connection; a peer that gives up its own request takes that back
     Status error = Status::ok;
-    void* user = nullptr; // the face's
-    Usage usage;
+    Watch watch;
     Ending ending;
     Counts counts;
 
-    Channel() = default;
+    explicit Channel(Core* of = nullptr, const Lasting& lasting = {}) : Lasting(lasting), core(of) {}
     Channel(const Channel&) = delete;
     ~Channel(); // nobody is told any more that a message is its: Adapter::heard
 
@@ -290,9 +305,9 @@ public:
         live_id =
             early_count || (gates & (gate::not_ready | gate::failed)) ? ~local_id : local_id; // ~: of another slot
     }
-    // Something is to be read back before a flush ends.
-    [[nodiscard]] bool has_unread() {
-        if (!visible.reads_back) return false;
+    // Something is to be read back before a flush ends; `always`: or would be, if the peer had several adapters.
+    [[nodiscard]] bool has_unread(bool always = false) {
+        if (!visible.reads_back && !always) return false;
         if (wiring.only && std::exchange(visible.sole_puts, wiring.paths[0].puts) != wiring.paths[0].puts)
             visible.unread = 1;
         return visible.unread != 0;

@@ -61,8 +61,9 @@ void Closing::say_goodbye() {
         if (state == connect::State::requesting || state == connect::State::confirming ||
             state == connect::State::accepting)
             core_.control->forget(channel.connection);
-        else if (state == connect::State::established && !channel.self &&
-                 !(channel.gates & (gate::not_ready | gate::failed)))
+        if (channel.self || (channel.gates & gate::failed)) continue;
+        // Who is parked may have endpoints to us, and would wait for an answer to its next request.
+        if (channel.parked || (state == connect::State::established && !(channel.gates & gate::not_ready)))
             peers.push_back(&channel);
     }
     if (peers.empty()) return;

@@ -22,9 +22,8 @@ Channel* Directory::make_channel(std::uint64_t uid) {
     std::uint32_t id = 0;
     if (!channels.next_id(static_cast<std::uint32_t>((uid ^ core_.services.now()) * 0x9e3779b97f4a7c15ull >> 52), id))
         return nullptr;
-    auto made = std::make_unique<Channel>();
+    auto made = std::make_unique<Channel>(&core_);
     Channel& channel = *made;
-    channel.core = &core_;
     channel.uid = uid;
     channel.usage.used_at = core_.services.now();
     channel.local_id = id;

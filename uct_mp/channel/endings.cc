@@ -5,16 +5,26 @@
 // now and then). What it has posted is awaited before (tell_failures), and whatever else refers to it; then one
 // function takes it apart (clear) and its slot is free.
 //
+// A channel is parked by the agreement of both sides: its connection ends with all queue pairs, copies and schedulers,
+// and what lasts is in Lasting (channel.h). The next operation of either side connects again. One side asks, and sends
+// nothing from then on (gate::retiring). The other one agrees if it is idle as well, has sent nothing since the
+// question was made, and ends its side in the same step; else the connection stays. So when they part, each message has
+// been delivered and acknowledged, each write is visible, and no operation is open: both may count from zero again, and
+// no numbers have to be kept. Operations that come while one side asks wait: they are the first of the next connection,
+// or go when the peer needs this one. Each question has a number and one answer (connect/goodbye.cc). A peer that does
+// not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
+// way.
+//
+// Not done: new lists of rails are not told to peers that are parked. If all adapters of both sides are opened anew
+// meanwhile, neither finds the other's control queue pairs, and the next connection times out.
+//
 // Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
-// those that have been idle for longest are ended, and the peers are asked first: who needs the connection (has
-// something outstanding) keeps it. Who does not ends its side as well, at once; its channel begins anew (renewing) if
-// endpoints use it, so that their next operation connects again. Nothing goes through the channel on our side while we
-// ask (gate::retiring), and nothing on theirs when they have agreed: so nothing is lost.
+// those that have been idle for longest are ended by the same agreement. Who has no endpoint gives the whole channel
+// back.
 #include <algorithm>
 #include <cassert>
 #include <memory>
 #include <mutex>
-#include <tuple>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -30,6 +40,20 @@ constexpr Nanos kGrace = 20'000'000;
 bool Endings::has_outstanding(const Channel& channel) {
     return channel.in_flight() != 0 || !channel.epochs_empty() || channel.moving.pulled_count != 0 ||
            !channel.moving.atomics.empty() || channel.usage.waiting || (channel.gates & gate::held);
+}
+
+// Nothing would be missed if the connection ended now. Works that are open count in their epochs; what is lost with a
+// path, too, until it is settled.
+bool Endings::is_idle(const Channel& channel) const {
+    if (channel.gates & (gate::not_ready | gate::failed | gate::recovering | gate::keys)) return false;
+    if (has_outstanding(channel) || channel.wiring.unsettled.may_not_tell()) return false;
+    for (unsigned i = 0; i < channel.wiring.places; ++i) {
+        const path::Phase phase = channel.wiring.paths[i].phase;
+        if (phase != path::Phase::up && phase != path::Phase::absent && phase != path::Phase::reopening) return false;
+    }
+    const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
+    const auto cancels_it = [&](const auto& cancel) { return cancel->channel == &channel; };
+    return std::ranges::none_of(core_.atomics.replies, is_its) && std::ranges::none_of(core_.cancels.list, cancels_it);
 }
 
 // Who uses a channel that has ended without anybody being told is told now.
@@ -53,8 +77,9 @@ void Endings::end_quietly(Channel& channel, bool renew) {
 // -- The peer says goodbye
 
 void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
-    if ((channel.gates & gate::failed) || (channel.ending.leaving && channel.ending.goodbye.idle == goodbye.idle))
-        return;                     // repeated
+    if (channel.gates & gate::failed) return;
+    if (channel.ending.leaving && (channel.ending.goodbye.idle == goodbye.idle || goodbye.idle))
+        return;                     // repeated, or late
     core_.peers.establish(channel); // our mail of it may still be on its way
     channel.ending.goodbye = goodbye;
     channel.ending.left_at = core_.services.now();
@@ -80,8 +105,8 @@ bool Endings::judge_leaver(Channel& channel) {
     const bool idle = channel.ending.goodbye.idle;
     if (!(channel.gates & gate::not_ready)) core_.receiver.take_ack(channel, channel.ending.goodbye.delivered);
     if (channel.gates & gate::failed) return false; // by the user, in a callback
-    if (idle && channel.has_unread())
-        core_.visibility.read_back(channel); // a connection that begins anew knows nothing of such writes
+    // A connection that begins anew knows nothing of such writes, and the peer may have another adapter then.
+    if (idle && channel.has_unread(true)) core_.visibility.read_back(channel);
     if (channel.gates & gate::failed) return false;
     // Small messages have not asked for their completions, and larger ones may not have them yet.
     const bool lost = channel.in_flight() != 0 || channel.moving.pulled_count != 0 || !channel.moving.atomics.empty() ||
@@ -94,10 +119,11 @@ bool Endings::judge_leaver(Channel& channel) {
         return true;
     }
     if (idle) {
-        const bool agreed = !(channel.gates & gate::not_ready) && !has_outstanding(channel);
+        // What we have sent since the question was made may have been answered, over the connection that is to end.
+        const bool agreed = is_idle(channel) && channel.ending.goodbye.delivered == channel.next_sequence;
         {
             const std::lock_guard lock(core_.services);
-            core_.control->say_known(channel.connection, agreed);
+            core_.control->say_known(channel.connection, channel.ending.goodbye.number, agreed);
         }
         if (agreed) end_quietly(channel, channel.usage.endpoints != 0);
         return false;
@@ -115,9 +141,9 @@ bool Endings::judge_leaver(Channel& channel) {
 // does not acknowledge, and no path is left.
 void Endings::watch_unused(Channel& channel, Nanos now) {
     const std::uint32_t count = channel.expected + channel.next_sequence;
-    if (std::exchange(channel.usage.used_count, count) != count) channel.usage.used_at = now;
-    if (now - std::max(channel.usage.used_at, channel.usage.checked_at) < core_.config.unused_interval) return;
-    channel.usage.checked_at = now;
+    if (std::exchange(channel.watch.counted, count) != count) channel.usage.used_at = now;
+    if (now - std::max(channel.usage.used_at, channel.watch.asked_at) < core_.config.unused_interval) return;
+    channel.watch.asked_at = now;
     core_.observer->check(channel);
 }
 
@@ -140,9 +166,9 @@ void Endings::trim_unused() {
             core_.ends.drop_prepared(channel);
             list_ending(channel);
             ++ending;
-        } else if (!has_outstanding(channel) && !channel.ending.leaving &&
+        } else if (is_idle(channel) && !channel.ending.leaving &&
                    channel.connection.state == connect::State::established) {
-            if (channel.has_unread())
+            if (channel.has_unread(true))
                 core_.visibility.read_back(channel); // and the next time it is idle
             else
                 idle.push_back(&channel);
@@ -158,13 +184,46 @@ void Endings::trim_unused() {
     const std::size_t count = std::min(idle.size(), many - wanted - ending);
     const auto older = [](const Channel* a, const Channel* b) { return a->usage.used_at < b->usage.used_at; };
     std::partial_sort(idle.begin(), idle.begin() + static_cast<std::ptrdiff_t>(count), idle.end(), older);
-    for (std::size_t i = 0; i < count; ++i) {
-        Channel& channel = *idle[i];
-        channel.gates |= gate::retiring;
-        const std::lock_guard lock(core_.services);
-        core_.control->say_idle(channel.connection, channel.expected);
-    }
+    for (std::size_t i = 0; i < count; ++i) ask_to_end(*idle[i]);
     core_.services.say(LogLevel::debug, "%zu connections without an endpoint: %zu idle ones are to end", many, count);
+}
+
+// -- Parking
+
+// Until parted() or disowned() nothing of ours goes but acknowledgments: they are outside of the sequence.
+void Endings::ask_to_end(Channel& channel) {
+    channel.gates |= gate::retiring;
+    const std::lock_guard lock(core_.services);
+    core_.control->say_idle(channel.connection, channel.expected);
+}
+
+Status Endings::park(Channel& channel) {
+    if (channel.gates & gate::failed) return channel.ending.renewing ? Status::in_progress : channel.error;
+    if (channel.gates & gate::retiring) return Status::in_progress;
+    {
+        const std::lock_guard lock(core_.services);
+        const connect::State state = channel.connection.state;
+        if ((channel.gates & gate::not_ready) && state == connect::State::closed && !channel.asked) return Status::ok;
+        if (state != connect::State::established) return Status::busy;
+    }
+    if (channel.self || channel.ending.leaving) return Status::busy;
+    if (!is_idle(channel)) {
+        // Perhaps only acknowledgments and completions are missing, which small messages do not ask for.
+        if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
+        if (!(channel.gates & gate::failed)) (void)core_.epochs.push_out(channel);
+        return Status::busy;
+    }
+    if (channel.has_unread(true)) {
+        core_.visibility.read_back(channel);
+        return Status::busy;
+    }
+    ask_to_end(channel);
+    return Status::in_progress;
+}
+
+void Endings::disowned(Channel& channel) {
+    if (channel.gates & gate::retiring) return end_quietly(channel, channel.usage.endpoints != 0);
+    core_.failures.fail_channel(channel, Status::connection_reset);
 }
 
 // -- The end
@@ -183,7 +242,9 @@ void Endings::end_channels() {
         const bool never = (channel->gates & gate::not_ready) && channel->connection.state == connect::State::closed;
         channel->ending.listed = channel->ending.renewing || (channel->usage.endpoints == 0 && (failed || never));
         if (!channel->ending.listed) continue; // it is used again
-        if (!core_.progress.looked_since(channel->ending.ending_since) || !is_forgotten(*channel))
+        const bool looked = core_.progress.looked_since(channel->ending.ending_since);
+        if (!looked) ++core_.recovery_steps; // progress is wanted
+        if (!looked || !is_forgotten(*channel))
             core_.enlist(list, channel);
         else if (channel->ending.renewing)
             begin_anew(*channel);
@@ -241,26 +302,23 @@ void Endings::end_channel(Channel& channel) {
     core_.directory.channels.remove(channel.local_id & kSlotMask);
 }
 
-// In its place, for the endpoints that use it, as if nothing had ever been sent; under another id. With the lock held.
+// The connection is taken away, as if there had never been one; what lasts is for the endpoints that use the channel.
+// Under another id, so that what is late is nobody's. With the lock held.
 void Endings::begin_anew(Channel& channel) {
     clear(channel);
-    const Channel& before = channel;
     connect::Connection connection;
-    connection.follow(before.connection);
-    const std::uint32_t id = core_.directory.channels.renew_id(before.local_id);
-    const auto [uid, references, self, user, hint, asked_for] =
-        std::tuple(before.uid, before.usage.endpoints, before.self, before.user, before.hint, before.usage.waiting);
-    const std::uint32_t held = before.gates & gate::held;
+    connection.follow(channel.connection);
+    // Where the peer is now: its adapters may have been opened anew since its address was told.
+    connection.remote_rails = std::move(channel.connection.remote_rails);
+    const std::uint32_t id = core_.directory.channels.renew_id(channel.local_id);
+    const std::uint32_t gates = channel.gates & gate::lasting;
+    const Lasting lasting = channel;
     std::destroy_at(&channel);
-    std::construct_at(&channel);
-    channel.core = &core_;
-    channel.uid = uid;
-    channel.usage.endpoints = references;
-    channel.self = self;
-    channel.user = user;
-    channel.hint = hint;
-    channel.usage.waiting = asked_for;
-    channel.gates |= held;
+    std::construct_at(&channel, &core_, lasting);
+    channel.gates |= gates;
+    channel.parked = true;
+    ++channel.usage.parks;
+    ++parks;
     channel.usage.used_at = core_.services.now();
     channel.connection = std::move(connection);
     channel.local_id = channel.connection.local_id = id;

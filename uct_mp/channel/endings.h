@@ -19,12 +19,18 @@ public:
     void watch_unused(Channel& channel, Nanos now);
     void trim_unused();
     void parted(Channel& channel, connect::Answer answer); // of say_idle()
-    bool trim_due = false;                                 // there are many of those. Under the lock
-    std::vector<Channel*> list;                            // failed or unused, and to be given back
-    std::vector<Channel*> leavers;                         // their peers have said goodbye
+    void disowned(Channel& channel);                       // the peer lives and holds no such connection
+    // Interface::park().
+    [[nodiscard]] Status park(Channel& channel);
+    std::uint64_t parks = 0;       // connections that have been taken away, and their channels have stayed
+    bool trim_due = false;         // there are many of those. Under the lock
+    std::vector<Channel*> list;    // failed or unused, and to be given back
+    std::vector<Channel*> leavers; // their peers have said goodbye
 
 private:
     [[nodiscard]] static bool has_outstanding(const Channel& channel);
+    [[nodiscard]] bool is_idle(const Channel& channel) const;
+    void ask_to_end(Channel& channel);
     [[nodiscard]] bool is_forgotten(Channel& channel);
     void clear(Channel& channel); // of what others have a part in; with the lock held
     void end_channel(Channel& channel);

@@ -111,9 +111,13 @@ void Interface::hold(Channel& channel, bool held) {
 
 void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
 
+Status Interface::park(Channel& channel) { return core_->endings.park(channel); }
+
 Status Interface::want_room(Channel& channel) {
     if (core_->placement.surely_room(channel)) return Status::busy;
     core_->placement.list_waiting(channel);
+    // What was refused before the connection was taken away wants another one.
+    if (channel.parked && !(channel.gates & gate::failed)) (void)core_->sender.blocked(channel);
     return Status::ok;
 }
 
@@ -122,7 +126,7 @@ Nanos Interface::next_watch() const {
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
         const Channel& channel = *m.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
-        if (channel.in_flight() != 0 || !channel.moving.atomics.empty())
+        if (channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring))
             return std::max<Nanos>(m.progress.next_watch, 1);
     }
     return 0;

@@ -192,6 +192,14 @@ public:
     // peer's operations fail, too. `quiet`: Events::peer_failed is not called.
     void invalidate(Channel& channel, Status status, bool quiet);
 
+    // Gives back the connection of a channel that is idle at both sides: queue pairs, copies, schedulers. The channel
+    // stays, with its endpoints, and the next operation of either side connects again. Nobody is told, and nothing that
+    // came meanwhile is lost: it waits (no_resource, want_room()). Only the mechanism: when to do so is the caller's to
+    // know. ok: there is no connection. busy: something is under way here, or the peer's writes are being read back;
+    // try later. in_progress: the peer is asked. It may say no, which leaves everything as it was; it is asked again by
+    // another call. What has become of it: statistics().
+    [[nodiscard]] Status park(Channel& channel);
+
     // Tells several users of one channel (the face's endpoints) apart. Operations of the first one, origin 0, are given
     // as they are. Those of others have a tag in place of the completion, which may be null. untag() it unless the
     // operation has answered in_progress. Slow path.

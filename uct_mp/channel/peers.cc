@@ -55,6 +55,13 @@ Connection* Peers::find(std::uint64_t peer_uid) {
     return channel ? &channel->connection : nullptr;
 }
 
+Connection* Peers::find_parked(std::uint64_t peer_uid) {
+    const auto found = core_.directory.by_uid.find(peer_uid);
+    if (found == core_.directory.by_uid.end()) return nullptr;
+    Channel& channel = *found->second;
+    return channel.parked && !channel.ending.buried ? &channel.connection : nullptr;
+}
+
 Connection* Peers::find_local(std::uint32_t local_id) {
     Channel* const channel = core_.directory.channel_with(local_id);
     return channel && !channel->ending.buried ? &channel->connection : nullptr;
@@ -98,7 +105,7 @@ unsigned Peers::read_mail() {
             break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
-            channel.usage.asked = false;
+            channel.asked = false;
             if (channel.usage.waiting) (void)core_.sender.blocked(channel);
             if (channel.usage.endpoints == 0 && !(channel.gates & gate::failed)) core_.endings.list_ending(channel);
             break;
@@ -190,6 +197,7 @@ void Peers::establish(Channel& channel) {
     }
     channel.wiring.by_lane = channel.wiring.path_count > 1 && rc;
     channel.gates &= ~gate::not_ready;
+    channel.parked = false;
     channel.set_live();
     ++core_.directory.connected;
     core_.progress.provide_due = core_.listed = true;

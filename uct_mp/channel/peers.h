@@ -29,6 +29,7 @@ public:
     explicit Peers(Core& core) : core_(core) {}
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
+    connect::Connection* find_parked(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;

@@ -55,7 +55,10 @@ unsigned Progress::step() {
         core_.observer->step();
     if (core_.recovery_steps) [[unlikely]]
         n += std::exchange(core_.recovery_steps, 0);
-    if (core_.listed) serve_lists(n);
+    if (core_.listed) {
+        serve_lists(n);
+        n += std::exchange(core_.recovery_steps, 0);
+    }
     if (n == 0) core_.completions.at_work = 0;
     return n;
 }

@@ -11,8 +11,8 @@ namespace ucx_mp::channel {
 
 Status Sender::blocked(Channel& channel) {
     if (channel.gates & gate::failed) return core_.endings.refusal(channel);
-    if ((channel.gates & gate::not_ready) && !channel.usage.asked) {
-        channel.usage.asked = true;
+    if ((channel.gates & gate::not_ready) && !channel.asked) {
+        channel.asked = true;
         const std::lock_guard lock(core_.services);
         core_.attention.store(true, std::memory_order_relaxed);
         if (channel.self) {

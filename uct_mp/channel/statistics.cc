@@ -18,6 +18,7 @@ void Interface::statistics(Statistics& out) const {
     out.forged = m.receiver.forged;
     m.observer->describe(out);
     out.control = m.control->counters();
+    out.parks = m.endings.parks;
     for (const auto& dc : m.dc.rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
         const Channel* const channel = m.directory.channels[slot];
@@ -34,6 +35,9 @@ void Interface::statistics(Statistics& out) const {
         to.markers_sent = channel->counts.markers_sent;
         to.acked = channel->acked;
         to.gates = channel->gates;
+        to.parked = channel->parked;
+        to.parks = channel->usage.parks;
+        out.parked += channel->parked;
         for (unsigned i = 0; i < channel->wiring.path_count; ++i) {
             const Path& sub = channel->wiring.paths[i];
             for (const auto& own : sub.own) out.queue_pairs += own != nullptr;

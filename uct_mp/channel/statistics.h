@@ -56,6 +56,8 @@ struct ChannelStatistics {
     connect::State state = connect::State::closed;
     bool rails_known = true;            // by the peer: as they are now
     std::uint32_t acked = 0, gates = 0; // next number that the peer waits for; channel.h: gate
+    bool parked = false;                // its connection has been given back (Interface::park), and
+    std::uint64_t parks = 0;            // so often in all
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
     RecoveryStatistics recovery;
     std::vector<PathStatistics> paths;
@@ -67,6 +69,8 @@ struct Interface::Statistics {
     std::uint64_t dropped = 0; // messages that were not believed
     std::uint64_t forged = 0;  // of them: those that another than the channel's peer has sent
     unsigned queue_pairs = 0;
+    unsigned parked = 0;     // channels without a connection, which have had one
+    std::uint64_t parks = 0; // ever
     connect::ControlCounters control;
     std::vector<ChannelStatistics> channels;
     std::uint64_t transitions = 0;             // ever

@@ -44,7 +44,9 @@ void ControlPlane::say_idle(Connection& connection, std::uint32_t delivered) {
 bool ControlPlane::say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt) {
     return plane_->goodbyes.say_closing(connection, delivered, attempt);
 }
-void ControlPlane::say_known(Connection& connection, bool agreed) { plane_->goodbyes.say_known(connection, agreed); }
+void ControlPlane::say_known(Connection& connection, std::uint16_t number, bool agreed) {
+    plane_->goodbyes.say_known(connection, number, agreed);
+}
 
 // ---- Rails and keys
 

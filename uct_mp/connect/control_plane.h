@@ -101,8 +101,9 @@ inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_
 
 // One side of a connection ends it.
 struct Goodbye {
-    bool idle = false;           // it asks only: nobody uses the connection there. Else its interface closes
+    bool idle = false;           // it asks only: nothing is under way there. Else its interface closes
     std::uint32_t delivered = 0; // number of the next message that it would have delivered
+    std::uint16_t number = 0;    // of the question; 0: the peer does not number them
 };
 
 // Our goodbye on its way; the control plane's own.
@@ -112,6 +113,11 @@ struct Parting {
     Goodbye goodbye;
     unsigned sent = 0;
     Services::Timer timer = 0;
+    // Questions of either side, as long as the connection lasts. Each gets one answer, whatever copies of it come: who
+    // has been told that the connection is needed goes on with it.
+    std::uint16_t asked = 0;      // our newest one; 0: none yet
+    std::uint16_t heard = 0;      // the newest of the peer's that has been answered
+    bool heard_is_needed = false; // ... so
 };
 
 // One side's half of a path (mp_dc: zeros).
@@ -180,6 +186,7 @@ struct Connection {
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
         peer = old.peer;
+        transaction = old.transaction;
         incarnation = old.incarnation;
         seen = old.seen;
     }
@@ -230,6 +237,8 @@ public:
     virtual Connection* accept(std::uint64_t peer_uid) = 0;
     // A known peer by its uid, or nullptr.
     virtual Connection* find(std::uint64_t peer_uid) = 0;
+    // Likewise, if the connection with it was ended by agreement (say_idle) and there is no other one yet.
+    virtual Connection* find_parked(std::uint64_t /*peer_uid*/) { return nullptr; }
     // By our own local_id as a message brought it; nullptr: none such.
     virtual Connection* find_local(std::uint32_t local_id) = 0;
     virtual void established(Connection& connection) = 0;
@@ -242,7 +251,7 @@ public:
     virtual void answered(Connection&, Answer) {}
     // A request of this peer is to be heard; false: not now, it will be repeated.
     virtual bool hears(std::uint64_t /*peer_uid*/) { return true; }
-    // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers.
+    // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers; not again after that.
     virtual void ended(Connection&, const Goodbye&) {}
     // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
     virtual void parted(Connection&, Answer) {}
@@ -345,15 +354,15 @@ public:
     // ns at most; Peers::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);
 
-    // Goodbye (goodbyes.h), of an established connection; with the lock held. An idle one is asked whether it may end,
-    // again and again until it answers: Peers::parted(). No bound: it may have agreed long ago, and a dead peer is
-    // found otherwise.
+    // Goodbye (goodbye.h), of an established connection; with the lock held. The peer of an idle one is asked whether
+    // it may end, again and again until it answers: Peers::parted(). No bound: it may have agreed long ago, and a dead
+    // peer is found otherwise.
     void say_idle(Connection& connection, std::uint32_t delivered);
     // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has
-    // come. False: there is no room now.
+    // come. False: there is no room now. Also to the peer of a connection that has ended by agreement.
     bool say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt);
-    // To the peer's idle goodbye. Not agreed: the connection stays.
-    void say_known(Connection& connection, bool agreed);
+    // To the peer's idle goodbye `number`. Not agreed: the connection stays.
+    void say_known(Connection& connection, std::uint16_t number, bool agreed);
 
     // News of a path, for an established connection. Unreliable: the caller repeats.
     // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection)

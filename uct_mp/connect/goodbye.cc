@@ -35,7 +35,8 @@ void Goodbyes::repeat(Connection& c) {
 
 void Goodbyes::stop(Connection& c) {
     if (c.parting.timer) plane_.services.cancel_in_background(c.parting.timer);
-    c.parting = {};
+    c.parting.timer = 0;
+    c.parting.goodbye = {};
     parting_.erase(&c);
 }
 
@@ -43,36 +44,67 @@ void Goodbyes::stop_all() {
     while (!parting_.empty()) stop(**parting_.begin());
 }
 
+// The same answer to every copy of a question, and none to older ones. Who asks takes the first answer: another one to
+// a later copy would end a connection that the peer goes on with.
+void Goodbyes::answer(Connection& c) {
+    Message m = plane_.outbox.message_to(wire::Kind::ended_known, c);
+    m.holds = c.parting.heard_is_needed;
+    m.goodbye.number = c.parting.heard;
+    plane_.outbox.send_to(c, c.telling.answers++, m); // repetitions take other ways
+}
+
+// Of a connection that both sides have ended, and not replaced yet. Names are void by then.
+Connection* Goodbyes::parked_of(const Message& m) {
+    Connection* const c = plane_.owner.peers.find_parked(m.sender_uid);
+    if (!c || !known_as(*c, m) || c->incarnation != m.incarnation) return nullptr;
+    return c->state == State::closed || c->state == State::requesting ? c : nullptr;
+}
+
 // A connection that we do not know has ended here as well.
 void Goodbyes::on_ended(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.connection_of(m);
     if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
         c = nullptr;
+    if (!c && !m.goodbye.idle) c = parked_of(m);
+    if (c && m.goodbye.idle) {
+        const std::uint16_t number = m.goodbye.number, heard = c->parting.heard;
+        if (number == 0 || heard == 0 || newer(number, heard))
+            plane_.owner.peers.ended(*c, m.goodbye); // who answers
+        else if (number == heard)
+            answer(*c);
+        else
+            ++plane_.counters.late;
+        return;
+    }
     if (c) plane_.owner.peers.ended(*c, m.goodbye);
-    if (c && m.goodbye.idle) return; // the owner answers
     Message known = plane_.outbox.message(wire::Kind::ended_known, m.sender_cookie, m.transaction);
     known.version = m.version;
     known.destination = m.source;
     known.source = m.destination;
     known.incarnation = m.incarnation;
+    known.goodbye.number = m.goodbye.number;
     plane_.outbox.send(way_back, known);
 }
 
 void Goodbyes::on_ended_known(const Message& m) {
     Connection* const c = plane_.inbox.connection_of(m);
-    if (!c || c->state != State::established || c->incarnation != m.incarnation) {
+    if (!c || c->incarnation != m.incarnation) {
         ++plane_.counters.late;
-    } else if (c->parting.timer) {
-        stop(*c);
-        plane_.owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
     } else if (c->parting.closing) {
         c->parting.known = !m.holds;
+    } else if (c->parting.timer && (m.goodbye.number == c->parting.goodbye.number || m.goodbye.number == 0)) {
+        stop(*c);
+        plane_.owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
+    } else {
+        ++plane_.counters.late; // an older question, or it has been answered
     }
 }
 
 void Goodbyes::say_idle(Connection& connection, std::uint32_t delivered) {
     if (connection.parting.timer) return;
-    connection.parting = {.goodbye = {true, delivered}};
+    if (++connection.parting.asked == 0) ++connection.parting.asked;
+    connection.parting.goodbye = {.idle = true, .delivered = delivered, .number = connection.parting.asked};
+    connection.parting.sent = 0;
     plane_.outbox.mend();
     repeat(connection);
 }
@@ -81,16 +113,13 @@ bool Goodbyes::say_closing(Connection& connection, std::uint32_t delivered, unsi
     if (connection.parting.timer) stop(connection);
     connection.parting.closing = true;
     plane_.outbox.mend();
-    return plane_.outbox.send_to(connection, attempt, goodbye_to(connection, {false, delivered}));
+    return plane_.outbox.send_to(connection, attempt, goodbye_to(connection, {.delivered = delivered}));
 }
 
-void Goodbyes::say_known(Connection& connection, bool agreed) {
-    Message m = plane_.outbox.message_to(wire::Kind::ended_known, connection);
-    m.holds = !agreed;
-    if (const auto to = plane_.outbox.route(connection, connection.telling.answers++)) // repetitions take other ways
-        plane_.outbox.send(*to, m);
-    else
-        ++plane_.counters.unsent;
+void Goodbyes::say_known(Connection& connection, std::uint16_t number, bool agreed) {
+    connection.parting.heard = number;
+    connection.parting.heard_is_needed = !agreed;
+    answer(connection);
 }
 
 } // namespace ucx_mp::connect

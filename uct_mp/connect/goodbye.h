@@ -14,13 +14,15 @@ public:
     explicit Goodbyes(Plane& plane) : plane_(plane) {}
     void say_idle(Connection& connection, std::uint32_t delivered);
     bool say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt); // false: there is no room now
-    void say_known(Connection& connection, bool agreed);
+    void say_known(Connection& connection, std::uint16_t number, bool agreed);
     void stop(Connection& c); // saying it
     void stop_all();
     void on_ended(const Target& way_back, const Message& m);
     void on_ended_known(const Message& m);
 
 private:
+    void answer(Connection& c);
+    [[nodiscard]] Connection* parked_of(const Message& m);
     void repeat(Connection& c); // the idle one, and timer
     [[nodiscard]] Message goodbye_to(const Connection& c, const Goodbye& goodbye) const;
 

@@ -41,7 +41,7 @@ struct Message {
     bool holds = false;             // pong, keys_told; ended_known: not agreed
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
-    Goodbye goodbye;                // ended
+    Goodbye goodbye;                // ended; ended_known: its number
     verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
 };
 

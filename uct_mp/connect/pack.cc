@@ -133,10 +133,15 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         break;
     }
     case Kind::ended:
-        out.put(wire::Ended{m.incarnation, m.goodbye.delivered, m.goodbye.idle, {}});
+        out.put(wire::Ended{.incarnation = m.incarnation,
+                            .delivered = m.goodbye.delivered,
+                            .idle = m.goodbye.idle,
+                            .reserved = 0,
+                            .number = m.goodbye.number});
         break;
     case Kind::ended_known:
-        out.put(wire::EndedKnown{m.incarnation, !m.holds, {}});
+        out.put(wire::EndedKnown{
+            .incarnation = m.incarnation, .agreed = !m.holds, .reserved = 0, .number = m.goodbye.number});
         break;
     case Kind::ping:
         out.put(wire::Ping{m.incarnation});

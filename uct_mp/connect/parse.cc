@@ -207,7 +207,7 @@ bool read_ended(Reader& in, Message& out) {
     wire::Ended b;
     if (!in.take(b) || b.idle > 1) return false;
     out.incarnation = b.incarnation;
-    out.goodbye = {b.idle == 1, b.delivered};
+    out.goodbye = {.idle = b.idle == 1, .delivered = b.delivered, .number = b.number};
     return true;
 }
 
@@ -216,6 +216,7 @@ bool read_ended_known(Reader& in, Message& out) {
     if (!in.take(b) || b.agreed > 1) return false;
     out.incarnation = b.incarnation;
     out.holds = b.agreed == 0;
+    out.goodbye.number = b.number;
     return true;
 }
 

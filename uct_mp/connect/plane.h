@@ -26,6 +26,7 @@ namespace ucx_mp::connect {
 
 // Numbers that wrap: a is newer than b.
 [[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
+[[nodiscard]] constexpr bool newer(std::uint16_t a, std::uint16_t b) { return std::int16_t(a - b) > 0; }
 
 struct Plane {
     Plane(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in,

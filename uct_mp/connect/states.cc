@@ -79,6 +79,7 @@ void States::set(Connection& c, State to, const char* why) {
     if (c.question.number) plane_.questions.stop(c);
     plane_.rail_lists.stop(c);
     plane_.goodbyes.stop(c);
+    if (to != State::established) c.parting = {}; // numbers and all: another connection
     c.state = to;
     if (is_under_way(to))
         under_way_.insert(&c);

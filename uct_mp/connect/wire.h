@@ -247,15 +247,17 @@ struct __attribute__((packed)) Ended {
     std::uint32_t incarnation; // of the connection
     std::uint32_t delivered;   // sequence number of the next message that the sender would have delivered: acknowledges
                                // those before
-    std::uint8_t idle;         // 1: nobody uses the connection there, may it end? 0: it has ended, the interface closes
-    std::uint8_t reserved[3];
+    std::uint8_t idle;         // 1: nothing is under way there, may the connection end? 0: it has, the interface closes
+    std::uint8_t reserved;
+    std::uint16_t number; // of the question, counted by its sender in this connection, wraps to 1; 0: not told
 };
 static_assert(sizeof(Ended) == 12);
 
 struct __attribute__((packed)) EndedKnown {
     std::uint32_t incarnation;
     std::uint8_t agreed; // 1: the sender holds the connection no more; 0: it needs it (to an idle goodbye only)
-    std::uint8_t reserved[3];
+    std::uint8_t reserved;
+    std::uint16_t number; // of the question that this answers
 };
 static_assert(sizeof(EndedKnown) == 8);
 

@@ -111,7 +111,7 @@ void Liveness::hear_answer(Channel& channel, connect::Answer answer) {
                            : answer == connect::Answer::lost ? "alive, but has ended its connection with us"
                                                              : "silent");
     if (channel.gates & gate::failed) return;
-    if (answer == connect::Answer::lost) return core_.failures.fail_channel(channel, Status::connection_reset);
+    if (answer == connect::Answer::lost) return core_.endings.disowned(channel);
     if (answer != connect::Answer::silent) return;
     const bool cut_off = channel.wiring.recovery && channel.wiring.recovery->partition;
     if (!cut_off) return check(channel);
@@ -128,13 +128,15 @@ void Liveness::watch_peers(Nanos now) {
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
-        const bool owes = channel.in_flight() != 0 || !channel.moving.atomics.empty();
-        if (owes && channel.usage.watching && channel.usage.watched == channel.acked) {
+        // An answer to our question whether the connection may end counts as well: operations may wait for it.
+        const bool owes =
+            channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring);
+        if (owes && channel.watch.open && channel.watch.acked == channel.acked) {
             check(channel);
             if (!(channel.gates & gate::failed)) judge_peer(channel);
         }
-        channel.usage.watching = owes;
-        channel.usage.watched = channel.acked;
+        channel.watch.open = owes;
+        channel.watch.acked = channel.acked;
         if (channel.usage.endpoints == 0 && !channel.self && !owes) core_.endings.watch_unused(channel, now);
     }
 }

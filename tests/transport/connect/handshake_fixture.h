@@ -82,7 +82,7 @@ struct Peer {
     Status status = Status::ok;
     std::string why;
     std::vector<unsigned> greetings; // received, per path
-    std::vector<connect::Answer> answers;
+    std::vector<connect::Answer> answers, parted;
 };
 
 class Node : public connect::Ends, public connect::Peers, public connect::News {
@@ -167,6 +167,11 @@ public:
     }
     void answered(Connection& c, connect::Answer answer) override { peer(c).answers.push_back(answer); }
     void abandoned(Connection& c) override { ++peer(c).times_abandoned; }
+    void ended(Connection& c, const connect::Goodbye& goodbye) override {
+        if (on_ended) on_ended(c, goodbye);
+    }
+    void parted(Connection& c, connect::Answer answer) override { peer(c).parted.push_back(answer); }
+    std::function<void(Connection&, const connect::Goodbye&)> on_ended;
     Connection* renew(Connection& c) override { return renews ? &c : nullptr; }
 
     // ---- The test's side

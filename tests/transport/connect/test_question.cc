@@ -2,6 +2,8 @@
 #define BOOST_TEST_MODULE transport_question
 #include <boost/test/unit_test.hpp>
 
+#include <mutex>
+
 #include "connect/handshake_fixture.h"
 
 using namespace ucx_mp;
@@ -75,4 +77,51 @@ BOOST_FIXTURE_TEST_CASE(forgotten_while_asking, Fixture) {
     c[0].forget(p);
     c.settle(3 * kSecond);
     BOOST_TEST(p.answers.empty());
+}
+
+// Who asks whether the connection may end repeats the question, and takes the first answer. A copy that arrives later
+// must not get another one: the peer would end what the other side goes on with.
+BOOST_AUTO_TEST_CASE(a_goodbye_has_one_answer) {
+    Cluster c({"aa", "aa"});
+    Peer& asks = c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    Peer& answers = *c[1].peer_of(c[0]);
+    std::vector<connect::Goodbye> heard;
+    c[1].on_ended = [&](Connection&, const connect::Goodbye& goodbye) { heard.push_back(goodbye); };
+    const auto ask = [&] {
+        const std::lock_guard lock(c.services);
+        c[0].plane->say_idle(asks.connection, 7);
+    };
+    const auto say = [&](std::uint16_t number, bool agreed) {
+        const std::lock_guard lock(c.services);
+        c[1].plane->say_known(answers.connection, number, agreed);
+    };
+    for (unsigned round = 1; round <= 3; ++round) {
+        heard.clear();
+        ask();
+        BOOST_TEST(c.run([&] { return heard.size() == 1; }));
+        BOOST_TEST(heard[0].idle);
+        BOOST_TEST(heard[0].delivered == 7u);
+        BOOST_TEST(heard[0].number == round);
+        const auto sent = c[0].plane->counters().sent;
+        BOOST_TEST(c.run([&] { return c[0].plane->counters().sent > sent; })); // a copy is on its way
+        heard.clear();
+        say(std::uint16_t(round), round == 3);
+        c.settle(kSecond);
+        BOOST_TEST(heard.empty()); // it has got the answer without being told to anybody
+        BOOST_TEST(asks.parted.size() == round);
+        BOOST_TEST((asks.parted.back() == (round == 3 ? connect::Answer::lost : connect::Answer::alive)));
+    }
+    // The answer is lost again and again: the copies get it.
+    ask();
+    BOOST_TEST(c.run([&] { return heard.size() == 1; }));
+    c.world().fault("drop 100% all");
+    say(4, false);
+    c.settle(kSecond);
+    BOOST_TEST(asks.parted.size() == 3u);
+    c.world().fault("clear");
+    c.settle(kSecond);
+    BOOST_TEST(heard.size() == 1u);
+    BOOST_TEST(asks.parted.size() == 4u);
+    BOOST_TEST((asks.parted.back() == connect::Answer::alive));
 }

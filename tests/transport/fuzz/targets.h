@@ -80,8 +80,8 @@ inline std::vector<connect::Message> sample_messages() {
                         for (unsigned i = 0; i < verbs::kMaxDevices; ++i) m.keys.rkey[i] = 0xffffff00 + i;
                     }
                 }
-                if (kind == wire::Kind::ended) m.goodbye = {rails > 1, 0xfffffff0};
-                if (kind == wire::Kind::ended_known) m.holds = rails > 1;
+                if (kind == wire::Kind::ended) m.goodbye = {rails > 1, 0xfffffff0, 0xfedc};
+                if (kind == wire::Kind::ended_known) m.holds = rails > 1, m.goodbye.number = 0x8001;
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
                     m.rails = sample_rails(rails);
@@ -197,10 +197,10 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
         note(body + offsetof(wire::Pong, reserved), 3);
         break;
     case wire::Kind::ended:
-        note(body + offsetof(wire::Ended, reserved), 3);
+        note(body + offsetof(wire::Ended, reserved), 1);
         break;
     case wire::Kind::ended_known:
-        note(body + offsetof(wire::EndedKnown, reserved), 3);
+        note(body + offsetof(wire::EndedKnown, reserved), 1);
         break;
     default:
         break;

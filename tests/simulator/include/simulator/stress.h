@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct StressOptions {
     Nanos late = 0;
     // All adapters of each node place late by up to this, and in order for each queue pair only.
     Nanos late_queue_pairs = 0;
+    // Now and then nobody starts anything for about this long. All the time channels are parked, at random moments and
+    // by either side: most are busy, but not in a lull. It ends for one pair of nodes after the other.
+    Nanos lull = 0;
 };
 
 class Stress {
@@ -45,6 +49,7 @@ public:
     // Empty: no mistake.
     [[nodiscard]] std::string verdict() const;
     std::uint64_t bytes = 0;
+    unsigned asked_to_park = 0; // times
 
 private:
     struct Side;   // what a node has for it (stress_flow.h)
@@ -59,6 +64,7 @@ private:
     void poll_flags();
     // Flows that wait for a slot go on (from outside of handlers).
     void repump();
+    void park_and_rest(); // StressOptions::lull
 
     Cluster& cluster_;
     const StressOptions options_;
@@ -67,6 +73,10 @@ private:
     std::vector<Flow*> repump_;
     std::vector<Polled> polled_;
     std::string mistakes_;
+    std::mt19937_64 random_{options_.seed};
+    Nanos next_park_ = 0, lull_ends_ = 0;
+    std::size_t resting_ = 0; // flows
+    std::size_t woken_ = 0;   // whose turn it is
 };
 
 } // namespace ucx_mp::sim

@@ -1,0 +1,340 @@
+// Channels are parked: both sides agree that nothing is under way, the connection is given back, and the next operation
+// of either side makes another one. Nobody notices, whatever is lost on the way or fails meanwhile.
+#define BOOST_TEST_MODULE transport_park
+#include <malloc.h>
+
+#include "both_transports.h"
+#include "simulator/stress.h"
+#include "simulator/traffic.h"
+#include "uct_mp/channel/core.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+namespace {
+
+constexpr Nanos kUs = 1'000, kMs = 1'000'000;
+using channel::Interface;
+
+Interface::Statistics statistics(Node& node) {
+    Interface::Statistics out;
+    node.iface().statistics(out);
+    return out;
+}
+
+// Two nodes with an endpoint to each other, which count what they get.
+struct Pair {
+    Cluster cluster;
+    Channel* to[2]; // by the sender
+    unsigned got[2] = {0, 0}, sent[2] = {0, 0};
+    unsigned told = 0; // failures
+    Status status = Status::ok;
+
+    explicit Pair(connect::Transport transport, std::uint64_t seed = 1, const char* fabric = "two-rail")
+        : cluster(fabric, 2, make(transport), {.seed = seed}) {
+        for (unsigned i = 0; i < 2; ++i) {
+            to[i] = &cluster.channel(i, 1 - i);
+            to[i]->user = this;
+            const auto take = [](void* count, void*, std::size_t, unsigned) {
+                return ++*static_cast<unsigned*>(count), Status::ok;
+            };
+            cluster.node(i).on_am(3, take, &got[i]);
+            cluster.node(i).on_failure = [this](Channel&, Status why) { ++told, status = why; };
+        }
+    }
+    static channel::Config make(connect::Transport transport) {
+        channel::Config config = config_of(transport);
+        config.recovery.partition_timeout = 3'000 * kMs;
+        config.connect_timeout = 5'000 * kMs;
+        return config;
+    }
+    Interface& iface(unsigned i) { return cluster.node(i).iface(); }
+    bool try_send(unsigned from) {
+        const Status sending = Interface::am_short(*to[from], 3, 0, nullptr, 0);
+        if (sending == Status::ok) ++sent[from];
+        return sending == Status::ok;
+    }
+    bool arrived() const { return got[0] == sent[1] && got[1] == sent[0]; }
+    bool send(unsigned from, Nanos limit = 1'000 * kMs) {
+        return cluster.until([&] { return try_send(from); }, limit) && cluster.until([&] { return arrived(); }, limit);
+    }
+    // A message in each direction, at once.
+    bool both(Nanos limit = 1'000 * kMs) {
+        bool went[2] = {false, false};
+        return cluster.until(
+            [&] {
+                for (unsigned i = 0; i < 2; ++i)
+                    if (!went[i]) went[i] = try_send(i);
+                return went[0] && went[1] && arrived();
+            },
+            limit);
+    }
+    // The question is under way.
+    bool ask(unsigned i) {
+        return cluster.until([&] { return iface(i).park(*to[i]) == Status::in_progress; }, 100 * kMs);
+    }
+    bool is_parked(unsigned i) const { return to[i]->parked; }
+    bool park(unsigned i) {
+        return cluster.until([&] { return iface(i).park(*to[i]) == Status::ok; }, 1'000 * kMs) &&
+               cluster.until([&] { return is_parked(0) && is_parked(1); }, 100 * kMs);
+    }
+};
+
+} // namespace
+
+// Everything is given back at both sides; endpoints, their user's pointer and what is hinted stay.
+BOOST_DATA_TEST_CASE(idle, kBoth, transport) {
+    Pair pair(transport);
+    pair.iface(0).set_hint(*pair.to[0], schedule::TrafficHint::blocking);
+    BOOST_TEST((pair.iface(0).park(*pair.to[0]) == Status::ok)); // never connected
+    BOOST_TEST(!pair.is_parked(0));
+    const unsigned before = statistics(pair.cluster.node(0)).queue_pairs;
+    for (unsigned round = 1; round <= 6; ++round) {
+        BOOST_REQUIRE(pair.send(round % 2));
+        BOOST_REQUIRE(pair.send(round / 2 % 2));
+        BOOST_TEST(statistics(pair.cluster.node(0)).parked == 0u);
+        BOOST_REQUIRE(pair.park(round / 3 % 2));
+        for (unsigned i = 0; i < 2; ++i) {
+            BOOST_TEST(pair.cluster.until([&] { return statistics(pair.cluster.node(i)).queue_pairs == before; }));
+            const auto now = statistics(pair.cluster.node(i));
+            BOOST_TEST(now.parked == 1u);
+            BOOST_TEST(now.parks == round);
+            BOOST_REQUIRE(now.channels.size() == 1u);
+            BOOST_TEST(now.channels[0].parked);
+            BOOST_TEST(now.channels[0].parks == round);
+            BOOST_TEST(now.channels[0].paths.empty());
+            BOOST_TEST(!pair.to[i]->wiring.paths);
+            BOOST_TEST(!pair.to[i]->wiring.retained);
+            BOOST_TEST(!pair.to[i]->wiring.scheduler);
+            BOOST_TEST(!pair.to[i]->early);
+            BOOST_TEST(pair.to[i]->user == &pair);
+            BOOST_TEST(pair.iface(i).core().directory.connected == 0u);
+        }
+        BOOST_TEST((pair.iface(0).park(*pair.to[0]) == Status::ok));
+        BOOST_TEST((pair.iface(0).flush(*pair.to[0], nullptr) == Status::ok));
+        BOOST_TEST((pair.to[0]->hint == schedule::TrafficHint::blocking));
+    }
+    BOOST_REQUIRE(pair.both());
+    BOOST_TEST(pair.told == 0u);
+}
+
+// The keepalive of a program neither wakes nor disturbs what is parked.
+BOOST_DATA_TEST_CASE(keepalive, kBoth, transport) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.send(0));
+    BOOST_REQUIRE(pair.ask(0));
+    for (unsigned i = 0; i < 100; ++i) {
+        for (unsigned side = 0; side < 2; ++side) pair.iface(side).check(*pair.to[side]);
+        pair.cluster.run_for(20 * kUs);
+    }
+    for (unsigned i = 0; i < 50; ++i) {
+        for (unsigned side = 0; side < 2; ++side) pair.iface(side).check(*pair.to[side]);
+        pair.cluster.run_for(100 * kMs);
+    }
+    BOOST_TEST(pair.is_parked(0));
+    BOOST_TEST(pair.is_parked(1));
+    BOOST_TEST(pair.told == 0u);
+    BOOST_REQUIRE(pair.both());
+}
+
+// Traffic of every kind from all sides, and channels are parked by either of them at any moment.
+BOOST_DATA_TEST_CASE(under_traffic, kBoth* boost::unit_test::data::make({"two-rail", "four-path", "one-rail"}),
+                     transport, fabric) {
+    unsigned parks = 0;
+    for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+        channel::Config config = config_of(transport);
+        config.window = 32;
+        if (seed % 3 == 0) config.atomics = channel::AtomicsMode::adapter;
+        if (seed % 3 == 1) config.read_back = channel::ReadBack::always;
+        const bool one = std::string(fabric) == "one-rail";
+        verbs::DeviceConfig rails;
+        if (one) rails.rails = {"softhca_0:1"};
+        Cluster cluster(one ? "two-rail" : fabric, 2 + seed % 2, config, {.seed = seed}, rails);
+        Stress stress(cluster, {.seed = seed,
+                                .operations = 300,
+                                .slot = 1 << 16,
+                                .constant = 1 << 16,
+                                .with_self = false,
+                                .late = seed % 2 ? Nanos{20'000} : 0,
+                                .lull = Nanos(20'000 << seed % 4)});
+        const bool done = stress.run(10'000 * kMs);
+        BOOST_TEST(done, "seed " << seed);
+        BOOST_TEST(stress.verdict() == "", "seed " << seed << ": " << stress.verdict());
+        unsigned now = 0;
+        for (unsigned i = 0; i < cluster.size(); ++i) now += static_cast<unsigned>(statistics(cluster.node(i)).parks);
+        BOOST_TEST_MESSAGE("seed " << seed << ": asked " << stress.asked_to_park << " times, " << now
+                                   << " channels parked, "
+                                   << static_cast<double>(cluster.world.now() - 1'000 * kMs) / 1e6 << " ms");
+        parks += now;
+    }
+    BOOST_TEST(parks > 30u);
+}
+
+// Both want to at once, or nearly so; and one of them, or both, have something to say soon after.
+BOOST_DATA_TEST_CASE(crossing, kBoth, transport) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.both());
+    for (Nanos skew = 0; skew < 40 * kUs; skew += kUs / 2)
+        for (unsigned first = 0; first < 2; ++first) {
+            BOOST_REQUIRE(pair.ask(first));
+            pair.cluster.run_for(skew);
+            (void)pair.iface(1 - first).park(*pair.to[1 - first]);
+            pair.cluster.run_for(skew * 7 % (11 * kUs));
+            const unsigned who = static_cast<unsigned>(skew / (kUs / 2)) % 3;
+            BOOST_REQUIRE((who == 2 ? pair.both() : pair.send(who)));
+        }
+    BOOST_TEST(pair.told == 0u);
+    BOOST_TEST(statistics(pair.cluster.node(0)).parks > 40u);
+}
+
+// Nothing comes through for a while, whatever was on its way then: question, answer, request, reply, confirm, ready.
+BOOST_DATA_TEST_CASE(control_messages_are_lost, kBoth* boost::unit_test::data::make({"all", "0", "1"}), transport,
+                     whose) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.both());
+    const std::string where = std::string(whose) == "all" ? "all" : std::string(whose) + ":*:1";
+    unsigned random = 1;
+    for (Nanos when = 0; when < 120 * kUs; when += 3 * kUs / 2) {
+        random = random * 1'664'525 + 1'013'904'223;
+        const unsigned asks = random >> 16 & 1, says = random >> 17 & 3;
+        BOOST_REQUIRE(pair.ask(asks));
+        if (random >> 19 & 1) (void)pair.iface(1 - asks).park(*pair.to[1 - asks]);
+        const Nanos early = when < 40 * kUs ? when : 20 * kUs; // the rest of it for the handshake that follows
+        pair.cluster.run_for(early);
+        bool went[2] = {false, false};
+        const auto try_to = [&] {
+            for (unsigned i = 0; i < 2; ++i)
+                if (!went[i] && (says == 2 || says % 2 == i)) went[i] = pair.try_send(i);
+            return true;
+        };
+        (void)pair.cluster.until(try_to, 0);
+        const Nanos end = pair.cluster.world.now() + (when - early);
+        (void)pair.cluster.world.at(end, [] {});
+        (void)pair.cluster.until([&] { return try_to() && pair.cluster.world.now() >= end; }, when);
+        pair.cluster.world.fault("drop 100% " + where);
+        pair.cluster.run_for(Nanos(random >> 20) % (8 * kMs));
+        pair.cluster.world.fault("drop 0% " + where);
+        BOOST_REQUIRE(pair.cluster.until(
+            [&] {
+                (void)try_to();
+                return (went[0] || went[1]) && (says != 2 || (went[0] && went[1])) && pair.arrived();
+            },
+            5'000 * kMs));
+        BOOST_REQUIRE(pair.both(5'000 * kMs));
+    }
+    BOOST_TEST(pair.told == 0u);
+    BOOST_TEST(statistics(pair.cluster.node(0)).parks >= 20u);
+}
+
+// Paths fail and adapters die while one side asks, and while the channel is parked.
+BOOST_DATA_TEST_CASE(paths_fail,
+                     kBoth* boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_1:1",
+                                                          "adapter-death 0:softhca_1", "adapter-death 1:softhca_0"}),
+                     transport, fault) {
+    for (unsigned i = 0; i < 24; ++i) {
+        Pair pair(transport, i + 1);
+        BOOST_REQUIRE(pair.both());
+        const Nanos when = i * i * kUs / 4;
+        BOOST_REQUIRE(pair.ask(i % 2));
+        pair.cluster.run_for(when);
+        pair.cluster.world.fault(fault);
+        pair.cluster.run_for(i % 3 * 10 * kUs);
+        BOOST_REQUIRE((i % 4 < 2 ? pair.both(3'000 * kMs) : pair.send(i % 2, 3'000 * kMs)));
+        BOOST_REQUIRE(pair.park(1 - i % 2)); // a path is missing
+        const std::string end = std::string(fault).starts_with("port")
+                                    ? "port up" + std::string(fault).substr(9)
+                                    : "adapter-revive" + std::string(fault).substr(13);
+        pair.cluster.world.fault(end);
+        BOOST_REQUIRE(pair.both(3'000 * kMs));
+        BOOST_TEST(pair.cluster.until([&] { return paths_up(pair.cluster.node(0)) == 2; }, 5'000 * kMs));
+        BOOST_TEST(pair.told == 0u);
+    }
+}
+
+// The peer makes no progress meanwhile: what is to be sent waits for it.
+BOOST_DATA_TEST_CASE(the_peer_computes, kBoth, transport) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.both());
+    pair.cluster.sleep(1, true);
+    BOOST_REQUIRE(pair.ask(0));
+    pair.cluster.run_for(5'000 * kMs); // longer than a partition may last
+    BOOST_TEST(!pair.try_send(0));
+    pair.cluster.sleep(1, false);
+    BOOST_REQUIRE(pair.send(0, 3'000 * kMs));
+    BOOST_TEST(pair.told == 0u);
+}
+
+// Who closes tells those whose channels are parked, too: they need not wait for the time-out of a connection.
+BOOST_DATA_TEST_CASE(the_peer_closes, kBoth* boost::unit_test::data::make({"idle", "says", "asking"}), transport,
+                     which) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.both());
+    const bool asking = which[0] == 'a', says = which[0] == 's';
+    BOOST_REQUIRE((asking ? pair.ask(0) : pair.park(0)));
+    const Nanos before = pair.cluster.world.now();
+    pair.cluster.node(1).close();
+    BOOST_TEST(pair.cluster.world.now() - before < 30 * kMs);
+    BOOST_TEST(pair.told == 0u);
+    if (says) (void)pair.try_send(0);
+    pair.cluster.run_for(10 * kMs);
+    if (!says) BOOST_TEST(pair.told == 0u);
+    BOOST_TEST((Interface::am_short(*pair.to[0], 3, 0, nullptr, 0) == Status::connection_reset));
+    BOOST_TEST(pair.cluster.until([&] { return pair.told == 1; }, 10 * kMs));
+    pair.iface(0).detach(*pair.to[0]);
+    BOOST_TEST(pair.cluster.until([&] { return statistics(pair.cluster.node(0)).channels.empty(); }, 1'000 * kMs));
+}
+
+// A peer that dies without a word is found at the next operation, or by the question.
+BOOST_DATA_TEST_CASE(the_peer_dies, kBoth* boost::unit_test::data::make({"parked", "asking"}), transport, which) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.both());
+    const bool asking = which[0] == 'a';
+    if (!asking) BOOST_REQUIRE(pair.park(0));
+    if (asking) BOOST_REQUIRE(pair.ask(0));
+    pair.cluster.node(1).services().on_wait = {};
+    pair.cluster.world.fault("drop 100% all"); // nobody hears the question, nor its goodbye
+    pair.cluster.node(1).close();
+    pair.cluster.world.fault("drop 0% all");
+    pair.cluster.run_for(100 * kMs);
+    BOOST_TEST(!pair.try_send(0));
+    BOOST_TEST(pair.cluster.until([&] { return pair.told == 1; }, 15'000 * kMs));
+    BOOST_TEST((pair.status == Status::endpoint_timeout));
+}
+
+// Endpoints go while the channel is parked, or about to be.
+BOOST_DATA_TEST_CASE(endpoints_go, kBoth* boost::unit_test::data::make({"parked", "asking"}), transport, which) {
+    Pair pair(transport);
+    BOOST_REQUIRE(pair.both());
+    BOOST_REQUIRE((which[0] == 'p' ? pair.park(0) : pair.ask(0)));
+    for (unsigned i = 0; i < 2; ++i) {
+        BOOST_TEST((pair.iface(i).cancel(*pair.to[i], 0, nullptr) == Status::ok));
+        pair.iface(i).detach(*pair.to[i]);
+    }
+    for (unsigned i = 0; i < 2; ++i)
+        BOOST_TEST(pair.cluster.until([&] { return statistics(pair.cluster.node(i)).channels.empty(); }, 1'000 * kMs));
+    for (unsigned i = 0; i < 2; ++i) pair.to[i] = &pair.cluster.channel(i, 1 - i);
+    BOOST_REQUIRE(pair.both());
+    BOOST_TEST(pair.told == 0u);
+}
+
+// Again and again: nothing piles up.
+BOOST_DATA_TEST_CASE(a_thousand_times, kBoth, transport) {
+    Pair pair(transport);
+    std::size_t first_heap = 0;
+    std::uint64_t first_bytes = 0;
+    for (unsigned round = 1; round <= 1200; ++round) {
+        BOOST_REQUIRE((round % 3 ? pair.send(round % 2) : pair.both()));
+        BOOST_REQUIRE(pair.park(round / 2 % 2));
+        if (round % 300) continue;
+        pair.cluster.run_for(10'000 * kMs); // timers of the simulation are over, too
+        const std::size_t heap = mallinfo2().uordblks;
+        const auto now = statistics(pair.cluster.node(0));
+        const std::uint64_t bytes = now.send_buffer_bytes + now.receive_buffer_bytes;
+        BOOST_TEST_MESSAGE("round " << round << ": heap " << heap << ", buffers " << bytes);
+        if (round == 300) first_heap = heap, first_bytes = bytes;
+        BOOST_TEST(heap < first_heap + 16'384);
+        BOOST_TEST(bytes == first_bytes);
+        BOOST_TEST(now.parks == round);
+    }
+    BOOST_TEST(pair.told == 0u);
+}
