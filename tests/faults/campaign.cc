@@ -9,6 +9,7 @@ namespace {
 channel::Config config_of(const CampaignOptions& options) {
     channel::Config config;
     config.transport = options.transport;
+    if (options.both_kinds) config.kinds = path::Kinds::both;
     config.policy = *schedule::make_policy(options.policy).config;
     config.window = options.window;
     config.receive_depth = 128;

@@ -15,6 +15,7 @@ namespace ucx_mp::sim {
 struct CampaignOptions {
     std::string fabric = "two-rail";
     connect::Transport transport = connect::Transport::rc;
+    bool both_kinds = false; // paths of RC and of DC in every channel
     std::string policy = "default";
     unsigned nodes = 2;
     std::uint64_t seed = 1;

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
     app.add_option("--transport", transport, "mp_rc or mp_dc")
         ->capture_default_str()
         ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
+    app.add_flag("--both-kinds", options.both_kinds, "paths of RC and of DC in every channel");
     app.add_option("--policy", options.policy, "as UCX_MP_POLICY")->capture_default_str();
     app.add_option("--nodes", options.nodes, "that talk, each with each and with itself")
         ->capture_default_str()

@@ -55,20 +55,21 @@ inline constexpr unsigned kEpochs = 16;
 // One path of a channel (dissertation 4.1: subchannel).
 struct Path {
     SendQueue* queue[2] = {nullptr, nullptr}; // by Direction; the same one unless reads have their own
-    std::unique_ptr<SendQueue> own[2];        // mp_rc: the queue pairs themselves
-    DcAddress dc;                             // mp_dc
-    std::uint8_t rail = 0;                    // ours
-    std::uint8_t device = 0;                  // ours: which lkey
-    std::uint8_t remote_device = 0;           // theirs: which rkey
-    std::uint32_t puts = 0;                   // writes posted, wraps: markers carry it
-    std::uint32_t open = 0;                   // mp_dc: posted and not reaped; the initiator is kept while not 0
-    std::uint32_t stale = 0;                  // the watchdog's looks in a row that found nothing completed
-    std::uint64_t watched = 0;                // `requests` at its last look
-    std::uint32_t last_marker = 0;            // newest fence whose marker has come over this path
-    std::uint32_t migrations = 0;             // APM, see below
-    std::uint64_t bytes[2] = {0, 0};          // statistics, by Direction: what has been reaped
-    std::uint64_t requests = 0;               // likewise
-    bool unconnected = false;                 // the queue pair could not be connected: its other end can't be reached
+    std::unique_ptr<SendQueue> own[2];        // RC: the queue pairs themselves
+    DcAddress dc;                             // DC; RC: the tag
+    path::Kind kind = path::Kind::rc;
+    std::uint8_t rail = 0;           // ours
+    std::uint8_t device = 0;         // ours: which lkey
+    std::uint8_t remote_device = 0;  // theirs: which rkey
+    std::uint32_t puts = 0;          // writes posted, wraps: markers carry it
+    std::uint32_t open = 0;          // DC: posted and not reaped; the initiator is kept while not 0
+    std::uint32_t stale = 0;         // the watchdog's looks in a row that found nothing completed
+    std::uint64_t watched = 0;       // `requests` at its last look
+    std::uint32_t last_marker = 0;   // newest fence whose marker has come over this path
+    std::uint32_t migrations = 0;    // APM, see below
+    std::uint64_t bytes[2] = {0, 0}; // statistics, by Direction: what has been reaped
+    std::uint64_t requests = 0;      // likewise
+    bool unconnected = false;        // the queue pair could not be connected: its other end can't be reached
     // APM (recover/migration.h)
     path::PathSpec other; // the route that may be migrated to; `loaded`: the adapter knows it
     bool loaded = false;
@@ -115,13 +116,14 @@ struct Unsettled {
 
 // What can be exchanged or given back: the paths, and what depends on which there are.
 struct Wiring {
-    // mp_rc with a single path: its queue pair. There is nothing to choose then, so no account is kept.
+    // A single path, of RC and without tags: its queue pair. There is nothing to choose then, so no account is kept.
     SendQueue* only = nullptr;
     std::unique_ptr<Path[]> paths;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::uint8_t path_count = 0;         // those in use, and down; see `places`
-    bool by_lane = false;    // mp_rc with several paths: a message's queue pair is that of its path, nobody else's
+    bool by_lane = false; // several, of RC and without tags: a message's queue pair is that of its path, nobody else's
     std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
+    bool has_dc = false;     // some path is of DC
     std::optional<schedule::Scheduler> scheduler;
     // Of recovery: what everybody must respect, and its own (made when a path fails for the first time).
     Unsettled unsettled;

@@ -26,8 +26,9 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
 
 Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e, const verbs::KeyTable& k,
            const AmHandler* h, MakeObserver make_observer)
-    : ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), services(s), events(e), keys(k),
-      small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
+    : ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with),
+      kinds(connect::kinds_of({.features = connect::feature::kinds, .kinds = with.kinds}, with.transport)), services(s),
+      events(e), keys(k), small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kMaxUserHeader + kExtra, with.max_send_buffers), progress(*this, with),
       observer(make_observer(*this)) {
     // Opened anew since.
@@ -41,13 +42,13 @@ Status Core::open(std::string& error) {
     limits.max_iov = pieces_per_request(devices);
     layout =
         ReceiveLayout::make(config.headroom, kHeader, kHeader + config.segment + kMaxUserHeader + sizeof(FenceTrailer),
-                            config.transport == connect::Transport::dc ? kTagBytes : 0);
+                            has_targets() ? kTagBytes : 0);
 
     // Timestamps cost a poll for each of their completions. With one rail and one route there is no choice they could
     // serve (a peer with more rails still has several paths to us, and ports may come up: then the time of finding a
     // completion must do).
-    timed = std::ranges::count(rails, true, &verbs::Rail::active) > 1 || config.paths.num_paths > 1 ||
-            config.paths.path_bits.size() > 1;
+    timed = kinds == path::Kinds::both || std::ranges::count(rails, true, &verbs::Rail::active) > 1 ||
+            config.paths.num_paths > 1 || config.paths.path_bits.size() > 1;
     for (const verbs::Rail& rail : rails) timed |= rail.active && config.paths.num_paths == 0 && rail.lmc > 0;
     adapter_count = static_cast<unsigned>(devices.devices().size());
     adapters = std::make_unique<Adapter[]>(adapter_count);
@@ -55,8 +56,8 @@ Status Core::open(std::string& error) {
         if (rail.active) progress.polled_count = std::max(progress.polled_count, rail.device + 1);
     inline_bytes = config.inline_bytes;
     for (unsigned i = 0; i < adapter_count; ++i) {
-        const Status status = adapters[i].open(devices.devices()[i], devices, config, layout, 0, timed,
-                                               config.transport == connect::Transport::dc, error);
+        const Status status =
+            adapters[i].open(devices.devices()[i], devices, config, layout, 0, timed, has_targets(), error);
         if (ucx_mp::failed(status)) return status;
     }
     progress.calibrate();
@@ -74,7 +75,7 @@ Status Core::open(std::string& error) {
         }
         inline_bytes = std::min(inline_bytes, granted);
     }
-    if (config.transport == connect::Transport::dc) {
+    if (has_targets()) {
         if (config.seed)
             dc.key = config.seed * 0x9e3779b97f4a7c15ull;
         else if (getrandom(&dc.key, sizeof dc.key, 0) != sizeof dc.key)

@@ -51,9 +51,11 @@ struct Core {
     Core(const Core&) = delete;
     ~Core();
     Status open(std::string& error);
-    // mp_dc: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
+    // DC: queues on a life of the rail's device. Lowers inline_bytes to what is granted.
     [[nodiscard]] Status make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
                                       DcRail& out, std::string& error);
+    // Peers may send by DC: every message that comes has a tag, whatever path brings it.
+    [[nodiscard]] bool has_targets() const { return path::has(kinds, path::Kind::dc); }
     // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
@@ -75,6 +77,7 @@ struct Core {
     verbs::DeviceSet devices;       // their lives that this interface uses. Progress changes it, under the lock
     std::vector<verbs::Rail> rails; // of `devices`, as they are now. Progress changes it, under the lock
     const Config config;
+    const path::Kinds kinds; // that our paths may have
     Services& services;
     Events& events;
     const verbs::KeyTable& keys;
@@ -82,7 +85,7 @@ struct Core {
     std::uint32_t inline_bytes = 0;                    // that every queue pair grants
     std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
     BufferPool small, large;
-    DcPool dc; // mp_dc
+    DcPool dc;
 
     // The parts
     Progress progress;

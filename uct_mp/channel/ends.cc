@@ -25,7 +25,8 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
     if (sub.rail >= core_.rails.size()) return Status::invalid_param;
     const verbs::Rail& rail = core_.rails[sub.rail];
     sub.device = static_cast<std::uint8_t>(rail.device);
-    if (core_.config.transport == connect::Transport::dc || connection.is_absent(path)) return Status::ok;
+    sub.kind = connection.paths[path].kind;
+    if (!connection.has_end(path)) return Status::ok;
     verbs::QueuePair broken, qp = make_half(rail, LogLevel::debug, &broken);
     const int error = errno;
     if (broken) entomb(std::move(broken), rail);
@@ -38,10 +39,17 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
     constexpr std::uint32_t kNobody =
         0xfffffe; // what a dead adapter's is told to be: nothing that comes there is answered
     connection.ends[path].qp_number = qp ? qp->qp_num : kNobody;
-    sub.own[0] = std::make_unique<SendQueue>(std::move(qp), core_.adapters[rail.device], core_.config,
-                                             core_.inline_bytes, false);
-    sub.queue[0] = sub.queue[1] = sub.own[0].get();
+    make_queue(connection, sub, std::move(qp));
     return Status::ok;
+}
+
+// RC: the path's first queue pair.
+void Ends::make_queue(const Connection& connection, Path& sub, verbs::QueuePair qp) {
+    const bool tagged = connection.wants_tag();
+    sub.own[0] = std::make_unique<SendQueue>(std::move(qp), core_.adapters[sub.device], core_.config,
+                                             core_.inline_bytes - (tagged ? kTagBytes : 0),
+                                             tagged ? link::Needs::tag : link::Needs::nothing);
+    sub.queue[0] = sub.queue[1] = sub.own[0].get();
 }
 
 // The path counts as one that has failed: over RoCE the kernel wants to know the way to the other end, a port that is
@@ -82,16 +90,16 @@ Status Ends::connect_end(Connection& connection, std::size_t path) {
     Path& sub = channel.wiring.prepared.paths[path];
     const verbs::Rail& rail = core_.rails[sub.rail];
     sub.remote_device = remote.device;
+    sub.dc.tag = connection.dc_tag;
     if (connection.is_absent(path)) return Status::ok;
     sub.unconnected |= is_news(connection, rail);
     const verbs::RemoteEnd end = remote_end(connection, connection.paths[path], connection.remote_ends[path]);
-    if (core_.config.transport == connect::Transport::dc) {
+    if (sub.kind == path::Kind::dc) {
         if (sub.unconnected) return Status::ok;
         sub.dc.ah =
             core_.dc.handles.get(core_.devices, rail, end.destination(), core_.config.reliability.service_level);
         sub.dc.dct_number = remote.dct_number;
         sub.dc.key = key_of_life(connection.dc_key, remote.life);
-        sub.dc.tag = connection.dc_tag;
         sub.unconnected = !sub.dc.ah && core_.config.recovery.enabled && !channel.self;
         if (!sub.dc.ah)
             core_.services.say(sub.unconnected ? LogLevel::warn : LogLevel::error,
@@ -138,7 +146,7 @@ void Ends::drop_ends(Connection& connection) {
 // One that the handshake's thread cannot use: with the lock held.
 void Ends::entomb(verbs::QueuePair qp, const verbs::Rail& rail) {
     graves.push_back(std::make_unique<SendQueue>(std::move(qp), core_.adapters[rail.device], core_.config,
-                                                 core_.inline_bytes, false));
+                                                 core_.inline_bytes, link::Needs::nothing));
     core_.attention.store(true, std::memory_order_relaxed);
 }
 

@@ -26,6 +26,7 @@ public:
     // -- Halves of paths
     // Of mp_rc, in INIT; for recovery without the lock. Null: logged, errno.
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr);
+    void make_queue(const connect::Connection& connection, Path& sub, verbs::QueuePair qp);
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     // What a handshake has made and nobody has taken over goes to the graves.

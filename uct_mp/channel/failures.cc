@@ -90,7 +90,7 @@ void Failures::fail_channel(Channel& channel, Status status) {
     core_.observer->ended(channel, status);
     // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a
     // last request that does. A DC initiator is shared: others' requests on it must not suffer.
-    if (core_.config.transport == connect::Transport::dc) (void)core_.epochs.push_out(channel);
+    if (channel.wiring.has_dc) (void)core_.epochs.push_out(channel);
     for (unsigned i = 0; i < channel.wiring.path_count; ++i)
         for (const auto& own : channel.wiring.paths[i].own)
             if (own) core_.observer->drain(*own, channel, static_cast<PathIndex>(i));
@@ -147,7 +147,7 @@ void Failures::tell_failures() {
         if (!all_back(*channel)) {
             if (core_.services.now() - channel->ending.failed_at >= kPatience)
                 core_.observer->abandon(*channel);
-            else if (core_.config.transport == connect::Transport::dc)
+            else if (channel->wiring.has_dc)
                 (void)core_.epochs.push_out(*channel); // there may have been no room
         }
         const bool back = all_back(*channel);

@@ -61,19 +61,22 @@ struct RecoveryConfig {
     // A path is looked at if nothing completes there for this long although something is under way. It is given up
     // after about five times this, if the peer answers over others and not over this one. 0: wait for the adapter.
     Nanos watch_interval = 10'000'000;
-    Nanos packet_lifetime = 1'000'000; // mp_dc: packets on their way when a port goes down are gone after this
+    Nanos packet_lifetime = 1'000'000; // DC: packets on their way when a port goes down are gone after this
     Nanos reopen_interval = 100'000'000, max_reopen_interval = 2'000'000'000; // of looking for an adapter that has died
     Nanos partition_timeout = 30'000'000'000;                                 // without any path; 0: for ever
 };
 
 struct Config : link::QueueSizes {
-    connect::Transport transport = connect::Transport::rc;
+    connect::Transport transport = connect::Transport::rc; // the setting by which interfaces find each other
+    // Of which kinds its paths may be; none: that of the transport. With both, a channel to another such interface has
+    // paths of both at once (path::PathConfig::rc_paths). No variable of the user's sets it yet.
+    path::Kinds kinds = path::Kinds::none;
     schedule::PolicyConfig policy;
     path::PathConfig paths;
     verbs::Reliability reliability;
     AtomicsMode atomics = AtomicsMode::target;
     ReadBack read_back = ReadBack::several;
-    bool apm = false; // mp_rc: queue pairs have an alternate route (recover/migration.h), if their device can
+    bool apm = false; // RC: queue pairs have an alternate route (recover/migration.h), if their device can
     // Sizes
     unsigned segment = 8192;           // bytes of payload of the largest bcopy / zcopy message
     unsigned inline_bytes = 256;       // wished; header of 16 included
@@ -83,7 +86,7 @@ struct Config : link::QueueSizes {
     unsigned silent_interval = 16;     // ... at those that have had none for long, and for failed sends
     unsigned control_interval = 64;    // progress() looks for handshakes of others every so many calls
     unsigned event_interval = 16;      // ... and for port and device events every so many of those
-    unsigned dci_count = 8;            // mp_dc: initiators per rail
+    unsigned dci_count = 8;            // DC: initiators per rail
     DciPolicy dci_policy = DciPolicy::hash;
     unsigned headroom = 0;  // bytes before the payload of a received message that its keeper may overwrite
     void* keeper = nullptr; // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's

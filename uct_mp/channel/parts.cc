@@ -20,7 +20,8 @@ connect::Terms Parts::own_terms() const {
             .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
             .window = core_.config.window,
             .ring = core_.ring,
-            .segment = core_.config.segment + kMaxUserHeader};
+            .segment = core_.config.segment + kMaxUserHeader,
+            .kinds = core_.kinds};
 }
 
 namespace {
@@ -72,8 +73,7 @@ unsigned Parts::most_parts(const Channel& channel) const {
 bool Parts::room_for_parts(Channel& channel) {
     const unsigned parts = most_parts(channel);
     if (channel.in_flight() + parts > channel.window || !core_.large.available(parts)) return false;
-    const bool dc = core_.config.transport == connect::Transport::dc;
-    const unsigned requests = parts + SendQueue::kReserve + (dc ? channel.wiring.path_count : 0);
+    const unsigned requests = parts + SendQueue::kReserve + (channel.wiring.has_dc ? channel.wiring.path_count : 0);
     if (channel.wiring.only) return channel.wiring.only->room(requests);
     for (const PathIndex path : schedule::each(channel.wiring.scheduler->paths().usable(Direction::write)))
         if (!core_.placement.path_has_room(channel, path, Direction::write, requests)) return false;
@@ -179,6 +179,9 @@ void Parts::join_part(Channel& channel, const MessageHeader& header, const std::
 
 std::string Parts::misfit(const connect::Terms& theirs) {
     const connect::Terms ours = own_terms();
+    // It would take us for an interface of the transport's own kind, and send as to such a one.
+    if (!(theirs.features & connect::feature::kinds) && core_.kinds != connect::kinds_of({}, core_.config.transport))
+        return "it does not know paths of several kinds";
     if (theirs.segment == ours.segment) return {};
     const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };
     const std::string sizes = "SEG_SIZE is " + size(ours.segment) + " here and " + size(theirs.segment) + " there: ";
@@ -190,8 +193,7 @@ std::string Parts::misfit(const connect::Terms& theirs) {
     if (parts > window)
         return sizes + "a message would have " + std::to_string(parts) + " parts, and TX_WINDOW allows " +
                std::to_string(window);
-    const std::uint64_t requests =
-        parts + SendQueue::kReserve + (core_.config.transport == connect::Transport::dc ? path::kMaxPathsPerPeer : 0);
+    const std::uint64_t requests = parts + SendQueue::kReserve + (core_.has_targets() ? path::kMaxPathsPerPeer : 0);
     if (theirs.segment < ours.segment && requests > core_.config.send_depth)
         return sizes + "a message would take " + std::to_string(requests) + " requests, and TX_QUEUE_LEN allows " +
                std::to_string(core_.config.send_depth);

@@ -158,9 +158,11 @@ void Peers::establish(Channel& channel) {
     if (connection.state != connect::State::established && connection.state != connect::State::confirming) return;
     channel.wiring.paths = std::move(channel.wiring.prepared.paths);
     channel.wiring.places = channel.wiring.prepared.count;
+    channel.wiring.has_dc =
+        std::ranges::any_of(connection.paths, [](const path::PathSpec& path) { return path.kind == path::Kind::dc; });
     // A single path is the only one until another joins it: recover/joining.h.
-    const bool rc = core_.config.transport == connect::Transport::rc;
-    channel.wiring.path_count = rc && channel.wiring.places == connection.absent + 1 ? 1 : channel.wiring.places;
+    const bool plain = !channel.wiring.has_dc && !connection.wants_tag();
+    channel.wiring.path_count = plain && channel.wiring.places == connection.absent + 1 ? 1 : channel.wiring.places;
     channel.wiring.prepared.taken = true;
     std::vector<schedule::PathSetup> setup(channel.wiring.places);
     for (unsigned i = 0; i < channel.wiring.places; ++i) {
@@ -188,14 +190,14 @@ void Peers::establish(Channel& channel) {
     channel.remote_id = connection.remote_id;
     channel.header = std::uint64_t{connection.remote_id} << 32 | kWireVersion << 4;
     core_.visibility.note_devices(channel);
-    if (channel.wiring.path_count == 1 && rc) {
+    if (channel.wiring.path_count == 1 && plain) {
         channel.wiring.only = channel.wiring.paths[0].queue[0];
         channel.wiring.only->set_sole(true);
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.wiring.only->set_signal_interval(
             std::max(core_.config.signal_interval, std::min(64u, core_.config.send_depth / 4)));
     }
-    channel.wiring.by_lane = channel.wiring.path_count > 1 && rc;
+    channel.wiring.by_lane = channel.wiring.path_count > 1 && plain;
     channel.gates &= ~gate::not_ready;
     channel.parked = false;
     channel.set_live();
@@ -216,8 +218,7 @@ void Peers::describe_self(Connection& connection) const {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
         remote.life = core_.devices.device_of(rail).life;
         remote.probe_key = core_.visibility.probe_key_of(rail);
-        if (core_.config.transport == connect::Transport::dc)
-            remote.dct_number = core_.dc.rails[rail.index].target->qp_num;
+        if (core_.has_targets()) remote.dct_number = core_.dc.rails[rail.index].target->qp_num;
     }
 }
 
@@ -231,12 +232,15 @@ void Peers::connect_self(Channel& channel) {
     const bool any_active = std::ranges::any_of(core_.rails, &verbs::Rail::active);
     for (const verbs::Rail& rail : core_.rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);
-        if (rail.active || !any_active) connection.paths.push_back({i, i, 0, 0});
+        for (const path::Kind kind : {path::Kind::rc, path::Kind::dc})
+            if (path::has(core_.kinds, kind) && (rail.active || !any_active))
+                connection.paths.push_back({.client_rail = i, .server_rail = i, .kind = kind});
     }
     describe_self(connection);
     connection.dc_key = core_.dc.key;
     const connect::Terms terms = core_.parts.own_terms();
     connection.features = terms.features;
+    connection.peer_kinds = core_.kinds;
     connection.probe_address = terms.probe_address;
     connection.peer_window = terms.window;
     connection.peer_ring = terms.ring;

@@ -39,7 +39,7 @@ SendQueue* Placement::pick_initiator(Channel& channel, Path& sub) {
 
 SendQueue* Placement::queue_for(Channel& channel, PathIndex path, Direction direction) {
     Path& sub = channel.wiring.paths[path];
-    if (core_.config.transport == connect::Transport::dc) return pick_initiator(channel, sub);
+    if (sub.kind == path::Kind::dc) return pick_initiator(channel, sub);
     return sub.queue[static_cast<unsigned>(direction)];
 }
 

@@ -233,7 +233,7 @@ bool Sender::send_control(Channel& channel, Kind kind, const void* body, unsigne
                           SendQueue& queue, PathIndex marked) {
     if (!queue.room(1)) return false;
     struct {
-        std::uint64_t tag; // mp_dc
+        std::uint64_t tag; // link::Needs::tag
         MessageHeader header;
         std::byte body[16];
     } message;

@@ -46,6 +46,7 @@ void Interface::statistics(Statistics& out) const {
             const connect::Connection& connection = channel->connection;
             const verbs::Rail& rail = m.rails[sub.rail];
             path.local_rail = rail.name;
+            path.kind = sub.kind;
             path.local_lid = static_cast<std::uint16_t>(rail.lid + connection.local_bits(i));
             path.remote_lid = connection.remote_lid(i);
             path.from = rail.ethernet ? verbs::to_string(rail.gid) : std::to_string(path.local_lid);

@@ -15,7 +15,8 @@ struct PathStatistics {
     std::string local_rail;
     std::uint16_t local_lid = 0, remote_lid = 0; // path bits included; RoCE: 0
     std::string from, to;                        // LIDs or IP addresses, for people
-    std::uint32_t qp_number = 0;                 // mp_dc: of the initiator in use
+    std::uint32_t qp_number = 0;                 // DC: of the initiator in use
+    path::Kind kind = path::Kind::rc;
     schedule::PathState state = schedule::PathState::up;
     double weight = 0, write_rate = 0, read_rate = 0;  // bytes/ns
     double latency = 0;                                // ns

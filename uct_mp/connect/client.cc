@@ -157,6 +157,11 @@ void Client::on_reply(const Target& way_back, const Message& m) {
         plane_.states.fail(*c, Status::unsupported, why);
         return;
     }
+    const path::Kinds kinds = kinds_of(plane_.config.terms, plane_.config.transport) & kinds_of(m.terms, m.transport);
+    if (!std::ranges::all_of(m.paths, [&](const path::PathSpec& p) { return path::has(kinds, p.kind); })) {
+        ++plane_.counters.dropped;
+        return;
+    }
     const std::uint32_t before = c->incarnation;
     c->remote_id = m.source;
     c->incarnation = m.incarnation;

@@ -90,12 +90,14 @@ struct Terms {
     std::uint64_t probe_address = 0;
     std::uint64_t dc_tag = 0;
     std::uint32_t window = 1, ring = 1, segment = 1;
+    path::Kinds kinds = path::Kinds::none; // that it has; none: that of its transport. Perhaps with bits of later ones
 };
 // Bits of Terms::features: what this library can do. None of them may be taken for granted, and unknown ones are
 // ignored.
 namespace feature {
 inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are larger than its segment (channel/wire.h)
-inline constexpr std::uint64_t known = parts;
+inline constexpr std::uint64_t kinds = 2; // each path has a kind of its own: Terms::kinds, wire::kOtherKind
+inline constexpr std::uint64_t known = parts | kinds;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
 
@@ -120,7 +122,14 @@ struct Parting {
     bool heard_is_needed = false; // ... so
 };
 
-// One side's half of a path (mp_dc: zeros).
+// What its sender can have paths of, whose messages say that it is of `transport`.
+[[nodiscard]] constexpr path::Kinds kinds_of(const Terms& terms, Transport transport) {
+    const path::Kinds told = terms.features & feature::kinds ? terms.kinds & path::Kinds::both : path::Kinds::none;
+    if (told != path::Kinds::none) return told;
+    return transport == Transport::dc ? path::Kinds::dc : path::Kinds::rc;
+}
+
+// One side's half of a path (DC: zeros).
 struct LocalEnd {
     std::uint32_t qp_number = 0;
     std::uint32_t psn = 0; // first packet number that it sends
@@ -141,13 +150,14 @@ struct Connection {
     std::uint8_t absent = 0;
     std::vector<LocalEnd> ends;        // ours, one per path
     std::vector<LocalEnd> remote_ends; // theirs
-    std::uint64_t dc_key = 0;          // mp_dc: access key of the peer's targets
+    std::uint64_t dc_key = 0;          // of the peer's DC targets
     // What the handshake has told, see wire::Terms
     std::uint64_t features = 0;      // that both sides have
     std::uint64_t probe_address = 0; // the peer's; 0: it has none. Keys: RemoteRail::probe_key
     std::uint32_t peer_window = 0, peer_ring = 0, peer_segment = 0;
-    std::uint64_t dc_tag = 0;     // mp_dc: what messages to the peer begin with
-    std::uint64_t own_dc_tag = 0; // ... and those to us
+    path::Kinds peer_kinds = path::Kinds::none; // that the peer has
+    std::uint64_t dc_tag = 0;                   // what messages to the peer begin with, if wants_tag()
+    std::uint64_t own_dc_tag = 0;               // ... and those to us, if we have DC targets
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
@@ -178,6 +188,13 @@ struct Connection {
         return std::uint16_t(remote_rail(path).lid + (server ? paths[path].client_bits : paths[path].server_bits));
     }
 
+    // The peer wants its tag before every message, whatever path brings it: its buffers are shared by all of them.
+    [[nodiscard]] bool wants_tag() const { return path::has(peer_kinds, path::Kind::dc); }
+
+    // A path with a queue pair at each end, from the beginning.
+    [[nodiscard]] bool has_end(std::size_t path) const {
+        return paths[path].kind == path::Kind::rc && !is_absent(path);
+    }
     [[nodiscard]] bool is_absent(std::size_t path) const {
         const std::size_t part = path::is_split(paths) ? paths.size() / 2 : paths.size();
         return path % part >= part - absent;
@@ -215,12 +232,12 @@ class Ends {
 public:
     virtual ~Ends() = default;
     // Our half of a path; called for one of connection.paths after the other, beginning with 0, with other calls
-    // between. connection.ends has one entry per path, with the packet number already chosen; mp_rc: makes a queue pair
+    // between. connection.ends has one entry per path, with the packet number already chosen; RC: makes a queue pair
     // in INIT and sets its number (a path that is absent gets none). no_resource or busy: not now, the client will
     // repeat its message; other failures end the handshake. After a failure drop_ends() is called.
     virtual Status make_end(Connection& connection, std::size_t path) = 0;
-    // Likewise when all are made, and remote_ends, remote_rails, remote_id are known: connect (mp_rc: RTR, RTS; mp_dc:
-    // an address handle).
+    // Likewise when all are made, and remote_ends, remote_rails, remote_id are known: connect (RC: RTR, RTS; DC: an
+    // address handle).
     virtual Status connect_end(Connection& connection, std::size_t path) = 0;
     // Takes back make_end, of as many as there were (the handshake failed or starts anew).
     virtual void drop_ends(Connection& connection) = 0;
@@ -293,8 +310,8 @@ struct ControlConfig {
     Nanos timeout = 60'000'000'000;    // request to established; then failed(timed_out)
     std::uint32_t receive_depth = 256; // per rail: storms
     std::uint32_t send_depth = 64;
-    std::uint64_t dc_key = 0;                // mp_dc: of our targets
-    std::vector<std::uint32_t> dct_numbers;  // mp_dc: ours, per rail
+    std::uint64_t dc_key = 0;                // of our DC targets
+    std::vector<std::uint32_t> dct_numbers;  // ours, per rail; empty: none
     Terms terms{.features = feature::known}; // ours; dc_tag: each connection has its own
     std::vector<verbs::Rail> rails;          // as they are now; empty: as they were when the devices were opened
     std::uint8_t service_level = 0;

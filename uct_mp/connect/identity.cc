@@ -92,6 +92,7 @@ void Identity::take_terms(Connection& c, const Message& m) const {
     c.dc_key = m.dc_key;
     c.dc_tag = m.terms.dc_tag;
     c.features = m.terms.features & plane_.config.terms.features;
+    c.peer_kinds = kinds_of(m.terms, m.transport);
     c.probe_address = m.terms.probe_address;
     c.peer_window = m.terms.window;
     c.peer_ring = m.terms.ring;

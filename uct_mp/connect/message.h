@@ -45,6 +45,11 @@ struct Message {
     verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
 };
 
+// Which kind of path a transport is named after.
+[[nodiscard]] constexpr path::Kind path_kind_of(Transport transport) {
+    return transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
+}
+
 enum class Parse : std::uint8_t {
     ok,
     malformed, // not a message, or some value is out of range

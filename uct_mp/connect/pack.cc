@@ -27,7 +27,14 @@ private:
 };
 
 wire::Terms written(const Terms& t, std::uint8_t reserved) {
-    return {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment, reserved * 0x01010101u};
+    return {.features = t.features,
+            .probe_address = t.probe_address,
+            .dc_tag = t.dc_tag,
+            .window = t.window,
+            .ring = t.ring,
+            .segment = t.segment,
+            .kinds = std::uint8_t(t.kinds),
+            .reserved = {reserved, reserved, reserved}};
 }
 
 } // namespace
@@ -82,8 +89,12 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         put_rails();
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];
-            out.put(wire::Path{
-                p.client_rail, p.server_rail, p.client_bits, p.server_bits, {m.ends[i].qp_number, m.ends[i].psn}});
+            const std::uint8_t kind = p.kind == path_kind_of(m.transport) ? 0 : wire::kOtherKind;
+            out.put(wire::Path{.client_rail = std::uint8_t(p.client_rail | kind),
+                               .server_rail = p.server_rail,
+                               .client_bits = p.client_bits,
+                               .server_bits = p.server_bits,
+                               .end = {m.ends[i].qp_number, m.ends[i].psn}});
         }
         break;
     case Kind::confirm:

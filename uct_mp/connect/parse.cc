@@ -58,18 +58,26 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
     return true;
 }
 
-bool read_end(const wire::End& end, Message& out, bool absent) {
-    const bool rc = out.transport == Transport::rc && !absent;
-    if (rc ? !valid_qpn(end.qp_number) : end.qp_number != 0) return false;
-    if (absent && end.psn != 0) return false;
-    if (end.psn > k24Bits) return false;
+// Of a path of RC that is there, or none.
+bool valid_end(const wire::End& end, bool none) {
+    return none ? end.qp_number == 0 && end.psn == 0 : valid_qpn(end.qp_number) && end.psn <= k24Bits;
+}
+
+bool read_end(const wire::End& end, Message& out, bool none) {
+    if (!valid_end(end, none)) return false;
     out.ends.push_back({end.qp_number, end.psn});
     return true;
 }
 
 bool read_terms(const wire::Terms& t, Message& out) {
     if (t.window == 0 || t.ring == 0 || t.segment == 0) return false;
-    out.terms = {t.features, t.probe_address, t.dc_tag, t.window, t.ring, t.segment};
+    out.terms = {.features = t.features,
+                 .probe_address = t.probe_address,
+                 .dc_tag = t.dc_tag,
+                 .window = t.window,
+                 .ring = t.ring,
+                 .segment = t.segment,
+                 .kinds = path::Kinds(t.kinds)};
     return true;
 }
 
@@ -95,7 +103,11 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
         wire::Path p;
-        if (!in.take(p) || p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
+        if (!in.take(p)) return false;
+        const path::Kind named = path_kind_of(out.transport);
+        const path::Kind kind = p.client_rail & wire::kOtherKind ? path::other(named) : named;
+        p.client_rail &= std::uint8_t(~wire::kOtherKind);
+        if (p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
         const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
         const bool absent = i % part + b.absent >= part;
         // Our port may have gone since we told of it, with its adapter: then the path will be one that has failed.
@@ -104,8 +116,12 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
                    : p.client_bits >> (gone ? 7 : client.lmc) || p.server_bits >> server.lmc)
             return false;
         if (!absent && !gone && !path::reach(client, server, routed)) return false;
-        if (!read_end(p.end, out, absent)) return false;
-        out.paths.push_back({p.client_rail, p.server_rail, p.client_bits, p.server_bits});
+        if (!read_end(p.end, out, absent || kind == path::Kind::dc)) return false;
+        out.paths.push_back({.client_rail = p.client_rail,
+                             .server_rail = p.server_rail,
+                             .client_bits = p.client_bits,
+                             .server_bits = p.server_bits,
+                             .kind = kind});
     }
     if (b.split_reads) path::mark_split(out.paths);
     out.incarnation = b.incarnation;
@@ -120,7 +136,7 @@ bool read_confirm(Reader& in, Message& out) {
     if (!in.take(b) || b.paths < 1 || b.paths > path::kMaxPathsPerPeer) return false;
     if (in.left() != b.paths * sizeof(wire::End)) return false;
     for (unsigned i = 0; i < b.paths; ++i)
-        // Which paths are absent is known to who has planned them.
+        // Which paths are absent, and which are of DC, is known to who has planned them.
         if (wire::End end; !in.take(end) || !read_end(end, out, !end.qp_number)) return false;
     out.incarnation = b.incarnation;
     return true;
@@ -147,10 +163,11 @@ bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
     if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.home > 1) return false;
     if (b.home && out.kind != Kind::path_probe && out.kind != Kind::path_probed) return false;
-    if (b.gone && (out.kind != Kind::path_down || out.transport != Transport::dc)) return false;
+    if (b.gone && out.kind != Kind::path_down) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
-    const bool end = (out.kind == Kind::path_open || out.kind == Kind::path_opened) && out.transport == Transport::rc;
-    if (end ? !valid_qpn(b.end.qp_number) || b.end.psn > k24Bits : b.end.qp_number || b.end.psn) return false;
+    // Whether there must be one is known to who knows the path: it is of RC.
+    const bool open = out.kind == Kind::path_open || out.kind == Kind::path_opened;
+    if (!valid_end(b.end, !open || !b.end.qp_number)) return false;
     out.incarnation = b.incarnation;
     out.news = {.path = b.path,
                 .answer = b.answer == 1,

@@ -46,6 +46,13 @@ void PathMessages::on_path_news(const Target& way_back, const Message& m) {
         ++plane_.counters.late;
         return;
     }
+    // What a message alone does not tell: the kind of its path.
+    const bool rc = c->paths[m.news.path].kind == path::Kind::rc;
+    const bool open = m.kind == wire::Kind::path_open || m.kind == wire::Kind::path_opened;
+    if ((m.news.gone && rc) || (open && rc != (m.news.end.qp_number != 0))) {
+        ++plane_.counters.dropped;
+        return;
+    }
     if (m.kind == wire::Kind::path_probe && m.news.home)
         plane_.outbox.send(way_back, news_to(*c, PathKind::probed, {.path = m.news.path, .home = true, .end = {}}));
     else if (m.kind == wire::Kind::path_probe)

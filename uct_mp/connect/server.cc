@@ -18,10 +18,11 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
     const std::size_t fixed = wire::reply_size(own.size(), gids(own), 0);
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
+    const path::Kinds kinds = kinds_of(plane_.config.terms, plane_.config.transport) & kinds_of(m.terms, m.transport);
     std::vector<path::PathSpec> paths =
-        path::plan_paths(m.rails, own, plane_.config.paths, m.num_paths, unsigned(room), m.split_reads);
+        path::plan_paths(m.rails, own, plane_.config.paths, m.num_paths, unsigned(room), m.split_reads, kinds);
     if (!paths.empty())
-        absent = path::add_absent_paths(paths, m.rails, own, plane_.config.paths, m.num_paths, unsigned(room));
+        absent = path::add_absent_paths(paths, m.rails, own, plane_.config.paths, m.num_paths, unsigned(room), kinds);
     return paths;
 }
 
@@ -165,8 +166,7 @@ void Server::on_confirm(const Target& way_back, const Message& m) {
         return;
     }
     bool fits = m.ends.size() == c->paths.size();
-    for (std::size_t i = 0; fits && plane_.config.transport == Transport::rc && i < m.ends.size(); ++i)
-        fits = (m.ends[i].qp_number == 0) == c->is_absent(i);
+    for (std::size_t i = 0; fits && i < m.ends.size(); ++i) fits = (m.ends[i].qp_number != 0) == c->has_end(i);
     if (!fits) {
         ++plane_.counters.dropped;
         return;

@@ -44,9 +44,8 @@ void Turns::send(Connection& c) {
 
 void Turns::make(Connection& c, Due due) {
     c.ends.assign(c.paths.size(), {});
-    if (plane_.config.transport == Transport::rc)
-        for (std::size_t i = 0; i < c.ends.size() && !c.is_absent(i); ++i)
-            c.ends[i].psn = plane_.identity.random_psn(); // 24 bits
+    for (std::size_t i = 0; i < c.ends.size(); ++i)
+        if (c.has_end(i)) c.ends[i].psn = plane_.identity.random_psn(); // 24 bits
     add(c, due, !c.server);
 }
 

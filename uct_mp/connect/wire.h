@@ -110,29 +110,35 @@ inline constexpr double kRateUnit = 1e-6; // of Rail::rate, in bytes/ns
 
 // One half of a path.
 struct __attribute__((packed)) End {
-    std::uint32_t qp_number; // 24 bits; mp_dc, or a path that is absent: 0
+    std::uint32_t qp_number; // 24 bits; of a path of DC, or one that is absent: 0
     std::uint32_t psn;       // 24 bits: first packet that the sender of this message will send
 };
 static_assert(sizeof(End) == 8);
 
 struct __attribute__((packed)) Path {
-    std::uint8_t client_rail, server_rail; // indices in the lists of request and reply
+    std::uint8_t client_rail;              // index in the list of the request; kOtherKind
+    std::uint8_t server_rail;              // index in the list of the reply
     std::uint8_t client_bits, server_bits; // below 2^LMC of these rails
     End end;                               // the server's
 };
 static_assert(sizeof(Path) == 12);
+// The path is not of the kind that the transport in the header is named after. Only if both sides have told `kinds`.
+inline constexpr std::uint8_t kOtherKind = 0x80;
 
 // What the sender of this message can do, and what it expects of the data path's messages that it receives.
 struct __attribute__((packed)) Terms {
     std::uint64_t features; // connect::feature; used are those that both sides have told
     std::uint64_t
         probe_address;     // of kProbeBytes bytes that the receiver may read at any time: Rail::probe_key; 0: none
-    std::uint64_t dc_tag;  // mp_dc: random, of this connection; messages to the sender of this begin with it
+    std::uint64_t dc_tag;  // random, of this connection; messages to the sender of this begin with it, whatever path
+                           // brings them, if it has DC targets
     std::uint32_t window;  // sequenced messages of its own that it leaves unacknowledged at most; not 0
     std::uint32_t ring;    // of the receiver's that it can keep while an earlier one is missing; not 0
     std::uint32_t segment; // bytes of the largest message that it can receive, and sends, without what the data path
                            // adds (MessageHeader, FenceTrailer); not 0
-    std::uint32_t reserved;
+    std::uint8_t kinds;    // feature `kinds`: path::Kinds of the sender. None, or without the feature: that of the
+                           // transport in the header
+    std::uint8_t reserved[3];
 };
 static_assert(sizeof(Terms) == 40);
 
@@ -183,14 +189,14 @@ struct __attribute__((packed)) PathNews {
     std::uint32_t incarnation; // of the connection
     std::uint8_t path;         // index in the agreed list
     std::uint8_t answer;       // path_down: 1: not to be answered
-    std::uint8_t gone;         // path_down, mp_dc: 1: the sender's port is down; not to be answered either
+    std::uint8_t gone;         // path_down of a path of DC: 1: the sender's port is down; not to be answered either
     std::uint8_t
         home; // path_probe, path_probed: 1: by the route that the path has left (APM); answered the way it has come
-    std::uint32_t life; // of the path: counts how often it has been made anew; mp_dc: counts the sender's questions
+    std::uint32_t life; // of the path: counts how often it has been made anew; DC: counts the sender's questions
     std::uint32_t psn;  // path_down: next packet that the sender's dead half would have executed, connect::kUnknownPsn
     std::uint32_t marker;    // path_down: newest fence whose marker has come over this path, 0: none
     std::uint32_t delivered; // path_down: sequence number of the next message to be delivered
-    End end;                 // path_open, path_opened with mp_rc; else 0
+    End end;                 // path_open, path_opened of a path of RC; else 0
 };
 static_assert(sizeof(PathNews) == 32);
 

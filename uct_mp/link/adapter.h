@@ -52,12 +52,12 @@ struct alignas(64) Adapter {
     ibv_recv_wr* free = nullptr; // of ReceiveBuffers, ready to be posted
 
     std::uint32_t level = 0; // receives that are to be posted
-    bool tagged = false;     // mp_dc: messages begin with a tag
+    bool tagged = false;     // messages begin with a tag: the interface has DC targets
     // By what the latest message came, a queue pair's number or a tag, and whose that is: most come by the same. Never
     // another channel's: whoever ends a queue pair or a channel calls forget().
     std::uint64_t heard = 0;
     channel::Channel* heard_channel = nullptr;
-    std::uint64_t nobody = 0; // what no message brings; mp_dc: a secret
+    std::uint64_t nobody = 0; // what no message brings; tagged: a secret
     void forget() {
         heard = nobody;
         heard_channel = nullptr;

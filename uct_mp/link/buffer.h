@@ -30,7 +30,7 @@ struct alignas(64) Buffer {
     std::uint8_t path;         // last path it was posted to
     BufferPool* pool;          // where it goes when it is no longer needed: its pool, or a detour on the way there
     std::uint64_t unused[2];
-    std::uint64_t tag; // mp_dc: goes before the message; SendQueue::post_dc() writes it
+    std::uint64_t tag; // goes before the message, if the peer wants that: SendQueue::post_addressed() writes it
     [[nodiscard]] std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
     [[nodiscard]] std::uint64_t address() { return reinterpret_cast<std::uint64_t>(this + 1); }
 };

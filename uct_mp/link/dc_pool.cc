@@ -27,7 +27,8 @@ Status DcPool::make_rail(const Wishes& wishes, const verbs::Rail& rail, const ve
             return Status::io_error;
         }
         granted = std::min(granted, inline_bytes - std::min(inline_bytes, kTagBytes));
-        out.initiators.push_back(std::make_unique<SendQueue>(std::move(qp), adapter, wishes.sizes, granted, true));
+        out.initiators.push_back(
+            std::make_unique<SendQueue>(std::move(qp), adapter, wishes.sizes, granted, Needs::address));
     }
     return Status::ok;
 }

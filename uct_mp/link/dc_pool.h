@@ -1,4 +1,4 @@
-// mp_dc: what all channels of an interface share on each rail. One target, which peers send to, and a few initiators.
+// DC: what all channels of an interface share on each rail. One target, which peers send to, and a few initiators.
 //
 // Threads: the interface's; the address handles also by whoever holds the lock.
 #pragma once
@@ -39,7 +39,7 @@ public:
     [[nodiscard]] Status make_rail(const Wishes& wishes, const verbs::Rail& rail, const verbs::Device& device,
                                    Adapter& adapter, DcRail& out, std::uint32_t& granted, std::string& error) const;
 
-    std::vector<DcRail> rails; // empty: mp_rc
+    std::vector<DcRail> rails; // empty: the interface has no paths of DC
     std::uint64_t key = 0;     // of all our targets, in their device's first life
     verbs::AddressHandles handles;
 };

@@ -68,7 +68,8 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
 [[gnu::always_inline]] inline bool SendQueue::post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count,
                                                    RemotePiece remote, const Posted& posted, unsigned flags) {
     record(posted, flags & IBV_SEND_SIGNALED);
-    const int error = dc ? post_dc(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
+    const int error =
+        addressed_ ? post_addressed(to, opcode, sge, count, remote, flags) : post_rc(opcode, sge, count, remote, flags);
     return error == 0 || take_back(posted.bytes);
 }
 

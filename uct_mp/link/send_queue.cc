@@ -9,16 +9,25 @@
 namespace ucx_mp::link {
 
 SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const QueueSizes& sizes, unsigned inline_limit,
-                     bool is_dc)
+                     Needs needs)
     : adapter(&of_adapter), qp(std::move(queue_pair)), slots_(static_cast<std::int32_t>(sizes.send_depth)),
-      inline_bytes(inline_limit), dc(is_dc), depth_(sizes.send_depth), mask_(std::bit_ceil(sizes.send_depth + 1) - 1),
-      ring_(new Posted[mask_ + 1]) {
+      inline_bytes(inline_limit), dc(needs == Needs::address), addressed_(needs != Needs::nothing),
+      depth_(sizes.send_depth), mask_(std::bit_ceil(sizes.send_depth + 1) - 1), ring_(new Posted[mask_ + 1]) {
     set_signal_interval(sizes.signal_interval);
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
     wr_.opcode = IBV_WR_SEND;
     find_calls();
 }
+
+namespace {
+// Before a message, where there is room for it.
+void put_tag(ibv_sge& sge, std::uint64_t tag) {
+    sge.addr -= kTagBytes;
+    sge.length += kTagBytes;
+    std::memcpy(reinterpret_cast<void*>(sge.addr), &tag, kTagBytes);
+}
+} // namespace
 
 void SendQueue::find_calls() {
     if (!dc || !qp) return;
@@ -69,7 +78,8 @@ bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buff
         sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
-    const int error = dc ? post_dc(to, IBV_WR_SEND, &sge_, 1, {}, flags) : ibv_post_send(qp.get(), &wr_, &bad);
+    const int error =
+        addressed_ ? post_addressed(to, IBV_WR_SEND, &sge_, 1, {}, flags) : ibv_post_send(qp.get(), &wr_, &bad);
     return error == 0 || take_back(bytes);
 }
 
@@ -77,13 +87,26 @@ bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buff
 bool SendQueue::take_back(std::uint32_t bytes) {
     Posted& last = at(head - 1);
     last.bytes -= bytes;
-    last.extra -= extra_packets(bytes);
+    last.extra -= extra_packets(bytes + (addressed_ && !dc ? kTagBytes : 0)); // of messages that share a record
     adapter->owed -= std::exchange(last.signaled, false);
     if (--last.requests == 0) --head;
     open_ = nullptr;
     ++slots_;
     ++adapter->send_credits;
     return false;
+}
+
+// The request of the last record.
+int SendQueue::post_addressed(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                              unsigned flags) {
+    if (dc) return post_dc(to, opcode, sge, count, remote, flags);
+    if (opcode == IBV_WR_SEND) {
+        std::uint32_t bytes = 0;
+        for (int i = 0; i < count; ++i) bytes += sge[i].length;
+        at(head - 1).extra += extra_packets(bytes + kTagBytes) - extra_packets(bytes);
+        put_tag(*sge, to.tag);
+    }
+    return post_rc(opcode, sge, count, remote, flags);
 }
 
 int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
@@ -93,9 +116,7 @@ int SendQueue::post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, 
     qp_ex_->wr_flags = flags;
     switch (opcode) {
     case IBV_WR_SEND:
-        sge->addr -= kTagBytes;
-        sge->length += kTagBytes;
-        std::memcpy(reinterpret_cast<void*>(sge->addr), &to.tag, kTagBytes);
+        put_tag(*sge, to.tag);
         ibv_wr_send(qp_ex_);
         break;
     case IBV_WR_RDMA_WRITE:

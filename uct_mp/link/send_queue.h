@@ -39,7 +39,7 @@ struct Posted {
     bool signaled = false;   // the last one asks for a completion; see Adapter::owed
 };
 
-// Where a request goes: for DC the address of the target, otherwise the queue pair knows.
+// Where a request goes: for DC the address of the target, otherwise the queue pair knows. The tag is for both.
 struct DcAddress {
     ibv_ah* ah = nullptr;
     std::uint32_t dct_number = 0;
@@ -72,9 +72,13 @@ inline std::uint16_t position_of(std::uint64_t id) { return static_cast<std::uin
 inline bool is_send(std::uint64_t id) { return id & kTag; }
 } // namespace request_id
 
+// What the requests of a queue need beside it: nothing; RC to a peer that wants its tag before every message; or the
+// address of a DC target, and the tag.
+enum class Needs : std::uint8_t { nothing, tag, address };
+
 class alignas(64) SendQueue {
 public:
-    SendQueue(verbs::QueuePair qp, Adapter& adapter, const QueueSizes& sizes, unsigned inline_bytes, bool dc);
+    SendQueue(verbs::QueuePair qp, Adapter& adapter, const QueueSizes& sizes, unsigned inline_bytes, Needs needs);
     SendQueue(const SendQueue&) = delete;
     ~SendQueue();
 
@@ -93,7 +97,7 @@ public:
     const bool dc;
 
 private:
-    bool sole_ = false;
+    bool addressed_, sole_ = false; // a request needs what DcAddress says
     std::uint8_t mtu_shift_ = 12;
     ibv_sge sge_{};
     ibv_send_wr wr_{};
@@ -106,9 +110,9 @@ public:
     [[nodiscard]] unsigned outstanding() const; // requests
     [[nodiscard]] unsigned records() const { return head - tail; }
 
-    // mp_dc: before what is sent (not written) there are kTagBytes bytes of room, which the tag goes into.
-    // Each posts one request and records it; the caller has asked room() before. False: the provider refused, which is
-    // an error of the queue pair (channel/failures.cc), the record has not been made.
+    // Needs::tag, Needs::address: before what is sent (not written) there are kTagBytes bytes of room, which the tag
+    // goes into. Each posts one request and records it; the caller has asked room() before. False: the provider
+    // refused, which is an error of the queue pair (channel/failures.cc), the record has not been made.
 
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
@@ -148,7 +152,7 @@ public:
     // Messages to come make a new record.
     void close() { open_ = nullptr; }
 
-    // mp_rc: packet numbers, for finding out what the other side has executed.
+    // RC: packet numbers, for finding out what the other side has executed.
     void begin_packets(std::uint32_t psn, ibv_mtu mtu);
     [[nodiscard]] std::uint32_t psn() const { return next_psn_; }         // behind everything reaped (not masked)
     [[nodiscard]] std::uint32_t extra_packets(std::uint32_t bytes) const; // of one request, beyond its first
@@ -174,6 +178,8 @@ private:
     void find_calls(); // of the queue pair
     bool post(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
               const Posted& posted, unsigned flags);
+    int post_addressed(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
+                       unsigned flags);
     int post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
 
     const std::uint64_t id_ = request_id::kTag | reinterpret_cast<std::uint64_t>(this);

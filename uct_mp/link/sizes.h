@@ -19,6 +19,6 @@ struct QueueSizes {
     unsigned signal_interval = 32; // every so many small messages of a queue pair ask for a completion
 };
 
-inline constexpr unsigned kTagBytes = 8; // mp_dc: bytes before the header of a message
+inline constexpr unsigned kTagBytes = 8; // before the header of a message to an interface with DC targets
 
 } // namespace ucx_mp::link

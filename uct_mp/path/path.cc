@@ -90,6 +90,31 @@ std::vector<std::uint8_t> partners(std::size_t place, std::span<const RemoteRail
     return chosen;
 }
 
+// Every route once for each kind, if both are wanted and there is no fixed number of RC paths.
+bool doubles_for_kinds(Kinds kinds, const PathConfig& config, unsigned max_paths) {
+    return kinds == Kinds::both && config.rc_paths == 0 && max_paths >= 2;
+}
+
+// To routes that have none yet; `before`: so many paths are in front of them.
+void give_kinds(std::vector<PathSpec>& routes, Kinds kinds, const PathConfig& config, unsigned max_paths,
+                std::size_t before) {
+    const std::size_t n = routes.size();
+    if (doubles_for_kinds(kinds, config, max_paths)) {
+        routes.reserve(2 * n);
+        for (std::size_t i = 0; i < n; ++i) {
+            routes[i].kind = Kind::rc;
+            routes.push_back(routes[i]);
+            routes.back().kind = Kind::dc;
+        }
+        return;
+    }
+    const bool mixed = kinds == Kinds::both;
+    for (std::size_t i = 0; i < n; ++i) {
+        const bool rc = mixed ? config.rc_paths == 0 || before + i < config.rc_paths : kinds == Kinds::rc;
+        routes[i].kind = rc ? Kind::rc : Kind::dc;
+    }
+}
+
 // Every route once more, for reads.
 void double_for_reads(std::vector<PathSpec>& paths) {
     paths.reserve(2 * paths.size());
@@ -165,10 +190,13 @@ std::string check(const PathConfig& config, std::span<const verbs::Rail> rails) 
 
 std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
                                  const PathConfig& server_config, unsigned client_wants, unsigned max_paths,
-                                 bool client_splits) {
+                                 bool client_splits, Kinds kinds) {
+    if (kinds == Kinds::none) return {};
     max_paths = std::min(max_paths, kMaxPathsPerPeer);
     const bool split = (server_config.split_reads || client_splits) && max_paths >= 2;
     if (split) max_paths /= 2;
+    const unsigned most_paths = max_paths;
+    if (doubles_for_kinds(kinds, server_config, most_paths)) max_paths /= 2;
     const unsigned wish = wish_of(server_config, client_wants);
 
     // Whole rounds only, so that the limit leaves rails balanced; but one pair at least.
@@ -202,6 +230,7 @@ std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<c
                 paths.push_back({p.client, p.server, bits_of(client[p.client], server_config, route),
                                  bits_of(server[p.server], server_config, route)});
     assert(paths.size() <= max_paths);
+    give_kinds(paths, kinds, server_config, most_paths, 0);
     if (split) double_for_reads(paths);
     return paths;
 }
@@ -217,16 +246,23 @@ void mark_split(std::span<PathSpec> paths) {
 
 std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
                               std::span<const RemoteRail> server, const PathConfig& config, unsigned client_wants,
-                              unsigned max_paths) {
+                              unsigned max_paths, Kinds kinds) {
     max_paths = std::min(max_paths, kMaxPathsPerPeer);
     const bool split = is_split(paths);
     if (split) {
         max_paths /= 2;
         paths.resize(paths.size() / 2);
     }
+    // The places are planned as routes, and get their kinds then.
     const std::size_t present = paths.size();
-    add_places(paths, client, server, config, client_wants, max_paths);
-    const std::size_t absent = paths.size() - present;
+    const bool doubles = doubles_for_kinds(kinds, config, max_paths);
+    std::vector<PathSpec> routes(paths.begin(), paths.begin() + std::ptrdiff_t(doubles ? present / 2 : present));
+    const auto before = std::ptrdiff_t(routes.size());
+    add_places(routes, client, server, config, client_wants, doubles ? max_paths / 2 : max_paths);
+    routes.erase(routes.begin(), routes.begin() + before);
+    give_kinds(routes, kinds, config, max_paths, present);
+    paths.insert(paths.end(), routes.begin(), routes.end());
+    const std::size_t absent = routes.size();
     if (split) double_for_reads(paths);
     return std::uint8_t(absent);
 }
@@ -278,7 +314,8 @@ std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const Remot
                                      std::uint8_t(b & (lids(left) - 1)),
                                      std::uint8_t(b & (lids(right) - 1)),
                                      path.writes,
-                                     path.reads};
+                                     path.reads,
+                                     path.kind};
                 const unsigned score =
                     (other.client_rail != path.client_rail) * 4u + (other.server_rail != path.server_rail) * 4u +
                     (other.client_bits != path.client_bits) + (other.server_bits != path.server_bits);

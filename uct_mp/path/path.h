@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "uct_mp/path/kind.h"
 #include "uct_mp/verbs/device.h"
 
 namespace ucx_mp::path {
@@ -45,6 +46,7 @@ struct PathSpec {
     std::uint8_t client_rail = 0, server_rail = 0; // indices in each side's rail list
     std::uint8_t client_bits = 0, server_bits = 0; // path bits added to each side's base LID
     bool writes = true, reads = true;              // what it carries while there is a choice; messages are writes
+    Kind kind = Kind::rc;
 };
 
 struct PathConfig {
@@ -55,6 +57,9 @@ struct PathConfig {
     std::vector<std::uint8_t> path_bits;
     bool cross_rails = false; // every pair of rails of one subnet, not only one partner per rail
     bool split_reads = false; // two paths on every route, one for writes and one for reads
+    // Of a channel that may have paths of both kinds: so many of its paths are RC (of each half with split_reads), the
+    // first ones; the rest is DC. 0: every route twice, once for each kind.
+    unsigned rc_paths = 0;
 };
 
 // One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
@@ -67,9 +72,11 @@ struct PathConfig {
 // `client_wants` is the client's num_paths (0: auto); the smaller wish of the two wins if both have one. Explicit path
 // bits are the server's; without a wish as many routes per pair as it has named, cut to the client's LMC.
 // `split_reads`, if either side wants it: the second half of the list are the first half's routes again, for reads.
+// `kinds`: that both sides have; none: unreachable.
 [[nodiscard]] std::vector<PathSpec> plan_paths(std::span<const RemoteRail> client, std::span<const RemoteRail> server,
                                                const PathConfig& server_config, unsigned client_wants,
-                                               unsigned max_paths = kMaxPathsPerPeer, bool client_splits = false);
+                                               unsigned max_paths = kMaxPathsPerPeer, bool client_splits = false,
+                                               Kinds kinds = Kinds::rc);
 // Whether it says so: its halves are for writes and for reads.
 [[nodiscard]] bool is_split(std::span<const PathSpec> paths);
 void mark_split(std::span<PathSpec> paths);
@@ -82,12 +89,12 @@ void mark_split(std::span<PathSpec> paths);
 // number (then: of each half).
 std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
                               std::span<const RemoteRail> server, const PathConfig& server_config,
-                              unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer);
+                              unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer, Kinds kinds = Kinds::rc);
 
 // A port whose partner was down had taken another one's (plan_paths); when the partner has come up they share that
 // port, and two paths get the rate of one. So the first is spare: of the paths in `up` (bit i: paths[i] carries
 // traffic), those between two ports that have a path to somebody else each. To be asked anew when `up` changes. Not to
-// be asked with cross_rails, where ports are shared by intent.
+// be asked with cross_rails, where ports are shared by intent. Paths of both kinds are told apart only by their route.
 [[nodiscard]] std::uint64_t spare_paths(std::span<const PathSpec> paths, std::uint64_t up);
 
 // The route that a queue pair of this path may migrate to (APM): between the same two adapters, in the subnet, with

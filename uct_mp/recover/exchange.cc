@@ -51,16 +51,16 @@ void Exchange::ask(Channel& channel, PathIndex path) {
     set_path_timer(channel, path, now + wait, [this](Channel& c, PathIndex p) { ask(c, p); });
 }
 
-// mp_dc. Over mp_rc the other half learns it by our path_down.
+// DC. Of a path of RC the other half learns it by our path_down.
 void Exchange::tell_gone(Channel& channel, PathIndex path) {
-    if (core_.config.transport != connect::Transport::dc || channel.self) return;
+    if (channel.wiring.paths[path].kind != path::Kind::dc || channel.self) return;
     tell_peer(channel, PathKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
 }
 
 void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     if (all_.joining.is_absent(channel, path)) return;
-    if (core_.config.transport == connect::Transport::dc) {
+    if (channel.wiring.paths[path].kind == path::Kind::dc) {
         if (news.gone) {
             const Phase phase = channel.wiring.paths[path].phase;
             if (phase == Phase::up || channel.wiring.recovery->paths[path].stays)
@@ -133,14 +133,14 @@ void Exchange::answer_questions() {
 
 // -- Making it anew
 
-// mp_rc: the client does.
-bool Exchange::may_open(const Channel& channel) const {
-    return core_.config.transport == connect::Transport::dc || channel.self || !channel.connection.server;
+// RC: the client does.
+bool Exchange::may_open(const Channel& channel, PathIndex path) const {
+    return channel.wiring.paths[path].kind == path::Kind::dc || channel.self || !channel.connection.server;
 }
 
 void Exchange::schedule_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
-    if (!may_open(channel)) return;
+    if (!may_open(channel, path)) return;
     // A path that keeps failing soon after its return is left alone for longer and longer; not if it is needed: any
     // path is better than none.
     const bool needed = channel.wiring.scheduler->paths().usable() == 0;
@@ -172,9 +172,7 @@ bool Exchange::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& 
     if (sub.own[0]) {
         sub.own[0]->replace(std::move(qp));
     } else { // its first life
-        sub.own[0] = std::make_unique<SendQueue>(std::move(qp), core_.adapters[rail.device], core_.config,
-                                                 core_.inline_bytes, false);
-        sub.queue[0] = sub.queue[1] = sub.own[0].get();
+        core_.ends.make_queue(connection, sub, std::move(qp));
         sub.own[0]->fail(); // until path_is_up()
     }
     SendQueue& queue = *sub.own[0];
@@ -196,7 +194,7 @@ void Exchange::time_to_open(Channel& channel, PathIndex path) {
 void Exchange::try_open(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
     if (channel.wiring.paths[path].phase != Phase::reopening) return;
-    const bool dc = core_.config.transport == connect::Transport::dc;
+    const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     if (!all_.reopening.is_ready(channel, path))
         return set_path_timer(channel, path, core_.services.now() + core_.config.recovery.open_interval,
                               [this](Channel& c, PathIndex p) { time_to_open(c, p); });
@@ -229,14 +227,15 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
 // The route works in this direction; the answer takes the same one back.
 void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
-    const bool client = core_.config.transport == connect::Transport::rc && !channel.connection.server;
+    const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
+    const bool client = !dc && !channel.connection.server;
     if (!all_.reopening.is_ready(channel, path)) return; // it will ask again
     // Whether a network is routed to another the client has decided.
     if (all_.joining.is_absent(channel, path) && !client && all_.joining.may_join(channel, path, true)) {
         if (!all_.joining.has_places(channel)) return; // it will ask again
         all_.joining.join(channel, path);
     }
-    if (core_.config.transport == connect::Transport::dc) {
+    if (dc) {
         tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.wiring.recovery || channel.wiring.paths[path].phase != Phase::reopening) return;
         channel.wiring.recovery->paths[path].attempts = 0; // ours may work again as well
@@ -269,7 +268,7 @@ void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
     PathRecovery& r = channel.wiring.recovery->paths[path];
     if (channel.wiring.paths[path].phase != Phase::reopening || !all_.reopening.is_ready(channel, path)) return;
-    if (core_.config.transport == connect::Transport::dc) {
+    if (channel.wiring.paths[path].kind == path::Kind::dc) {
         if (news.life == r.life && all_.joining.address_target(channel, path)) path_is_up(channel, path);
         return;
     }
@@ -312,7 +311,7 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     r.port = false;
     r.came_up = now;
     ++r.returns;
-    if (core_.config.transport == connect::Transport::rc) channel.wiring.paths[path].own[0]->revive();
+    if (channel.wiring.paths[path].kind == path::Kind::rc) channel.wiring.paths[path].own[0]->revive();
     all_.joining.find_spares(channel);
     if (alone) all_.failure.note(channel, Transition::What::reached, kNoPath, recovery.partition_since);
     all_.failure.note(channel, Transition::What::up, path, r.since);
@@ -343,7 +342,7 @@ void Exchange::take_news(Channel& channel, PathKind kind, const PathNews& news) 
         if (channel.wiring.recovery)
             all_.jobs.add_path_job(channel, open ? Job::What::take_open : Job::What::take_opened, news);
         else if (open)
-            on_path_open(channel, news); // mp_dc answers; mp_rc has nothing to say
+            on_path_open(channel, news); // DC answers; RC has nothing to say
         return;
     }
     case PathKind::probed:
@@ -362,7 +361,7 @@ void Exchange::take_news(Channel& channel, PathKind kind, const PathNews& news) 
 // -- The control plane, which another thread may be using
 
 // Over a path that works, as far as we know; now and then over any route. Not over the path that it is about: it is up
-// here perhaps (mp_dc, silent loss), but one side has given it up.
+// here perhaps (DC, silent loss), but one side has given it up.
 void Exchange::tell_peer(Channel& channel, PathKind kind, const PathNews& news, unsigned attempt) {
     constexpr unsigned kOther = 4;
     PathMask usable = channel.wiring.scheduler->paths().usable();

@@ -37,8 +37,8 @@ public:
     void answer_questions();
 
     // -- Making a path anew (reopening)
-    // Are we the side that tries? mp_rc: the client.
-    [[nodiscard]] bool may_open(const Channel& channel) const;
+    // Are we the side that tries? RC: the client.
+    [[nodiscard]] bool may_open(const Channel& channel, PathIndex path) const;
     // Tries after a pause that grows. A path that keeps failing is held down for longer, unless no other is left.
     void schedule_open(Channel& channel, PathIndex path);
     void time_to_open(Channel& channel, PathIndex path);

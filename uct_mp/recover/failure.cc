@@ -1,4 +1,5 @@
 // A path fails: nothing more is posted there, what was posted comes back, and everything finds its list.
+#include <algorithm>
 #include <cassert>
 #include <cinttypes>
 #include <cstring>
@@ -78,7 +79,7 @@ void Failure::list_recovering(Channel& channel) {
 void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, bool stays) {
     Recovery& recovery = recovery_of(channel);
     PathRecovery& r = recovery.paths[path];
-    const bool dc = core_.config.transport == connect::Transport::dc;
+    const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     const Nanos now = core_.services.now();
     list_recovering(channel);
     switch (channel.wiring.paths[path].phase) {
@@ -162,11 +163,19 @@ void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
         channel.wiring.recovery->paths[path].round = core_.progress.looks;
 }
 
+// What queue pairs of RC leave of it to the DC initiators of the same adapter.
+unsigned Failure::room_for_ends(const SendQueue& queue) const {
+    unsigned initiators = 0;
+    for (const verbs::Rail& rail : core_.rails)
+        if (core_.has_targets() && rail.device == queue.adapter->index) initiators += core_.config.dci_count;
+    return Adapter::kDrains - std::min(initiators, Adapter::kDrains / 2);
+}
+
 // The completion queue has room for some of these beyond the senders' credits: enough for all DC initiators. With many
 // connected queue pairs at once the others wait until something has come back (Replay::recover() calls again).
 void Failure::end_queue(SendQueue& queue, Channel& channel, PathIndex path) {
     queue.end_due =
-        !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(Adapter::kDrains);
+        !queue.dc && !queue.idle() && queue.adapter->send_credits <= -static_cast<std::int32_t>(room_for_ends(queue));
     if (queue.end_due || queue.idle()) return;
     const Posted last{.channel = &channel, .path = path};
     channel.wiring.paths[path].open += queue.dc;
@@ -296,7 +305,7 @@ void Failure::end_detours(Channel& channel, PathIndex path) {
 // Everything posted has come back.
 void Failure::drained(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
-    const bool dc = core_.config.transport == connect::Transport::dc;
+    const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     mark_messages(channel, path);
     end_detours(channel, path);
     set_phase(channel, path, Phase::asking);

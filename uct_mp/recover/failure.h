@@ -62,6 +62,7 @@ public:
     History history;
 
 private:
+    [[nodiscard]] unsigned room_for_ends(const SendQueue& queue) const;
     void lose(SendQueue& queue, const Posted& posted);
     void note_back(Channel& channel, PathIndex path);
     void mark_messages(Channel& channel, PathIndex path);

@@ -25,8 +25,8 @@ void Joining::join_paths(Channel& channel) {
     const bool routed = path::must_route(ours, channel.connection.remote_rails);
     for (PathIndex path = 0; path < channel.wiring.places; ++path)
         if (is_absent(channel, path) && may_join(channel, path, routed) && wanted(channel, path)) {
-            if (!has_places(channel)) return;             // widen() comes back here
-            if (!all_.exchange.may_open(channel)) return; // the other side will
+            if (!has_places(channel)) return;                     // widen() comes back here
+            if (!all_.exchange.may_open(channel, path)) continue; // the other side will
             join(channel, path);
             all_.exchange.time_to_open(channel, path);
         }
@@ -38,7 +38,7 @@ bool Joining::may_join(const Channel& channel, PathIndex path, bool routed) cons
                        channel.connection.remote_rail(path), routed);
 }
 
-// While a single path of mp_rc is there it is used as if there were no places (Wiring::only: no accounts, no markers,
+// While a single path of RC is there it is used as if there were no places (Wiring::only: no accounts, no markers,
 // the adapter keeps the order). Before another one joins, what was posted that way must be back: nothing new is let
 // through until then. False: not yet.
 bool Joining::has_places(Channel& channel) {
@@ -107,7 +107,8 @@ bool Joining::wanted(const Channel& channel, PathIndex path) const {
         their_rail |= their;
         same_pair |= our && their;
         const path::PathSpec& other = connection.paths[i];
-        if (our && their && cut && other.reads == spec.reads && connection.local_bits(i) == local_bits &&
+        if (our && their && cut && other.kind == spec.kind && other.reads == spec.reads &&
+            connection.local_bits(i) == local_bits &&
             (connection.server ? other.client_bits : other.server_bits) == remote_bits)
             return false;
     }
@@ -154,14 +155,13 @@ void Joining::find_spares(Channel& channel) {
         path::spare_paths(channel.connection.paths, channel.wiring.scheduler->paths().usable()));
 }
 
-// mp_dc: where the other side's target is, with the present LIDs.
+// DC: where the other side's target is, with the present LIDs.
 bool Joining::address_target(Channel& channel, PathIndex path) {
     const connect::Connection& connection = channel.connection;
     Path& sub = channel.wiring.paths[path];
     const verbs::RemoteEnd end = core_.ends.remote_end(connection, connection.paths[path], {});
     sub.dc.dct_number = connection.remote_rail(path).dct_number;
     sub.dc.key = key_of_life(connection.dc_key, connection.remote_rail(path).life);
-    sub.dc.tag = connection.dc_tag;
     sub.dc.ah = core_.dc.handles.get(core_.devices, core_.rails[sub.rail], end.destination(),
                                      core_.config.reliability.service_level);
     return sub.dc.ah != nullptr;

@@ -86,6 +86,7 @@ void Liveness::check(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.path_count && !(channel.gates & gate::failed); ++path) {
         if (all_.joining.is_absent(channel, path)) continue;
         SendQueue* const queue = core_.placement.queue_for(channel, path, Direction::write);
+        if (queue && queue->dc && !channel.wiring.paths[path].dc.ah) continue; // its adapter has died: no address yet
         // What is under way and has asked for a completion tells as well as this would. (Without one it may have been
         // executed long ago.)
         const bool open = queue && (queue->dc ? channel.wiring.paths[path].open != 0 : !queue->idle());

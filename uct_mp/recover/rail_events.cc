@@ -23,8 +23,7 @@ void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone)
             all_.exchange.tell_gone(*channel, i);
         }
     }
-    const bool dc = core_.config.transport == connect::Transport::dc;
-    for (unsigned i = 0; dc && i < core_.dc.rails[rail].initiators.size(); ++i) {
+    for (unsigned i = 0; core_.has_targets() && i < core_.dc.rails[rail].initiators.size(); ++i) {
         SendQueue& queue = *core_.dc.rails[rail].initiators[i];
         if (queue.idle()) continue;
         if (device_gone) {
@@ -35,7 +34,7 @@ void RailEvents::rail_failed(unsigned rail, const char* cause, bool device_gone)
         }
     }
     // Nothing of a dead adapter completes any more: what is posted is lost now. (Callbacks may make channels.)
-    for (std::uint32_t c = 0; device_gone && !dc && c < core_.directory.channels.size(); ++c)
+    for (std::uint32_t c = 0; device_gone && c < core_.directory.channels.size(); ++c)
         for (PathIndex i = 0; i < core_.directory.channels[c]->wiring.path_count; ++i)
             if (SendQueue* const own = core_.directory.channels[c]->wiring.paths[i].own[0].get();
                 own && core_.directory.channels[c]->wiring.paths[i].rail == rail)
@@ -54,7 +53,7 @@ void RailEvents::rail_active(unsigned rail) {
             r.port = false;
             if (channel->wiring.paths[i].phase != Phase::reopening) continue;
             r.attempts = 0;
-            if (all_.exchange.may_open(*channel))
+            if (all_.exchange.may_open(*channel, i))
                 all_.exchange.schedule_open(*channel, i);
             else
                 all_.exchange.tell_over_path(*channel, connect::PathKind::probe,

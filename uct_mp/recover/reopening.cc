@@ -104,7 +104,7 @@ bool Reopening::adopt(const verbs::Device& now) {
     std::vector<std::uint32_t> dct_numbers;
     const auto make = [&]() -> Status {
         if (const Status s = fresh.open(now, core_.devices, core_.config, core_.layout, core_.directory.connected,
-                                        core_.timed, core_.config.transport == connect::Transport::dc, error);
+                                        core_.timed, core_.has_targets(), error);
             ucx_mp::failed(s))
             return s;
         for (const verbs::Rail& rail : core_.rails) {

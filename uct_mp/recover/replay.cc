@@ -57,7 +57,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
     Recovery& recovery = *channel.wiring.recovery;
     PathRecovery& r = recovery.paths[path];
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
-    const bool dc = core_.config.transport == connect::Transport::dc;
+    const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     // Numbers of 24 bits say nothing about more packets than that.
     if (!dc) {
         const SendQueue& queue = *channel.wiring.paths[path].own[0];

@@ -129,8 +129,7 @@ public:
             --failing_makes;
             return make_failure;
         }
-        if (c.peer.transport == connect::Transport::dc) return Status::ok;
-        if (c.is_absent(i)) return Status::ok;
+        if (!c.has_end(i)) return Status::ok;
         Peer& p = peer(c);
         const verbs::Rail& rail = devices.rails()[c.server ? c.paths[i].server_rail : c.paths[i].client_rail];
         Queues& q = queues_[rail.device];
@@ -143,7 +142,7 @@ public:
         return Status::ok;
     }
     Status connect_end(Connection& c, std::size_t i) override {
-        if (c.peer.transport == connect::Transport::dc || c.is_absent(i)) return Status::ok;
+        if (!c.has_end(i)) return Status::ok;
         Peer& p = peer(c);
         const path::PathSpec& s = c.paths[i];
         const verbs::Rail& rail = devices.rails()[c.server ? s.server_rail : s.client_rail];

@@ -281,6 +281,44 @@ BOOST_AUTO_TEST_CASE(transports) {
     BOOST_TEST_MESSAGE(p.why);
 }
 
+// Both sides hold the same list; the server has planned of which kinds its paths are, and no side has others than it
+// wants.
+BOOST_AUTO_TEST_CASE(paths_of_both_kinds) {
+    ControlConfig rc, both, dc, old;
+    both.terms.kinds = path::Kinds::both;
+    dc.terms.kinds = path::Kinds::dc;
+    old.terms.features = connect::feature::parts;
+    Cluster c({"aa", "aa", "aa", "aa", "aa"}, {both, both, rc, dc, old});
+    const auto kinds = [&](std::size_t i, std::size_t j) {
+        c[i].connect_to(c[j]);
+        BOOST_TEST(c.run([&] { return c.connected(i, j); }));
+        const Connection &ours = c[i].peer_of(c[j])->connection, &theirs = c[j].peer_of(c[i])->connection;
+        std::string text;
+        BOOST_TEST(ours.paths.size() == theirs.paths.size());
+        for (std::size_t p = 0; p < ours.paths.size(); ++p) {
+            BOOST_TEST((ours.paths[p].kind == theirs.paths[p].kind));
+            const bool has_end = ours.paths[p].kind == path::Kind::rc;
+            text += has_end ? 'r' : 'd';
+            BOOST_TEST((ours.ends[p].qp_number != 0) == has_end);
+            BOOST_TEST((ours.remote_ends[p].qp_number != 0) == has_end);
+            BOOST_TEST(theirs.remote_ends[p].psn == ours.ends[p].psn);
+        }
+        return text;
+    };
+    BOOST_TEST(kinds(0, 1) == "rrdd");
+    BOOST_TEST(kinds(2, 0) == "rr");
+    BOOST_TEST(kinds(1, 2) == "rr");
+    BOOST_TEST(kinds(0, 3) == "dd");
+    BOOST_TEST(kinds(4, 1) == "rr"); // what wants tags must see for itself that it gets none: Peers::misfit()
+    BOOST_TEST(!c[0].peer_of(c[2])->connection.wants_tag());
+    BOOST_TEST(c[2].peer_of(c[0])->connection.wants_tag());
+    BOOST_TEST(!c[0].peer_of(c[1])->connection.ends.empty());
+    // Nothing in common.
+    Peer& p = c[2].connect_to(c[3]);
+    BOOST_TEST(c.run([&] { return p.times_failed == 1; }, kSecond));
+    BOOST_TEST((p.status == Status::unreachable));
+}
+
 // Queue pairs are the owner's business there; keys and targets must come along.
 BOOST_AUTO_TEST_CASE(dynamically_connected) {
     ControlConfig a, b;

@@ -92,7 +92,13 @@ inline std::vector<connect::Message> sample_messages() {
                 if (kind == wire::Kind::reply) m.void_through = 7;
                 for (unsigned i = 0; i < 4 * rails; ++i) {
                     const auto rail = std::uint8_t(i % rails), bits = std::uint8_t(i / rails);
-                    if (kind == wire::Kind::reply) m.paths.push_back({std::uint8_t(rail % 2), rail, bits, bits});
+                    const path::Kind named = transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
+                    if (kind == wire::Kind::reply)
+                        m.paths.push_back({.client_rail = std::uint8_t(rail % 2),
+                                           .server_rail = rail,
+                                           .client_bits = bits,
+                                           .server_bits = bits,
+                                           .kind = named});
                     if (kind == wire::Kind::reply || kind == wire::Kind::confirm)
                         m.ends.push_back(transport == Transport::rc ? LocalEnd{100 + i, 0xabcdef - i} : LocalEnd{});
                 }
@@ -100,7 +106,10 @@ inline std::vector<connect::Message> sample_messages() {
                     m.rails[7].lid = m.rails[7].lmc = 0;
                     m.rails[7].gid = {};
                     std::erase_if(m.paths, [](const path::PathSpec& p) { return p.server_rail == 7; });
-                    m.paths.insert(m.paths.end(), 4, {0, 7, 1, 1});
+                    const path::Kind kind_there = m.paths[0].kind;
+                    m.paths.insert(
+                        m.paths.end(), 4,
+                        {.client_rail = 0, .server_rail = 7, .client_bits = 1, .server_bits = 1, .kind = kind_there});
                     m.absent = 4;
                     for (unsigned i = 28; i < 32; ++i) m.ends[i] = {};
                 }
@@ -119,6 +128,22 @@ inline std::vector<connect::Message> sample_messages() {
     Message roce = all[0];
     roce.rails = mixed_rails(8);
     all.push_back(roce);
+    // Paths of both kinds: those that are not of the transport's own, and what belongs to them.
+    for (const Transport transport : {Transport::rc, Transport::dc}) {
+        const path::Kind named = transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
+        for (Message m : std::vector(all)) {
+            if (m.transport != transport || m.rails.size() > 1 || m.kind != wire::Kind::reply) continue;
+            m.terms.kinds = path::Kinds::both;
+            for (std::size_t i = 0; i < m.paths.size(); ++i) {
+                m.paths[i].kind = i % 2 ? path::other(named) : named;
+                m.ends[i] = m.paths[i].kind == path::Kind::rc ? LocalEnd{200 + std::uint32_t(i), 5} : LocalEnd{};
+            }
+            all.push_back(m);
+            m.kind = wire::Kind::confirm;
+            m.rails.clear(), m.paths.clear(), m.terms = {}, m.dc_key = 0, m.void_through = 0;
+            all.push_back(m);
+        }
+    }
     return all;
 }
 
@@ -171,11 +196,11 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
     case wire::Kind::request:
         list(offsetof(wire::Request, rails), sizeof(wire::Request));
         note(body + offsetof(wire::Request, reserved), 1);
-        note(body + offsetof(wire::Request, terms) + offsetof(wire::Terms, reserved), 4);
+        note(body + offsetof(wire::Request, terms) + offsetof(wire::Terms, reserved), 3);
         break;
     case wire::Kind::reply:
         list(offsetof(wire::Reply, rails), sizeof(wire::Reply));
-        note(body + offsetof(wire::Reply, terms) + offsetof(wire::Terms, reserved), 4);
+        note(body + offsetof(wire::Reply, terms) + offsetof(wire::Terms, reserved), 3);
         break;
     case wire::Kind::rails:
         list(offsetof(wire::Rails, rails), sizeof(wire::Rails));

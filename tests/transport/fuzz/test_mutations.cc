@@ -86,6 +86,31 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(good(K::refuse, [](Message& m) { m.reason = wire::Reason(200); }));
 }
 
+// A message alone does not tell whether a path that it names is one of RC; what it lists itself it does.
+BOOST_AUTO_TEST_CASE(kinds_of_paths) {
+    using namespace connect;
+    const std::vector<path::RemoteRail> own = sample_rails(2);
+    unsigned seen = 0;
+    for (Message m : sample_messages()) {
+        if (m.kind != wire::Kind::reply || m.terms.kinds != path::Kinds::both) continue;
+        ++seen;
+        Message out;
+        BOOST_REQUIRE((parse(packed(m), own, out) == Parse::ok));
+        BOOST_TEST((out.terms.kinds == path::Kinds::both));
+        for (std::size_t i = 0; i < m.paths.size(); ++i) BOOST_TEST((out.paths.at(i).kind == m.paths[i].kind));
+        std::swap(m.ends[0], m.ends[1]); // numbers for the one of DC, none for the one of RC
+        BOOST_TEST((parse(packed(m), own, out) == Parse::malformed));
+    }
+    BOOST_TEST(seen == 2u);
+    const Terms none{.features = feature::known}, both{.features = feature::known, .kinds = path::Kinds::both},
+        old{.features = feature::parts, .kinds = path::Kinds::both},
+        later{.features = feature::known, .kinds = path::Kinds(0xf1)};
+    BOOST_TEST((kinds_of(none, Transport::dc) == path::Kinds::dc));
+    BOOST_TEST((kinds_of(both, Transport::dc) == path::Kinds::both));
+    BOOST_TEST((kinds_of(old, Transport::rc) == path::Kinds::rc)); // bytes that it does not know
+    BOOST_TEST((kinds_of(later, Transport::dc) == path::Kinds::rc));
+}
+
 // Bits and bytes that a later version may use.
 BOOST_AUTO_TEST_CASE(what_is_reserved_is_ignored) {
     for (const connect::Message& m : sample_messages()) {

@@ -286,6 +286,59 @@ BOOST_AUTO_TEST_CASE(places_of_reads) {
     BOOST_TEST(text(paths) == "0-0 0-1 0-0 0-1");
 }
 
+// "r" or "d" for each path.
+static std::string kinds_of(const std::vector<PathSpec>& paths) {
+    std::string out;
+    for (const PathSpec& p : paths) out += p.kind == Kind::dc ? 'd' : 'r';
+    return out;
+}
+
+BOOST_AUTO_TEST_CASE(routes_of_both_kinds) {
+    const auto planned = [](Kinds kinds, unsigned rc_paths = 0, unsigned most = 32, bool split = false) {
+        PathConfig config;
+        config.rc_paths = rc_paths;
+        return plan_paths(rails("aa", 1), rails("aa", 1), config, 0, most, split, kinds);
+    };
+    const std::string once = "0-0 1-1 0-0:1/1 1-1:1/1";
+    BOOST_TEST(planned(Kinds::none).empty());
+    for (const Kinds kinds : {Kinds::rc, Kinds::dc}) {
+        BOOST_TEST(text(planned(kinds)) == once);
+        BOOST_TEST(text(planned(kinds, 3)) == once);
+        BOOST_TEST(kinds_of(planned(kinds, 3)) == (kinds == Kinds::rc ? "rrrr" : "dddd"));
+    }
+    BOOST_TEST(text(planned(Kinds::both)) == once + " " + once);
+    BOOST_TEST(kinds_of(planned(Kinds::both)) == "rrrrdddd");
+    BOOST_TEST(text(planned(Kinds::both, 1)) == once);
+    BOOST_TEST(kinds_of(planned(Kinds::both, 1)) == "rddd");
+    BOOST_TEST(kinds_of(planned(Kinds::both, 9)) == "rrrr");
+    // What fits is for both; a single path is of RC.
+    BOOST_TEST(text(planned(Kinds::both, 0, 5)) == "0-0 1-1 0-0 1-1");
+    BOOST_TEST(kinds_of(planned(Kinds::both, 0, 1)) == "r");
+    // Each half, if reads have their own.
+    BOOST_TEST(kinds_of(planned(Kinds::both, 0, 32, true)) == "rrrrddddrrrrdddd");
+    BOOST_TEST(kinds_of(planned(Kinds::both, 1, 32, true)) == "rdddrddd");
+    BOOST_TEST(is_split(planned(Kinds::both, 0, 32, true)));
+}
+
+// Places of both kinds are behind all that is there.
+BOOST_AUTO_TEST_CASE(places_of_both_kinds) {
+    std::vector<RemoteRail> client = rails("aa"), server = rails("aa");
+    client[1].lid = 0;
+    for (const bool split : {false, true}) {
+        PathConfig config;
+        config.split_reads = split;
+        std::vector<PathSpec> paths = plan_paths(client, server, config, 0, 32, false, Kinds::both);
+        BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0, 32, Kinds::both)} == 2u);
+        const std::string half = "0-0 0-1 0-0 0-1 1-1 1-1";
+        BOOST_TEST(text(paths) == (split ? half + " " + half : half));
+        BOOST_TEST(kinds_of(paths) == (split ? "rrddrdrrddrd" : "rrddrd"));
+        config.rc_paths = 1;
+        paths = plan_paths(client, server, config, 0, 32, false, Kinds::both);
+        BOOST_TEST(unsigned{add_absent_paths(paths, client, server, config, 0, 32, Kinds::both)} == 1u);
+        BOOST_TEST(kinds_of(paths) == (split ? "rddrdd" : "rdd"));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(mistakes_are_named) {
     std::vector<verbs::Rail> mine(2);
     mine[0].name = "hca_0:1", mine[0].lmc = 2;
