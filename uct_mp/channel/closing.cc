@@ -61,9 +61,10 @@ void Closing::say_goodbye() {
         if (state == connect::State::requesting || state == connect::State::confirming ||
             state == connect::State::accepting)
             core_.control->forget(channel.connection);
-        if (channel.self || (channel.gates & gate::failed)) continue;
+        const bool renewing = channel.ending.renewing; // has agreed to be parked just now
+        if (channel.self || ((channel.gates & gate::failed) && !renewing)) continue;
         // Who is parked may have endpoints to us, and would wait for an answer to its next request.
-        if (channel.parked || (state == connect::State::established && !(channel.gates & gate::not_ready)))
+        if (channel.parked || renewing || (state == connect::State::established && !(channel.gates & gate::not_ready)))
             peers.push_back(&channel);
     }
     if (peers.empty()) return;

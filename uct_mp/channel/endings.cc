@@ -77,7 +77,20 @@ void Endings::end_quietly(Channel& channel, bool renew) {
 // -- The peer says goodbye
 
 void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
-    if (channel.gates & gate::failed) return;
+    if (channel.gates & gate::failed) {
+        if (!channel.ending.renewing || goodbye.idle) return;
+        // It was to begin anew, and there is nobody any more.
+        {
+            const std::lock_guard lock(core_.services);
+            channel.ending.renewing = false;
+            channel.ending.buried = true;
+        }
+        if (channel.usage.waiting) (void)refusal(channel);
+        return;
+    }
+    // A copy that was mailed before the verdict: each question has one.
+    const std::uint16_t heard = channel.connection.parting.heard;
+    if (goodbye.idle && goodbye.number && heard && static_cast<std::int16_t>(heard - goodbye.number) >= 0) return;
     if (channel.ending.leaving && (channel.ending.goodbye.idle == goodbye.idle || goodbye.idle))
         return;                     // repeated, or late
     core_.peers.establish(channel); // our mail of it may still be on its way
@@ -124,6 +137,7 @@ bool Endings::judge_leaver(Channel& channel) {
         {
             const std::lock_guard lock(core_.services);
             core_.control->say_known(channel.connection, channel.ending.goodbye.number, agreed);
+            if (agreed) channel.ending.parted = true; // a new request of the peer waits until this side has ended, too
         }
         if (agreed) end_quietly(channel, channel.usage.endpoints != 0);
         return false;

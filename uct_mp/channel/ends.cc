@@ -46,9 +46,10 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
 // RC: the path's first queue pair.
 void Ends::make_queue(const Connection& connection, Path& sub, verbs::QueuePair qp) {
     const bool tagged = connection.wants_tag();
-    sub.own[0] = std::make_unique<SendQueue>(std::move(qp), core_.adapters[sub.device], core_.config,
-                                             core_.inline_bytes - (tagged ? kTagBytes : 0),
-                                             tagged ? link::Needs::tag : link::Needs::nothing);
+    sub.own[0] =
+        std::make_unique<SendQueue>(std::move(qp), core_.adapters[sub.device], core_.config,
+                                    core_.inline_bytes - (tagged ? std::min(core_.inline_bytes, kTagBytes) : 0),
+                                    tagged ? link::Needs::tag : link::Needs::nothing);
     sub.queue[0] = sub.queue[1] = sub.own[0].get();
 }
 

@@ -59,7 +59,7 @@ Connection* Peers::find_parked(std::uint64_t peer_uid) {
     const auto found = core_.directory.by_uid.find(peer_uid);
     if (found == core_.directory.by_uid.end()) return nullptr;
     Channel& channel = *found->second;
-    return channel.parked && !channel.ending.buried ? &channel.connection : nullptr;
+    return (channel.parked || channel.ending.renewing) && !channel.ending.buried ? &channel.connection : nullptr;
 }
 
 Connection* Peers::find_local(std::uint32_t local_id) {

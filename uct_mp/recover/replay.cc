@@ -84,6 +84,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
     if (channel.gates & gate::failed) return;
     if (r.stays) {
         all_.failure.set_phase(channel, path, Phase::up);
+        r.stays = false;
         return all_.exchange.resume(channel);
     }
     all_.failure.set_phase(channel, path, Phase::reopening);
