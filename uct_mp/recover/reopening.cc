@@ -33,15 +33,9 @@ void Reopening::device_died(unsigned device) {
 }
 
 void Reopening::tell_rails() {
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
-        Channel& channel = *core_.directory.channels[slot];
-        if (channel.self) continue;
-        core_.control->tell_rails(channel.connection);
-        // Lists don't reach a parked peer, but a request carries ours. Else its next one would go to ports that are
-        // gone.
-        if (channel.parked && !channel.asked && channel.connection.state == connect::State::closed)
-            (void)core_.sender.blocked(channel);
-    }
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
+        if (!core_.directory.channels[slot]->self)
+            core_.control->tell_rails(core_.directory.channels[slot]->connection);
 }
 
 void Reopening::try_reopen(unsigned index) {
