@@ -24,7 +24,7 @@ Connection* Peers::accept(std::uint64_t peer_uid) {
 bool Peers::hears(std::uint64_t peer_uid) {
     if (core_.closing.closing) return false;
     // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
-    if (core_.ends.graves.size() >= 4 * path::kMaxPathsPerPeer) return false;
+    if (core_.ends.graves.size() >= std::size_t{4} * path::kMaxPathsPerPeer) return false;
     const auto known = core_.directory.by_uid.find(peer_uid);
     if (known != core_.directory.by_uid.end() && (known->second->ending.renewing || known->second->ending.parted))
         return false; // ours has not ended yet

@@ -88,15 +88,17 @@ void Goodbyes::on_ended(const Target& way_back, const Message& m) {
 
 void Goodbyes::on_ended_known(const Message& m) {
     Connection* const c = plane_.inbox.connection_of(m);
-    if (!c || c->incarnation != m.incarnation) {
-        ++plane_.counters.late;
-    } else if (c->parting.closing) {
+    const bool closing = c && c->incarnation == m.incarnation && c->parting.closing;
+    // An older question, or one that has been answered, is late.
+    const bool asked = c && c->incarnation == m.incarnation && c->parting.timer &&
+                       (m.goodbye.number == c->parting.goodbye.number || m.goodbye.number == 0);
+    if (closing) {
         c->parting.known = !m.holds;
-    } else if (c->parting.timer && (m.goodbye.number == c->parting.goodbye.number || m.goodbye.number == 0)) {
+    } else if (asked) {
         stop(*c);
         plane_.owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
     } else {
-        ++plane_.counters.late; // an older question, or it has been answered
+        ++plane_.counters.late;
     }
 }
 

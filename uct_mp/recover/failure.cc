@@ -351,8 +351,9 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
     if (recovery.partition) core_.services.cancel(std::exchange(recovery.partition, 0));
     if (recovery.nudge) core_.services.cancel(std::exchange(recovery.nudge, 0));
     all_.renewal.stop_asking(channel);
-    for (PathIndex path = 0; path < recovery.paths.size(); ++path) {
-        PathRecovery& r = recovery.paths[path];
+    for (std::size_t i = 0; i < recovery.paths.size(); ++i) {
+        const auto path = static_cast<PathIndex>(i);
+        PathRecovery& r = recovery.paths[i];
         if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
         set_phase(channel, path, Phase::ended);
         r.next.reset();
