@@ -275,36 +275,32 @@ ssize_t Interface::put_bcopy(Channel& channel, PackFn pack, void* arg, std::uint
     return static_cast<ssize_t>(length);
 }
 
-Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
-                            const verbs::RemoteKeys& rkeys, Completion* completion) {
+template <bool read> [[gnu::always_inline]] inline Status Mover::zcopy(Channel& channel, const Iov* iov,
+                                                                       std::size_t count, std::uint64_t remote,
+                                                                       const verbs::RemoteKeys& rkeys,
+                                                                       Completion* completion) {
     Core& m = *channel.core;
     const verbs::RemoteKeys* keys = &rkeys;
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
     if (channel.wiring.only)
-        return m.mover.rdma_sole<false>(channel, *channel.wiring.only, iov, count, remote, *keys, completion);
-    Work* work = m.works.new_work(channel, WorkKind::put, completion);
+        return m.mover.rdma_sole<read>(channel, *channel.wiring.only, iov, count, remote, *keys, completion);
+    Work* work = m.works.new_work(channel, read ? WorkKind::get : WorkKind::put, completion);
     if (!set_pieces(*work, iov, count)) return m.mover.nothing_to_do(*work);
     work->remote = remote;
     work->keys = *keys;
     return m.mover.rdma(channel, *work);
 }
 
+Status Interface::put_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                            const verbs::RemoteKeys& rkeys, Completion* completion) {
+    return Mover::zcopy<false>(channel, iov, count, remote, rkeys, completion);
+}
+
 Status Interface::get_zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys, Completion* completion) {
-    Core& m = *channel.core;
-    const verbs::RemoteKeys* keys = &rkeys;
-    if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
-        if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
-    }
-    if (channel.wiring.only)
-        return m.mover.rdma_sole<true>(channel, *channel.wiring.only, iov, count, remote, *keys, completion);
-    Work* work = m.works.new_work(channel, WorkKind::get, completion);
-    if (!set_pieces(*work, iov, count)) return m.mover.nothing_to_do(*work);
-    work->remote = remote;
-    work->keys = *keys;
-    return m.mover.rdma(channel, *work);
+    return Mover::zcopy<true>(channel, iov, count, remote, rkeys, completion);
 }
 
 Status Interface::get_bcopy(Channel& channel, UnpackFn unpack, void* arg, std::size_t length, std::uint64_t remote,

@@ -20,6 +20,9 @@ public:
     // ok: RDMA may go. `keys` then points to the keys to be used.
     Status pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys);
     Status rdma(Channel& channel, Work& work);
+    // A put or get, from the gate on.
+    template <bool read> static Status zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
+                                             const verbs::RemoteKeys& rkeys, Completion* completion);
     // The usual zcopy operation over an only path.
     template <bool read> Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count,
                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);
