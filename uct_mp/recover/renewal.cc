@@ -48,6 +48,7 @@ void Renewal::note_lives(Channel& channel) {
         return;
     if (channel.wiring.recovery)
         std::erase_if(channel.wiring.recovery->renewed, [&](const auto& entry) { return is_old(entry.second, lives); });
+    if (channel.epochs_empty()) return; // each of its works counts in one
     core_.works.pool.for_each([&](Work& work) {
         if (work.channel != &channel || !accesses_memory(work) || !is_old(work.keys, lives)) return;
         const verbs::RemoteKeys* keys = &work.keys;
