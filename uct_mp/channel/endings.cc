@@ -15,8 +15,8 @@
 // not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
 // way.
 //
-// Not done: new lists of rails are not told to peers that are parked. If all adapters of both sides are opened anew
-// meanwhile, neither finds the other's control queue pairs, and the next connection times out.
+// Not done: new lists of rails are not told to peers that are parked. If all adapters of the peer are opened anew
+// meanwhile, our next request finds no control queue pair there, and times out unless the peer asks first.
 //
 // Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
 // those that have been idle for longest are ended by the same agreement. Who has no endpoint gives the whole channel
@@ -89,8 +89,11 @@ void Endings::take_leave(Channel& channel, const connect::Goodbye& goodbye) {
         return;
     }
     // A copy that was mailed before the verdict: each question has one.
-    const std::uint16_t heard = channel.connection.parting.heard;
-    if (goodbye.idle && goodbye.number && heard && static_cast<std::int16_t>(heard - goodbye.number) >= 0) return;
+    if (goodbye.idle && goodbye.number) {
+        const std::lock_guard lock(core_.services);
+        const std::uint16_t heard = channel.connection.parting.heard;
+        if (heard && static_cast<std::int16_t>(heard - goodbye.number) >= 0) return;
+    }
     if (channel.ending.leaving && (channel.ending.goodbye.idle == goodbye.idle || goodbye.idle))
         return;                     // repeated, or late
     core_.peers.establish(channel); // our mail of it may still be on its way

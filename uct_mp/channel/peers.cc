@@ -26,8 +26,10 @@ bool Peers::hears(std::uint64_t peer_uid) {
     // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
     if (core_.ends.graves.size() >= std::size_t{4} * path::kMaxPathsPerPeer) return false;
     const auto known = core_.directory.by_uid.find(peer_uid);
-    if (known != core_.directory.by_uid.end() && (known->second->ending.renewing || known->second->ending.parted))
-        return false; // ours has not ended yet
+    if (known != core_.directory.by_uid.end()) {
+        const Ending& ending = known->second->ending;
+        if (ending.renewing || (ending.parted && !ending.buried)) return false; // ours has not ended yet
+    }
     if (core_.directory.unused < core_.config.max_unused - core_.config.max_unused / 8) return true;
     core_.endings.trim_due = true;
     core_.attention.store(true, std::memory_order_relaxed);
