@@ -6,7 +6,7 @@ time are medians of ratios of neighbouring turns.
 import collections
 import os
 
-from speed import engines, instructions
+from speed import engines, instructions, windows as mpi_windows
 from speed.run import ROOT, bandwidth, environment, fabric, in_turn, output, perftest, simulate
 
 # value: the ratio that is judged (None: printed only); target and sense: ">=" or "<="; text: what the table shows.
@@ -94,6 +94,22 @@ def tag_bandwidth(c):
     exact = [bandwidth(c.build, fabric=fabric(c.folder, f"exact-{len(r)}", r), op="get", size=MIB) for r in ((8, 8), (8,))]
     yield Result("tag_bandwidth", "1 MiB get, virtual time, two rails / one", f"{exact[0]:.1f} / {exact[1]:.1f} MB/s: "
                  f"{exact[0] / exact[1]:.3f}", exact[0] / exact[1], ">=", 1.95)
+
+
+def windows(c):
+    """Windows of 64 MPI messages, 8 KiB to 1 MiB, one and four pairs, stock Open MPI with defaults: mp_rc / rc_verbs"""
+    where = os.path.join(ROOT, "config", "fabrics", "two-rail.yaml")
+    turns, rounds = (3, 8) if c.quick else (9, 30)
+    for pairs, mode in ((1, "one"), (1, "both"), (4, "one")):
+        name = f"{pairs} pair{'s' * (pairs > 1)}, {'both ways' if mode == 'both' else 'one way'}"
+        if mpi_windows.processors() < 4 * pairs and pairs > 1:
+            yield Result("windows", name, f"skipped: {4 * pairs} processors are needed, {mpi_windows.processors()} are here")
+            continue
+        found = mpi_windows.compare(c.build, 2 * pairs, mode, turns, rounds, where)
+        for size, (ours, stock, ratio) in found.items():
+            yield Result("windows", f"{name}, {size} KiB", f"{ours:.0f} / {stock:.0f} MB/s: {ratio:.2f}", ratio, ">=", 0.97)
+        c.plots.append(Plot(f"Windows of 64 messages, two rails, {name}", "bars", [f"{size} KiB" for size in found],
+                            {"mp_rc": [v[0] for v in found.values()], "rc_verbs": [v[1] for v in found.values()]}, "MB/s"))
 
 
 def unequal_rails(c):
@@ -207,6 +223,6 @@ def memory(c):
     yield Result("memory", "mp_dc, queue pairs more per peer", f"{more['mp_dc']:.0f}", more["mp_dc"], "<=", 0)
 
 
-ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "unequal": unequal_rails,
-        "hot_route": hot_route, "put_get": put_get, "accounts": accounts, "engines": engine_windows, "rate": message_rate,
-        "p99": tail, "setup": setup, "memory": memory}
+ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "windows": windows,
+        "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts, "engines": engine_windows,
+        "rate": message_rate, "p99": tail, "setup": setup, "memory": memory}

@@ -64,6 +64,20 @@ def one_lane_for_everything(session):
             check(use in lanes[0][1], f"no {use}: {lanes[0][1]}")
 
 
+@group.case(fabrics=EVERYWHERE, alone=False)
+def rendezvous_where_copies_cost_more(session):
+    """Without any variable UCP reads large messages from their sender, by its old protocols and by its new ones."""
+    for transport in TRANSPORTS:
+        for rails in ("all", "softhca_0:1"):
+            for new in "ny":
+                text = ucx_info(session, "-e", "-u", "t", "-P", "inter", tls=transport, UCX_PROTO_ENABLE=new, UCX_MP_RAILS=rails)
+                found = (re.search(r"tagged message by ucp_tag_send\*\(\) from host(?s:.*?)\| +(\d+)\.\.inf \|.* rendezvous", text)
+                         if new == "y" else re.search(r"tag_send: .*\.\.(\d+)\.\.<rndv>\.\.\(inf\)", text))
+                what = f"{transport}, rails {rails}, UCX_PROTO_ENABLE={new}"
+                check(found, f"{what}: no rendezvous")
+                check(8192 < int(found[1]) <= 32768, f"{what}: rendezvous from {found[1]} bytes on")
+
+
 SHARED = ("RAILS", "NUM_PATHS", "PATH_BITS", "CROSS_RAILS", "POLICY", "ATOMICS", "RCACHE", "FORK_INIT",
           "READ_BACK", "RECOVERY", "PACKET_NUMBERS", "WATCH_INTERVAL", "HOLD_DOWN", "REOPEN_INTERVAL", "PARTITION_TIMEOUT")
 BOTH = ("SEG_SIZE", "MAX_INLINE", "TX_QUEUE_LEN", "TX_CQ_LEN", "RX_QUEUE_LEN", "TX_WINDOW", "TX_MAX_BUFS",

@@ -17,6 +17,8 @@ constexpr double kOverhead = 75e-9; // s per operation on the processor, about t
 // what is measured later only the scheduler knows.
 constexpr double kLatency = 700e-9;
 
+constexpr double kCopyRate = 8e9; // bytes/s at which a receiver copies a message to where it belongs
+
 unsigned smallest_mtu(const verbs::DeviceSet& devices) {
     ibv_mtu mtu = IBV_MTU_4096;
     for (const verbs::Rail& rail : devices.rails())
@@ -159,6 +161,12 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
 std::size_t Iface::concurrent_endpoints() const {
     return config_.transport == connect::Transport::dc ? config_.dci_count * md_.devices().rails().size() : 0;
 }
+
+// One thread copies what has come and posts what goes: the two add up. On 16 processors windows of 64 KiB by messages
+// of 8 KiB reach 1.4 of two rails' 2.0 GB/s; reads reach 1.96.
+double Iface::message_bandwidth() const { return 1 / (1 / (core_->bandwidth() * 1e9) + 1 / kCopyRate); }
+
+double Iface::message_copy_time() const { return static_cast<double>(core_->limits().max_bcopy) / kCopyRate; }
 
 ucs_status_t Iface::get_device_address(uct_iface_h, uct_device_addr_t* out) {
     const std::uint64_t host = ucs_get_system_id();

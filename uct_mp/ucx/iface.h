@@ -39,6 +39,10 @@ public:
     [[nodiscard]] const channel::Config& config() const { return config_; }
     // mp_dc: so many peers can be sent to at a time. 0: no limit.
     [[nodiscard]] std::size_t concurrent_endpoints() const;
+    // Messages are copied out of the receive buffers: bytes/s of a stream of them, and the s that a full one takes
+    // there.
+    [[nodiscard]] double message_bandwidth() const;
+    [[nodiscard]] double message_copy_time() const;
     // A fresh copy; if the worker does not progress within some milliseconds, the last one. From another thread.
     [[nodiscard]] channel::Interface::Statistics statistics() { return statistics_.get(attention_); }
 

@@ -190,10 +190,25 @@ void cache_dump(void*, ucs_rcache_t*, ucs_rcache_region_t* region, char* buffer,
 
 // ---- The interface
 
+bool is_message(uct_ep_operation_t operation) {
+    return operation == UCT_EP_OP_AM_SHORT || operation == UCT_EP_OP_AM_BCOPY || operation == UCT_EP_OP_AM_ZCOPY;
+}
+
+// What UCX takes rendezvous by. It knows one bandwidth per interface where it uses the old protocols, so that of
+// messages would be that of reads, and copies would be taken up to hundreds of KiB. There it asks for the overhead of a
+// message alone (ucp_ep_config_calc_params): what the receiver does is told with it. The new protocols ask for all, by
+// operation.
 ucs_status_t estimate_perf(uct_iface_h iface, uct_perf_attr_t* attr) {
     const ucs_status_t status = uct_base_iface_estimate_perf(iface, attr);
-    if (status != UCS_OK || !(attr->field_mask & UCT_PERF_ATTR_FIELD_MAX_INFLIGHT_EPS)) return status;
-    if (const std::size_t limit = Iface::of(iface).concurrent_endpoints()) attr->max_inflight_eps = limit;
+    if (status != UCS_OK) return status;
+    const Iface& self = Iface::of(iface);
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_MAX_INFLIGHT_EPS)
+        if (const std::size_t limit = self.concurrent_endpoints()) attr->max_inflight_eps = limit;
+    if (!(attr->field_mask & UCT_PERF_ATTR_FIELD_OPERATION) || !is_message(attr->operation)) return UCS_OK;
+    if (attr->field_mask & UCT_PERF_ATTR_FIELD_BANDWIDTH)
+        attr->bandwidth = {.dedicated = self.message_bandwidth(), .shared = 0};
+    else if (attr->field_mask & UCT_PERF_ATTR_FIELD_SEND_POST_OVERHEAD)
+        attr->send_post_overhead += self.message_copy_time();
     return UCS_OK;
 }
 
