@@ -71,7 +71,10 @@ Sample measure(const SimOptions& o, const std::string& transport, const std::str
     const Job job = find_kernel(o.kernel).make(kernel_options(o, seed));
     Meter meter(o.quiet, transport + " " + policy + (o.seeds > 1 ? " seed " + std::to_string(seed) : ""));
     meter.say("opening...");
-    Cluster cluster(o.fabric, hosts_of(o, seed), config_of(o, transport, policy), {.seed = seed, .payload_limit = 512});
+    // Messages are carried, what is written and read is not.
+    const std::uint64_t carried = std::max<std::uint64_t>(512, o.eager + 128);
+    Cluster cluster(o.fabric, hosts_of(o, seed), config_of(o, transport, policy),
+                    {.seed = seed, .payload_limit = carried});
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);

@@ -61,10 +61,17 @@ void add_where(CLI::App& app, SimOptions& o) {
 }
 
 void add_transport(CLI::App& app, SimOptions& o) {
-    app.add_option("--transport", o.transports, "mp_rc, mp_dc; several are compared, separated by spaces or ';'")
+    app.add_option(
+           "--transport", o.transports,
+           "several are compared, separated by spaces or ';':\nmp_rc\nmp_dc\nadaptive: mp_dc that gives its heaviest "
+           "sources RC (needs a build that can)\neager: likewise, and RC at once while there are few peers")
         ->delimiter(';')
         ->capture_default_str()
-        ->check(CLI::IsMember({"mp_rc", "mp_dc"}))
+        ->check(CLI::IsMember({"mp_rc", "mp_dc", "adaptive", "eager"}))
+        ->group("Transport");
+    app.add_option("--adapt-interval", o.adapt_interval,
+                   "adaptive, eager: ns between two looks; 0: the transport's default")
+        ->capture_default_str()
         ->group("Transport");
     app.add_option("--policy", o.policies,
                    "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())
@@ -181,6 +188,18 @@ template <class Config> void limit_connections(Config& config, std::uint64_t n) 
         throw std::runtime_error("--max-conn: this build has no limit of connections");
 }
 
+template <class Config> void adapt(Config& config, const SimOptions& o, const std::string& transport) {
+    if constexpr (requires { config.adapt.mode; }) {
+        using Mode = decltype(config.adapt.mode);
+        config.adapt.mode = transport == "eager" ? Mode::eager : Mode::on;
+        if (o.adapt_interval) {
+            config.adapt.tuning.interval = o.adapt_interval;
+            config.adapt.tuning.min_interval = std::min(config.adapt.tuning.min_interval, o.adapt_interval);
+        }
+    } else
+        throw std::runtime_error("--transport " + transport + ": this build has no adaptive selection");
+}
+
 } // namespace
 
 channel::Config config_of(const SimOptions& o, const std::string& transport, const std::string& policy) {
@@ -188,6 +207,7 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     if (!choice.config) throw std::runtime_error(choice.error);
     channel::Config config;
     config.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
+    if (transport == "adaptive" || transport == "eager") adapt(config, o, transport);
     config.policy = *choice.config;
     config.paths.num_paths = o.paths;
     // Small: what a simulation needs, not what a node has. Payload is not carried.

@@ -86,11 +86,25 @@ Nanos Run::once(const std::function<void(double)>& progress) {
             return finished_ == ranks_.size();
         },
         10'000'000'000'000);
-    if (!over) throw std::runtime_error("the job did not come to its end");
+    if (!over) throw std::runtime_error("the job did not come to its end: " + where_it_stands());
     // A rank that is through may be busy for longer than the world is old.
     Nanos end = cluster_.world.now();
     for (unsigned i = 0; i < ranks_.size(); ++i) end = std::max(end, cluster_.world.now_at(i));
     return end - begin;
+}
+
+std::string Run::where_it_stands() const {
+    for (const Rank& rank : ranks_) {
+        if (!rank.running) continue;
+        static constexpr const char* kinds[] = {"send", "wait", "complete", "compute", "get",
+                                                "put",  "add",  "sync",     "meet"};
+        const Step& s = job_[rank.index][rank.step];
+        return "rank " + std::to_string(rank.index) + " (of " + std::to_string(ranks_.size() - finished_) +
+               " that are not through) is at step " + std::to_string(rank.step) + ", " +
+               kinds[static_cast<int>(s.kind)] + (s.peer == kAnyone ? "" : " " + std::to_string(s.peer)) + " " +
+               std::to_string(s.amount) + ", " + std::to_string(rank.open) + " operations open";
+    }
+    return "nobody waits";
 }
 
 // What the rank can do now, one step after the other, for as long as its processor is free. False: nothing.
@@ -98,7 +112,10 @@ bool Run::turn(Rank& rank) {
     const Steps& steps = job_[rank.index];
     bool any = false;
     while (rank.step < steps.size() && !cluster_.node(rank.index).busy()) {
-        if (!take(rank, steps[rank.step])) return any;
+        if (!take(rank, steps[rank.step])) {
+            if (std::exchange(rank.again, false)) continue;
+            return any;
+        }
         ++rank.step;
         ++rank.done_steps;
         any = true;
@@ -161,7 +178,7 @@ bool Run::send(Rank& rank, const Step& s) {
 bool Run::accepted(Rank& rank, unsigned to, Status status) {
     if (!failed(status)) return true;
     if (status != Status::no_resource) throw std::runtime_error("an operation failed");
-    (void)iface(rank.index).want_room(channel(rank.index, to));
+    rank.again = iface(rank.index).want_room(channel(rank.index, to)) == Status::busy; // there is room by now
     return false;
 }
 

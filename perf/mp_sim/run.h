@@ -35,6 +35,7 @@ private:
         bool put = false, fenced = false; // of the step at hand, a rendezvous
         bool started = false;             // likewise: computation
         bool running = false;
+        bool again = false;                    // the step was refused, but can be tried at once
         std::vector<Received> from;            // by rank
         std::uint64_t received = 0, taken = 0; // data, of all
         std::uint64_t fetched = 0;             // result of an atomic operation
@@ -46,6 +47,7 @@ private:
         Node* node;
         std::uint64_t bytes, header;
     };
+    [[nodiscard]] std::string where_it_stands() const;
     [[nodiscard]] bool turn(Rank& rank);
     [[nodiscard]] bool take(Rank& rank, const Step& step);
     [[nodiscard]] bool send(Rank& rank, const Step& step);
