@@ -144,6 +144,50 @@ Job halo(const KernelOptions& o) {
     return job;
 }
 
+// A vector of `size` bytes, of which each gets its part: by halving among powers of two, else pairwise.
+Job reduce_scatter(const KernelOptions& o) {
+    Job job(o.ranks);
+    if (std::has_single_bit(o.ranks)) {
+        for (unsigned bit = o.ranks / 2; bit > 0; bit /= 2)
+            for (unsigned i = 0; i < o.ranks; ++i)
+                if (i < (i ^ bit)) exchange(job, i, i ^ bit, std::max<std::uint64_t>(1, o.size * bit / o.ranks));
+        return job;
+    }
+    KernelOptions part = o;
+    part.size = std::max<std::uint64_t>(1, o.size / o.ranks);
+    return alltoall(part);
+}
+
+// Binomial tree from rank 0.
+Job bcast(const KernelOptions& o) {
+    Job job(o.ranks);
+    for (unsigned have = 1; have < o.ranks; have *= 2)
+        for (unsigned i = 0; i < have && i + have < o.ranks; ++i) {
+            send(job, i, i + have, o.size);
+            complete(job, i);
+            wait(job, i + have, i);
+        }
+    return job;
+}
+
+Job incast(const KernelOptions& o) {
+    Job job(o.ranks);
+    for (unsigned i = 1; i < o.ranks; ++i) send(job, i, 0, o.size);
+    wait(job, 0, kAnyone, o.ranks - 1);
+    return job;
+}
+
+// Dissertation, chapter 5: 16 writes and 16 reads of a neighbour's memory, started at once, then they complete.
+Job epoch(const KernelOptions& o) {
+    Job job(o.ranks);
+    for (unsigned i = 0; i < o.ranks; ++i) {
+        for (const Step::Kind kind : {Step::Kind::put, Step::Kind::get})
+            for (unsigned k = 0; k < 16; ++k) job[i].push_back({kind, (i + 1) % o.ranks, o.size});
+        complete(job, i);
+    }
+    return job;
+}
+
 Job barriers(const KernelOptions& o) {
     Job job(o.ranks);
     for (std::uint64_t i = 0; i < (o.messages ? o.messages : 10); ++i) barrier(job);
@@ -159,6 +203,11 @@ std::vector<Kernel> exchanges() {
             {"ring", "ring all-gather: to i+1, n-1 times", ring},
             {"doubling", "recursive doubling all-gather: to i xor 2^k, 2^k pieces", doubling},
             {"allreduce", "halving and doubling of a vector of --size bytes", allreduce},
+            {"reduce-scatter", "halving of a vector of --size bytes; pairwise if ranks are no power of two",
+             reduce_scatter},
+            {"bcast", "binomial tree from rank 0", bcast},
+            {"incast", "all send to rank 0 at once", incast},
+            {"epoch", "16 writes, then 16 reads of a neighbour's memory, one flush (dissertation, chapter 5)", epoch},
             {"displaced-ring", "in step k every rank sends to rank + k (dissertation, figure 3.4)", displaced_ring},
             {"displaced", "the first half sends to the second, shifted by k", half_to_half},
             {"halo", "six neighbours of a periodic box, --messages times, --compute between", halo},

@@ -32,10 +32,12 @@ const Kernel& find_kernel(const std::string& name) {
 }
 
 std::uint64_t messages_of(const Job& job) {
+    const auto counts = [](const Step& s) {
+        return s.kind == Step::Kind::send || s.kind == Step::Kind::get || s.kind == Step::Kind::put ||
+               s.kind == Step::Kind::add;
+    };
     std::uint64_t n = 0;
-    for (const Steps& steps : job)
-        n += static_cast<std::uint64_t>(
-            std::count_if(steps.begin(), steps.end(), [](const Step& s) { return s.kind == Step::Kind::send; }));
+    for (const Steps& steps : job) n += static_cast<std::uint64_t>(std::count_if(steps.begin(), steps.end(), counts));
     return n;
 }
 

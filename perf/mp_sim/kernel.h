@@ -54,7 +54,7 @@ struct Kernel {
 // Throws std::runtime_error with one line for a name that is none.
 [[nodiscard]] const Kernel& find_kernel(const std::string& name);
 
-// Messages that a job sends, barriers left out: what a time per message refers to.
+// Messages, reads, writes and atomic operations of a job, barriers left out: what a time per message refers to.
 [[nodiscard]] std::uint64_t messages_of(const Job& job);
 [[nodiscard]] std::uint64_t bytes_of(const Job& job);
 

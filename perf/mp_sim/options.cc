@@ -93,6 +93,11 @@ void add_transport(CLI::App& app, SimOptions& o) {
     app.add_option("--max-conn", o.max_conn, "connections that a process may have; 0: any number")
         ->capture_default_str()
         ->group("Transport");
+    app.add_option("--victims", o.victims,
+                   "with --max-conn, whose connection is given back: lru, lru_m, or the transport's own choice")
+        ->check(CLI::IsMember({"lru", "lru_m", "own"}))
+        ->capture_default_str()
+        ->group("Transport");
     app.add_flag("--on-demand", o.on_demand,
                  "connections are made by the job's first messages, not before it is measured")
         ->group("Transport");
@@ -180,11 +185,15 @@ KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed) {
 namespace {
 
 // The limit of connections is named by the interface's configuration, if it has one.
-template <class Config> void limit_connections(Config& config, std::uint64_t n) {
+template <class Config>
+void limit_connections(Config& config, std::uint64_t n, [[maybe_unused]] const std::string& victims) {
     if (n == 0) return;
-    if constexpr (requires { config.max_conn; })
-        config.max_conn = static_cast<decltype(config.max_conn)>(n);
-    else
+    if constexpr (requires { config.max_connections; }) {
+        using Policy = decltype(config.victims);
+        config.max_connections = static_cast<decltype(config.max_connections)>(n);
+        if (victims == "lru") config.victims = Policy::lru;
+        if (victims == "lru_m") config.victims = Policy::lru_m;
+    } else
         throw std::runtime_error("--max-conn: this build has no limit of connections");
 }
 
@@ -220,7 +229,7 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     if (o.initiators) config.dci_count = o.initiators;
     if (o.dci_policy == "least") config.dci_policy = channel::DciPolicy::least;
     if (o.dci_policy == "quota") config.dci_policy = channel::DciPolicy::quota;
-    limit_connections(config, o.max_conn);
+    limit_connections(config, o.max_conn, o.victims);
     return config;
 }
 

@@ -124,13 +124,15 @@ def task_pool(c):
     yield Result("taskpool", f"{ranks} processes, on demand", f"RC {text(demand)}; DC {text(dc)}")
     if not adaptive.has_limit(c):
         return
-    series = []
-    # As the text's: a quarter, a sixteenth, and 1/128 (4 at the least) of the servers.
+    # As the text's: a quarter and a sixteenth of the servers, and 4.
+    series = {victims: [] for victims in ("lru", "lru_m", "own")}
     for limit, loss in ((servers // 4, 0.02), (max(4, servers // 16), 0.05), (4, 0.07)):
-        found = adaptive.simulate(c, "taskpool", **job, **adaptive.RC, on_demand=True, max_conn=limit)
-        ours = found["time_us"] / demand["time_us"] - 1
-        series.append((limit, 100 * ours))
-        yield Result("taskpool", f"{ranks} processes, max_conn {limit}", f"text +{100 * loss:.0f} %, ours {100 * ours:+.1f} %: {text(found)}",
-                     1 + ours, "<=", 1 + loss / 2)
+        for name, points in series.items():
+            found = adaptive.simulate(c, "taskpool", **job, **adaptive.RC, on_demand=True, max_conn=limit, victims=name)
+            ours = found["time_us"] / demand["time_us"] - 1
+            points.append((limit, 100 * ours))
+            judged = {"value": 1 + ours, "sense": "<=", "target": 1 + loss / 2} if name == "own" else {}
+            yield Result("taskpool", f"{ranks} processes, max_conn {limit}, {name}",
+                         f"text +{100 * loss:.0f} %, ours {100 * ours:+.1f} %: {text(found)}", **judged)
     c.plots.append(Plot(f"Task pool of {ranks} processes: time lost, by max_conn", "lines", ["max_conn"],
-                        {"time lost": sorted(series)}, "%"))
+                        {name: sorted(points) for name, points in series.items()}, "%"))
