@@ -226,6 +226,8 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     config.window = 64;
     config.completion_depth = 1024;
     config.background = o.background;
+    // Who is asked only has no endpoint of its own; that is no reason here to give a connection back.
+    config.max_unused = std::max(config.max_unused, 4 * o.nodes * o.per_node);
     if (o.initiators) config.dci_count = o.initiators;
     if (o.dci_policy == "least") config.dci_policy = channel::DciPolicy::least;
     if (o.dci_policy == "quota") config.dci_policy = channel::DciPolicy::quota;
