@@ -1,17 +1,15 @@
-// mp_sim: the real transport on many nodes in one process, in virtual time. Runs a communication pattern of the papers
-// under several scheduling policies on one fabric and compares the times. A number from it is a ratio of two runs that
-// differ in one thing; the same seed gives the same times, twice.
+// mp_sim: the real transport in many processes of one, in virtual time. Runs a job (kernel.h) over several transports
+// and scheduling policies on one fabric and compares the times. A number from it is a ratio of two runs that differ in
+// one thing; the same seed gives the same times, twice.
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <numeric>
-#include <random>
 
-#include "patterns.h"
-#include "uct_mp/schedule/policy_factory.h"
+#include "options.h"
+#include "run.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -20,130 +18,170 @@ namespace {
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-struct Result {
-    std::string policy;
-    double time_us = 0, connect_us = 0, wall = 0;
-    std::uint64_t bytes = 0, fingerprint = 0, messages = 0, queue_pairs = 0, control = 0;
-    double spread = 0; // busiest link / mean of the links that carried something
+// Of one seed.
+struct Sample {
+    double time_us = 0, connect_us = 0;
+    std::uint64_t bytes = 0, messages = 0, queue_pairs = 0, control = 0, parks = 0, misses = 0, fingerprint = 0;
 };
+
+struct Result {
+    std::string transport, policy;
+    std::vector<Sample> samples; // by time
+    double wall = 0;
+    [[nodiscard]] const Sample& median() const { return samples[samples.size() / 2]; }
+    [[nodiscard]] std::string name() const { return transport + " " + policy; }
+};
+
+class Meter { // of progress, on standard error
+public:
+    Meter(bool quiet, std::string what) : quiet_(quiet), what_(std::move(what)), shown_(seconds()) {}
+    ~Meter() {
+        if (dirty_) std::fprintf(stderr, "\r%79s\r", "");
+    }
+    void say(const std::string& stage, double share = -1) {
+        if (quiet_ || seconds() - shown_ < 0.5) return;
+        shown_ = seconds();
+        dirty_ = true;
+        if (share < 0)
+            std::fprintf(stderr, "\r%-40s %-24s      ", what_.c_str(), stage.c_str());
+        else
+            std::fprintf(stderr, "\r%-40s %-24s %4.0f%%", what_.c_str(), stage.c_str(), 100 * share);
+        std::fflush(stderr);
+    }
+
+private:
+    const bool quiet_;
+    const std::string what_;
+    double shown_;
+    bool dirty_ = false;
+};
+
+void count(Cluster& cluster, Sample& out) {
+    for (unsigned i = 0; i < cluster.size(); ++i) {
+        channel::Interface::Statistics statistics;
+        cluster.node(i).iface().statistics(statistics);
+        out.queue_pairs += statistics.queue_pairs;
+        out.control += statistics.control.sent;
+        out.parks += statistics.parks;
+    }
+    for (std::uint32_t i = 0; i < cluster.world.image().devices; ++i) out.misses += cluster.world.cache_misses(i);
+}
+
+Sample measure(const SimOptions& o, const std::string& transport, const std::string& policy, std::uint64_t seed) {
+    const Job job = find_kernel(o.kernel).make(kernel_options(o, seed));
+    Meter meter(o.quiet, transport + " " + policy + (o.seeds > 1 ? " seed " + std::to_string(seed) : ""));
+    meter.say("opening...");
+    // Messages are carried, what is written and read is not.
+    const std::uint64_t carried = std::max<std::uint64_t>(512, o.eager + 128);
+    Cluster cluster(o.fabric, hosts_of(o, seed), config_of(o, transport, policy),
+                    {.seed = seed, .payload_limit = carried});
+    // Opening the interfaces is free; connecting is not.
+    cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
+    for (const std::string& fault : o.faults) cluster.world.fault(fault);
+    Run run(cluster, job, o.eager);
+    Sample out;
+    meter.say("connecting...");
+    if (!o.on_demand) out.connect_us = static_cast<double>(run.connect()) / 1e3;
+    for (unsigned i = 0; i < o.warm_up; ++i)
+        (void)run.once([&](double share) { meter.say("warm-up " + std::to_string(i + 1), share); });
+    Sample before;
+    count(cluster, before);
+    for (unsigned i = 0; i < o.repeat; ++i)
+        out.time_us +=
+            static_cast<double>(run.once([&](double share) { meter.say("run " + std::to_string(i + 1), share); })) /
+            1e3 / o.repeat;
+    out.bytes = bytes_of(job);
+    out.messages = messages_of(job);
+    out.fingerprint = cluster.world.fingerprint();
+    count(cluster, out);
+    out.misses = (out.misses - before.misses) / o.repeat;
+    out.parks = (out.parks - before.parks) / o.repeat;
+    return out;
+}
+
+void print(const SimOptions& o, const std::vector<Result>& results, unsigned ranks) {
+    std::printf("%s, %u ranks on %u nodes, %s, %llu bytes per message, %s mapping, seed %llu%s\n", o.fabric.c_str(),
+                ranks, o.nodes, o.kernel.c_str(), static_cast<unsigned long long>(o.size), o.mapping.c_str(),
+                static_cast<unsigned long long>(o.seed),
+                o.seeds > 1 ? (" and " + std::to_string(o.seeds - 1) + " more: medians").c_str() : "");
+    std::printf("%-34s %12s %8s %17s %10s %10s %12s %8s %9s %9s %7s  %s\n", "transport policy", "time us", "ratio",
+                "least..most", "us/message", "GB/s/rank", "connect us", "QPs/rank", "parks/rk", "misses/m", "wall s",
+                "fingerprint");
+    for (const Result& r : results) {
+        const Sample& s = r.median();
+        const double first = results[0].median().time_us, per = s.messages ? static_cast<double>(s.messages) : 1;
+        char spread[40] = "";
+        if (r.samples.size() > 1)
+            std::snprintf(spread, sizeof spread, "%.3f..%.3f", r.samples.front().time_us / first,
+                          r.samples.back().time_us / first);
+        std::printf("%-34s %12.1f %8.3f %17s %10.4f %10.3f %12.1f %8.1f %9.1f %9.3f %7.1f  %016llx\n", r.name().c_str(),
+                    s.time_us, s.time_us / first, spread, s.messages ? s.time_us / per : 0.0,
+                    static_cast<double>(s.bytes) / 1e3 / s.time_us / ranks, s.connect_us,
+                    static_cast<double>(s.queue_pairs) / ranks, static_cast<double>(s.parks) / ranks,
+                    static_cast<double>(s.misses) / per, r.wall, static_cast<unsigned long long>(s.fingerprint));
+    }
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    std::printf("peak memory %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
+}
+
+void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned ranks) {
+    std::ofstream out(o.csv);
+    out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,parks,misses\n";
+    for (const Result& r : results) {
+        const Sample& s = r.median();
+        out << r.transport << ",\"" << r.policy << "\"," << s.time_us << ',' << s.time_us / results[0].median().time_us
+            << ',' << r.samples.front().time_us << ',' << r.samples.back().time_us << ','
+            << (s.messages ? s.time_us / static_cast<double>(s.messages) : 0) << ',' << s.connect_us << ','
+            << static_cast<double>(s.queue_pairs) / ranks << ',' << static_cast<double>(s.parks) / ranks << ','
+            << s.misses << '\n';
+    }
+    if (!out.flush()) throw std::runtime_error("--csv " + o.csv + ": cannot be written");
+}
+
+// Whom each rank opens a conversation with, in order: what a policy for connections works on.
+void write_trace(const SimOptions& o) {
+    const Job job = find_kernel(o.kernel).make(kernel_options(o, o.seed));
+    std::ofstream out(o.trace);
+    for (const Steps& steps : job) {
+        bool first = true;
+        for (const Step& s : steps)
+            if (s.peer != kAnyone && s.kind != Step::Kind::wait && s.kind != Step::Kind::meet) {
+                if (!first) out << ' ';
+                first = false;
+                out << s.peer;
+            }
+        out << '\n';
+    }
+    if (!out.flush()) throw std::runtime_error("--trace " + o.trace + ": cannot be written");
+}
 
 } // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{
-        "Communication patterns over mp_rc / mp_dc in virtual time, one run per policy.\n"
-        "Example: mp_sim --fabric fattree-144 --nodes 64 --pattern alltoall --size 64K --policy binding,hsam,spray"};
-    std::string fabric = "fattree-144", transport = "mp_rc", pattern = "alltoall", mapping = "block", csv;
-    std::vector<std::string> policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
-    std::vector<std::string> faults;
-    unsigned nodes = 64, paths = 0, repeat = 1, warm_up = 1;
-    std::uint64_t size = 65536, seed = 1;
-    softhca::sim::HostCosts host;
-    app.add_option("--fabric", fabric, "fabric file, or a name of config/fabrics")->capture_default_str();
-    app.add_option("--nodes", nodes, "nodes that take part")->capture_default_str()->check(CLI::Range(2, 1024));
-    app.add_option("--transport", transport, "mp_rc or mp_dc")
-        ->capture_default_str()
-        ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
-    app.add_option("--pattern", pattern, pattern_names())->capture_default_str();
-    app.add_option("--size", size, "bytes per message (K, M: powers of 1024)")
-        ->capture_default_str()
-        ->transform(CLI::AsSizeValue(false));
-    app.add_option("--policy", policies, "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())
-        ->delimiter(';');
-    app.add_option("--paths", paths, "routes per pair of rails; 0: what the transport takes by itself")
-        ->capture_default_str();
-    app.add_option("--repeat", repeat, "times the pattern is run and measured")->capture_default_str();
-    app.add_option("--warm-up", warm_up, "runs before, not measured: connections, learning policies")
-        ->capture_default_str();
-    app.add_option("--mapping", mapping, "ranks to nodes: block, or random (the papers' default mapping)")
-        ->capture_default_str()
-        ->check(CLI::IsMember({"block", "random"}));
-    app.add_option("--host-post", host.post, "ns of a node's processor for each request that it posts")
-        ->capture_default_str();
-    app.add_option("--host-completion", host.completion, "ns for each completion that it collects")
-        ->capture_default_str();
-    app.add_option("--fault", faults, "fault command before the run, e.g. 'rate 2Gb/s leaf1 spine1' (repeatable)");
-    app.add_option("--seed", seed, "of everything random")->capture_default_str();
-    app.add_option("--csv", csv, "also write the table to this file");
-    CLI11_PARSE(app, argc, argv);
-
-    std::vector<Result> results;
-    for (const std::string& name : policies) {
-        const auto choice = schedule::make_policy(name, "--policy");
-        if (!choice.config) {
-            std::fprintf(stderr, "mp_sim: %s\n", choice.error.c_str());
-            return 2;
+    const SimOptions o = parse(argc, argv);
+    try {
+        if (!o.trace.empty()) {
+            write_trace(o);
+            return 0;
         }
-        try {
-            const double begin = seconds();
-            channel::Config config;
-            config.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
-            config.policy = *choice.config;
-            config.paths.num_paths = paths;
-            // Small: what a simulation needs, not what a node has. Payload is not carried, so the segment may be short.
-            config.segment = 1024;
-            config.send_depth = 32;
-            config.receive_depth = 128;
-            config.window = 64;
-            config.completion_depth = 1024;
-            Cluster cluster(fabric, nodes, config, {.seed = seed, .payload_limit = 512, .host = host});
-            for (const std::string& fault : faults) cluster.world.fault(fault);
-            std::vector<unsigned> ranks(nodes);
-            std::iota(ranks.begin(), ranks.end(), 0u);
-            if (mapping == "random") {
-                std::mt19937_64 random(seed);
-                for (unsigned i = nodes; i > 1; --i)
-                    std::swap(ranks[i - 1], ranks[random() % i]); // std::shuffle varies
+        const auto ranks = static_cast<unsigned>(hosts_of(o, o.seed).size());
+        std::vector<Result> results;
+        for (const std::string& transport : o.transports)
+            for (const std::string& policy : o.policies) {
+                const double begin = seconds();
+                Result result{.transport = transport, .policy = policy, .samples = {}, .wall = 0};
+                for (unsigned i = 0; i < o.seeds; ++i)
+                    result.samples.push_back(measure(o, transport, policy, o.seed + i));
+                std::sort(result.samples.begin(), result.samples.end(),
+                          [](const Sample& a, const Sample& b) { return a.time_us < b.time_us; });
+                result.wall = seconds() - begin;
+                results.push_back(std::move(result));
             }
-            PatternRun run(cluster, pattern, size, ranks);
-            std::fprintf(stderr, "%-28s connecting...", name.c_str());
-            Result result;
-            result.policy = name;
-            result.connect_us = static_cast<double>(run.connect()) / 1e3;
-            for (unsigned i = 0; i < warm_up; ++i) {
-                std::fprintf(stderr, "\r%-28s warm-up %u of %u   ", name.c_str(), i + 1, warm_up);
-                (void)run.once();
-            }
-            for (unsigned i = 0; i < repeat; ++i) {
-                std::fprintf(stderr, "\r%-28s run %u of %u       ", name.c_str(), i + 1, repeat);
-                result.time_us += static_cast<double>(run.once()) / 1e3 / repeat;
-            }
-            std::fprintf(stderr, "\r%60s\r", "");
-            result.bytes = run.bytes_per_run();
-            result.fingerprint = cluster.world.fingerprint();
-            for (unsigned i = 0; i < nodes; ++i) {
-                channel::Interface::Statistics statistics;
-                cluster.node(i).iface().statistics(statistics);
-                result.queue_pairs += statistics.queue_pairs;
-                result.control += statistics.control.sent;
-                for (const auto& peer : statistics.channels) result.messages += peer.sent;
-            }
-            result.wall = seconds() - begin;
-            results.push_back(result);
-        } catch (const std::exception& error) {
-            std::fprintf(stderr, "mp_sim: %s\n", error.what());
-            return 1;
-        }
-    }
-
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    std::printf("%s, %u nodes, %s, %s, %llu bytes per message, %s mapping, seed %llu\n", fabric.c_str(), nodes,
-                transport.c_str(), pattern.c_str(), static_cast<unsigned long long>(size), mapping.c_str(),
-                static_cast<unsigned long long>(seed));
-    std::printf("%-28s %12s %8s %10s %12s %10s %8s  %s\n", "policy", "time us", "ratio", "GB/s/node", "connect us",
-                "QPs/node", "wall s", "fingerprint");
-    for (const Result& r : results)
-        std::printf("%-28s %12.1f %8.3f %10.3f %12.1f %10.1f %8.1f  %016llx\n", r.policy.c_str(), r.time_us,
-                    r.time_us / results[0].time_us, static_cast<double>(r.bytes) / 1e3 / r.time_us / nodes,
-                    r.connect_us, static_cast<double>(r.queue_pairs) / nodes, r.wall,
-                    static_cast<unsigned long long>(r.fingerprint));
-    std::printf("peak memory %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
-    if (!csv.empty()) {
-        std::ofstream out(csv);
-        out << "policy,time_us,ratio,connect_us\n";
-        for (const Result& r : results)
-            out << '"' << r.policy << "\"," << r.time_us << ',' << r.time_us / results[0].time_us << ',' << r.connect_us
-                << '\n';
+        print(o, results, ranks);
+        if (!o.csv.empty()) write_csv(o, results, ranks);
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "mp_sim: %s\n", error.what());
+        return 1;
     }
 }

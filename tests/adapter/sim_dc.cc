@@ -116,3 +116,49 @@ BOOST_AUTO_TEST_CASE(leaving_a_target_costs_what_the_fabric_says) {
     BOOST_TEST(came < stayed + kConnect + 2000); // the packet that asks for it and its answer
     BOOST_TEST(left == came + kLeave);
 }
+
+// Requests to connect and to disconnect keep the message units busy at both ends: what comes by the target's port
+// meanwhile waits, also what is not DC's.
+BOOST_AUTO_TEST_CASE(requests_occupy_the_message_unit_of_the_target) {
+    constexpr Nanos kRequest = 30'000;
+    const auto takes = [](bool charged, bool away_and_back) {
+        SmallFabric f(0);
+        const uint32_t s = f.sw();
+        for (uint32_t i = 0; i < 3; ++i)
+            f.port_to_switch(f.node({.dc_request_ns = static_cast<uint32_t>(charged ? kRequest : 0)}), s);
+        World world(image(f.build()));
+        Hca a(world, 0, 64), b(world, 1, 64), c(world, 2, 64);
+        std::vector<char> from(kBytes, 'a'), to(kBytes), other(kBytes);
+        const ibv_mr *ma = a.reg(from.data(), kBytes), *mb = b.reg(to.data(), kBytes),
+                     *mc = c.reg(other.data(), kBytes);
+        Target first(b), second(c);
+        Initiator i(a);
+        Rc out(c), in(b);
+        out.connect(in);
+        in.connect(out);
+        const auto collect = [&](ibv_cq* cq) {
+            ibv_wc wc{};
+            BOOST_REQUIRE(world.run_until([&] { return ibv_poll_cq(cq, 1, &wc) == 1; }, world.now() + 20 * kRequest));
+            BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+        };
+        if (away_and_back) { // the last target gets the request to leave
+            i.write(first, ma, mb, 1);
+            collect(a.cq);
+            world.run_until(world.now() + 10 * kRequest);
+            i.write(second, ma, mc, 1);
+        } else {
+            i.write(first, ma, mb, 1);
+        }
+        const Nanos start = world.now();
+        world.run_until(start + 2'000); // the request is there
+        out.post(IBV_WR_RDMA_WRITE, mc, 0, 8, mb, 0);
+        collect(c.cq);
+        return world.now() - start;
+    };
+    for (const bool away : {false, true}) {
+        const Nanos free = takes(false, away), charged = takes(true, away);
+        BOOST_TEST(free < 10'000);
+        BOOST_TEST(charged >= kRequest);
+        BOOST_TEST(charged < 3 * kRequest + free);
+    }
+}

@@ -145,3 +145,91 @@ BOOST_AUTO_TEST_CASE(what_is_destroyed_before_the_processor_comes_to_it_is_never
     b.world.run();
     BOOST_TEST(int{b.p.to[5]} == 0);
 }
+
+BOOST_AUTO_TEST_CASE(a_received_message_has_its_own_price) {
+    constexpr Nanos kReceive = 700;
+    Busy b({.completion = kCompletion, .receive = kReceive});
+    for (unsigned i = 0; i < 2; ++i) {
+        b.p.qb.recv(b.p.mb, 64 * i, 64);
+        b.p.qa.post(IBV_WR_SEND, b.p.ma, 0, 8);
+    }
+    b.world.run();
+    const Nanos start = b.world.now();
+    ibv_wc wc[4];
+    BOOST_TEST(ibv_poll_cq(b.p.b.cq, 4, wc) == 2);
+    BOOST_TEST(b.world.now_at(1) == start + 2 * kReceive);
+    BOOST_TEST(ibv_poll_cq(b.p.a.cq, 4, wc) == 2);
+    BOOST_TEST(b.world.now_at(0) == start + 2 * kCompletion);
+}
+
+BOOST_AUTO_TEST_CASE(inline_data_are_copied_by_the_processor) {
+    Busy b({.post = kPost, .copy = 0.5});
+    Rc out(b.p.a, 16, 16, 128), in(b.p.b);
+    out.connect(in);
+    in.connect(out);
+    const Nanos start = b.world.now();
+    ibv_sge sge{reinterpret_cast<uint64_t>(b.p.from.data()), 100, 0};
+    ibv_send_wr wr{}, *bad;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_INLINE;
+    wr.wr.rdma = {reinterpret_cast<uint64_t>(b.p.mb->addr), b.p.mb->rkey};
+    BOOST_REQUIRE(ibv_post_send(out.qp, &wr, &bad) == 0);
+    BOOST_TEST(b.world.now_at(0) == start + kPost + 50);
+    b.write(b.p.qa, 0); // the adapter fetches these
+    BOOST_TEST(b.world.now_at(0) == start + 2 * kPost + 50);
+}
+
+BOOST_AUTO_TEST_CASE(commands_take_the_callers_time_by_kind) {
+    Busy b({});
+    const Nanos start = b.world.now();
+    for (const char* cost : {"create 5us", "modify 7us", "destroy 11us", "reg 13us"})
+        b.world.fault("command-cost " + std::string(cost) + " all");
+    (void)b.p.a.reg(b.p.from.data(), 64); // before it is asked for
+    BOOST_TEST(b.world.now_at(0) == start);
+    b.world.host_costs({.commands = true});
+    Nanos then = start;
+    const auto took = [&] { return b.world.now_at(0) - std::exchange(then, b.world.now_at(0)); };
+    (void)b.p.a.reg(b.p.from.data(), 64);
+    BOOST_TEST(took() == 13'000u);
+    {
+        Rc a(b.p.a);
+        BOOST_TEST(took() == 5'000u);
+        a.connect(b.back); // three steps
+        BOOST_TEST(took() == 3 * 7'000u);
+    }
+    BOOST_TEST(took() == 11'000u);
+    BOOST_TEST(b.world.now_at(1) == start);
+    BOOST_TEST(b.world.now() == start);
+}
+
+BOOST_AUTO_TEST_CASE(programs_of_one_node_may_have_a_processor_each) {
+    std::vector<uint64_t> words = Busy::fabric();
+    World world(image(words), {.seed = 1, .host = {.post = kPost}});
+    char memory[64] = {};
+    Hca peer(world, 1, 64);
+    Hca first(world, 0, 64, 0, 10), second(world, 0, 64, 0, 11);
+    const ibv_mr *mp = peer.reg(memory, 64), *m1 = first.reg(memory, 64), *m2 = second.reg(memory, 64);
+    Rc a(first), b(second), ca(peer), cb(peer);
+    for (auto [out, in] : {std::pair{&a, &ca}, std::pair{&b, &cb}}) {
+        out->connect(*in);
+        in->connect(*out);
+    }
+    const Nanos start = world.now();
+    a.post(IBV_WR_RDMA_WRITE, m1, 0, 8, mp, 0);
+    a.post(IBV_WR_RDMA_WRITE, m1, 0, 8, mp, 0);
+    b.post(IBV_WR_RDMA_WRITE, m2, 0, 8, mp, 0);
+    BOOST_TEST(world.now_at(10) == start + 2 * kPost);
+    BOOST_TEST(world.now_at(11) == start + kPost);
+    BOOST_TEST(world.now_at(0) == start);
+    // The node has a turn when the second is through, although the first still works.
+    (void)world.touched();
+    Nanos turn = 0;
+    while (turn == 0 && world.step())
+        for (const uint32_t node : world.touched())
+            if (node == 0) turn = world.now();
+    BOOST_TEST(turn == start + kPost);
+    world.spend(0, 11, 123);
+    BOOST_TEST(world.now_at(11) == start + kPost + 123);
+}

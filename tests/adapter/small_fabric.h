@@ -28,7 +28,7 @@ struct Costs {
              engine_message_ns = 0;
     uint64_t engine_rate = 0, bus_rate = 0;
     uint32_t wire_header = 0;
-    uint32_t dct_contexts = 0, dc_connect_ns = 0, dc_disconnect_ns = 0, dc_busy_backoff_ns = 0;
+    uint32_t dct_contexts = 0, dc_connect_ns = 0, dc_disconnect_ns = 0, dc_busy_backoff_ns = 0, dc_request_ns = 0;
     bool timestamps = false;
     operator AdapterLimits() const {
         AdapterLimits l{};
@@ -47,6 +47,7 @@ struct Costs {
         l.dc_connect_ns = dc_connect_ns;
         l.dc_disconnect_ns = dc_disconnect_ns;
         l.dc_busy_backoff_ns = dc_busy_backoff_ns;
+        l.dc_request_ns = dc_request_ns;
         return l;
     }
 };

@@ -99,3 +99,83 @@ BOOST_AUTO_TEST_CASE(who_cannot_keep_up_cuts_less) {
     const Result slow = run({.post = 20'000, .completion = 20'000});
     BOOST_TEST(slow.reads < kMessages * 7 / 4); // half of them whole, and a few acknowledgments
 }
+
+namespace {
+
+constexpr std::uint8_t kNote = 5;
+
+// Two processes on node 0, one on node 1; each counts what it gets.
+struct Shared {
+    explicit Shared(bool background = false, softhca::sim::HostCosts host = {})
+        : cluster("two-rail", std::vector<unsigned>{0, 0, 1}, make(background), {.seed = 3, .host = host}) {
+        for (unsigned i = 0; i < 3; ++i)
+            cluster.node(i).on_am(
+                kNote, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; },
+                &got[i]);
+    }
+    static channel::Config make(bool background) {
+        channel::Config config;
+        config.background = background;
+        return config;
+    }
+    bool send(unsigned from, unsigned to) {
+        const unsigned before = got[to];
+        Channel& channel = cluster.channel(from, to);
+        return cluster.until([&] {
+            return cluster.node(from).iface().am_short(channel, kNote, 0, nullptr, 0) == Status::ok;
+        }) && cluster.until([&] { return got[to] > before; });
+    }
+    Cluster cluster;
+    unsigned got[3] = {};
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(processes_of_one_node_talk_and_have_their_own_time) {
+    Shared s(false, {.post = 1'000});
+    for (const auto& [from, to] : {std::pair{0u, 1u}, {1u, 0u}, {0u, 2u}, {2u, 1u}}) BOOST_TEST(s.send(from, to));
+    s.cluster.run_for(1'000'000);
+    const Nanos now = s.cluster.world.now();
+    s.cluster.node(1).spend(77'000);
+    BOOST_TEST(s.cluster.node(1).services().now() == now + 77'000);
+    BOOST_TEST(s.cluster.node(0).services().now() == now);
+    BOOST_TEST(s.send(2, 0)); // who shares a node with a busy one has its turn
+    BOOST_TEST(s.cluster.world.now() < now + 77'000);
+    BOOST_TEST(s.send(2, 1));
+    BOOST_TEST(s.cluster.world.now() >= now + 77'000);
+}
+
+BOOST_AUTO_TEST_CASE(who_computes_has_no_turn_but_its_control_plane_has) {
+    constexpr Nanos kWork = 5'000'000;
+    for (const bool background : {false, true}) {
+        Shared s(background);
+        const Nanos start = s.cluster.world.now();
+        bool over = false;
+        s.cluster.node(2).compute(kWork, [&] { over = true; });
+        BOOST_TEST(s.cluster.node(2).computing());
+        // A connection is made meanwhile, if another thread answers; what is sent over it is not delivered.
+        Channel& to = s.cluster.channel(0, 2);
+        BOOST_TEST(s.cluster.until(
+            [&] { return s.cluster.node(0).iface().am_short(to, kNote, 0, nullptr, 0) == Status::ok; }));
+        BOOST_TEST((s.cluster.world.now() < start + kWork) == background);
+        BOOST_TEST(s.cluster.until([&] { return s.got[2] == 1; }));
+        BOOST_TEST(over);
+        BOOST_TEST(s.cluster.world.now() >= start + kWork);
+        BOOST_TEST(s.cluster.world.now() < start + kWork + 1'000'000);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(looks_at_rings_cost_what_they_are_said_to) {
+    Shared s(false, {.poll_miss = 10, .poll_hit = 100});
+    BOOST_TEST(s.send(0, 2));
+    s.cluster.run_for(1'000'000);
+    RingLooks looks{.misses = 5, .hits = 1}; // what has been looked at before counts with the first call
+    s.cluster.node(2).ring_looks = [&] { return looks; };
+    const Nanos now = s.cluster.world.now();
+    (void)s.cluster.node(2).progress();
+    BOOST_TEST(s.cluster.node(2).services().now() == now + 150);
+    s.cluster.run_for(1'000);
+    looks = {.misses = 8, .hits = 1};
+    (void)s.cluster.node(2).progress();
+    BOOST_TEST(s.cluster.node(2).services().now() == s.cluster.world.now() + 30);
+}

@@ -150,9 +150,10 @@ BOOST_AUTO_TEST_CASE(adapter_limits_are_all_read) {
         "  old: {ports: 2, mtu: 2048, has_dc: false, has_timestamps: no, has_apm: true,\n"
         "    qp_cache_entries: 64, qp_cache_miss: 1 us, message: 2 ns, qp_message: 3 ns,\n"
         "    engines_per_port: 4, engine_message: 9 ns, engine_rate: 8 Gb/s, bus_rate: 16 Gb/s, dct_contexts: 5,\n"
-        "    dc_connect: 6 ns, dc_disconnect: 7 ns, dc_busy_backoff: 8 ns,\n"
+        "    dc_connect: 6 ns, dc_disconnect: 7 ns, dc_busy_backoff: 8 ns, dc_request: 10 ns,\n"
         "    command_create: 100 us, command_modify: 101 us, command_query: 102 us,\n"
-        "    command_reg: 103 us, wire_header: 30 B, clock_offset: -1 ms, clock_drift: 20 ppm}\n"
+        "    command_reg: 103 us, command_destroy: 104 us, wire_header: 30 B, clock_offset: -1 ms, clock_drift: 20 "
+        "ppm}\n"
         "nodes:\n"
         "  - {name: a, adapters: old}\n"
         "  - {name: b}\n"
@@ -168,6 +169,7 @@ BOOST_AUTO_TEST_CASE(adapter_limits_are_all_read) {
     BOOST_TEST((l.engines_per_port == 4 && l.engine_rate == 1'000'000'000 && l.bus_rate == 2'000'000'000));
     BOOST_TEST(l.engine_message_ns == 9);
     BOOST_TEST((l.dct_contexts == 5 && l.dc_connect_ns == 6 && l.dc_disconnect_ns == 7 && l.dc_busy_backoff_ns == 8));
+    BOOST_TEST((l.dc_request_ns == 10u && l.command_destroy_ns == 104'000u));
     BOOST_TEST((l.command_create_ns == 100'000 && l.command_modify_ns == 101'000 && l.command_query_ns == 102'000));
     BOOST_TEST((l.command_reg_ns == 103'000 && l.wire_header == 30));
     BOOST_TEST((l.clock_offset_ns == -1'000'000 && l.clock_drift_ppb == 20'000));

@@ -127,7 +127,8 @@ struct alignas(64) DeviceState {
     std::atomic<uint32_t> query_mode;     // QueryMode of ibv_query_qp
     std::atomic<uint32_t> lacks;          // bit: Lack
     [[nodiscard]] bool lack(Lack what) const;
-    std::atomic<uint32_t> command_ns[4]; // override of AdapterLimits costs (create, modify, query, reg); kNone = image
+    // Override of AdapterLimits costs (create, modify, query, reg, destroy); kNone = image.
+    std::atomic<uint32_t> command_ns[5];
     // Real-time model of the send side, protected by `lock`; the virtual network keeps its own exact state.
     SharedLock lock;
     std::atomic<uint64_t> tx_busy_until, bus_tx_until, bus_rx_until;

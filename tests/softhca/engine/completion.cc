@@ -212,8 +212,8 @@ void Engine::retire(Cqe& e) {
 }
 
 void Engine::consume_cqe(Cq& cq) {
-    charge_completions(cq, 1);
     Cqe& e = cq.entries[cq.head & cq.mask];
+    charge_completions(cq, 1, e.kind == CqeKind::recv);
     if (e.queue) retire_receive(e);
     ++cq.head;
     cq.rec->head.store(cq.head, std::memory_order_release);
@@ -223,6 +223,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     poll();
     cq.begin_use();
     int n = 0;
+    uint32_t receives = 0;
     while (n < entries) {
         Cqe* e = next_cqe(cq);
         if (!e) break;
@@ -236,6 +237,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
         w.qp_num = e->qpn;
         w.wc_flags = e->wc_flags;
         if (e->kind == CqeKind::recv) {
+            ++receives;
             w.src_qp = e->src_qp;
             w.pkey_index = 0;
             w.slid = e->slid;
@@ -248,7 +250,7 @@ int Engine::poll_cq(Cq& cq, int entries, ibv_wc* wc) {
     if (n) {
         cq.rec->head.store(cq.head, std::memory_order_release);
         cq.empty_polls = 0;
-        charge_completions(cq, static_cast<uint32_t>(n));
+        charge_completions(cq, static_cast<uint32_t>(n), receives);
     }
     cq.end_use();
     if (n == 0) empty_poll(cq);

@@ -8,13 +8,17 @@
 
 namespace softhca {
 
+namespace {
+constexpr uint32_t kRequestBytes = 28; // to connect, and to disconnect
+} // namespace
+
 bool Requester::dc_ready(SendWqe& w, Nanos now) {
     const bool same = dc_qpn_ == w.remote_qpn && dc_dlid_ == w.dlid && dc_key_ == w.dc_key;
     if (dc_ == Dc::connected && same) return true;
     if (dc_ == Dc::connecting || head_ != next_) return false;
     const AdapterLimits& limits = engine_.seg().img().device(rec_.device).limits;
     const Nanos leave = dc_ == Dc::connected ? limits.dc_disconnect_ns : 0;
-    dc_release();
+    dc_leave(now);
     dc_ = Dc::connecting;
     dc_qpn_ = w.remote_qpn;
     dc_dlid_ = w.dlid;
@@ -51,9 +55,11 @@ void Requester::dc_attempt(Nanos when) {
             },
             this, era_);
     };
-    constexpr uint32_t kConnectBytes = 28;
     QpRec* dct = nullptr;
-    if (engine_.network().control(rec_.port, dc_dlid_, kConnectBytes, when, false) != kNever)
+    Network& network = engine_.network();
+    const bool charged = seg.img().device(rec_.device).limits.dc_request_ns != 0;
+    if ((charged ? network.request(rec_.port, dc_dlid_, kRequestBytes, when)
+                 : network.control(rec_.port, dc_dlid_, kRequestBytes, when, false)) != kNever)
         dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
     bool there = false, allowed = false, joined = false;
     if (dct) {
@@ -113,12 +119,19 @@ void Requester::dc_idle(Nanos now) {
     ++refs_;
     engine_.scheduler().at(
         now + limits.dc_disconnect_ns + std::max<Nanos>(limits.dc_busy_backoff_ns, 1000),
-        [](void* self, uint64_t posted, Nanos) {
+        [](void* self, uint64_t posted, Nanos now) {
             Requester& r = *static_cast<Requester*>(self);
             --r.refs_;
-            if (!r.dead_ && r.tail_ == posted && r.idle()) r.dc_release();
+            if (!r.dead_ && r.tail_ == posted && r.idle()) r.dc_leave(now);
         },
         this, tail_);
+}
+
+// Tells the target, where that costs something.
+void Requester::dc_leave(Nanos now) {
+    if (dc_ == Dc::connected && engine_.seg().img().device(rec_.device).limits.dc_request_ns != 0)
+        (void)engine_.network().request(rec_.port, dc_dlid_, kRequestBytes, now);
+    dc_release();
 }
 
 void Requester::dc_release() {

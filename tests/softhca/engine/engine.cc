@@ -167,14 +167,21 @@ bool Engine::step(Nanos& clock) {
     return true;
 }
 
-void Engine::charge_command(uint32_t device, int which) {
-    if (virtual_time_ && !on_command) return;
+void Engine::charge_command(uint32_t device, int which, uint32_t caller) {
+    if (virtual_time_ && !on_command && !(host && host->costs.commands)) return;
     const uint32_t override_ns = seg().device(device).command_ns[which].load(std::memory_order_relaxed);
     const AdapterLimits& l = seg().img().device(device).limits;
-    const uint32_t costs[] = {l.command_create_ns, l.command_modify_ns, l.command_query_ns, l.command_reg_ns};
+    const uint32_t costs[] = {l.command_create_ns, l.command_modify_ns, l.command_query_ns, l.command_reg_ns,
+                              l.command_destroy_ns};
     const uint32_t cost = override_ns != kNone ? override_ns : modelled_ ? costs[which] : 0;
     if (cost == 0) return;
-    if (virtual_time_) return on_command(cost);
+    if (virtual_time_) {
+        if (on_command)
+            on_command(cost);
+        else
+            host->spend(caller, device, cost, now());
+        return;
+    }
     const Nanos end = now() + cost;
     if (cost > 60000) {
         const uint32_t most = cost - 50000; // then spin: timers of the kernel are late

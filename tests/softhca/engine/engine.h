@@ -29,8 +29,8 @@ public:
     Network& network() { return *network_; }
     Scheduler& scheduler() { return scheduler_; }
     Nanos now() const { return process_.now(); }
-    // As the programs of this device's node see it (HostTime).
-    Nanos program_now(uint32_t device) { return host ? host->now(node_of(device), now()) : now(); }
+    // As the program on this processor sees it (HostTime).
+    Nanos program_now(uint32_t processor) { return host ? host->now(processor, now()) : now(); }
     std::recursive_mutex mutex; // see objects.h for the order
 
     // Runs events that are due. poll(): cheap check first, try-lock. Virtual time: no-ops.
@@ -81,19 +81,22 @@ public:
     std::vector<struct Placement*> placements;             // delayed data, oldest first (placement.cc); mutex
     std::atomic<uint32_t> late{0};                         // how many they are
 
-    // Costs of verbs commands (0 create, 1 modify, 2 query, 3 reg): real time is spent here; in virtual time it is up
-    // to `on_command`. No lock is held.
-    void charge_command(uint32_t device, int which);
-    void (*on_command)(Nanos cost) = nullptr; // virtual time; nullptr: commands are free
+    // Costs of verbs commands (0 create, 1 modify, 2 query, 3 reg, 4 destroy of a queue pair): real time is spent here;
+    // in virtual time it is up to `on_command`, or the processor's. No lock is held.
+    void charge_command(uint32_t device, int which, uint32_t caller);
+    void (*on_command)(Nanos cost) = nullptr; // virtual time; nullptr: commands are free, or HostCosts::commands
     std::unique_ptr<HostTime> host;           // virtual time; nullptr: processors are infinitely fast
+    uint32_t processor = 0;                   // virtual time: of who opens devices now
 
 private:
     friend class Requester;
-    uint32_t node_of(uint32_t device) { return seg().img().device(device).node; }
-    // The processor collects `n` completions.
-    void charge_completions(const Cq& cq, uint32_t n) {
-        if (host) [[unlikely]]
-            host->spend(node_of(cq.rec->device), cq.rec->device, n * host->completion, now());
+    // The processor collects completions, so many of them of receives.
+    void charge_completions(const Cq& cq, uint32_t n, uint32_t receives) {
+        if (!host) [[likely]]
+            return;
+        const sim::HostCosts& costs = host->costs;
+        const Nanos receive = costs.receive != 0 ? costs.receive : costs.completion;
+        host->spend(cq.processor, cq.rec->device, (n - receives) * costs.completion + receives * receive, now());
     }
     void poll_slow();
     void run_due(Nanos now);

@@ -156,7 +156,8 @@ int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
                             addressed ? d.remote_qpn : qp.rec->dest_qpn);
     }
     const uint32_t device = qp.rec->device;
-    const Nanos posted = host ? host->spend(node_of(device), device, host->post, t) : t;
+    const Nanos copied = host && (d.flags & IBV_SEND_INLINE) != 0 ? host->copy(total) : 0;
+    const Nanos posted = host ? host->spend(qp.processor, device, host->costs.post + copied, t) : t;
     const int result = rq.enqueue(d, total, bad, posted, t);
     run_due(t);
     kick();

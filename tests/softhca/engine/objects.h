@@ -60,6 +60,7 @@ struct Cq {
     Cqe* cursor = nullptr;
     uint64_t wc_flags = 0; // what create_cq_ex asked for
     bool single_threaded = false;
+    uint32_t processor = 0; // of its program (HostTime)
     Engine* engine;
     // One consumer at a time: by the lock, or because the program has promised it (IBV_CREATE_CQ_ATTR_SINGLE_THREADED).
     // A promise that is seen broken ends the process, as in rdma-core's mlx5. Polling consumes, and so does what takes
@@ -186,6 +187,7 @@ struct Qp {
     QpRec* rec;
     uint32_t index;
     QpKind kind;
+    uint32_t processor = 0; // of its program (HostTime)
     Engine* engine;
     Cq* send_cq;
     Cq* recv_cq;

@@ -245,6 +245,7 @@ bool Requester::next_chunk(Chunk& c, Nanos now) {
     c.dlid = dlid_of(w);
     c.packets = f->packets;
     c.first_of_message = f->first;
+    c.dst_qpn = w.remote_qpn;
     c.last_of_message = f->last;
     c.psn = f->psn;
     c.era = era_;

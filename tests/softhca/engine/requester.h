@@ -124,6 +124,7 @@ private:
     // DC (dc.cc)
     bool dc_ready(SendWqe& w, Nanos now);
     void dc_attempt(Nanos when);
+    void dc_leave(Nanos now);
     void dc_release();
     void dc_idle(Nanos now);
     bool dc_join(QpRec& dct);

@@ -48,6 +48,7 @@ public:
         head.links = 2 * head.cables;
         head.chunk_mtus = t_.chunk_mtus;
         head.dynamic_nodes = t_.dynamic_nodes;
+        head.host = t_.host;
         Layout layout;
         layout.take(sizeof head);
         head.nodes_at = layout.take(head.nodes * sizeof(NodeImage));
@@ -185,6 +186,7 @@ FabricBlock build_image(const Topology& topology, const Routes* routes) { return
 
 void strip_costs(FabricImage& image) {
     image.ideal = 1;
+    image.host = {};
     for (uint32_t d = 0; d < image.devices; ++d) {
         AdapterLimits& l = image.at<DeviceImage>(image.devices_at)[d].limits;
         AdapterLimits free{};

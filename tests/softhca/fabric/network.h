@@ -27,6 +27,8 @@ struct Chunk {
     uint32_t payload = 0;          // bytes; wire bytes = payload + packets * AdapterLimits::wire_header
     uint16_t packets = 1;          // 1..64
     bool first_of_message = false; // pays message costs
+    uint32_t dst_qpn = 0; // the context that the message needs at the other adapter (of a DC message: the target's); 0:
+                          // none
     bool last_of_message = false;
     uint64_t lost = 0;  // bit i: packet i does not arrive (set by the network)
     Nanos injected = 0; // last byte has left the adapter
@@ -68,6 +70,11 @@ public:
     // lost. Pays latency and serialisation of the route but does not queue (documented simplification). `is_ack`:
     // subject to ack_drop.
     virtual Nanos control(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now, bool is_ack) = 0;
+    // As control(), of one that adapters work on: takes up the links of its way and occupies the message units at both
+    // ends (AdapterLimits::dc_request_ns). Virtual time; else as control().
+    virtual Nanos request(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now) {
+        return control(src_port, dlid, bytes, now, false);
+    }
     // Links of the route and the port it ends at; valid until the fabric's generation changes.
     struct Route {
         std::vector<uint32_t> links;

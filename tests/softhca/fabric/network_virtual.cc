@@ -1,6 +1,7 @@
 #include "fabric/network_virtual.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace softhca {
 
@@ -106,11 +107,10 @@ void VirtualNetwork::pull(SendEngine& e, Nanos now) {
         Nanos ready = now;
         if (t.first_of_message) {
             const uint32_t device = image_.port(t.src_port).device;
-            Device& d = devices_[device];
-            const uint64_t cost = begin_message(*s, device, d.cache.touch(s->source_qpn), now);
+            const uint64_t cost = begin_message(*s, device, devices_[device].cache.touch(s->source_qpn), now);
             if (cost != 0) {
                 t.lead = cost;
-                ready = d.unit_until = std::max(now, d.unit_until) + cost;
+                ready = occupy_unit(device, cost, now);
             }
             const uint64_t own = image_.device(device).limits.engine_message_ns;
             t.lead += own;
@@ -209,9 +209,10 @@ void VirtualNetwork::start(uint32_t link, Nanos now) {
     Transit& t = *l.first;
     l.first = t.next;
     if (!l.first) l.last = nullptr;
-    Nanos end = now;
+    const Nanos begin = std::max(now, l.taken_until);
+    Nanos end = begin;
     if (v.rate != 0) {
-        const uint64_t work = uint64_t{t.wire} * 1000000000u + l.remainder;
+        const uint64_t work = (t.wire + std::exchange(l.owed, 0)) * 1000000000u + l.remainder;
         end += work / v.rate;
         l.remainder = work % v.rate;
     }
@@ -241,7 +242,7 @@ void VirtualNetwork::start(uint32_t link, Nanos now) {
     l.cut = (v.faulty || (l.from_adapter && ports_[t.src_port].faulty)) &&
             seg_.link(link).up.load(std::memory_order_relaxed) == 0;
     note(0, now, link, t);
-    l.last_head = std::max(now + latency, l.last_head);
+    l.last_head = std::max(begin + latency, l.last_head);
     forward(t, l.last_head, std::max(end + latency, l.last_head));
 }
 
@@ -294,6 +295,60 @@ void VirtualNetwork::discard(Transit& t, Nanos now) {
     at(std::max(now, t.tail_at), on_deliver, &t);
 }
 
+// ---- requests of the adapters' own
+// -----------------------------------------------------------------------------------------------------------------
+
+Nanos VirtualNetwork::request(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now) {
+    const Nanos arrival = control(src_port, dlid, bytes, now, false);
+    if (arrival == kNever) return kNever;
+    const Route& r = route(src_port, dlid);
+    const uint32_t device = image_.port(src_port).device;
+    (void)occupy_unit(device, image_.device(device).limits.dc_request_ns, now); // what is sent behind it comes later
+    const uint64_t wire = bytes + image_.device(device).limits.wire_header;
+    Nanos head = now;
+    for (const uint32_t link : r.links) {
+        scheduler_.at(head, on_request_head, this, wire << 32 | link);
+        head += links_[link].latency + transfer_ns(wire, links_[link].rate);
+    }
+    scheduler_.at(arrival, on_request, this, r.dst_port);
+    return arrival;
+}
+
+void VirtualNetwork::on_request_head(void* self, uint64_t link_and_bytes, Nanos when) {
+    VirtualNetwork& n = net(self);
+    const auto link = static_cast<uint32_t>(link_and_bytes);
+    const uint64_t wire = link_and_bytes >> 32;
+    Link& l = n.state_[link];
+    n.add(n.seg_.link(link).bytes, wire);
+    n.add(n.seg_.link(link).packets, 1);
+    if (l.on_wire)
+        l.owed += wire;
+    else
+        l.taken_until = std::max(when, l.taken_until) + transfer_ns(wire, n.links_[link].rate);
+}
+
+// What comes by that port later is taken later.
+void VirtualNetwork::on_request(void* self, uint64_t port, Nanos when) {
+    VirtualNetwork& n = net(self);
+    const uint32_t device = n.image_.port(static_cast<uint32_t>(port)).device;
+    Nanos& last = n.port_state_[port].last_arrival;
+    last = std::max(last, n.occupy_unit(device, n.image_.device(device).limits.dc_request_ns, when));
+}
+
+// The adapter has one message unit; what it does is done one thing after the other.
+Nanos VirtualNetwork::occupy_unit(uint32_t device, Nanos cost, Nanos now) {
+    Device& d = devices_[device];
+    return d.unit_until = std::max(now, d.unit_until) + cost;
+}
+
+// When the context that the chunk needs here is there.
+Nanos VirtualNetwork::fetch_context(const Transit& t, uint32_t device, Nanos now) {
+    if (!t.first_of_message || t.dst_qpn == 0 || t.lost == all_packets(t.packets)) return now;
+    if (devices_[device].cache.touch(t.dst_qpn)) return now;
+    add(seg_.device(device).cache_misses, 1);
+    return occupy_unit(device, image_.device(device).limits.qp_cache_miss_ns, now);
+}
+
 void VirtualNetwork::on_port(void* self, uint64_t transit, Nanos now) {
     VirtualNetwork& n = net(self);
     n.check_fabric(now);
@@ -310,6 +365,7 @@ void VirtualNetwork::on_port(void* self, uint64_t transit, Nanos now) {
         d.rx_until = std::max(now > needed ? now - needed : 0, d.rx_until) + needed;
         done = std::max(now, d.rx_until);
     }
+    done = std::max(done, n.fetch_context(t, device, now));
     Nanos& last = n.port_state_[t.dst_port].last_arrival;
     last = done = std::max(done + n.ports_[t.dst_port].delay, last);
     if (done > now)

@@ -16,8 +16,10 @@
 // is how a full output stops the inputs that feed it, and all other traffic of those inputs. Bytes on the wire do not
 // count against the buffer (a long cable has its buffers sized for that), and two chunks always fit, or nothing could
 // flow at full rate.
-// A down link drops what is queued on it and what is on it. Routes are looked up hop by hop in the forwarding tables.
-// Costs two events per chunk and link, and two or three at the adapters.
+// At the other end the first chunk of a message needs the context of the queue pair (or DC target) that it is for. If
+// it is not held, the message unit fetches it, and what comes by that port waits: packets arrive in order. A down link
+// drops what is queued on it and what is on it. Routes are looked up hop by hop in the forwarding tables. Costs two
+// events per chunk and link, and two or three at the adapters.
 #pragma once
 #include <memory>
 
@@ -33,6 +35,7 @@ public:
     ~VirtualNetwork() override;
     void activate(Source& source, Nanos now) override;
     void note_change(Nanos now) override { check_fabric(now); }
+    Nanos request(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now) override;
     uint64_t digest() const override { return digest_; }
 
 private:
@@ -59,6 +62,8 @@ private:
         uint64_t buffer;       // room for them, 0 = infinite
         uint64_t remainder;    // of bytes * 1e9 / rate, so that rates are exact in the long run
         Nanos last_head;       // order is kept when a delay fault ends
+        Nanos taken_until;     // by a request, which waits for nobody: the next chunk starts behind it
+        uint64_t owed;         // bytes of requests that have come while a chunk was on the wire
     };
     struct Device {
         QpCache cache;
@@ -77,6 +82,8 @@ private:
     static void on_direct(void* self, uint64_t transit, Nanos when); // left an adapter that has no wire
     static void on_port(void* self, uint64_t transit, Nanos when);   // tail at the last port
     static void on_deliver(void* self, uint64_t transit, Nanos when);
+    static void on_request_head(void* self, uint64_t link_and_bytes, Nanos when); // a request starts on the link
+    static void on_request(void* self, uint64_t port, Nanos when);                // arrives
 
     void fabric_changed() override { changed_ = true; }
     void check_fabric(Nanos now); // first in every event
@@ -90,6 +97,8 @@ private:
     void forward(Transit& t, Nanos head, Nanos tail);
     void give_credit(uint32_t link, uint32_t bytes, Nanos now);
     void discard(Transit& t, Nanos now);
+    Nanos occupy_unit(uint32_t device, Nanos cost, Nanos now); // until when
+    Nanos fetch_context(const Transit& t, uint32_t device, Nanos now);
     void deliver(Transit& t, Nanos now);
     void at(Nanos when, Scheduler::Fn fn, void* what) {
         scheduler_.at(when, fn, this, reinterpret_cast<uint64_t>(what));

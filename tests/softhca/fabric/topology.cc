@@ -32,12 +32,19 @@ void read_flag(const YamlMap& map, const char* key, uint8_t& field) {
 }
 
 AdapterType read_adapter(const YamlValue& value, const std::string& name) {
-    const YamlMap map(
-        value,
-        {"ports",          "mtu",           "has_dc",      "has_timestamps",   "has_apm",         "qp_cache_entries",
-         "qp_cache_miss",  "message",       "qp_message",  "engines_per_port", "engine_message",  "engine_rate",
-         "bus_rate",       "dct_contexts",  "dc_connect",  "dc_disconnect",    "dc_busy_backoff", "command_create",
-         "command_modify", "command_query", "command_reg", "wire_header",      "clock_offset",    "clock_drift"});
+    const YamlMap map(value, {"ports",           "mtu",
+                              "has_dc",          "has_timestamps",
+                              "has_apm",         "qp_cache_entries",
+                              "qp_cache_miss",   "message",
+                              "qp_message",      "engines_per_port",
+                              "engine_message",  "engine_rate",
+                              "bus_rate",        "dct_contexts",
+                              "dc_connect",      "dc_disconnect",
+                              "dc_busy_backoff", "command_create",
+                              "command_modify",  "command_query",
+                              "command_reg",     "wire_header",
+                              "clock_offset",    "clock_drift",
+                              "dc_request",      "command_destroy"});
     AdapterType type = default_adapter();
     type.name = name;
     if (const auto v = map.find("ports")) type.ports = static_cast<uint32_t>(v->count(1, 2));
@@ -63,14 +70,30 @@ AdapterType read_adapter(const YamlValue& value, const std::string& name) {
     read_time(map, "dc_connect", l.dc_connect_ns);
     read_time(map, "dc_disconnect", l.dc_disconnect_ns);
     read_time(map, "dc_busy_backoff", l.dc_busy_backoff_ns);
+    read_time(map, "dc_request", l.dc_request_ns);
     read_time(map, "command_create", l.command_create_ns);
     read_time(map, "command_modify", l.command_modify_ns);
     read_time(map, "command_query", l.command_query_ns);
     read_time(map, "command_reg", l.command_reg_ns);
+    l.command_destroy_ns = l.command_create_ns;
+    read_time(map, "command_destroy", l.command_destroy_ns);
     if (const auto v = map.find("wire_header")) l.wire_header = static_cast<uint32_t>(v->size(1024));
     if (const auto v = map.find("clock_offset")) l.clock_offset_ns = v->signed_time_ns();
     if (const auto v = map.find("clock_drift")) l.clock_drift_ppb = read_drift(*v);
     return type;
+}
+
+HostImage read_host(const YamlValue& value) {
+    const YamlMap map(value, {"post", "completion", "receive", "poll_miss", "poll_hit", "copy", "commands"});
+    HostImage host{};
+    read_time(map, "post", host.post_ns);
+    read_time(map, "completion", host.completion_ns);
+    read_time(map, "receive", host.receive_ns);
+    read_time(map, "poll_miss", host.poll_miss_ns);
+    read_time(map, "poll_hit", host.poll_hit_ns);
+    read_rate(map, "copy", host.copy_rate);
+    if (const auto v = map.find("commands")) host.commands = v->boolean();
+    return host;
 }
 
 } // namespace
@@ -171,7 +194,7 @@ void TopologyParser::read_switches(const YamlMap& root) {
 Topology TopologyParser::parse(const YAML::Node& document) {
     const YamlMap root(YamlValue(document, "", &topology_.file),
                        {"name", "description", "ideal", "dynamic_nodes", "chunk_mtus", "lmc", "routing", "adapters",
-                        "nodes", "switches", "link_defaults", "links", "subnets"});
+                        "nodes", "switches", "link_defaults", "links", "subnets", "host"});
     topology_.name = std::filesystem::path(topology_.file).stem();
     if (const auto v = root.find("name")) topology_.name = v->text();
     if (topology_.name.size() > 63) root.need("name").fail("a fabric's name has at most 63 letters");
@@ -181,6 +204,7 @@ Topology TopologyParser::parse(const YAML::Node& document) {
     if (const auto v = root.find("lmc")) default_lmc_ = static_cast<uint32_t>(v->count(0, 7));
     topology_.routing = "minhop";
     if (const auto v = root.find("routing")) read_routing(*v);
+    if (const auto v = root.find("host")) topology_.host = read_host(*v);
     read_adapters(root);
     read_nodes(root);
     read_switches(root);

@@ -66,6 +66,7 @@ struct Topology {
     bool ideal = false;
     bool dynamic_nodes = true;
     uint32_t chunk_mtus = 4;
+    HostImage host{};
     std::string routing; // opensm routing engines, in order of preference, comma separated
     std::vector<AdapterType> adapter_types;
     std::vector<Node> nodes;

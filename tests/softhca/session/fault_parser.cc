@@ -175,7 +175,7 @@ const Form kForms[] = {
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
     {"address-handles", FaultVerb::address_handles, "address-handles refused|granted NODE:DEVICE:PORT"},
     {"queue-pairs", FaultVerb::queue_pairs, "queue-pairs refused|granted NODE:DEVICE:PORT"},
-    {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg TIME|reset NODE:DEVICE"},
+    {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg|destroy TIME|reset NODE:DEVICE"},
     {"lid-swap", FaultVerb::lid_swap, "lid-swap NODE:DEVICE:PORT NODE:DEVICE:PORT"},
     {"clear", FaultVerb::clear, "clear"},
     {"reroute", FaultVerb::reroute, "reroute"},
@@ -253,7 +253,7 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         c.ports = match_ports(image, in.next());
         break;
     case FaultVerb::command_cost: {
-        c.which = static_cast<uint32_t>(one_of(in.next(), {"create", "modify", "query", "reg"}));
+        c.which = static_cast<uint32_t>(one_of(in.next(), {"create", "modify", "query", "reg", "destroy"}));
         const std::string cost = in.next();
         c.value = cost == "reset" ? kNone : time_ns(cost);
         c.devices = match_devices(image, in.next());

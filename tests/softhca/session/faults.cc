@@ -116,6 +116,7 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
         break;
     case FaultVerb::command_cost:
         d.command_ns[c.which] = value;
+        if (c.which == 0) d.command_ns[4] = value; // who makes queue pairs destroys them, at the same price
         break;
     default:
         break;

@@ -20,7 +20,7 @@
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
 //   queue-pairs refused|granted PORT       nasty: they are made, but none gets from RESET to INIT
-//   command-cost create|modify|query|reg TIME|reset DEVICE
+//   command-cost create|modify|query|reg|destroy TIME|reset DEVICE
 //   clear                                  ends all of the above except death, and what comes below
 //   lid-swap PORT PORT                     two ports of a subnet exchange their LIDs, as when a subnet manager comes up
 //                                          without its memory: LID_CHANGE; connections to them lead to the wrong port
@@ -72,8 +72,8 @@ struct FaultCommand {
     FaultVerb verb = FaultVerb::clear;
     std::vector<uint32_t> ports, links, devices, nodes; // image indices; links: each direction
     uint64_t value = 0;                                 // ppm, ns, bytes/s, mode
-    uint32_t which = 0;                                 // command-cost: 0 create, 1 modify, 2 query, 3 reg; lacks: Lack
-    uint64_t at_packet = 0;                             // 0 = now
+    uint32_t which = 0;     // command-cost: 0 create, 1 modify, 2 query, 3 reg, 4 destroy; lacks: Lack
+    uint64_t at_packet = 0; // 0 = now
     uint32_t count = 1;
     std::string text; // as given
 };

@@ -24,6 +24,7 @@ struct SimWorld {
     uint64_t digest = 0;
     std::vector<uint32_t> touched; // nodes
     std::vector<char> is_touched;
+    std::vector<char> several; // the node's programs do not share the processor of the node's number
     void (*on_command)(void*, uint64_t) = nullptr;
     void* on_command_self = nullptr;
 };
@@ -63,6 +64,7 @@ SIM_API Segment* softhca_sim_open(const FabricImage* image, uint64_t seed, uint6
     world->process->set_virtual_clock(&world->clock);
     world->engine = std::make_unique<Engine>(*world->process, true);
     world->is_touched.resize(image->nodes);
+    world->several.resize(image->nodes);
     g_world = world.release();
     g_touched = touch;
     return segment;
@@ -78,7 +80,11 @@ SIM_API void softhca_sim_close() {
     g_world = nullptr;
 }
 
-SIM_API void softhca_sim_select(uint32_t node) { g_world->process->select_node(node); }
+SIM_API void softhca_sim_select(uint32_t node, uint32_t processor) {
+    g_world->process->select_node(node);
+    g_world->engine->processor = processor;
+    if (processor != node) g_world->several[node] = true;
+}
 SIM_API uint64_t softhca_sim_now() { return g_world->clock; }
 SIM_API uint64_t softhca_sim_next_due() { return g_world->engine->scheduler().next_due(); }
 
@@ -106,7 +112,7 @@ SIM_API uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max) {
     // Who is busy is touched again when it is through.
     if (g_world->engine->host)
         std::erase_if(touched, [](uint32_t node) {
-            const bool busy = softhca_sim_node_now(node) > g_world->clock;
+            const bool busy = !g_world->several[node] && softhca_sim_processor_now(node) > g_world->clock;
             if (busy) g_world->is_touched[node] = false;
             return busy;
         });
@@ -126,15 +132,19 @@ SIM_API void softhca_sim_on_command(void (*fn)(void*, uint64_t), void* self) {
                                      : static_cast<void (*)(Nanos)>(nullptr);
 }
 
-SIM_API void softhca_sim_host_costs(uint64_t post, uint64_t completion) {
+SIM_API void softhca_sim_host_costs(const sim::HostCosts* costs) {
     Engine& engine = *g_world->engine;
-    engine.host = std::make_unique<HostTime>(engine.scheduler(), engine.seg().img().nodes);
-    engine.host->post = post;
-    engine.host->completion = completion;
+    if (!engine.host) engine.host = std::make_unique<HostTime>(engine.scheduler());
+    engine.host->costs = *costs;
 }
-SIM_API uint64_t softhca_sim_node_now(uint32_t node) {
+SIM_API void softhca_sim_spend(uint32_t node, uint32_t processor, uint64_t cost) {
+    Engine& engine = *g_world->engine;
+    const uint32_t device = engine.seg().img().node(node).first_device;
+    if (engine.host) engine.host->spend(processor, device, cost, g_world->clock);
+}
+SIM_API uint64_t softhca_sim_processor_now(uint32_t processor) {
     const auto& host = g_world->engine->host;
-    return host ? host->now(node, g_world->clock) : g_world->clock;
+    return host ? host->now(processor, g_world->clock) : g_world->clock;
 }
 
 SIM_API void softhca_sim_raise_port_event(uint32_t port, uint32_t type) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/segment.h"
+#include "softhca/host_costs.h"
 
 extern "C" {
 
@@ -15,8 +16,8 @@ softhca::Segment* softhca_sim_open(const softhca::FabricImage* image, uint64_t s
 // Everything of the world is gone. Verbs objects must have been destroyed before.
 void softhca_sim_close();
 
-// ibv_get_device_list() shows the adapters of this node from now on.
-void softhca_sim_select(uint32_t node);
+// ibv_get_device_list() shows the adapters of this node from now on; whoever opens them computes on `processor`.
+void softhca_sim_select(uint32_t node, uint32_t processor);
 uint64_t softhca_sim_now();
 // The time of the earliest event; UINT64_MAX: there is none.
 uint64_t softhca_sim_next_due();
@@ -37,11 +38,13 @@ uint32_t softhca_sim_touched(uint32_t* nodes, uint32_t max);
 // fn(self, cost) is called by each verbs command that costs something, before it does anything. nullptr: nothing costs.
 void softhca_sim_on_command(void (*fn)(void* self, uint64_t cost), void* self);
 
-// What programs' processors spend (engine/host_time.h): ns of a posted send request and of a collected completion; set
-// once, before there is traffic. Nodes whose processor is busy are not reported as touched before it is through.
-void softhca_sim_host_costs(uint64_t post, uint64_t completion);
-// The node's own time: the world's, or later.
-uint64_t softhca_sim_node_now(uint32_t node);
+// What programs' processors spend from now on (engine/host_time.h). Nodes whose processor is busy are not reported as
+// touched before it is through; those whose programs have several are, and again when one is through.
+void softhca_sim_host_costs(const softhca::sim::HostCosts* costs);
+// A program of that node does something of its own, which takes `cost` ns.
+void softhca_sim_spend(uint32_t node, uint32_t processor, uint64_t cost);
+// The processor's own time: the world's, or later.
+uint64_t softhca_sim_processor_now(uint32_t processor);
 
 // Asynchronous events, as core/notify.h.
 void softhca_sim_raise_port_event(uint32_t port, uint32_t type);

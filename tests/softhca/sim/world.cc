@@ -38,15 +38,21 @@ void World::open(const FabricImage& image, const Options& options) {
     segment_ = softhca_sim_open(&image, options.seed, options.payload_limit, options.start);
     if (!segment_) throw std::system_error(errno, std::generic_category(), "virtual-time world");
     image_ = &segment_->img();
-    if (options.host.post != 0 || options.host.completion != 0)
-        softhca_sim_host_costs(options.host.post, options.host.completion);
+    if (const HostCosts costs = options.host.any() ? options.host : sim::host_costs(*image_); costs.any())
+        host_costs(costs);
     touched_.resize(image.nodes);
     state_.resize(image.nodes);
 }
 
-void World::select(uint32_t node) { softhca_sim_select(node); }
+void World::select(uint32_t node) { softhca_sim_select(node, node); }
+void World::select(uint32_t node, uint32_t processor) { softhca_sim_select(node, processor); }
 Nanos World::now() const { return softhca_sim_now(); }
-Nanos World::now_at(uint32_t node) const { return softhca_sim_node_now(node); }
+Nanos World::now_at(uint32_t processor) const { return softhca_sim_processor_now(processor); }
+void World::host_costs(const HostCosts& costs) {
+    host_ = costs;
+    softhca_sim_host_costs(&costs);
+}
+void World::spend(uint32_t node, uint32_t processor, Nanos cost) { softhca_sim_spend(node, processor, cost); }
 bool World::step() { return softhca_sim_step() != 0; }
 
 void World::run_until(Nanos t) {
@@ -147,6 +153,8 @@ World::Objects World::objects(uint32_t device) const {
     const DeviceState& s = segment_->device(device);
     return {s.qps, s.cqs, s.srqs};
 }
+
+uint64_t World::cache_misses(uint32_t device) const { return segment_->device(device).cache_misses; }
 
 uint32_t World::queue_pair_state(uint32_t qp_number) const { return segment_->qp(qp_number & (kMaxQps - 1)).state; }
 

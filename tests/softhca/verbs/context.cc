@@ -84,6 +84,7 @@ VERBS_API ibv_context* ibv_open_device(ibv_device* dev) {
     c->process = process;
     c->life = c->state().deaths.load();
     c->engine = engine_of(*process);
+    c->processor = c->engine ? c->engine->processor : 0;
     if (c->dead() || !c->engine) {
         delete c;
         return fail_null(EIO);

@@ -53,6 +53,7 @@ Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context
     cq->channel = wire;
     cq->wc_flags = wc_flags;
     cq->single_threaded = single_threaded;
+    cq->processor = c.processor;
     cq->engine = c.engine;
     ibv_cq_ex& ex = cq->ex;
     ex.context = &c.vctx.context;
@@ -162,7 +163,7 @@ VERBS_API int ibv_resize_cq(ibv_cq* p, int cqe) {
 VERBS_API int ibv_destroy_cq(ibv_cq* p) {
     Cq* cq = cq_of(p);
     Context& c = *context_of(p->context);
-    c.engine->charge_command(c.device, create_cmd);
+    c.engine->charge_command(c.device, create_cmd, c.processor);
     if (cq->users.load()) return fail(EBUSY);
     CqRec& rec = *cq->rec;
     (void)rec.lock.acquire();

@@ -38,6 +38,7 @@ struct Context {
     uint32_t device;    // image device
     uint32_t row;       // ContextRec
     uint32_t life;      // DeviceState::deaths when it was opened
+    uint32_t processor; // of the program (HostTime)
     Process* process;
     Engine* engine;
     Channel async;
@@ -63,7 +64,7 @@ struct Context {
     }
 };
 
-enum Command { create_cmd, modify_cmd, query_cmd, reg_cmd }; // Engine::charge_command
+enum Command { create_cmd, modify_cmd, query_cmd, reg_cmd, destroy_cmd }; // Engine::charge_command
 
 [[nodiscard]] inline Context* context_of(ibv_context* c) {
     // The pointer sits in verbs_context::priv, which belongs to the library and is never read by programs.
@@ -78,7 +79,7 @@ enum Command { create_cmd, modify_cmd, query_cmd, reg_cmd }; // Engine::charge_c
 
 // Every command to the device begins with it: costs time, and fails when the device is dead.
 [[nodiscard]] inline int command(Context& c, Command which) {
-    c.engine->charge_command(c.device, which);
+    c.engine->charge_command(c.device, which, c.processor);
     return c.dead() ? fail(EIO) : 0;
 }
 

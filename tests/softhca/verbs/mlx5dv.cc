@@ -97,7 +97,7 @@ VERBS_API int mlx5dv_get_clock_info(ibv_context* context, mlx5dv_clock_info* inf
     if (!limits.has_dc || !limits.has_timestamps) return fail(EOPNOTSUPP);
     timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
-    const Nanos now = c.engine->program_now(c.device);
+    const Nanos now = c.engine->program_now(c.processor);
     info->last_cycles = adapter_time(c.image(), now);
     info->nsec = c.process->virtual_time()
                      ? now

@@ -192,7 +192,7 @@ VERBS_API ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, size_t length, uint64_
 VERBS_API int ibv_dereg_mr(ibv_mr* p) {
     auto* mr = reinterpret_cast<Mr*>(p);
     Context& c = *context_of(p->context);
-    c.engine->charge_command(c.device, reg_cmd);
+    c.engine->charge_command(c.device, reg_cmd, c.processor);
     revoke_mr(c, mr->index);
     {
         std::lock_guard guard(c.mutex);

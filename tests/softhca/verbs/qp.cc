@@ -126,6 +126,7 @@ Qp* create_qp(Context& c, QpRequest& r) {
     qp->rec = &c.seg().qp(index);
     qp->index = index;
     qp->kind = r.kind;
+    qp->processor = c.processor;
     qp->engine = c.engine;
     // The engine finds a CQ in both places; the program sees what it gave.
     qp->send_cq = cq_of(r.send_cq ? r.send_cq : r.recv_cq);
@@ -222,7 +223,7 @@ VERBS_API int ibv_destroy_qp(ibv_qp* p) {
     Context& c = *context_of(p->context);
     {
         const SoleUse use(qp->send_cq, qp->recv_cq);
-        c.engine->charge_command(c.device, create_cmd);
+        c.engine->charge_command(c.device, destroy_cmd, c.processor);
         qp->engine->destroy_qp(*qp);
     }
     remove_event_target(c, qp);

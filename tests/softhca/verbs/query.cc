@@ -113,7 +113,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
     Context& c = *context_of(context);
     if (values->comp_mask & ~uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) return fail(EINVAL);
     if (!stamped(c)) return fail(EOPNOTSUPP);
-    const uint64_t now = adapter_time(c.image(), c.engine->program_now(c.device));
+    const uint64_t now = adapter_time(c.image(), c.engine->program_now(c.processor));
     // As with real adapters: ticks in tv_nsec, which may exceed a second's worth.
     values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(now)};
     values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;

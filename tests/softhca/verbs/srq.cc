@@ -142,7 +142,7 @@ VERBS_API int ibv_query_srq(ibv_srq* p, ibv_srq_attr* attr) {
 VERBS_API int ibv_destroy_srq(ibv_srq* p) {
     Srq* srq = srq_of(p);
     Context& c = *context_of(p->context);
-    c.engine->charge_command(c.device, create_cmd);
+    c.engine->charge_command(c.device, create_cmd, c.processor);
     if (srq->users.load()) return fail(EBUSY);
     srq->queue.rec->id = 0;
     remove_event_target(c, srq);

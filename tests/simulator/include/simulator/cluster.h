@@ -28,7 +28,8 @@ using channel::Iov;
 
 class SimServices final : public SimTimers {
 public:
-    SimServices(softhca::sim::World& world, unsigned node) : SimTimers(world), node_(node) {}
+    SimServices(softhca::sim::World& world, unsigned node, unsigned host)
+        : SimTimers(world), node_(node), host_(host) {}
     Nanos now() override { return world_.now_at(node_) + spent; }
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
@@ -41,12 +42,13 @@ public:
     }
 
     bool aside(std::function<void()> work) override { // a list of devices is that of the node which asks
-        world_.select(node_);
+        world_.select(host_, node_);
         return SimTimers::aside(std::move(work));
     }
 
     bool wait(Nanos t) override { return on_wait && on_wait(t); }
     std::function<bool(Nanos)> on_wait; // lets time pass for who closes
+    std::function<void()> on_due;       // a timer waits for the node's turn
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
     bool quiet = false; // counts, but does not print
@@ -54,21 +56,33 @@ public:
     std::string last_error;
 
 private:
-    const unsigned node_;
+    void became_due() override {
+        if (on_due) on_due();
+    }
+    const unsigned node_, host_;
 };
 
+// What an interface has looked at in memory without a verbs call, ever: slots of its rings, in vain or not.
+struct RingLooks {
+    std::uint64_t misses = 0, hits = 0;
+};
+
+// One process with one interface. Its processor has its index; `host`: the fabric's node that it is on.
 class Node final : public channel::Events {
 public:
-    Node(softhca::sim::World& world, unsigned index, const channel::Config& config,
+    Node(softhca::sim::World& world, unsigned index, unsigned host, const channel::Config& config,
          const verbs::DeviceConfig& rails = {})
-        : world_(world), index_(index), services_(world, index) {
-        world.select(index);
+        : world_(world), index_(index), host_(host), background_(config.background), services_(world, index, host) {
+        world.select(host, index);
         std::string error;
         if (failed(verbs::DeviceSet::open(rails, devices_, error))) throw std::runtime_error(error);
         for (auto& handler : handlers_) handler = {ignore, nullptr, 0};
         if (failed(open_interface(devices_, config, services_, *this, heap_.keys, handlers_, iface_, error)))
             throw std::runtime_error(error);
     }
+    Node(softhca::sim::World& world, unsigned index, const channel::Config& config,
+         const verbs::DeviceConfig& rails = {})
+        : Node(world, index, index, config, rails) {}
     ~Node() { close(); }
     [[nodiscard]] channel::Interface& iface() { return *iface_; }
     // Ends the interface, as a program does that has no more to say; memory stays. From outside of callbacks.
@@ -77,6 +91,7 @@ public:
     [[nodiscard]] const verbs::DeviceSet& devices() const { return devices_; }
     [[nodiscard]] SimServices& services() { return services_; }
     [[nodiscard]] unsigned index() const { return index_; }
+    [[nodiscard]] unsigned host() const { return host_; }
 
     void on_am(unsigned id, Status (*fn)(void*, void*, std::size_t, unsigned), void* arg) {
         handlers_[id] = {fn, arg, 0};
@@ -88,17 +103,53 @@ public:
     using Memory = SimMemory; // lives as long as the node
     [[nodiscard]] Memory memory(std::size_t size) { return heap_.allocate(devices_, size); }
 
+    // The program computes, after what its processor has to do; then it calls `then`. Its adapters work on meanwhile,
+    // and with Config::background its control plane. Not while it computes.
+    void compute(Nanos time, std::function<void()> then) {
+        if (computing_) throw std::logic_error("a node that computes cannot compute");
+        computing_ = true;
+        (void)world_.at(world_.now_at(index_) + time, [this, then = std::move(then)] {
+            computing_ = false;
+            resume_ = then;
+            if (services_.on_due) services_.on_due();
+        });
+    }
+    [[nodiscard]] bool computing() const { return computing_; }
+    [[nodiscard]] bool busy() const { return computing_ || world_.now_at(index_) > world_.now(); } // its processor
+    [[nodiscard]] bool waiting() const { return resume_ || services_.has_due(); }                  // for its turn
+    // The program does something that takes its processor `cost`: copies, packs.
+    void spend(Nanos cost) { world_.spend(host_, index_, cost); }
+    // Who polls rings says how often so far; each call of progress() then costs what it has looked at.
+    std::function<RingLooks()> ring_looks;
+    // The program's own turn, behind each call of progress(), while its processor is free. False: it had nothing to do.
+    std::function<bool()> on_turn;
+
     // Everything that can be done now. False: nothing was. Not while its processor is busy: it is touched when it is
     // through.
     bool progress() {
         if (closed() || asleep) return false;
+        if (computing_) return background_ && iface_->serve() != 0;
         bool any = false;
-        while (!busy() && (services_.run_due() | (iface_->progress() != 0))) any = true;
+        while (!busy() && (resume() | services_.run_due() | advance() | own_turn())) any = true;
         return any;
     }
 
 private:
-    [[nodiscard]] bool busy() const { return world_.now_at(index_) > world_.now(); } // its processor
+    bool resume() {
+        if (!resume_) return false;
+        std::exchange(resume_, {})();
+        return true;
+    }
+    bool own_turn() { return on_turn && !busy() && on_turn(); }
+    bool advance() {
+        const bool any = iface_->progress() != 0;
+        if (ring_looks) {
+            const RingLooks now = ring_looks(), before = std::exchange(looks_, now);
+            const softhca::sim::HostCosts& costs = world_.host_costs();
+            spend((now.misses - before.misses) * costs.poll_miss + (now.hits - before.hits) * costs.poll_hit);
+        }
+        return any;
+    }
     static Status ignore(void*, void*, std::size_t, unsigned) { return Status::ok; }
     void room(Channel& channel) override {
         if (on_room) on_room(channel);
@@ -112,7 +163,11 @@ private:
     }
 
     softhca::sim::World& world_;
-    const unsigned index_;
+    const unsigned index_, host_;
+    const bool background_;
+    bool computing_ = false;
+    std::function<void()> resume_; // what it does when it has computed
+    RingLooks looks_;
     SimServices services_;
     verbs::DeviceSet devices_;
     SimHeap heap_;
@@ -141,7 +196,13 @@ public:
     Cluster(const std::string& fabric, const std::vector<channel::Config>& configs,
             const softhca::sim::Options& options = {})
         : world(fabric, options) {
-        for (const channel::Config& config : configs) open_one(config, options, {});
+        for (const channel::Config& config : configs) open_one(config, options, {}, size());
+    }
+    // Several nodes (processes) on one of the fabric's nodes: where each of them is.
+    Cluster(const std::string& fabric, const std::vector<unsigned>& hosts, const channel::Config& config,
+            const softhca::sim::Options& options)
+        : world(fabric, options) {
+        for (const unsigned host : hosts) open_one(config, options, {}, host);
     }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
@@ -192,10 +253,10 @@ public:
             bool any = false;
             const auto touched = world.touched();
             scratch_.assign(touched.begin(), touched.end());
-            for (const std::uint32_t i : scratch_)
-                if (i < nodes_.size()) any |= progress(node(i));
-            for (auto& node : nodes_)
-                if (node->services().has_due()) any |= progress(*node);
+            for (const std::uint32_t host : scratch_)
+                if (host < by_host_.size())
+                    for (Node* node : by_host_[host]) any |= progress(*node);
+            any |= run_due();
             if (any && after_progress) after_progress();
             if (!any) return before;
             before = true;
@@ -205,9 +266,24 @@ public:
 private:
     void open(unsigned nodes, const channel::Config& config, const softhca::sim::Options& options,
               const verbs::DeviceConfig& rails) {
-        for (unsigned i = 0; i < nodes; ++i) open_one(config, options, rails);
+        for (unsigned i = 0; i < nodes; ++i) open_one(config, options, rails, i);
     }
-    void open_one(channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails) {
+    // Whose timers are due, in order.
+    bool run_due() {
+        if (due_.empty()) return false;
+        bool any = false;
+        std::vector<unsigned> due = std::exchange(due_, {});
+        std::sort(due.begin(), due.end());
+        due.erase(std::unique(due.begin(), due.end()), due.end());
+        for (const unsigned i : due) {
+            any |= progress(node(i));
+            if (node(i).waiting()) due_.push_back(i); // it has had no turn
+        }
+        return any;
+    }
+    void open_one(channel::Config config, const softhca::sim::Options& options, const verbs::DeviceConfig& rails,
+                  unsigned host) {
+        if (host >= world.nodes()) throw std::runtime_error("the fabric has no node " + std::to_string(host));
         const unsigned i = size();
         config.control_interval = config.event_interval = 1;
         // Progress is called only when there is something to be found. Who sets other intervals knows what he does.
@@ -216,8 +292,11 @@ private:
         if (config.silent_interval == defaults.silent_interval) config.silent_interval = 1;
         if (config.completion_depth > 1024) config.completion_depth = 1024;
         config.seed = options.seed * 1'000'003 + i + 1;
-        nodes_.push_back(std::make_unique<Node>(world, i, config, rails));
+        nodes_.push_back(std::make_unique<Node>(world, i, host, config, rails));
         nodes_.back()->services().on_wait = [this](Nanos t) { return pass(t); };
+        nodes_.back()->services().on_due = [this, i] { due_.push_back(i); };
+        if (by_host_.size() <= host) by_host_.resize(host + 1);
+        by_host_[host].push_back(nodes_.back().get());
     }
     // While one closes, the others go on.
     bool pass(Nanos time) {
@@ -232,6 +311,8 @@ private:
         return node.progress();
     }
     std::vector<std::unique_ptr<Node>> nodes_;
+    std::vector<std::vector<Node*>> by_host_;
+    std::vector<unsigned> due_; // nodes that wait for their turn
     std::vector<std::uint32_t> scratch_;
     unsigned progressing_ = 0;
 };

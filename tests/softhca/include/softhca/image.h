@@ -9,7 +9,7 @@
 namespace softhca {
 
 inline constexpr uint32_t kImageMagic = 0x53484649; // "SHFI"
-inline constexpr uint32_t kImageVersion = 1;
+inline constexpr uint32_t kImageVersion = 2;
 inline constexpr uint32_t kNone = UINT32_MAX; // "no such index"
 inline constexpr uint8_t kNoRoute = 0xff;     // forwarding table entry: LID unreachable (as in IB linear tables)
 inline constexpr uint32_t kMaxLid = 0xbfff;   // last unicast LID (IB specification 4.1.3)
@@ -18,7 +18,8 @@ inline constexpr uint32_t kMaxHops = 64;      // IB hop limit; a longer walk is 
 // What an adapter costs and can do. A field that is 0 costs nothing / has no limit: all zero is the ideal adapter.
 struct AdapterLimits {
     uint32_t qp_cache_entries;   // QP contexts that the adapter holds on chip; 0 = all
-    uint32_t qp_cache_miss_ns;   // added before the first chunk of a message whose QP context is not held
+    uint32_t qp_cache_miss_ns;   // added before the first chunk of a message whose QP context is not held; at the
+                                 // other end (virtual time) before it is taken, if its QP or DC target is not held
     uint32_t message_ns;         // send-side cost per message and adapter (message rate = 1e9 / message_ns)
     uint32_t qp_message_ns;      // least distance between two messages of one QP
     uint32_t engines_per_port;   // send engines; a QP is bound to engine qpn % engines; 0 = one per QP
@@ -29,12 +30,15 @@ struct AdapterLimits {
     uint32_t dc_connect_ns;      // DCI: connect request to a new target
     uint32_t dc_disconnect_ns;   // DCI: leaving a target (after its last acknowledgment)
     uint32_t dc_busy_backoff_ns; // DCI: wait after a busy NAK
-    uint32_t command_create_ns;  // costs of verbs commands, spent in the calling thread
+    uint32_t dc_request_ns;     // of the message units at both ends, for a request to connect or disconnect; these take
+                                // up the wire then, too (virtual time)
+    uint32_t command_create_ns; // costs of verbs commands, spent in the calling thread
     uint32_t command_modify_ns;
     uint32_t command_query_ns;
-    uint32_t command_reg_ns; // per registration
-    uint32_t wire_header;    // bytes added to every packet on the wire (LRH..ICRC; IB RC is 26..30); 0 in ideal
-    int64_t clock_offset_ns; // adapter clock = host clock * (1 + drift) + offset
+    uint32_t command_reg_ns;     // per registration
+    uint32_t command_destroy_ns; // of a queue pair
+    uint32_t wire_header;        // bytes added to every packet on the wire (LRH..ICRC; IB RC is 26..30); 0 in ideal
+    int64_t clock_offset_ns;     // adapter clock = host clock * (1 + drift) + offset
     int32_t clock_drift_ppb;
     uint8_t has_dc;         // offers DCI/DCT (and looks like a ConnectX to programs)
     uint8_t has_timestamps; // completion timestamps
@@ -102,6 +106,13 @@ struct LinkImage {
     uint32_t pad;
 };
 
+// What programs' processors spend in virtual time: host_costs.h. All zero: nothing.
+struct HostImage {
+    uint32_t post_ns, completion_ns, receive_ns, poll_miss_ns, poll_hit_ns;
+    uint32_t commands;  // 1: commands take the processor's time
+    uint64_t copy_rate; // bytes/s; 0 = infinite
+};
+
 struct FabricImage {
     uint32_t magic, version;
     uint64_t bytes; // size of the whole block
@@ -111,6 +122,7 @@ struct FabricImage {
     uint32_t chunk_mtus;    // packets per chunk (contention granularity), default 4
     uint32_t dynamic_nodes; // 1: processes without a given node take the next free one
     uint64_t nodes_at, devices_at, ports_at, subnets_at, switches_at, links_at; // offsets of the arrays
+    HostImage host;
     char routing[40]; // opensm's routing engines in order of preference, comma separated (for a re-route)
 
     template <class T> const T* at(uint64_t offset) const {

@@ -18,8 +18,10 @@ inline void must(bool good, const char* what) {
 // One adapter of a node: context, protection domain, one completion queue.
 class Hca {
 public:
-    Hca(World& world, uint32_t node, int cqe, uint32_t device = 0) {
-        world.select(node);
+    Hca(World& world, uint32_t node, int cqe, uint32_t device = 0) : Hca(world, node, cqe, device, node) {}
+    // Of a program with a processor of its own.
+    Hca(World& world, uint32_t node, int cqe, uint32_t device, uint32_t processor) {
+        world.select(node, processor);
         int n = 0;
         ibv_device** list = ibv_get_device_list(&n);
         must(list && static_cast<uint32_t>(n) > device, "ibv_get_device_list");
@@ -56,11 +58,11 @@ public:
 // A reliable connection's end.
 class Rc {
 public:
-    explicit Rc(Hca& hca, uint32_t send_depth = 16, uint32_t recv_depth = 16) : hca(hca) {
+    explicit Rc(Hca& hca, uint32_t send_depth = 16, uint32_t recv_depth = 16, uint32_t inline_bytes = 0) : hca(hca) {
         ibv_qp_init_attr a{};
         a.send_cq = a.recv_cq = hca.cq;
         a.qp_type = IBV_QPT_RC;
-        a.cap = {send_depth, recv_depth, 1, 1, 0};
+        a.cap = {send_depth, recv_depth, 1, 1, inline_bytes};
         qp = ibv_create_qp(hca.pd, &a);
         must(qp, "ibv_create_qp");
     }

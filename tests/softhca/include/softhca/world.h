@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "softhca/fabric.h"
+#include "softhca/host_costs.h"
 #include "softhca/time.h"
 
 namespace softhca {
@@ -28,21 +29,13 @@ struct Segment;
 
 namespace softhca::sim {
 
-// What a node's processor spends, in ns: a program that posts much and has many completions to collect gets less done.
-// Its calls return at once; what they do happens when the processor has come to it, and the node is not touched()
-// before.
-struct HostCosts {
-    Nanos post = 0;       // a send request posted
-    Nanos completion = 0; // a completion collected
-};
-
 struct Options {
     uint64_t seed = 1;
     // RDMA and send payloads longer than this many bytes are not copied (their times and completions are as always), so
     // that buffers may be shared or smaller than what is sent through them. 0 = everything is copied.
     uint64_t payload_limit = 0;
     Nanos start = 1'000'000'000; // the clock is never 0
-    HostCosts host = {};
+    HostCosts host = {};         // none: those of the fabric
 };
 
 class World {
@@ -57,9 +50,18 @@ public:
 
     [[nodiscard]] uint32_t nodes() const { return image().nodes; }
     void select(uint32_t node);
+    // Who opens devices now is a program of its own, with a processor of its own; `processor` is its number. Else a
+    // node's programs share one, which has the node's number.
+    void select(uint32_t node, uint32_t processor);
     [[nodiscard]] Nanos now() const;
-    // As the node's programs see it: later than now() while its processor is busy.
-    [[nodiscard]] Nanos now_at(uint32_t node) const;
+    // As programs on this processor see it: later than now() while it is busy.
+    [[nodiscard]] Nanos now_at(uint32_t processor) const;
+    // What processors spend from now on; none of it before (set-up may be free).
+    void host_costs(const HostCosts& costs);
+    [[nodiscard]] const HostCosts& host_costs() const { return host_; }
+    // A program of `node` does something in its own memory: looks at rings, copies. Nothing, unless some host cost is
+    // set.
+    void spend(uint32_t node, uint32_t processor, Nanos cost);
 
     // Fires the next event; false: there is none.
     bool step();
@@ -90,10 +92,10 @@ public:
     Timer fault_at(Nanos t, const std::string& command);
     [[nodiscard]] bool runs(uint32_t node) const { return state_[node] == NodeState::running; }
 
-    // Commands (create, modify, query a queue pair, ...) are free here unless this is set: then `fn` gets the cost of
-    // each that has one (fabric file, fault `command-cost`), inside of the verbs call and before it does anything. The
-    // time is the program's to take: it may step the clock there on another stack, as long as nobody re-enters what is
-    // under way.
+    // Commands (create, modify, query a queue pair, ...) are free here unless HostCosts::commands or this is set: then
+    // `fn` gets the cost of each that has one (fabric file, fault `command-cost`), inside of the verbs call and before
+    // it does anything. The time is the program's to take: it may step the clock there on another stack, as long as
+    // nobody re-enters what is under way.
     void on_command(std::function<void(Nanos cost)> fn);
 
     struct LinkCounters {
@@ -111,6 +113,8 @@ public:
         uint32_t queue_pairs, completion_queues, shared_receive_queues;
     };
     [[nodiscard]] Objects objects(uint32_t device) const;
+    // Messages that had to wait for a queue pair's context on this adapter, so far.
+    [[nodiscard]] uint64_t cache_misses(uint32_t device) const;
     // ibv_qp_state of a queue pair, as its peers' packets meet it.
     [[nodiscard]] uint32_t queue_pair_state(uint32_t qp_number) const;
     // What queues take by the depth that the program asked for, in bytes.
@@ -141,6 +145,7 @@ private:
 
     Segment* segment_ = nullptr;
     const FabricImage* image_ = nullptr; // in there
+    HostCosts host_;
     std::function<void(Nanos)> on_command_;
     std::vector<uint32_t> touched_;
     std::vector<uint32_t> continued_; // to be reported by touched()

@@ -1,0 +1,277 @@
+#include "run.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ucx_mp::sim {
+
+namespace {
+
+constexpr std::uint8_t kData = 1, kSync = 2;
+
+} // namespace
+
+Run::Run(Cluster& cluster, const Job& job, std::uint64_t eager)
+    : cluster_(cluster), job_(job), ranks_(job.size()), channels_(job.size()) {
+    std::uint64_t largest = sizeof(std::uint64_t);
+    for (const Steps& steps : job)
+        for (const Step& s : steps)
+            if (s.kind == Step::Kind::send || s.kind == Step::Kind::get || s.kind == Step::Kind::put)
+                largest = std::max(largest, s.amount);
+    for (unsigned i = 0; i < ranks_.size(); ++i) {
+        Rank& rank = ranks_[i];
+        rank.run = this;
+        rank.index = i;
+        rank.from.resize(ranks_.size());
+        channels_[i].resize(ranks_.size());
+        total_steps_ += job[i].size();
+        Node& node = cluster.node(i);
+        memory_.push_back(node.memory(largest)); // payload is not carried: one buffer for all
+        node.on_am(
+            kData, [](void* self, void* data, std::size_t n, unsigned) { return arrived(self, data, n, false); },
+            &rank);
+        node.on_am(
+            kSync, [](void* self, void* data, std::size_t n, unsigned) { return arrived(self, data, n, true); }, &rank);
+        node.on_turn = [this, i] { return ranks_[i].running && turn(ranks_[i]); };
+    }
+    // Header and rank go with each message.
+    eager_ = std::min<std::uint64_t>(eager, cluster.node(0).iface().limits().max_bcopy - sizeof(std::uint64_t));
+}
+
+Channel& Run::channel(unsigned from, unsigned to) {
+    Channel*& known = channels_[from][to];
+    if (!known) known = &cluster_.channel(from, to);
+    return *known;
+}
+
+Nanos Run::connect() {
+    const Nanos begin = cluster_.world.now();
+    std::vector<std::pair<unsigned, Channel*>> wanted;
+    for (unsigned i = 0; i < ranks_.size(); ++i)
+        for (const Step& s : job_[i]) {
+            if (s.peer == kAnyone || s.kind == Step::Kind::wait || s.kind == Step::Kind::meet || channels_[i][s.peer])
+                continue;
+            wanted.emplace_back(i, &channel(i, s.peer));
+            // Refused, but it starts the handshake.
+            (void)iface(i).put_short(*wanted.back().second, "", 0, 0, memory_[s.peer].keys);
+        }
+    const bool done = cluster_.until(
+        [&] {
+            while (!wanted.empty() && iface(wanted.back().first).want_room(*wanted.back().second) == Status::busy)
+                wanted.pop_back();
+            return wanted.empty();
+        },
+        60'000'000'000);
+    if (!done) throw std::runtime_error("not all connections could be opened");
+    return cluster_.world.now() - begin;
+}
+
+Nanos Run::once(const std::function<void(double)>& progress) {
+    finished_ = 0;
+    std::uint64_t before = 0;
+    for (Rank& rank : ranks_) {
+        rank.step = 0;
+        rank.running = true;
+        before += rank.done_steps;
+    }
+    const Nanos begin = cluster_.world.now();
+    std::uint64_t asked = 0;
+    const bool over = cluster_.until(
+        [&] {
+            if (progress && ++asked % 1'000'000 == 0) {
+                std::uint64_t done = 0;
+                for (const Rank& rank : ranks_) done += rank.done_steps;
+                progress(static_cast<double>(done - before) / static_cast<double>(total_steps_));
+            }
+            return finished_ == ranks_.size();
+        },
+        10'000'000'000'000);
+    if (!over) throw std::runtime_error("the job did not come to its end: " + where_it_stands());
+    // A rank that is through may be busy for longer than the world is old.
+    Nanos end = cluster_.world.now();
+    for (unsigned i = 0; i < ranks_.size(); ++i) end = std::max(end, cluster_.world.now_at(i));
+    return end - begin;
+}
+
+std::string Run::where_it_stands() const {
+    for (const Rank& rank : ranks_) {
+        if (!rank.running) continue;
+        static constexpr const char* kinds[] = {"send", "wait", "complete", "compute", "get",
+                                                "put",  "add",  "sync",     "meet"};
+        const Step& s = job_[rank.index][rank.step];
+        return "rank " + std::to_string(rank.index) + " (of " + std::to_string(ranks_.size() - finished_) +
+               " that are not through) is at step " + std::to_string(rank.step) + ", " +
+               kinds[static_cast<int>(s.kind)] + (s.peer == kAnyone ? "" : " " + std::to_string(s.peer)) + " " +
+               std::to_string(s.amount) + ", " + std::to_string(rank.open) + " operations open";
+    }
+    return "nobody waits";
+}
+
+// What the rank can do now, one step after the other, for as long as its processor is free. False: nothing.
+bool Run::turn(Rank& rank) {
+    const Steps& steps = job_[rank.index];
+    bool any = false;
+    while (rank.step < steps.size() && !cluster_.node(rank.index).busy()) {
+        if (!take(rank, steps[rank.step])) {
+            if (std::exchange(rank.again, false)) continue;
+            return any;
+        }
+        ++rank.step;
+        ++rank.done_steps;
+        any = true;
+    }
+    if (rank.step == steps.size() && rank.running) {
+        rank.running = false;
+        ++finished_;
+        any = true;
+    }
+    return any;
+}
+
+// False: it cannot be done yet.
+bool Run::take(Rank& rank, const Step& s) {
+    switch (s.kind) {
+    case Step::Kind::send:
+        return send(rank, s);
+    case Step::Kind::sync:
+        return message(rank, s.peer, kSync, 0);
+    case Step::Kind::wait:
+    case Step::Kind::meet:
+        return await(rank, s);
+    case Step::Kind::complete:
+        return rank.open == 0;
+    case Step::Kind::compute:
+        if (std::exchange(rank.started, !rank.started)) return true; // over
+        cluster_.node(rank.index).compute(s.amount, [] {});
+        return false;
+    case Step::Kind::get:
+    case Step::Kind::put:
+    case Step::Kind::add:
+        return operation(rank, s);
+    }
+    return true;
+}
+
+bool Run::await(Rank& rank, const Step& s) {
+    const auto n = static_cast<std::uint32_t>(s.amount);
+    if (s.kind == Step::Kind::meet) {
+        Received& from = rank.from[s.peer];
+        if (from.sync - from.sync_taken < n) return false;
+        from.sync_taken += n;
+        return true;
+    }
+    if (s.peer != kAnyone) {
+        Received& from = rank.from[s.peer];
+        if (from.data - from.taken < n) return false;
+        from.taken += n;
+    } else if (rank.received - rank.taken < n)
+        return false;
+    rank.taken += n;
+    return true;
+}
+
+bool Run::send(Rank& rank, const Step& s) {
+    if (s.amount <= eager_) return message(rank, s.peer, kData, s.amount);
+    return rendezvous(rank, s);
+}
+
+bool Run::accepted(Rank& rank, unsigned to, Status status) {
+    if (!failed(status)) return true;
+    if (status != Status::no_resource) throw std::runtime_error("an operation failed");
+    rank.again = iface(rank.index).want_room(channel(rank.index, to)) == Status::busy; // there is room by now
+    return false;
+}
+
+void Run::charge_copy(unsigned rank, std::uint64_t bytes) {
+    const double cost = cluster_.world.host_costs().copy * static_cast<double>(bytes);
+    if (cost >= 1) cluster_.node(rank).spend(static_cast<Nanos>(cost));
+}
+
+bool Run::message(Rank& rank, unsigned to, std::uint8_t id, std::uint64_t bytes) {
+    channel::Interface& from = iface(rank.index);
+    Channel& way = channel(rank.index, to);
+    const channel::Limits& limits = from.limits();
+    if (sizeof(std::uint64_t) + bytes <= limits.max_am_short) {
+        static const char payload[4096] = {};
+        return accepted(rank, to, from.am_short(way, id, rank.index, payload, static_cast<unsigned>(bytes)));
+    }
+    Packing packing{&cluster_.node(rank.index), bytes, rank.index};
+    const ssize_t sent = from.am_bcopy(
+        way, id,
+        [](void* dest, void* arg) {
+            const Packing& p = *static_cast<Packing*>(arg);
+            std::memcpy(dest, &p.header, sizeof p.header);
+            return static_cast<std::size_t>(sizeof p.header + p.bytes);
+        },
+        &packing);
+    if (sent < 0) return accepted(rank, to, static_cast<Status>(sent));
+    charge_copy(rank.index, bytes);
+    return true;
+}
+
+Run::Done* Run::begin(Rank& rank) {
+    auto* done = new Done;
+    done->callback = [](Completion* self) {
+        auto* finished = static_cast<Done*>(self);
+        if (failed(finished->status)) throw std::runtime_error("an operation failed");
+        --finished->rank->open;
+        delete finished;
+    };
+    done->count = 1;
+    done->status = Status::ok;
+    done->rank = &rank;
+    ++rank.open;
+    return done;
+}
+
+// A write of the data, a fence, and a message that tells.
+bool Run::rendezvous(Rank& rank, const Step& s) {
+    if (!rank.put) {
+        if (!operation(rank, {Step::Kind::put, s.peer, s.amount})) return false;
+        rank.put = true;
+    }
+    Channel& way = channel(rank.index, s.peer);
+    if (!rank.fenced && !accepted(rank, s.peer, iface(rank.index).fence(way))) return false;
+    rank.fenced = true;
+    if (!message(rank, s.peer, kData, 0)) return false;
+    rank.put = rank.fenced = false;
+    return true;
+}
+
+bool Run::operation(Rank& rank, const Step& s) {
+    channel::Interface& by = iface(rank.index);
+    Channel& way = channel(rank.index, s.peer);
+    Node::Memory& mine = memory_[rank.index];
+    const Node::Memory& theirs = memory_[s.peer];
+    const Iov iov = mine.iov(0, s.amount);
+    Done* const done = begin(rank);
+    Status status = Status::ok;
+    if (s.kind == Step::Kind::put)
+        status = by.put_zcopy(way, &iov, 1, theirs.address(), theirs.keys, done);
+    else if (s.kind == Step::Kind::get)
+        status = by.get_zcopy(way, &iov, 1, theirs.address(), theirs.keys, done);
+    else
+        status =
+            by.atomic_fetch(way, channel::AtomicOp::add, 8, 1, 0, &rank.fetched, theirs.address(), theirs.keys, done);
+    if (status == Status::in_progress) return true;
+    delete done;
+    --rank.open;
+    return accepted(rank, s.peer, status);
+}
+
+Status Run::arrived(void* self, void* data, std::size_t length, bool sync) {
+    Rank& rank = *static_cast<Rank*>(self);
+    std::uint64_t header;
+    std::memcpy(&header, data, sizeof header);
+    Received& from = rank.from[header];
+    if (sync) {
+        ++from.sync;
+    } else {
+        ++from.data;
+        ++rank.received;
+        rank.run->charge_copy(rank.index, length - sizeof header);
+    }
+    return Status::ok;
+}
+
+} // namespace ucx_mp::sim

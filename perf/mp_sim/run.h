@@ -1,0 +1,74 @@
+// Runs jobs (kernel.h) over the real transport in virtual time: one process per rank, wherever it is.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernel.h"
+#include "simulator/cluster.h"
+
+namespace ucx_mp::sim {
+
+class Run {
+public:
+    // `hosts[i]`: the fabric's node of rank i, that is, of the cluster's node i. Messages of up to `eager` bytes are
+    // eager; the interfaces' limits lower that. The job must outlive it.
+    Run(Cluster& cluster, const Job& job, std::uint64_t eager);
+    // Opens every connection that the job uses; ns.
+    Nanos connect();
+    // Runs the job once; ns. `progress` is told now and then how many steps of all are done.
+    Nanos once(const std::function<void(double)>& progress = {});
+
+private:
+    struct Received {
+        std::uint32_t data = 0, sync = 0;        // messages, ever
+        std::uint32_t taken = 0, sync_taken = 0; // of them: waited for
+    };
+    struct Rank {
+        Run* run;
+        unsigned index = 0;
+        std::size_t step = 0;
+        std::uint64_t done_steps = 0;     // ever
+        unsigned open = 0;                // operations that are not complete
+        bool put = false, fenced = false; // of the step at hand, a rendezvous
+        bool started = false;             // likewise: computation
+        bool running = false;
+        bool again = false;                    // the step was refused, but can be tried at once
+        std::vector<Received> from;            // by rank
+        std::uint64_t received = 0, taken = 0; // data, of all
+        std::uint64_t fetched = 0;             // result of an atomic operation
+    };
+    struct Done : Completion {
+        Rank* rank;
+    };
+    struct Packing {
+        Node* node;
+        std::uint64_t bytes, header;
+    };
+    [[nodiscard]] std::string where_it_stands() const;
+    [[nodiscard]] bool turn(Rank& rank);
+    [[nodiscard]] bool take(Rank& rank, const Step& step);
+    [[nodiscard]] bool send(Rank& rank, const Step& step);
+    [[nodiscard]] bool rendezvous(Rank& rank, const Step& step);
+    [[nodiscard]] bool message(Rank& rank, unsigned to, std::uint8_t id, std::uint64_t bytes);
+    [[nodiscard]] bool operation(Rank& rank, const Step& step);
+    [[nodiscard]] bool accepted(Rank& rank, unsigned to, Status status);
+    [[nodiscard]] bool await(Rank& rank, const Step& step);
+    [[nodiscard]] Done* begin(Rank& rank);
+    void charge_copy(unsigned rank, std::uint64_t bytes);
+    static Status arrived(void* self, void* data, std::size_t length, bool sync);
+    [[nodiscard]] channel::Interface& iface(unsigned rank) { return cluster_.node(rank).iface(); }
+    [[nodiscard]] Channel& channel(unsigned from, unsigned to);
+
+    Cluster& cluster_;
+    const Job& job_;
+    std::uint64_t eager_, total_steps_ = 0;
+    std::vector<Rank> ranks_;
+    std::vector<Node::Memory> memory_;
+    std::vector<std::vector<Channel*>> channels_; // [from][to]
+    unsigned finished_ = 0;
+};
+
+} // namespace ucx_mp::sim

@@ -1,0 +1,194 @@
+"""The rows of perf/adaptive: the experiments of the papers on adaptive selection (AQPS) and on connections (ACTS), in
+virtual time, the text's figure beside ours.
+
+A row is a function of a Context; it yields Result. All figures repeat bit for bit.
+"""
+import collections
+import csv
+import os
+
+from speed import connections
+from speed.rows import Plot, Result
+from speed.run import ROOT, Failed, environment, output
+
+Context = collections.namedtuple("Context", "build folder quick say plots found")
+
+FABRIC = "connect-ib-64"
+NODES = (8, 16, 32, 64)
+# As the text has them: DC-RDMA-OD with 28 queue pairs for data. What starts with four has one target as well.
+DC = {"transport": "mp_dc", "dci": 28}
+RC = {"transport": "mp_rc"}
+ADAPTIVE = {"transport": "adaptive", "dci": 4}
+# What a connection's queue pair takes: requests of 64 bytes and what is copied into them, and a page for the rest. The text
+# of ACTS says 44 KB; that of AQPS 1424 KB.
+SEND_DEPTH, REQUEST, REST = 128, 64 + 256 + 16, 4096
+QUEUE_PAIR = SEND_DEPTH * REQUEST + REST
+
+
+def simulate(c, kernel, **options):
+    """One line of mp_sim as {column: number}; kept, so that rows can share it."""
+    words = ["--kernel", kernel, "--policy", "binding", "--quiet"]
+    for name, value in {"fabric": FABRIC, **options}.items():
+        for one in value if isinstance(value, list) else [value]:
+            words += ["--" + name.replace("_", "-")] + ([] if one is True else [str(one)])
+    key = tuple(words)
+    if key not in c.found:
+        table = os.path.join(c.folder, "mp_sim.csv")
+        output([f"{c.build}/bin/mp_sim", *words, "--csv", table], environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"),
+               timeout=3000)
+        with open(table, encoding="utf-8") as rows:
+            row = next(csv.DictReader(rows))
+        c.found[key] = {name: float(value) for name, value in row.items() if name not in ("transport", "policy")}
+    return c.found[key]
+
+
+def can(c, **options):
+    """Does this build know these options? Asked of mp_sim itself, with the smallest job there is."""
+    try:
+        simulate(c, "barrier", nodes=2, messages=1, **options)
+        return True
+    except Failed as why:
+        if "this build has no" not in str(why):
+            raise
+        return False
+
+
+def has_adaptive(c):
+    return can(c, **ADAPTIVE)
+
+
+def has_limit(c):
+    return can(c, max_conn=4)
+
+
+def missing(c):
+    return ([] if has_adaptive(c) else ["this build has no adaptive selection: its columns are left out"]) + \
+           ([] if has_limit(c) else ["this build has no limit of connections: the task pool runs without"])
+
+
+def competitors(c):
+    found = {"DC": DC, "RC": RC}
+    if has_adaptive(c):
+        found["adaptive"] = ADAPTIVE
+    return found
+
+
+def by_processes(c, row, kernel, messages, text_dc, text_rc):
+    """us per message over the number of processes; the text's two reductions at 64."""
+    if c.quick:
+        messages //= 10
+    series = {name: [] for name in competitors(c)}
+    for nodes in NODES:
+        for name, how in competitors(c).items():
+            # An interval of the text's second would be longer than the whole run: 1/50 of what the text sends is sent.
+            more = {"adapt_interval": 200_000} if name == "adaptive" else {}
+            found = simulate(c, kernel, nodes=nodes, size=1, messages=messages, warm_up=1, seeds=1 if c.quick else 3, **how, **more)
+            series[name].append((nodes, 1e3 * found["us_per_message"]))
+        at = {name: points[-1][1] for name, points in series.items()}
+        yield Result(row, f"{nodes} processes", ", ".join(f"{name} {value:.0f} ns" for name, value in at.items())
+                     + f" a message; RC/DC {at['RC'] / at['DC']:.3f}")
+    text = (1 - text_dc) / (1 - text_rc)
+    yield Result(row, "64 processes, RC/DC", f"text {text:.3f}, ours {at['RC'] / at['DC']:.3f}")
+    if "adaptive" in at:
+        for name, reduction in (("DC", text_dc), ("RC", text_rc)):
+            ours = at["adaptive"] / at[name] - 1
+            yield Result(row, f"64 processes, adaptive by {name}", f"text {-100 * reduction:+.0f} %, ours {100 * ours:+.0f} %",
+                         1 + ours, "<=", round(1 - reduction, 2))
+    c.plots.append(Plot(f"{kernel}: one message of 1 byte, by processes", "lines", ["processes"], series, "ns"))
+
+
+def one_to_all(c):
+    """One process sends 1 byte to all others in turns (AQPS figure 10)"""
+    yield from by_processes(c, "onetoall", "onetoall", 64_000, 0.19, 0.24)
+
+
+def all_to_one(c):
+    """All send 1 byte to one process (AQPS figure 11)"""
+    yield from by_processes(c, "alltoone", "alltoone", 48_000, 0.13, 0.13)
+
+
+def repeat(c):
+    """Both in turn, five times (AQPS figure 12)"""
+    yield from by_processes(c, "repeat", "repeat", 64_000, 0.21, 0.24)
+
+
+def traces(c):
+    """Synthetic traces with the shapes of three applications (AQPS figures 3 to 5); the text has no times"""
+    bars = {name: [] for name in competitors(c)}
+    kernels = ("smg2000", "dl-poly", "namd")
+    for kernel in kernels:
+        for name, how in competitors(c).items():
+            more = {"adapt_interval": 200_000} if name == "adaptive" else {}
+            found = simulate(c, kernel, nodes=64, size=1, messages=20 if c.quick else 100, repeat=2, **how, **more)
+            bars[name].append(found["time_us"] / 1e3)
+        yield Result("traces", f"{kernel}, 64 processes", ", ".join(f"{name} {times[-1]:.3f} ms" for name, times in bars.items()))
+    c.plots.append(Plot("Synthetic traces, 64 processes", "bars", list(kernels), bars, "ms"))
+
+
+def memory_of(c, transport, peers):
+    """Bytes of one process that talks to so many: (queue pairs, buffers, number of queue pairs)."""
+    key = ("memory", transport, peers)
+    if key not in c.found:
+        words = output([f"{c.build}/bin/bench_sim_transport", "--memory", "--peers", str(peers), "--transport", transport,
+                        "--fabric", os.path.join(ROOT, "perf", "fabrics", "thousand.yaml"), "--paths", "1"],
+                       environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"), timeout=900).split()
+        found = dict(zip(words[::2], map(int, words[1::2])))
+        c.found[key] = (found["queue_pairs"] * QUEUE_PAIR, found["send_buffers"] + found["receive_buffers"], found["queue_pairs"])
+    return c.found[key]
+
+
+def memory(c):
+    """Memory of a process by processes (AQPS figures 8 and 9): measured, then by formula to 2^16"""
+    measured = (63, 255) if c.quick else (63, 255, 999)
+    series = {}
+    for transport in ("mp_rc", "mp_dc"):
+        points = [(peers + 1, *memory_of(c, transport, peers)) for peers in measured]
+        for processes, pairs, buffers, count in points:
+            yield Result("memory", f"{transport}, {processes} processes",
+                         f"{count} queue pairs, {pairs / 1e6:.2f} MB; buffers {buffers / 1e6:.2f} MB")
+        (n0, p0, b0, _), (n1, p1, b1, _) = points[-2:]
+        per_pair, per_buffer = (p1 - p0) / (n1 - n0), (b1 - b0) / (n1 - n0)
+        full = [(1 << k, (p1 + per_pair * ((1 << k) - n1), max(b0, b1 + per_buffer * ((1 << k) - n1)))) for k in range(10, 17)]
+        series[f"{transport}, queue pairs"] = [(n, p) for n, p, *_ in points] + [(n, both[0]) for n, both in full]
+        text = {"mp_rc": "93 GB", "mp_dc": "4.3 MB with 28 initiators"}[transport]
+        yield Result("memory", f"{transport}, 65536 processes", f"text {text} without buffers; ours {full[-1][1][0] / 1e6:.1f} MB, "
+                     f"buffers {full[-1][1][1] / 1e6:.1f} MB ({per_pair:.0f} and {per_buffer:.0f} bytes a process)")
+    # 128 queue pairs of RC in the pool beside mp_dc; the table of who has sent what is not in it.
+    dc = series["mp_dc, queue pairs"][-1][1]
+    yield Result("memory", "adaptive, 65536 processes", f"text 273 MB (87 of them its table); ours {(dc + 128 * QUEUE_PAIR) / 1e6:.1f} MB "
+                 "and the table, by formula: a pool of 128")
+    series["adaptive (formula, no table)"] = [(n, value + 128 * QUEUE_PAIR) for n, value in series["mp_dc, queue pairs"]]
+    c.plots.append(Plot("Queue pairs of a process, by processes (log2; measured to 1000)", "lines", ["log2 of processes"],
+                        {name: [(n.bit_length() - 1 + (n / (1 << n.bit_length() - 1) - 1), value / 1e6) for n, value in points]
+                         for name, points in series.items()}, "MB"))
+
+
+def wrong_order(c):
+    """Who wins where; lines of what is not so. Never how much."""
+    def time(kernel, nodes, how, **more):
+        return simulate(c, kernel, nodes=nodes, size=1, warm_up=1, **how, **more)["time_us"]
+    claims = [
+        ("onetoall, 16 processes: all contexts are held, RC is ahead of DC",
+         time("onetoall", 16, RC, messages=3000) < time("onetoall", 16, DC, messages=3000)),
+        ("onetoall, 64 processes: more queue pairs than contexts, DC is ahead of RC",
+         time("onetoall", 64, DC, messages=6000) < time("onetoall", 64, RC, messages=6000)),
+        ("onetoall, 64 processes: four initiators wait for each other, 28 do not",
+         time("onetoall", 64, DC, messages=6000) < time("onetoall", 64, {**DC, "dci": 4}, messages=6000)),
+        ("halo, 64 processes: few peers each, RC is ahead of DC", time("halo", 64, RC) < time("halo", 64, DC)),
+        ("taskpool: who connects on demand is behind who is connected",
+         time("taskpool", 16, RC, messages=3) < simulate(c, "taskpool", nodes=16, size=1, warm_up=0, on_demand=True, messages=3,
+                                                         **RC)["time_us"]),
+    ]
+    if has_adaptive(c):
+        how = {**ADAPTIVE, "adapt_interval": 100_000}
+        best = min(time("onetoall", 64, DC, messages=6000), time("onetoall", 64, RC, messages=6000))
+        claims.append(("onetoall, 64 processes: adaptive is not behind the better of both",
+                       time("onetoall", 64, how, messages=6000) <= 1.05 * best))
+    wrong = [text for text, holds in claims if not holds]
+    for text, holds in claims:
+        c.say(f"{'ok   ' if holds else 'WRONG'} {text}")
+    return wrong
+
+
+ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "traces": traces, "memory": memory,
+        "victims": connections.victims, "taskpool": connections.task_pool}

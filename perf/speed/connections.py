@@ -1,0 +1,138 @@
+"""The rows of perf/adaptive about connections that come and go (ACTS): what a limit costs."""
+import os
+
+from speed import adaptive
+from speed.rows import Plot, Result
+from speed.run import ROOT, environment, output
+
+TASKS = 3000 # of a process, in the text's 131 s: 44 ms each
+TEAR_DOWN = 300e-6 # s: the text's "hundreds of micro-seconds"; 0.11 s and 0.70 s are then 370 and 2300 of them
+
+
+class Lru:
+    """The one that has not been used for longest."""
+
+    def __init__(self, places, _future):
+        self.places, self.order, self.tear_downs = places, {}, 0
+
+    def use(self, _now, peer):
+        held = self.order.pop(peer, None) is not None
+        if not held and len(self.order) >= self.places:
+            del self.order[self.victim()]
+            self.tear_downs += 1
+        self.order[peer] = True # the newest last
+        return held
+
+    def victim(self):
+        return next(iter(self.order))
+
+
+class LruM(Lru):
+    """Of those that have been torn down least often, the one that has not been used for longest."""
+
+    def __init__(self, places, future):
+        super().__init__(places, future)
+        self.torn = {}
+
+    def victim(self):
+        worst = min(self.order, key=lambda peer: self.torn.get(peer, 0)) # the first of them is the oldest
+        self.torn[worst] = self.torn.get(worst, 0) + 1
+        return worst
+
+
+class Belady(Lru):
+    """The optimum: whoever is used again last. It has to know the future."""
+
+    def __init__(self, places, future):
+        super().__init__(places, future)
+        self.next_use = {} # of those held
+        self.after = [0] * len(future)
+        seen = {}
+        for at in range(len(future) - 1, -1, -1):
+            self.after[at] = seen.get(future[at], len(future) + 1)
+            seen[future[at]] = at
+
+    def use(self, now, peer):
+        held = super().use(now, peer)
+        self.next_use[peer] = self.after[now]
+        return held
+
+    def victim(self):
+        return max(self.order, key=lambda peer: self.next_use[peer])
+
+
+POLICIES = {"LRU": Lru, "LRU-M": LruM, "optimum": Belady}
+
+
+def tear_downs(traces, policy, places):
+    """Mean per process."""
+    total = 0
+    for trace in traces:
+        held = policy(places, trace)
+        for now, peer in enumerate(trace):
+            held.use(now, peer)
+        total += held.tear_downs
+    return total / len(traces)
+
+
+def traces_of(c, ranks, tasks, some, seed):
+    """Whom `some` of the processes talk to, in order."""
+    path = os.path.join(c.folder, "trace.txt")
+    output([f"{c.build}/bin/mp_sim", "--fabric", adaptive.FABRIC, "--kernel", "taskpool", "--nodes", "64", "--ranks-per-node",
+            str(ranks // 64), "--messages", str(tasks), "--seed", str(seed), "--trace", path],
+           environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"))
+    with open(path, encoding="ascii") as lines:
+        rows = [line.split() for line in lines]
+    return [rows[i] for i in range(1, len(rows), max(1, len(rows) // some))][:some]
+
+
+def victims(c):
+    """Tear-downs of the task pool with 2048 processes (512 servers), by policy, computed from its trace; no transport"""
+    some, tasks = (8, TASKS) if c.quick else (24, TASKS)
+    found = {name: [] for name in POLICIES}
+    limits = (4, 8, 16, 32, 64, 128, 256)
+    traces = traces_of(c, 2048, tasks, some, 1)
+    for limit in limits:
+        for name, policy in POLICIES.items():
+            found[name].append((limit, tear_downs(traces, policy, limit)))
+    for limit, text in ((128, "0.11 / 0.09 s"), (32, "0.704 / 0.621 s"), (4, "-")):
+        ours = {name: dict(points)[limit] for name, points in found.items()}
+        yield Result("victims", f"2048 processes, max_conn {limit}",
+                     f"text (LRU / LRU-M) {text}; ours at 300 us each: "
+                     + ", ".join(f"{name} {n:.0f} = {n * TEAR_DOWN:.3f} s" for name, n in ours.items()))
+    c.plots.append(Plot(f"Task pool of 2048 processes, {tasks} tasks each: tear-downs of a process, by its limit", "lines",
+                        ["log2 of max_conn"],
+                        {name: [(limit.bit_length() - 1, n) for limit, n in points] for name, points in found.items()},
+                        "tear-downs"))
+
+
+def task_pool(c):
+    """The task pool over the transport: what connecting on demand costs, and what a limit of connections costs"""
+    per_node, tasks = (4, 40) if c.quick else (16, 150)
+    # Commands as that text has them (tear-down in hundreds of microseconds), not as the other's.
+    job = {"nodes": 16, "ranks_per_node": per_node, "messages": tasks, "compute": 10_000_000, "warm_up": 0,
+           "fault": ["command-cost create 100us all", "command-cost modify 60us all"]}
+    ranks, servers = 16 * per_node, 4 * per_node
+    ready = adaptive.simulate(c, "taskpool", **job, **adaptive.RC)
+    demand = adaptive.simulate(c, "taskpool", **job, **adaptive.RC, on_demand=True)
+    dc = adaptive.simulate(c, "taskpool", **job, transport="mp_dc", on_demand=True)
+
+    def text(found):
+        return f"{found['time_us'] / 1e3:.1f} ms ({100 * (found['time_us'] / ready['time_us'] - 1):+.1f} %), " \
+               f"{found['queue_pairs']:.0f} queue pairs, {found['parks']:.1f} tear-downs a process"
+    yield Result("taskpool", f"{ranks} processes, connected before", f"RC {text(ready)}")
+    yield Result("taskpool", f"{ranks} processes, on demand", f"RC {text(demand)}; DC {text(dc)}")
+    if not adaptive.has_limit(c):
+        return
+    # As the text's: a quarter and a sixteenth of the servers, and 4.
+    series = {victims: [] for victims in ("lru", "lru_m", "own")}
+    for limit, loss in ((servers // 4, 0.02), (max(4, servers // 16), 0.05), (4, 0.07)):
+        for name, points in series.items():
+            found = adaptive.simulate(c, "taskpool", **job, **adaptive.RC, on_demand=True, max_conn=limit, victims=name)
+            ours = found["time_us"] / demand["time_us"] - 1
+            points.append((limit, 100 * ours))
+            judged = {"value": 1 + ours, "sense": "<=", "target": 1 + loss / 2} if name == "own" else {}
+            yield Result("taskpool", f"{ranks} processes, max_conn {limit}, {name}",
+                         f"text +{100 * loss:.0f} %, ours {100 * ours:+.1f} %: {text(found)}", **judged)
+    c.plots.append(Plot(f"Task pool of {ranks} processes: time lost, by max_conn", "lines", ["max_conn"],
+                        {name: sorted(points) for name, points in series.items()}, "%"))
