@@ -10,6 +10,7 @@ namespace ucx_mp::channel {
 
 // Completions since progress() has last found nothing to do: so many, and there is more than the processor comes to.
 constexpr std::uint32_t kNoRest = 16;
+constexpr double kLongestDescriptor = 20000; // ns: above it, something else had the processor
 
 // `keys`: those to be used.
 Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
@@ -124,6 +125,13 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
     post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
 }
 
+// What this thread needed for them, and about as long again to collect them. Slowly: it may have been interrupted. One
+// alone, planned with it, only shows that it is no longer as much.
+void Mover::learn_descriptor_time(Nanos begun, unsigned count) {
+    const double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
+    if (count > 1 || each < descriptor_time_) descriptor_time_ += (each - descriptor_time_) / 16;
+}
+
 Status Mover::rdma_by_plan(Channel& channel, Work& work) {
     const bool read = work.kind != WorkKind::put;
     const Direction direction = work.transfer.direction;
@@ -172,6 +180,7 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
             if (!post_stripe(channel, work, stripe.offset, stripe.length, stripe.path)) break;
         }
         if (i == plan.count) {
+            learn_descriptor_time(now, i);
             work.transfer.offset = first;
             if (first < size) {
                 if (channel.gates & gate::failed) break;
@@ -206,8 +215,12 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
 }
 
 schedule::Message Mover::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const {
-    return {size, read ? schedule::MessageKind::get : schedule::MessageKind::put, channel.hint, now,
-            core_.completions.at_work >= kNoRest};
+    return {size,
+            read ? schedule::MessageKind::get : schedule::MessageKind::put,
+            channel.hint,
+            now,
+            core_.completions.at_work >= kNoRest,
+            descriptor_time_};
 }
 
 // Of length 0: taken back.

@@ -55,7 +55,10 @@ private:
     void release_writes(Channel& channel, Nanos now);
     bool post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now);
 
-    schedule::Plan plan; // scratch
+    void learn_descriptor_time(Nanos begun, unsigned count);
+
+    schedule::Plan plan;         // scratch
+    double descriptor_time_ = 0; // see schedule::Message
     Core& core_;
 };
 

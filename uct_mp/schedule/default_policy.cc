@@ -12,6 +12,8 @@ namespace {
 constexpr double kLaneTolerance = 1.25;
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
+// So many messages wait on every path: cutting one more makes the burst end no sooner.
+constexpr double kDeep = 4;
 constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
 
@@ -65,15 +67,17 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     const bool large = message.size >= config_->pull_threshold;
     if (large && !(both && !paths.apart()) && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
+    const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
     Level level;
     fill(paths, paths.usable(d), d, bytes,
-         {static_cast<double>(config_->min_stripe), config_->descriptor_cost, false, both || large}, level);
+         {static_cast<double>(config_->min_stripe), descriptor, false, !both, both || large}, level);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {
         // Busy everywhere for longer than this message would take on all paths together?
         double rates = 0, idle = std::numeric_limits<double>::infinity();
         double whole = idle;
+        bool under_way = false;
         PathIndex soonest = level.path[0];
         double rates_of[kMaxPaths];
         paths.rates(paths.usable(d), d, rates_of);
@@ -82,15 +86,20 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
             const double rate = rates_of[k++];
             const double ready = paths.ready(i, d, rate);
             rates += rate;
+            under_way |= paths[i].of(d).in_flight > 0;
             idle = std::min(idle, ready - paths[i].base_latency);
             if (ready + bytes / rate < whole) whole = ready + bytes / rate, soonest = i;
         }
         const double together = bytes / rates;
-        const double descriptors = (level.count - 1) * config_->descriptor_cost;
+        const double descriptors = (level.count - 1) * descriptor;
         const bool cheap = descriptors <= kDescriptorShare * together;
         const bool many = message.hint == TrafficHint::non_blocking;
         const bool enough = idle > (many ? 0 : together); // for the paths to be busy until the next message
-        if (cheap ? many && enough : many || enough || message.host_is_busy) {
+        // A window of reads, whose stripes would keep the processor busy for longer than the links. Half is enough:
+        // it has more to do for a message than its stripes.
+        const bool costly = d == Direction::read && under_way && 2 * level.count * descriptor >= together;
+        const bool deep = idle > kDeep * together; // the end of the burst is far
+        if (deep || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
             plan.count = 1;
             plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};
             return Outcome::stripes;

@@ -6,13 +6,18 @@
 //   A hot route shows as latency, a saturated rail as backlog. Then windows alternate between the rails, like the
 //   window-based round robin of 4.1.2. Latency measured long ago fades: a route once hot is tried again, but only when
 //   the present one is bad. With one message under way at a time this is one branch and one subtraction.
-// *Medium messages* are cut at once, by water-filling with measured rates and present backlog. On idle paths all
+// *Medium messages* are cut at once, by water-filling with present backlog and the rates of links. On idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
-//   path is used only if it saves more than a descriptor costs.
+//   path gets less if it has been slower than others at the same time, again and again. In a fabric full of collisions
+//   every path is slow now and then, and who believes that loses to even striping. A path is used only if it saves more
+//   than a descriptor costs the processor, as far as that is measured.
 //   Sometimes such a message goes whole, to the path where it is done first:
+//   - Every path has several times as much to do as the message would take: the burst ends far from here.
 //   - Every path has more to do than the message would take. Stripes make it no faster and cost descriptors. Only if
 //     these are cheap (1/64 of its time) it is cut, so that a burst ends on all paths at the same time.
-//   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that.
+//   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that. The same holds
+//   for
+//     reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
 //   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
 //   decided at once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.

@@ -6,6 +6,9 @@
 namespace ucx_mp::schedule {
 
 namespace {
+constexpr double kSure = 2;     // mean deviations that a path must be behind the fastest one to be taken for slower
+constexpr double kHopeless = 3; // so many times slower than the best one, a path has no piece of a small message
+
 // If all paths do about as well as each other, measured by what their links can, then exactly as well.
 void even_out(const PathTable& paths, PathMask mask, double* rates) {
     double best = 0, worst = std::numeric_limits<double>::infinity(), sum = 0, nominal = 0;
@@ -20,13 +23,41 @@ void even_out(const PathTable& paths, PathMask mask, double* rates) {
     k = 0;
     for (PathIndex i : each(mask)) rates[k++] = paths[i].nominal_rate * sum / nominal;
 }
+
+// Rates by what links can, but for paths that have been clearly slower than others beside them. A rate that was
+// measured at another time says how many paths shared the rail then, not what the route can do. By it a path that was
+// left out would look slow for ever, and all peers of a busy fabric would crowd on the rest.
+void by_comparison(const PathTable& paths, PathMask mask, Direction d, double bytes, double min_bytes, double* rates) {
+    double weight[kMaxPaths];
+    double measured = 0, weights = 0, best = 0, fastest = 0;
+    for (PathIndex i : each(mask)) fastest = std::max(fastest, paths[i].of(d).relative);
+    unsigned n = 0;
+    for (PathIndex i : each(mask)) {
+        if (paths[i].nominal_rate <= 0) return;
+        const double relative = paths[i].of(d).relative;
+        weight[n] = paths[i].nominal_rate * paths[i].ramp *
+                    (relative + kSure * paths[i].of(d).scatter > fastest ? fastest : relative);
+        best = std::max(best, weight[n]);
+        weights += weight[n];
+        measured += rates[n++];
+    }
+    // A slow path has at least the least piece of a small message. Without it, others would have pieces no shorter.
+    const double least = best * std::min(1.0, min_bytes * n / bytes);
+    for (unsigned k = 0; k < n; ++k) {
+        if (weight[k] < least && weight[k] > best / kHopeless) weight[k] = least;
+        rates[k] = weight[k] * measured / weights;
+    }
+}
 } // namespace
 
 void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
           Level& level) {
     double rates_of[kMaxPaths];
     paths.rates(candidates, d, rates_of);
-    if (rules.coarse) even_out(paths, candidates, rates_of);
+    if (rules.compared)
+        by_comparison(paths, candidates, d, bytes, rules.min_bytes, rates_of);
+    else if (rules.coarse)
+        even_out(paths, candidates, rates_of);
     unsigned n = 0;
     for (PathIndex i : each(candidates)) {
         const double rate = rates_of[n];

@@ -22,10 +22,11 @@ struct Level {
 inline constexpr double kNoise = 1.5; // of rates measured while reads and writes share queue pairs
 
 struct LevelRules {
-    double min_bytes = 0; // a path that would get less is left out
-    double cost = 0;      // ns that a further path must save to be used
-    bool joint = false;   // reads and writes count as one load
-    bool coarse = false;  // measured rates are noisy: only what differs by more than kNoise counts
+    double min_bytes = 0;  // a path that would get less is left out
+    double cost = 0;       // ns that a further path must save to be used
+    bool joint = false;    // reads and writes count as one load
+    bool compared = false; // rates by what links can, and by Account::relative where that says more than its scatter
+    bool coarse = false;   // measured rates are noisy: only what differs by more than kNoise counts
 };
 
 // Water-filling over the candidates (not empty, all usable): the soonest ready first, as long as it helps.

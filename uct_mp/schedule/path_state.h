@@ -47,6 +47,8 @@ struct Account {
     double sample_bytes = 0;     // the last sample
     double sample_ns = 0;        // its delivery time
     double sample_service_ns = 0; // its time of service, without the path's latency
+    double relative = 1;          // service, as a part of what its link can, beside that of others measured with it
+    double scatter = 0.5;         // mean deviation of what `relative` is the mean of
     double window_scale = 1;      // spray: > 1 after the path ran dry because completions were found late
 };
 
@@ -157,6 +159,7 @@ public:
 private:
     double default_rate() const;
     void find_shared_rails();
+    void compare(PathIndex at, Direction d);
     void sort_usable();
 
     std::unique_ptr<Path[]> paths_;

@@ -12,6 +12,9 @@ constexpr double kLatencyGain = 0.125;
 constexpr double kBaseRise = 1.0 / 1024; // so that a route that has become longer is believed some day
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
+constexpr double kCompared = 8; // service times of a sample: others that are as young are compared with it
+constexpr double kCompareBytes =
+    1 << 18; // a difference is believed when about so much has shown it: collisions do not last
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
 
@@ -135,8 +138,35 @@ Sample PathTable::settle(const Delivery& delivery) {
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);
         account.rate = account.rate_before > 0 ? account.rate_before + kRateGain * (rate - account.rate_before) : rate;
         account.sampled_at = delivery.t_done;
+        if (size_ > 1) compare(delivery.path, delivery.direction);
     }
     return {account.sample_bytes, account.sample_ns};
+}
+
+// Rates of paths can be compared only where they have shared rail and fabric: within some times the sample's own.
+void PathTable::compare(PathIndex at, Direction d) {
+    Account& account = paths_[at].of(d);
+    const auto of_link = [&](PathIndex i) {
+        const Account& a = paths_[i].of(d);
+        return a.sample_bytes / a.sample_service_ns / paths_[i].nominal_rate;
+    };
+    if (paths_[at].nominal_rate <= 0) return;
+    const double mine = of_link(at);
+    double sum = mine;
+    unsigned count = 1;
+    for (PathIndex i : each(usable(d))) {
+        const Account& other = paths_[i].of(d);
+        if (i == at || other.sample_service_ns <= 0 || paths_[i].nominal_rate <= 0) continue;
+        const Nanos age = account.sampled_at - std::min(other.sampled_at, account.sampled_at);
+        if (static_cast<double>(age) > kCompared * account.sample_service_ns) continue;
+        sum += of_link(i);
+        ++count;
+    }
+    if (count == 1) return;
+    const double gain = std::min(kRateGain, account.sample_bytes / kCompareBytes);
+    const double surprise = mine * count / sum - account.relative;
+    account.relative += gain * surprise;
+    account.scatter += gain * (std::abs(surprise) - account.scatter);
 }
 
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {

@@ -33,6 +33,8 @@ struct Message {
     TrafficHint hint = TrafficHint::none;
     Nanos now = 0;             // time of this call; 0: unknown, the latest completion stands in
     bool host_is_busy = false; // the processor has had no rest lately: every descriptor delays something else
+    double descriptor_time =
+        0; // ns that a descriptor takes of the processor, posted and collected; 0: not measured yet
 };
 
 [[nodiscard]] constexpr Direction direction(MessageKind kind) {

@@ -211,3 +211,27 @@ BOOST_AUTO_TEST_CASE(paths_of_a_rail_have_no_more_than_the_rail) {
     unknown.rates(unknown.usable(), kWrite, rate);
     BOOST_TEST(rate[3] == 1.0);
 }
+
+// Collisions that hit each path in turn leave all alike; a route that is slow each time is told, with little scatter.
+BOOST_AUTO_TEST_CASE(paths_are_compared_with_those_measured_with_them) {
+    Two collisions, hot;
+    for (unsigned i = 0; i < 100; ++i) {
+        const Nanos post = 1000000 + i * 100000;
+        for (PathIndex path : {0, 1}) {
+            const Nanos fast = post + 2000 + 8192, slow = post + 2000 + 4 * 8192;
+            collisions.settle(8192, post, (i + path) % 2 ? fast : slow, path);
+            hot.settle(8192, post, path ? fast : slow, path);
+        }
+    }
+    const Account& one = collisions.paths[0].of(kWrite);
+    const Account& other = collisions.paths[1].of(kWrite);
+    BOOST_TEST(std::abs(one.relative - other.relative) < one.scatter);
+    BOOST_TEST(hot.paths[1].of(kWrite).relative > 3 * hot.paths[0].of(kWrite).relative);
+    BOOST_TEST(hot.paths[0].of(kWrite).scatter < 0.2);
+
+    // What was measured long before, when it was alone on the rail, is no measure of another path now.
+    Two apart;
+    apart.settle(65536, 1000, 1000 + 2000 + 65536, 0);
+    for (unsigned i = 1; i < 100; ++i) apart.settle(65536, i * 100000000, i * 100000000 + 2000 + 4 * 65536, 1);
+    BOOST_TEST(apart.paths[1].of(kWrite).relative == 1.0);
+}
