@@ -97,7 +97,10 @@ bool Campaign::all_known() {
         channel::Interface::Statistics statistics;
         cluster_->node(node).iface().statistics(statistics);
         for (const auto& channel : statistics.channels)
-            if (channel.state == connect::State::established && !channel.rails_known) return false;
+            if ((!channel.rails_known && (channel.parked || channel.state == connect::State::established)) ||
+                channel.state == connect::State::requesting || channel.state == connect::State::confirming ||
+                channel.state == connect::State::accepting)
+                return false;
     }
     return lives == revivals_;
 }

@@ -15,8 +15,8 @@
 // not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
 // way.
 //
-// Not done: new lists of rails are not told to peers that are parked. If all adapters of the peer are opened anew
-// meanwhile, our next request finds no control queue pair there, and times out unless the peer asks first.
+// Who is parked still hears where its peers are: new lists of rails are told as to those who are connected. But who has
+// no endpoint forgets the peer.
 //
 // Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
 // those that have been idle for longest are ended by the same agreement. Who has no endpoint gives the whole channel
@@ -184,7 +184,8 @@ void Endings::trim_unused() {
             list_ending(channel);
             ++ending;
         } else if (is_idle(channel) && !channel.ending.leaving &&
-                   channel.connection.state == connect::State::established) {
+                   channel.connection.state == connect::State::established &&
+                   (channel.connection.features & connect::feature::park)) {
             if (channel.has_unread(true))
                 core_.visibility.read_back(channel); // and the next time it is idle
             else
@@ -223,7 +224,8 @@ Status Endings::park(Channel& channel) {
         if ((channel.gates & gate::not_ready) && state == connect::State::closed && !channel.asked) return Status::ok;
         if (state != connect::State::established) return Status::busy;
     }
-    if (channel.self || channel.ending.leaving) return Status::busy;
+    if (channel.self || !(channel.connection.features & connect::feature::park)) return Status::unsupported;
+    if (channel.ending.leaving) return Status::busy;
     if (!is_idle(channel)) {
         // Perhaps only acknowledgments and completions are missing, which small messages do not ask for.
         if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
@@ -325,8 +327,7 @@ void Endings::begin_anew(Channel& channel) {
     clear(channel);
     connect::Connection connection;
     connection.follow(channel.connection);
-    // Where the peer is now: its adapters may have been opened anew since its address was told.
-    connection.remote_rails = std::move(channel.connection.remote_rails);
+    connection.keep_ways(channel.connection);
     const std::uint32_t id = core_.directory.channels.renew_id(channel.local_id);
     const std::uint32_t gates = channel.gates & gate::lasting;
     const Lasting lasting = channel;
@@ -340,10 +341,9 @@ void Endings::begin_anew(Channel& channel) {
     channel.connection = std::move(connection);
     channel.local_id = channel.connection.local_id = id;
     channel.set_live();
-    if (channel.usage.endpoints == 0)
-        list_ending(channel); // meanwhile: as one that has never been connected
-    else if (channel.usage.waiting)
-        (void)core_.sender.blocked(channel);
+    if (channel.usage.endpoints == 0) return list_ending(channel); // meanwhile: as one that has never been connected
+    core_.control->tell_rails(channel.connection);                 // what has not been told yet, or has not arrived
+    if (channel.usage.waiting) (void)core_.sender.blocked(channel);
 }
 
 void Endings::parted(Channel& channel, connect::Answer answer) {

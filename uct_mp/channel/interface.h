@@ -200,7 +200,8 @@ public:
     // came meanwhile is lost: it waits (no_resource, want_room()). Only the mechanism: when to do so is the caller's to
     // know. ok: there is no connection. busy: something is under way here, or the peer's writes are being read back;
     // try later. in_progress: the peer is asked. It may say no, which leaves everything as it was; it is asked again by
-    // another call. What has become of it: statistics().
+    // another call. What has become of it: statistics(). unsupported: never with this peer (it is ourselves, or lacks
+    // feature::park).
     [[nodiscard]] Status park(Channel& channel);
 
     // Tells several users of one channel (the face's endpoints) apart. Operations of the first one, origin 0, are given

@@ -52,7 +52,7 @@ void Client::start(Connection& c) {
     c.own_dc_tag = plane_.identity.random_tag();
     c.started = plane_.services.now();
     c.attempts = c.sent = 0;
-    c.telling.known = plane_.identity.rails_number; // of repetitions the first that arrives counts
+    c.telling.offered = plane_.identity.rails_number; // of repetitions the first that arrives counts
     plane_.states.set(c, State::requesting, "wanted");
     if (hopeless(c, nullptr) == Status::ok)
         plane_.turns.send(c);
@@ -71,7 +71,8 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
                                                 " of the handshake, we " + range(a.min_version, a.max_version));
     if (p.transport != plane_.config.transport)
         return because(Status::unsupported, connect::name(wire::Reason::transport));
-    if (!plane_.outbox.route(c, 0))
+    // Where a connection has been, rails come back: as in a partition.
+    if (!c.parked && !plane_.outbox.route(c, 0))
         return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");
     return Status::ok;
 }
@@ -201,6 +202,7 @@ void Client::on_ready(const Message& m) {
         return;
     }
     plane_.states.set(*c, State::established, "ready");
+    c->telling.known = c->telling.offered;
     plane_.owner.peers.established(*c);
     plane_.rail_lists.tell(*c); // what has changed since the request
 }

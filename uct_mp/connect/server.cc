@@ -63,6 +63,8 @@ void Server::on_request(const Target& way_back, const Message& m) {
         }
         // Both have started: the smaller uid stays client, and the peer will learn it from our request.
         const bool ours = c->state == State::requesting && plane_.identity.address.uid < c->peer.uid;
+        // It knows the way to us, and we may not know the one to it any more.
+        if (ours && !late && c->remote_rails.size() == m.rails.size()) c->remote_rails = m.rails;
         if (late || ours) {
             ++plane_.counters.late;
             return;
@@ -113,7 +115,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     c.paths = std::move(paths);
     c.absent = absent;
     c.rails_number = 0;
-    c.telling.known = plane_.identity.rails_number;
+    c.telling.offered = plane_.identity.rails_number;
     c.server = true;
     c.transaction = c.seen = m.transaction;
     c.started = plane_.services.now();
@@ -121,6 +123,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     plane_.states.set(c, State::accepting, "request");
     plane_.states.set_timer(c, c.started + plane_.config.timeout, [this, &c] { silence(c); });
     plane_.turns.make(c, due);
+    plane_.rail_lists.tell(c); // the reply may be lost, and the next request goes where we were
 }
 
 void Server::request_done(Connection& c, const Due& due, Status status) {
@@ -182,6 +185,7 @@ void Server::confirm_done(Connection& c, const Due& due, Status status) {
         return;
     }
     plane_.states.set(c, State::established, "confirm");
+    c.telling.known = c.telling.offered;
     send_ready(c, due.way_back); // leaves before the owner's data
     plane_.owner.peers.established(c);
     plane_.rail_lists.tell(c); // what has changed since the reply
@@ -198,6 +202,7 @@ void Server::abandon(Connection& c, const char* why) {
     plane_.states.set(c, State::closed, why);
     c.server = false;
     plane_.states.drop_ends(c);
+    plane_.rail_lists.tell(c);
     plane_.owner.peers.abandoned(c);
 }
 
