@@ -9,6 +9,7 @@ namespace {
 channel::Config config_of(const CampaignOptions& options) {
     channel::Config config;
     config.transport = options.transport;
+    config.max_connections = options.max_connections;
     if (options.both_kinds) config.kinds = path::Kinds::both;
     config.policy = *schedule::make_policy(options.policy).config;
     config.window = options.window;

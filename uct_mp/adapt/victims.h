@@ -2,17 +2,16 @@
 // and one of ours).
 //
 // A peer is used, or not, between two searches for a victim: nobody counts how often. So nothing is paid on the data
-// path, and all policies are told the same: which connections there are, and which of them have been used since the
-// search before (the bit of CLOCK).
+// path. All policies are told the same: which connections there are, and which of them have been used since the search
+// before (the bit of CLOCK).
 //
 // lru     the one that has not been used for longest.
 // lru_m   the paper's: of those with the fewest tear-downs so far, the one that has not been used for longest.
 // leader  follows whoever would have done best lately. Each of a few experts keeps a set of as many peers as there are
-//         places, as if it alone had decided from the beginning: by recency, by how often a peer was used (with several
-//         half-lives), and by keeping the old ones (right for loops). What each of them would have had to connect again
-//         is counted, and forgotten by and by. The victim is one that the leader would not hold. Another expert takes
-//         the lead when it is clearly better: so there is no swinging. Tear-downs count in the same way: they are
-//         forgotten.
+//         places, as if it alone had decided from the beginning. They go by recency, by how often a peer was used (with
+//         several half-lives), or keep the old ones, which is right for loops. What each of them would have had to
+//         connect again is counted, and forgotten by and by. The victim is one that the leader would not hold. Another
+//         expert takes the lead when it is clearly better: so there is no swinging.
 //
 // Pure: no clock, no I/O. Threads: one at a time.
 #pragma once

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "uct_mp/adapt/victims.h"
 #include "uct_mp/channel/types.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/connect/control_plane.h"
@@ -96,6 +97,10 @@ struct Config : link::QueueSizes {
     Nanos connect_timeout = 60'000'000'000;
     unsigned max_unused =
         1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
+    // Peers that are connected at once; 0: no limit. Who wants another one waits until one of these gives way
+    // (admission.h).
+    unsigned max_connections = 0;
+    adapt::VictimPolicy victims = adapt::VictimPolicy::leader; // which one
     Nanos unused_interval = 10'000'000'000; // an idle one's adapter is asked so often whether the peer is there
     Nanos check_interval = 1'000'000'000;   // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed

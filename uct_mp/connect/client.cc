@@ -46,6 +46,8 @@ Status status_of(wire::Reason reason) {
 
 void Client::start(Connection& c) {
     assert(c.state == State::closed && c.peer.uid != 0 && c.peer.uid != plane_.identity.address.uid);
+    // Else it is that of a request of the peer's that found no place.
+    if (!c.server || !(c.features & feature::park)) c.remote_id = 0;
     c.server = false;
     c.ends.clear();
     c.transaction = plane_.identity.next_transaction();
@@ -130,6 +132,13 @@ void Client::repeat(Connection& c) {
     ++c.attempts;
     ++plane_.counters.repeated;
     plane_.outbox.mend();
+    plane_.turns.send(c);
+}
+
+void Client::ask_again(Connection& c) {
+    if (!c.timer) return; // it is our turn already, or its reply is here
+    plane_.states.cancel_timer(c);
+    ++plane_.counters.repeated;
     plane_.turns.send(c);
 }
 

@@ -282,6 +282,9 @@ public:
     virtual void answered(Connection&, Answer) {}
     // A request of this peer is to be heard; false: not now, it will be repeated.
     virtual bool hears(std::uint64_t /*peer_uid*/) { return true; }
+    // It may be connected. False: not now. The owner start()s the connection when it may be; what the request has told
+    // of the peer is in it by then.
+    virtual bool admits(Connection&) { return true; }
     // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers; not again after that.
     virtual void ended(Connection&, const Goodbye&) {}
     // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).

@@ -64,7 +64,11 @@ void Server::on_request(const Target& way_back, const Message& m) {
         // Both have started: the smaller uid stays client, and the peer will learn it from our request.
         const bool ours = c->state == State::requesting && plane_.identity.address.uid < c->peer.uid;
         // It knows the way to us, and we may not know the one to it any more.
-        if (ours && !late && c->remote_rails.size() == m.rails.size()) c->remote_rails = m.rails;
+        if (ours && !late) {
+            if (c->remote_rails.empty() || c->remote_rails.size() == m.rails.size()) c->remote_rails = m.rails;
+            if (m.destination && m.destination == c->local_id) // it had no place for ours, and has one now
+                plane_.client.ask_again(*c);
+        }
         if (late || ours) {
             ++plane_.counters.late;
             return;
@@ -93,19 +97,31 @@ void Server::on_request(const Target& way_back, const Message& m) {
         }
         c = fresh;
     }
+    note_peer(*c, m);
+    if (!plane_.owner.peers.admits(*c)) {
+        if (c->remote_rails.empty()) c->remote_rails = m.rails;
+        c->features = m.terms.features & plane_.config.terms.features;
+        c->server = true; // our own request, which follows, says so
+        c->remote_id = m.source;
+        ++plane_.counters.late;
+        return;
+    }
     accept(*c, way_back, m, std::move(paths), absent);
 }
 
-void Server::accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
-                    std::uint8_t absent) {
-    if (c.state != State::closed && !c.ends.empty())
-        plane_.states.drop_ends(c); // of an older handshake with the same peer
+void Server::note_peer(Connection& c, const Message& m) {
     c.peer.uid = m.sender_uid;
     c.peer.cookie = m.sender_cookie;
     c.peer.q_key = m.sender_q_key;
     c.peer.min_version = m.min_version;
     c.peer.max_version = m.max_version;
     c.peer.transport = m.transport;
+}
+
+void Server::accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
+                    std::uint8_t absent) {
+    if (c.state != State::closed && !c.ends.empty())
+        plane_.states.drop_ends(c); // of an older handshake with the same peer
     const Due due{.what = Due::What::make, .way_back = way_back, .incarnation = c.incarnation, .seen = c.seen};
     c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
     c.remote_id = m.source;
