@@ -98,7 +98,9 @@ bool Campaign::all_known() {
         channel::Interface::Statistics statistics;
         cluster_->node(node).iface().statistics(statistics);
         for (const auto& channel : statistics.channels)
-            if ((!channel.rails_known && (channel.parked || channel.state == connect::State::established)) ||
+            // Neither those who are connecting, nor those who have not met yet: an address told before is old then
+            // (U9).
+            if (!channel.rails_known || (channel.state != connect::State::established && !channel.parked) ||
                 channel.state == connect::State::requesting || channel.state == connect::State::confirming ||
                 channel.state == connect::State::accepting)
                 return false;
