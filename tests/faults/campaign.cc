@@ -9,6 +9,7 @@ namespace {
 channel::Config config_of(const CampaignOptions& options) {
     channel::Config config;
     config.transport = options.transport;
+    config.max_connections = options.max_connections;
     if (options.both_kinds) config.kinds = path::Kinds::both;
     config.policy = *schedule::make_policy(options.policy).config;
     config.window = options.window;
@@ -97,7 +98,12 @@ bool Campaign::all_known() {
         channel::Interface::Statistics statistics;
         cluster_->node(node).iface().statistics(statistics);
         for (const auto& channel : statistics.channels)
-            if (channel.state == connect::State::established && !channel.rails_known) return false;
+            // Neither those who are connecting, nor those who have not met yet: an address told before is old then
+            // (U9).
+            if (!channel.rails_known || (channel.state != connect::State::established && !channel.parked) ||
+                channel.state == connect::State::requesting || channel.state == connect::State::confirming ||
+                channel.state == connect::State::accepting)
+                return false;
     }
     return lives == revivals_;
 }

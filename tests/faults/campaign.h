@@ -33,11 +33,12 @@ struct CampaignOptions {
     bool nasty = false; // acknowledgments lost, faults at the n-th packet, accepted receives flushed, queries refused
     bool late_placement = false;        // one adapter of each node, by the seed, places data late
     unsigned sequences = kAllSequences; // that follow puts
-    bool park = false;           // channels are parked at random moments, and there are lulls in which that succeeds
-    bool late_ports = false;     // some ports are down at the start (never all of a node) and come up at any time
-    bool apm = false;            // queue pairs have an alternate route
-    bool adapter_death = false;  // one adapter dies for good at some moment (never the last rail of a node)
-    bool adapter_return = false; // adapters die, one at a time, and are there again
+    bool park = false;            // channels are parked at random moments, and there are lulls in which that succeeds
+    unsigned max_connections = 0; // of each node at once; 0: no limit
+    bool late_ports = false;      // some ports are down at the start (never all of a node) and come up at any time
+    bool apm = false;             // queue pairs have an alternate route
+    bool adapter_death = false;   // one adapter dies for good at some moment (never the last rail of a node)
+    bool adapter_return = false;  // adapters die, one at a time, and are there again
 };
 
 struct CampaignResult {

@@ -61,6 +61,8 @@ int main(int argc, char** argv) {
     app.add_flag("--nasty", options.nasty,
                  "also: lost acknowledgments, faults at the n-th packet, accepted receives flushed, ...");
     app.add_flag("--park", options.park, "channels are parked at any moment, by either side");
+    app.add_option("--max-conn", options.max_connections, "peers that a node is connected to at once; 0: no limit")
+        ->capture_default_str();
     app.add_flag("--late-placement", options.late_placement,
                  "one adapter of each node places data after acknowledging them");
     app.add_option("--sequences", sequences,

@@ -3,7 +3,10 @@
 #define BOOST_TEST_MODULE transport_park
 #include <malloc.h>
 
+#include <sstream>
+
 #include "both_transports.h"
+#include "simulator/client_server.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
 #include "uct_mp/channel/core.h"
@@ -22,6 +25,23 @@ Interface::Statistics statistics(Node& node) {
     return out;
 }
 
+// RC, DC, or paths of both in one channel.
+struct Flavour {
+    const char* name;
+    connect::Transport transport;
+    path::Kinds kinds;
+};
+std::ostream& operator<<(std::ostream& out, const Flavour& flavour) { return out << flavour.name; }
+const auto kFlavours = boost::unit_test::data::make({Flavour{"rc", connect::Transport::rc, path::Kinds::none},
+                                                     Flavour{"dc", connect::Transport::dc, path::Kinds::none},
+                                                     Flavour{"both kinds", connect::Transport::rc, path::Kinds::both}});
+
+channel::Config config_of(const Flavour& flavour) {
+    channel::Config config = sim::config_of(flavour.transport);
+    config.kinds = flavour.kinds;
+    return config;
+}
+
 // Two nodes with an endpoint to each other, which count what they get.
 struct Pair {
     Cluster cluster;
@@ -30,8 +50,10 @@ struct Pair {
     unsigned told = 0; // failures
     Status status = Status::ok;
 
-    explicit Pair(connect::Transport transport, std::uint64_t seed = 1, const char* fabric = "two-rail")
-        : cluster(fabric, 2, make(transport), {.seed = seed}) {
+    explicit Pair(const Flavour& flavour, std::uint64_t seed = 1) : Pair(make(flavour), seed) {}
+    explicit Pair(const channel::Config& config, std::uint64_t seed, const std::string& rails = "")
+        : cluster("two-rail", 2, config, {.seed = seed},
+                  rails.empty() ? verbs::DeviceConfig{} : verbs::DeviceConfig{{"softhca_0:1"}}) {
         for (unsigned i = 0; i < 2; ++i) {
             to[i] = &cluster.channel(i, 1 - i);
             to[i]->user = this;
@@ -42,8 +64,8 @@ struct Pair {
             cluster.node(i).on_failure = [this](Channel&, Status why) { ++told, status = why; };
         }
     }
-    static channel::Config make(connect::Transport transport) {
-        channel::Config config = config_of(transport);
+    static channel::Config make(const Flavour& flavour) {
+        channel::Config config = config_of(flavour);
         config.recovery.partition_timeout = 3'000 * kMs;
         config.connect_timeout = 5'000 * kMs;
         return config;
@@ -83,8 +105,8 @@ struct Pair {
 } // namespace
 
 // Everything is given back at both sides; endpoints, their user's pointer and what is hinted stay.
-BOOST_DATA_TEST_CASE(idle, kBoth, transport) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(idle, kFlavours, flavour) {
+    Pair pair(flavour);
     pair.iface(0).set_hint(*pair.to[0], schedule::TrafficHint::blocking);
     BOOST_TEST((pair.iface(0).park(*pair.to[0]) == Status::ok)); // never connected
     BOOST_TEST(!pair.is_parked(0));
@@ -119,8 +141,8 @@ BOOST_DATA_TEST_CASE(idle, kBoth, transport) {
 }
 
 // The keepalive of a program neither wakes nor disturbs what is parked.
-BOOST_DATA_TEST_CASE(keepalive, kBoth, transport) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(keepalive, kFlavours, flavour) {
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.send(0));
     BOOST_REQUIRE(pair.ask(0));
     for (unsigned i = 0; i < 100; ++i) {
@@ -138,11 +160,11 @@ BOOST_DATA_TEST_CASE(keepalive, kBoth, transport) {
 }
 
 // Traffic of every kind from all sides, and channels are parked by either of them at any moment.
-BOOST_DATA_TEST_CASE(under_traffic, kBoth* boost::unit_test::data::make({"two-rail", "four-path", "one-rail"}),
-                     transport, fabric) {
+BOOST_DATA_TEST_CASE(under_traffic, kFlavours* boost::unit_test::data::make({"two-rail", "four-path", "one-rail"}),
+                     flavour, fabric) {
     unsigned parks = 0;
     for (std::uint64_t seed = 1; seed <= 6; ++seed) {
-        channel::Config config = config_of(transport);
+        channel::Config config = config_of(flavour);
         config.window = 32;
         if (seed % 3 == 0) config.atomics = channel::AtomicsMode::adapter;
         if (seed % 3 == 1) config.read_back = channel::ReadBack::always;
@@ -171,8 +193,8 @@ BOOST_DATA_TEST_CASE(under_traffic, kBoth* boost::unit_test::data::make({"two-ra
 }
 
 // Both want to at once, or nearly so; and one of them, or both, have something to say soon after.
-BOOST_DATA_TEST_CASE(crossing, kBoth, transport) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(crossing, kFlavours, flavour) {
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.both());
     for (Nanos skew = 0; skew < 40 * kUs; skew += kUs / 2)
         for (unsigned first = 0; first < 2; ++first) {
@@ -188,9 +210,9 @@ BOOST_DATA_TEST_CASE(crossing, kBoth, transport) {
 }
 
 // Nothing comes through for a while, whatever was on its way then: question, answer, request, reply, confirm, ready.
-BOOST_DATA_TEST_CASE(control_messages_are_lost, kBoth* boost::unit_test::data::make({"all", "0", "1"}), transport,
+BOOST_DATA_TEST_CASE(control_messages_are_lost, kFlavours* boost::unit_test::data::make({"all", "0", "1"}), flavour,
                      whose) {
-    Pair pair(transport);
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.both());
     const std::string where = std::string(whose) == "all" ? "all" : std::string(whose) + ":*:1";
     unsigned random = 1;
@@ -228,12 +250,14 @@ BOOST_DATA_TEST_CASE(control_messages_are_lost, kBoth* boost::unit_test::data::m
 
 // Paths fail and adapters die while one side asks, and while the channel is parked.
 BOOST_DATA_TEST_CASE(paths_fail,
-                     kBoth* boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_1:1",
-                                                          "adapter-death 0:softhca_1", "adapter-death 1:softhca_0"}),
-                     transport, fault) {
+                     kFlavours* boost::unit_test::data::make({"port down 0:softhca_0:1", "port down 1:softhca_1:1",
+                                                              "adapter-death 0:softhca_1",
+                                                              "adapter-death 1:softhca_0"}),
+                     flavour, fault) {
     for (unsigned i = 0; i < 24; ++i) {
-        Pair pair(transport, i + 1);
+        Pair pair(flavour, i + 1);
         BOOST_REQUIRE(pair.both());
+        const unsigned paths = paths_up(pair.cluster.node(0));
         const Nanos when = i * i * kUs / 4;
         BOOST_REQUIRE(pair.ask(i % 2));
         pair.cluster.run_for(when);
@@ -246,14 +270,96 @@ BOOST_DATA_TEST_CASE(paths_fail,
                                     : "adapter-revive" + std::string(fault).substr(13);
         pair.cluster.world.fault(end);
         BOOST_REQUIRE(pair.both(3'000 * kMs));
-        BOOST_TEST(pair.cluster.until([&] { return paths_up(pair.cluster.node(0)) == 2; }, 5'000 * kMs));
+        BOOST_TEST(pair.cluster.until([&] { return paths_up(pair.cluster.node(0)) == paths; }, 5'000 * kMs));
+        BOOST_TEST(pair.told == 0u);
+    }
+}
+
+// Adapters are opened anew while the channel is parked, one after the other or those of one rail at both sides at once:
+// in the end nobody is where his peer has seen him last. Whoever speaks first is heard.
+BOOST_DATA_TEST_CASE(adapters_are_exchanged,
+                     kFlavours* boost::unit_test::data::make({"00 01", "10 11", "00 01 10 11", "10 00 11 01",
+                                                              "00+10 01+11", "00 01 00 01 10 11", "01 00 11 10 01 00"}),
+                     flavour, order) {
+    for (unsigned who = 0; who < 3; ++who) {
+        channel::Config config = Pair::make(flavour);
+        config.recovery.reopen_interval = kMs;
+        config.recovery.max_reopen_interval = 2 * kMs;
+        Pair pair(config, who + 1);
+        BOOST_REQUIRE(pair.both());
+        const unsigned paths = paths_up(pair.cluster.node(0));
+        BOOST_REQUIRE(pair.park(who % 2));
+        std::istringstream steps(order);
+        for (std::string step; steps >> step;) {
+            const auto all = [&](const std::string& what) {
+                for (std::size_t i = 0; i < step.size(); i += 3)
+                    pair.cluster.world.fault("adapter-" + what + " " + step[i] + ":softhca_" + step[i + 1]);
+            };
+            all("death");
+            pair.cluster.run_for(3 * kMs);
+            all("revive");
+            pair.cluster.run_for(30 * kMs);
+            for (unsigned i = 0; i < 2; ++i) BOOST_TEST(statistics(pair.cluster.node(i)).channels[0].rails_known);
+        }
+        BOOST_TEST(pair.is_parked(0));
+        BOOST_TEST(pair.is_parked(1));
+        BOOST_REQUIRE((who == 2 ? pair.both(20 * kMs) : pair.send(who, 20 * kMs)));
+        BOOST_TEST(pair.cluster.until([&] { return paths_up(pair.cluster.node(0)) == paths; }, 5'000 * kMs));
+        BOOST_TEST(pair.told == 0u);
+    }
+}
+
+// A rail is missing when the program wants the peer again, and it is the only one: the program waits.
+BOOST_DATA_TEST_CASE(no_way_for_a_while, kFlavours* boost::unit_test::data::make({"adapter-death", "port"}), flavour,
+                     what) {
+    for (unsigned who = 0; who < 2; ++who) {
+        channel::Config config = Pair::make(flavour);
+        config.recovery.reopen_interval = kMs;
+        config.paths.num_paths = 1;
+        Pair pair(config, 5, "one-rail");
+        BOOST_REQUIRE(pair.both());
+        BOOST_REQUIRE(pair.park(0));
+        const bool port = what[0] == 'p';
+        pair.cluster.world.fault(port ? "port down 0:softhca_0:1" : "adapter-death 0:softhca_0");
+        pair.cluster.run_for(3 * kMs);
+        BOOST_TEST(!pair.try_send(who));
+        pair.cluster.run_for(50 * kMs);
+        BOOST_TEST(!pair.try_send(who));
+        pair.cluster.world.fault(port ? "port up 0:softhca_0:1" : "adapter-revive 0:softhca_0");
+        BOOST_REQUIRE(pair.send(who, 500 * kMs));
+        BOOST_REQUIRE(pair.both());
+        BOOST_TEST(pair.told == 0u);
+    }
+}
+
+// The list is told while the question is under way, or right behind the agreement, and gets lost.
+BOOST_DATA_TEST_CASE(lists_of_rails_are_lost, kFlavours, flavour) {
+    for (unsigned i = 0; i < 16; ++i) {
+        channel::Config config = Pair::make(flavour);
+        config.recovery.reopen_interval = kMs;
+        Pair pair(config, i + 1);
+        BOOST_REQUIRE(pair.both());
+        BOOST_REQUIRE(pair.ask(i % 2));
+        pair.cluster.run_for(i * kUs);
+        pair.cluster.world.fault("drop 100% all");
+        pair.cluster.world.fault("adapter-death 0:softhca_0");
+        pair.cluster.run_for(2 * kMs);
+        pair.cluster.world.fault("adapter-revive 0:softhca_0");
+        pair.cluster.run_for(5 * kMs);
+        pair.cluster.world.fault("drop 0% all");
+        pair.cluster.run_for(2'000 * kMs);
+        BOOST_TEST(statistics(pair.cluster.node(0)).channels[0].rails_known);
+        pair.cluster.world.fault("adapter-death 0:softhca_1");
+        pair.cluster.run_for(5 * kMs);
+        BOOST_REQUIRE(pair.send(1 - i % 2, 500 * kMs));
+        BOOST_REQUIRE(pair.both());
         BOOST_TEST(pair.told == 0u);
     }
 }
 
 // The peer makes no progress meanwhile: what is to be sent waits for it.
-BOOST_DATA_TEST_CASE(the_peer_computes, kBoth, transport) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(the_peer_computes, kFlavours, flavour) {
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.both());
     pair.cluster.sleep(1, true);
     BOOST_REQUIRE(pair.ask(0));
@@ -265,9 +371,9 @@ BOOST_DATA_TEST_CASE(the_peer_computes, kBoth, transport) {
 }
 
 // Who closes tells those whose channels are parked, too: they need not wait for the time-out of a connection.
-BOOST_DATA_TEST_CASE(the_peer_closes, kBoth* boost::unit_test::data::make({"idle", "says", "asking"}), transport,
+BOOST_DATA_TEST_CASE(the_peer_closes, kFlavours* boost::unit_test::data::make({"idle", "says", "asking"}), flavour,
                      which) {
-    Pair pair(transport);
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.both());
     const bool asking = which[0] == 'a', says = which[0] == 's';
     BOOST_REQUIRE((asking ? pair.ask(0) : pair.park(0)));
@@ -284,9 +390,59 @@ BOOST_DATA_TEST_CASE(the_peer_closes, kBoth* boost::unit_test::data::make({"idle
     BOOST_TEST(pair.cluster.until([&] { return statistics(pair.cluster.node(0)).channels.empty(); }, 1'000 * kMs));
 }
 
+// Who closes right behind an agreement, or in the middle of the handshake that follows, is not waited for.
+BOOST_DATA_TEST_CASE(the_peer_agrees_and_closes, kFlavours* boost::unit_test::data::make({"agrees", "asks"}), flavour,
+                     which) {
+    for (Nanos when = 0; when < 60 * kUs; when += 4 * kUs)
+        for (unsigned lost = 0; lost < 2; ++lost) {
+            Pair pair(flavour, when / kUs + 1);
+            BOOST_REQUIRE(pair.both());
+            if (which[0] == 'a' && which[1] == 'g') {
+                BOOST_REQUIRE(pair.ask(0));
+                (void)pair.cluster.until(
+                    [&] { return pair.to[1]->gates & channel::gate::failed || pair.is_parked(1); });
+            } else { // for another connection
+                BOOST_REQUIRE(pair.park(0));
+                (void)pair.try_send(1);
+            }
+            if (lost) pair.cluster.world.fault("drop 100% 1:*:1"); // what it has just said is not heard
+            pair.cluster.run_for(when);
+            if (lost) pair.cluster.world.fault("drop 0% 1:*:1");
+            pair.cluster.node(1).close();
+            pair.cluster.run_for(5 * kMs);
+            BOOST_TEST((Interface::am_short(*pair.to[0], 3, 0, nullptr, 0) == Status::connection_reset),
+                       which << " " << when << " " << lost);
+            BOOST_TEST(pair.cluster.until([&] { return pair.told == 1; }, kMs));
+        }
+}
+
+// Who closes tells many parked peers: more than there is room for at once.
+BOOST_DATA_TEST_CASE(many_are_told, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.window = 16;
+    ClientServer scene("two-rail", config);
+    constexpr unsigned kClients = 400;
+    std::vector<Channel*> back;
+    for (unsigned i = 0; i < kClients; ++i) {
+        Node& client = scene.add();
+        BOOST_REQUIRE(scene.send(scene.attach(client, scene.server)));
+        back.push_back(&scene.attach(scene.server, client));
+        BOOST_REQUIRE(scene.until([&] { return scene.server.iface().park(*back[i]) == Status::ok; }, 1'000 * kMs));
+    }
+    BOOST_TEST(statistics(scene.server).parked == kClients);
+    const Nanos before = scene.world.now();
+    scene.server.close();
+    BOOST_TEST(scene.world.now() - before < 30 * kMs);
+    scene.run(kMs);
+    unsigned told = 0;
+    for (const auto& client : scene.clients)
+        told += statistics(*client).channels[0].gates & channel::gate::failed ? 1 : 0;
+    BOOST_TEST(told == kClients);
+}
+
 // A peer that dies without a word is found at the next operation, or by the question.
-BOOST_DATA_TEST_CASE(the_peer_dies, kBoth* boost::unit_test::data::make({"parked", "asking"}), transport, which) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(the_peer_dies, kFlavours* boost::unit_test::data::make({"parked", "asking"}), flavour, which) {
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.both());
     const bool asking = which[0] == 'a';
     if (!asking) BOOST_REQUIRE(pair.park(0));
@@ -302,8 +458,8 @@ BOOST_DATA_TEST_CASE(the_peer_dies, kBoth* boost::unit_test::data::make({"parked
 }
 
 // Endpoints go while the channel is parked, or about to be.
-BOOST_DATA_TEST_CASE(endpoints_go, kBoth* boost::unit_test::data::make({"parked", "asking"}), transport, which) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(endpoints_go, kFlavours* boost::unit_test::data::make({"parked", "asking"}), flavour, which) {
+    Pair pair(flavour);
     BOOST_REQUIRE(pair.both());
     BOOST_REQUIRE((which[0] == 'p' ? pair.park(0) : pair.ask(0)));
     for (unsigned i = 0; i < 2; ++i) {
@@ -318,8 +474,8 @@ BOOST_DATA_TEST_CASE(endpoints_go, kBoth* boost::unit_test::data::make({"parked"
 }
 
 // Again and again: nothing piles up.
-BOOST_DATA_TEST_CASE(a_thousand_times, kBoth, transport) {
-    Pair pair(transport);
+BOOST_DATA_TEST_CASE(a_thousand_times, kFlavours, flavour) {
+    Pair pair(flavour);
     std::size_t first_heap = 0;
     std::uint64_t first_bytes = 0;
     for (unsigned round = 1; round <= 1200; ++round) {
@@ -332,7 +488,7 @@ BOOST_DATA_TEST_CASE(a_thousand_times, kBoth, transport) {
         const std::uint64_t bytes = now.send_buffer_bytes + now.receive_buffer_bytes;
         BOOST_TEST_MESSAGE("round " << round << ": heap " << heap << ", buffers " << bytes);
         if (round == 300) first_heap = heap, first_bytes = bytes;
-        BOOST_TEST(heap < first_heap + 16'384);
+        if (round == 1200) BOOST_TEST(heap < first_heap + 16'384); // meanwhile lists have grown, and will not shrink
         BOOST_TEST(bytes == first_bytes);
         BOOST_TEST(now.parks == round);
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <mutex>
 #include <span>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -72,11 +73,14 @@ void Closing::say_goodbye() {
         work.completion = nullptr;
         work.status = Status::canceled;
     });
-    const auto has_left = [&](const Channel* channel) { // says goodbye as well
-        return channel->connection.parting.known || (channel->ending.leaving && !channel->ending.goodbye.idle) ||
-               std::ranges::any_of(core_.peers.mail, [&](const Mail& m) {
-                   return m.channel == channel && m.what == Mail::What::ended && !m.goodbye.idle;
-               });
+    const auto drop_those_who_know = [&] { // or say goodbye as well
+        std::unordered_set<const Channel*> leaving;
+        for (const Mail& m : core_.peers.mail)
+            if (m.what == Mail::What::ended && !m.goodbye.idle) leaving.insert(m.channel);
+        std::erase_if(peers, [&](const Channel* channel) {
+            return channel->connection.parting.known || (channel->ending.leaving && !channel->ending.goodbye.idle) ||
+                   leaving.contains(channel);
+        });
     };
     const auto is_busy = [](const Channel* channel) {
         return std::ranges::any_of(std::span(channel->wiring.paths.get(), channel->wiring.path_count),
@@ -85,8 +89,12 @@ void Closing::say_goodbye() {
                                        return queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
                                    });
     };
+    const auto say = [&](Channel& channel, unsigned attempt) { // false: there is no room now
+        return channel.connection.parting.known ||
+               core_.control->say_closing(channel.connection, channel.expected, attempt);
+    };
     (void)core_.control->poll(); // who has left before us
-    std::erase_if(peers, has_left);
+    drop_those_who_know();
     const Nanos begin = core_.services.now();
     // What has been executed has a reply, what has been delivered is acknowledged.
     core_.atomics.serve_replies();
@@ -97,18 +105,19 @@ void Closing::say_goodbye() {
     }
     Nanos next = 0, now = begin;
     bool told = false;
+    std::vector<Channel*> round; // those that are still to be told in this one: more than there is room for at once
     for (unsigned attempt = 0; !peers.empty() && now - begin < kPatience; now = core_.services.now()) {
         const bool any = poll_closing() != 0;
         const bool owed = std::ranges::any_of(peers, is_busy);
-        if (told) std::erase_if(peers, has_left);
+        if (told) drop_those_who_know();
         if (told && peers.empty() && !owed) break;
-        if ((!owed || now - begin >= kForOwed) && now >= next) {
-            for (Channel* channel : peers)
-                (void)core_.control->say_closing(channel->connection, channel->expected, attempt);
+        if ((!owed || now - begin >= kForOwed) && now >= next && round.empty()) {
+            round.assign(peers.rbegin(), peers.rend());
             told = true;
             next = now + (kRepeat << std::min(attempt, 8u));
             ++attempt;
         }
+        while (!round.empty() && say(*round.back(), attempt - 1)) round.pop_back();
         if (any) continue;
         lock.unlock();
         const bool passes = core_.services.wait(kPause);
@@ -116,7 +125,7 @@ void Closing::say_goodbye() {
         if (passes) continue;
         // Nothing will come while we wait.
         if (!told)
-            for (Channel* channel : peers) (void)core_.control->say_closing(channel->connection, channel->expected, 0);
+            for (Channel* channel : peers) (void)say(*channel, 0);
         break;
     }
     if (!peers.empty()) core_.services.say(LogLevel::debug, "%zu peers have not answered our goodbye", peers.size());

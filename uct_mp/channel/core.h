@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "uct_mp/channel/admission.h"
 #include "uct_mp/channel/atomics.h"
 #include "uct_mp/channel/cancels.h"
 #include "uct_mp/channel/channel.h"
@@ -102,6 +103,7 @@ struct Core {
     Visibility visibility{*this};
     Failures failures{*this};
     Endings endings{*this};
+    Admission admission{*this};
     Cancels cancels{*this};
     Closing closing{*this};
     Ends ends{*this};

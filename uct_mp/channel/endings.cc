@@ -15,8 +15,8 @@
 // not know the connection has agreed, too: it has lost the answer on the way, or it has failed while nothing was under
 // way.
 //
-// Not done: new lists of rails are not told to peers that are parked. If all adapters of the peer are opened anew
-// meanwhile, our next request finds no control queue pair there, and times out unless the peer asks first.
+// Who is parked still hears where its peers are: new lists of rails are told as to those who are connected. But who has
+// no endpoint forgets the peer.
 //
 // Connections that no endpoint here uses are the peer's to use, and bounded by Config::max_unused. When there are many,
 // those that have been idle for longest are ended by the same agreement. Who has no endpoint gives the whole channel
@@ -25,6 +25,7 @@
 #include <cassert>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -42,15 +43,19 @@ bool Endings::has_outstanding(const Channel& channel) {
            !channel.moving.atomics.empty() || channel.usage.waiting || (channel.gates & gate::held);
 }
 
+bool Endings::has_settled_paths(const Channel& channel) {
+    return std::ranges::all_of(std::span(channel.wiring.paths.get(), channel.wiring.places), [](const Path& path) {
+        return path.phase == path::Phase::up || path.phase == path::Phase::absent ||
+               path.phase == path::Phase::reopening;
+    });
+}
+
 // Nothing would be missed if the connection ended now. Works that are open count in their epochs; what is lost with a
 // path, too, until it is settled.
 bool Endings::is_idle(const Channel& channel) const {
     if (channel.gates & (gate::not_ready | gate::failed | gate::recovering | gate::keys)) return false;
     if (has_outstanding(channel) || channel.wiring.unsettled.may_not_tell()) return false;
-    for (unsigned i = 0; i < channel.wiring.places; ++i) {
-        const path::Phase phase = channel.wiring.paths[i].phase;
-        if (phase != path::Phase::up && phase != path::Phase::absent && phase != path::Phase::reopening) return false;
-    }
+    if (!has_settled_paths(channel)) return false;
     const auto is_its = [&](const auto& entry) { return entry.channel == &channel; };
     const auto cancels_it = [&](const auto& cancel) { return cancel->channel == &channel; };
     return std::ranges::none_of(core_.atomics.replies, is_its) && std::ranges::none_of(core_.cancels.list, cancels_it);
@@ -136,7 +141,8 @@ bool Endings::judge_leaver(Channel& channel) {
     }
     if (idle) {
         // What we have sent since the question was made may have been answered, over the connection that is to end.
-        const bool agreed = is_idle(channel) && channel.ending.goodbye.delivered == channel.next_sequence;
+        const bool agreed = is_idle(channel) && channel.ending.goodbye.delivered == channel.next_sequence &&
+                            !(channel.asked && core_.admission.is_unused(channel)); // we want it for something
         {
             const std::lock_guard lock(core_.services);
             core_.control->say_known(channel.connection, channel.ending.goodbye.number, agreed);
@@ -184,7 +190,8 @@ void Endings::trim_unused() {
             list_ending(channel);
             ++ending;
         } else if (is_idle(channel) && !channel.ending.leaving &&
-                   channel.connection.state == connect::State::established) {
+                   channel.connection.state == connect::State::established &&
+                   (channel.connection.features & connect::feature::park)) {
             if (channel.has_unread(true))
                 core_.visibility.read_back(channel); // and the next time it is idle
             else
@@ -223,7 +230,8 @@ Status Endings::park(Channel& channel) {
         if ((channel.gates & gate::not_ready) && state == connect::State::closed && !channel.asked) return Status::ok;
         if (state != connect::State::established) return Status::busy;
     }
-    if (channel.self || channel.ending.leaving) return Status::busy;
+    if (channel.self || !(channel.connection.features & connect::feature::park)) return Status::unsupported;
+    if (channel.ending.leaving) return Status::busy;
     if (!is_idle(channel)) {
         // Perhaps only acknowledgments and completions are missing, which small messages do not ask for.
         if (channel.in_flight()) (void)core_.sender.send_ack(channel, Kind::ack_request);
@@ -236,6 +244,16 @@ Status Endings::park(Channel& channel) {
     }
     ask_to_end(channel);
     return Status::in_progress;
+}
+
+// Acknowledgments and completions may be missing: park() asks for them.
+bool Endings::may_park(const Channel& channel) {
+    constexpr std::uint32_t kBusy =
+        gate::not_ready | gate::failed | gate::recovering | gate::keys | gate::held | gate::retiring;
+    return !channel.self && !channel.ending.leaving && !(channel.gates & kBusy) && !channel.usage.waiting &&
+           channel.moving.pulled_count == 0 && channel.moving.atomics.empty() && has_settled_paths(channel) &&
+           channel.connection.state == connect::State::established &&
+           (channel.connection.features & connect::feature::park);
 }
 
 void Endings::disowned(Channel& channel) {
@@ -297,6 +315,7 @@ void Endings::clear(Channel& channel) {
                              &core_.mover.pulls_due, &core_.visibility.read_backs_due, &leavers})
         assert(std::ranges::find(*list, &channel) == list->end());
 #endif
+    core_.admission.forget(channel);
     core_.control->forget(channel.connection);
     core_.ends.drop_prepared(channel);
     core_.observer->ended(channel, channel.error); // timers; it has nothing else any more
@@ -325,8 +344,7 @@ void Endings::begin_anew(Channel& channel) {
     clear(channel);
     connect::Connection connection;
     connection.follow(channel.connection);
-    // Where the peer is now: its adapters may have been opened anew since its address was told.
-    connection.remote_rails = std::move(channel.connection.remote_rails);
+    connection.keep_ways(channel.connection);
     const std::uint32_t id = core_.directory.channels.renew_id(channel.local_id);
     const std::uint32_t gates = channel.gates & gate::lasting;
     const Lasting lasting = channel;
@@ -336,14 +354,14 @@ void Endings::begin_anew(Channel& channel) {
     channel.parked = true;
     ++channel.usage.parks;
     ++parks;
+    core_.admission.parked(channel);
     channel.usage.used_at = core_.services.now();
     channel.connection = std::move(connection);
     channel.local_id = channel.connection.local_id = id;
     channel.set_live();
-    if (channel.usage.endpoints == 0)
-        list_ending(channel); // meanwhile: as one that has never been connected
-    else if (channel.usage.waiting)
-        (void)core_.sender.blocked(channel);
+    if (channel.usage.endpoints == 0) return list_ending(channel); // meanwhile: as one that has never been connected
+    core_.control->tell_rails(channel.connection);                 // what has not been told yet, or has not arrived
+    if (channel.usage.waiting) (void)core_.sender.blocked(channel);
 }
 
 void Endings::parted(Channel& channel, connect::Answer answer) {
@@ -355,6 +373,7 @@ void Endings::parted(Channel& channel, connect::Answer answer) {
     }
     if (answer == connect::Answer::lost) return end_quietly(channel, channel.usage.endpoints != 0);
     channel.usage.used_at = core_.services.now();
+    core_.admission.refused(channel);
 }
 
 } // namespace ucx_mp::channel

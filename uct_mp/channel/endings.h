@@ -22,13 +22,16 @@ public:
     void disowned(Channel& channel);                       // the peer lives and holds no such connection
     // Interface::park().
     [[nodiscard]] Status park(Channel& channel);
-    std::uint64_t parks = 0;       // connections that have been taken away, and their channels have stayed
-    bool trim_due = false;         // there are many of those. Under the lock
-    std::vector<Channel*> list;    // failed or unused, and to be given back
-    std::vector<Channel*> leavers; // their peers have said goodbye
+    [[nodiscard]] static bool
+    may_park(const Channel& channel); // now, or after a round trip: the program wants nothing of it
+    std::uint64_t parks = 0;          // connections that have been taken away, and their channels have stayed
+    bool trim_due = false;            // there are many of those. Under the lock
+    std::vector<Channel*> list;       // failed or unused, and to be given back
+    std::vector<Channel*> leavers;    // their peers have said goodbye
 
 private:
     [[nodiscard]] static bool has_outstanding(const Channel& channel);
+    [[nodiscard]] static bool has_settled_paths(const Channel& channel);
     [[nodiscard]] bool is_idle(const Channel& channel) const;
     void ask_to_end(Channel& channel);
     [[nodiscard]] bool is_forgotten(Channel& channel);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "uct_mp/adapt/victims.h"
 #include "uct_mp/channel/types.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/connect/control_plane.h"
@@ -96,6 +97,10 @@ struct Config : link::QueueSizes {
     Nanos connect_timeout = 60'000'000'000;
     unsigned max_unused =
         1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
+    // Peers that are connected at once; 0: no limit. Who wants another one waits until one of these gives way
+    // (admission.h).
+    unsigned max_connections = 0;
+    adapt::VictimPolicy victims = adapt::VictimPolicy::leader; // which one
     Nanos unused_interval = 10'000'000'000; // an idle one's adapter is asked so often whether the peer is there
     Nanos check_interval = 1'000'000'000;   // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed
@@ -200,7 +205,8 @@ public:
     // came meanwhile is lost: it waits (no_resource, want_room()). Only the mechanism: when to do so is the caller's to
     // know. ok: there is no connection. busy: something is under way here, or the peer's writes are being read back;
     // try later. in_progress: the peer is asked. It may say no, which leaves everything as it was; it is asked again by
-    // another call. What has become of it: statistics().
+    // another call. What has become of it: statistics(). unsupported: never with this peer (it is ourselves, or lacks
+    // feature::park).
     [[nodiscard]] Status park(Channel& channel);
 
     // Tells several users of one channel (the face's endpoints) apart. Operations of the first one, origin 0, are given

@@ -37,6 +37,10 @@ bool Peers::hears(std::uint64_t peer_uid) {
            (known != core_.directory.by_uid.end() && known->second->usage.endpoints != 0);
 }
 
+bool Peers::admits(Connection& connection) {
+    return core_.admission.may_connect(channel_of(connection), Admission::Side::server);
+}
+
 // What a peer repeats until it is answered is taken later, if the program makes no progress meanwhile.
 bool Peers::mail_is_full() const { return mail.size() > 64 + std::size_t{4} * core_.directory.channels.size(); }
 
@@ -205,6 +209,7 @@ void Peers::establish(Channel& channel) {
     channel.set_live();
     ++core_.directory.connected;
     core_.progress.provide_due = core_.listed = true;
+    core_.admission.connected(channel);
     core_.observer->established(channel);
     core_.services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
                        static_cast<unsigned long long>(connection.peer.uid), unsigned{channel.wiring.places},

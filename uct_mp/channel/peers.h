@@ -37,6 +37,7 @@ public:
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
     bool hears(std::uint64_t peer_uid) override;
+    bool admits(connect::Connection& connection) override;
     void ended(connect::Connection& connection, const connect::Goodbye& goodbye) override;
     void parted(connect::Connection& connection, connect::Answer answer) override;
     std::string misfit(const connect::Terms& theirs) override;

@@ -97,10 +97,12 @@ unsigned Progress::attend(unsigned found) {
         n += core_.control->poll(found != 0);
         const bool dead = !core_.ends.graves.empty();
         const bool trim = std::exchange(core_.endings.trim_due, false);
+        const bool admit = core_.admission.due;
         core_.attention.store(core_.control->busy() || !core_.peers.mail.empty() || dead, std::memory_order_relaxed);
         core_.services.unlock();
         n += core_.peers.read_mail();
         if (trim) core_.endings.trim_unused();
+        if (admit) core_.admission.step();
         if (dead) n += core_.ends.clear_graves(found != 0);
     }
     if (until_control_ == 0) {

@@ -20,7 +20,7 @@ Status Sender::blocked(Channel& channel) {
             if (!(channel.gates & (gate::not_ready | gate::held | gate::failed))) return Status::ok;
             if (channel.gates & gate::failed) return channel.error;
         } else if (channel.connection.state == connect::State::closed) {
-            core_.control->start(channel.connection);
+            if (core_.admission.may_connect(channel, Admission::Side::client)) core_.control->start(channel.connection);
         }
     }
     return Status::no_resource;

@@ -46,13 +46,15 @@ Status status_of(wire::Reason reason) {
 
 void Client::start(Connection& c) {
     assert(c.state == State::closed && c.peer.uid != 0 && c.peer.uid != plane_.identity.address.uid);
+    // Else it is that of a request of the peer's that found no place.
+    if (!c.server || !(c.features & feature::park)) c.remote_id = 0;
     c.server = false;
     c.ends.clear();
     c.transaction = plane_.identity.next_transaction();
     c.own_dc_tag = plane_.identity.random_tag();
     c.started = plane_.services.now();
     c.attempts = c.sent = 0;
-    c.telling.known = plane_.identity.rails_number; // of repetitions the first that arrives counts
+    c.telling.offered = plane_.identity.rails_number; // of repetitions the first that arrives counts
     plane_.states.set(c, State::requesting, "wanted");
     if (hopeless(c, nullptr) == Status::ok)
         plane_.turns.send(c);
@@ -71,7 +73,8 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
                                                 " of the handshake, we " + range(a.min_version, a.max_version));
     if (p.transport != plane_.config.transport)
         return because(Status::unsupported, connect::name(wire::Reason::transport));
-    if (!plane_.outbox.route(c, 0))
+    // Where a connection has been, rails come back: as in a partition.
+    if (!c.parked && !plane_.outbox.route(c, 0))
         return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");
     return Status::ok;
 }
@@ -129,6 +132,13 @@ void Client::repeat(Connection& c) {
     ++c.attempts;
     ++plane_.counters.repeated;
     plane_.outbox.mend();
+    plane_.turns.send(c);
+}
+
+void Client::ask_again(Connection& c) {
+    if (!c.timer) return; // it is our turn already, or its reply is here
+    plane_.states.cancel_timer(c);
+    ++plane_.counters.repeated;
     plane_.turns.send(c);
 }
 
@@ -201,6 +211,7 @@ void Client::on_ready(const Message& m) {
         return;
     }
     plane_.states.set(*c, State::established, "ready");
+    c->telling.known = c->telling.offered;
     plane_.owner.peers.established(*c);
     plane_.rail_lists.tell(*c); // what has changed since the request
 }

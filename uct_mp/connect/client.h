@@ -16,6 +16,7 @@ public:
     bool send_request(Connection& c, bool patient);
     bool send_confirm(Connection& c, const Target& to, bool patient);
     void wait_for_answer(Connection& c);
+    void ask_again(Connection& c); // at once: the peer is ready for our request now
 
     void on_reply(const Target& way_back, const Message& m);
     void reply_done(Connection& c, const Due& due, Status status); // our ends are connected, or not

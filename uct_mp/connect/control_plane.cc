@@ -33,6 +33,7 @@ void ControlPlane::start(Connection& connection) {
 void ControlPlane::forget(Connection& connection) {
     const std::lock_guard lock(plane_->services);
     if (connection.state != State::closed) plane_->states.set(connection, State::closed, "forgotten");
+    plane_->rail_lists.stop(connection); // of a parked one
 }
 void ControlPlane::ask(Connection& connection, Nanos limit) {
     const std::lock_guard lock(plane_->services);
@@ -56,9 +57,7 @@ void ControlPlane::take_rails(Connection& connection, std::uint32_t number,
                               const std::vector<path::RemoteRail>& rails) {
     plane_->rail_lists.take(connection, number, rails);
 }
-bool ControlPlane::knows_rails(const Connection& connection) const {
-    return connection.telling.known == plane_->identity.rails_number;
-}
+bool ControlPlane::knows_rails(const Connection& connection) const { return plane_->rail_lists.knows(connection); }
 Status ControlPlane::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
                             std::string& error) {
     return plane_->rail_lists.reopen(device, dct_numbers, error);

@@ -71,9 +71,10 @@ enum class Answer : std::uint8_t {
 
 // Our list of rails on its way to a peer; the control plane's own.
 struct Telling {
-    std::uint32_t known = 0; // number of the newest list that the peer has
-    unsigned sent = 0;       // how often the present one has been
-    unsigned answers = 0;    // of ours to the peer's lists
+    std::uint32_t known = 0;   // number of the newest list that the peer has
+    std::uint32_t offered = 0; // likewise, as soon as the handshake under way is over
+    unsigned sent = 0;         // how often the present one has been
+    unsigned answers = 0;      // of ours to the peer's lists
     Services::Timer timer = 0;
 };
 
@@ -97,7 +98,9 @@ struct Terms {
 namespace feature {
 inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are larger than its segment (channel/wire.h)
 inline constexpr std::uint64_t kinds = 2; // each path has a kind of its own: Terms::kinds, wire::kOtherKind
-inline constexpr std::uint64_t known = parts | kinds;
+inline constexpr std::uint64_t park = 4;  // idle connections end by agreement: questions are numbered, and parked
+                                          // peers hear of rails
+inline constexpr std::uint64_t known = parts | kinds | park;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
 
@@ -105,7 +108,7 @@ inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_
 struct Goodbye {
     bool idle = false;           // it asks only: nothing is under way there. Else its interface closes
     std::uint32_t delivered = 0; // number of the next message that it would have delivered
-    std::uint16_t number = 0;    // of the question; 0: the peer does not number them
+    std::uint16_t number = 0;    // of the question
 };
 
 // Our goodbye on its way; the control plane's own.
@@ -170,6 +173,9 @@ struct Connection {
     Telling telling;
     Parting parting;
     std::uint32_t rails_number = 0; // of the peer's newest list that we have; 0: the handshake's
+    // The connection before has ended by agreement: until there is another one both sides go on telling each other
+    // where they are. Set by the owner, with what keep_ways() takes along.
+    bool parked = false;
 
     // Of a path: our rail and its path bits, the peer's.
     [[nodiscard]] unsigned local_rail(std::size_t path) const {
@@ -206,6 +212,14 @@ struct Connection {
         transaction = old.transaction;
         incarnation = old.incarnation;
         seen = old.seen;
+    }
+    // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.
+    void keep_ways(Connection& old) {
+        parked = true;
+        remote_id = old.remote_id;
+        remote_rails = std::move(old.remote_rails);
+        rails_number = old.rails_number;
+        telling.known = old.telling.known;
     }
 };
 
@@ -268,6 +282,9 @@ public:
     virtual void answered(Connection&, Answer) {}
     // A request of this peer is to be heard; false: not now, it will be repeated.
     virtual bool hears(std::uint64_t /*peer_uid*/) { return true; }
+    // It may be connected. False: not now. The owner start()s the connection when it may be; what the request has told
+    // of the peer is in it by then.
+    virtual bool admits(Connection&) { return true; }
     // The peer says goodbye: again and again, perhaps. If it is `idle`, say_known() answers; not again after that.
     virtual void ended(Connection&, const Goodbye&) {}
     // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
@@ -347,7 +364,9 @@ public:
     // A rail of `devices` is not as it was when this was opened (verbs::refresh): handshakes and address() tell it from
     // now on; established peers by tell_rails(), which repeats until they know. With the lock held, all three.
     void renew(const verbs::Rail& rail);
-    void tell_rails(Connection& connection); // if the peer does not know the present list
+    // If the peer does not know the present list. Also of a parked connection: without a bound then, in growing
+    // pauses, since nothing else finds out whether that peer still lives.
+    void tell_rails(Connection& connection);
     // Of News::rails_told: the connection has this list from now on, and the peer hears that.
     void take_rails(Connection& connection, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
 
@@ -373,7 +392,7 @@ public:
 
     // Goodbye (goodbye.h), of an established connection; with the lock held. The peer of an idle one is asked whether
     // it may end, again and again until it answers: Peers::parted(). No bound: it may have agreed long ago, and a dead
-    // peer is found otherwise.
+    // peer is found otherwise. Only if the peer has feature::park.
     void say_idle(Connection& connection, std::uint32_t delivered);
     // The interface closes: once, by another route with each attempt; Connection::parting.known when the answer has
     // come. False: there is no room now. Also to the peer of a connection that has ended by agreement.

@@ -53,22 +53,19 @@ void Goodbyes::answer(Connection& c) {
     plane_.outbox.send_to(c, c.telling.answers++, m); // repetitions take other ways
 }
 
-// Of a connection that both sides have ended, and not replaced yet. Names are void by then.
-Connection* Goodbyes::parked_of(const Message& m) {
-    Connection* const c = plane_.owner.peers.find_parked(m.sender_uid);
-    if (!c || !known_as(*c, m) || c->incarnation != m.incarnation) return nullptr;
-    return c->state == State::closed || c->state == State::requesting ? c : nullptr;
-}
-
 // A connection that we do not know has ended here as well.
 void Goodbyes::on_ended(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.connection_of(m);
     if (c && (c->incarnation != m.incarnation || (c->state != State::established && c->state != State::confirming)))
         c = nullptr;
-    if (!c && !m.goodbye.idle) c = parked_of(m);
+    if (!c && !m.goodbye.idle) c = plane_.inbox.parked_of(m);
     if (c && m.goodbye.idle) {
         const std::uint16_t number = m.goodbye.number, heard = c->parting.heard;
-        if (number == 0 || heard == 0 || newer(number, heard))
+        if (!(c->features & feature::park)) // it might take two answers to one question
+            say_known(*c, number, false);
+        else if (number == 0)
+            ++plane_.counters.dropped;
+        else if (heard == 0 || newer(number, heard))
             plane_.owner.peers.ended(*c, m.goodbye); // who answers
         else if (number == heard)
             answer(*c);
@@ -90,8 +87,8 @@ void Goodbyes::on_ended_known(const Message& m) {
     Connection* const c = plane_.inbox.connection_of(m);
     const bool closing = c && c->incarnation == m.incarnation && c->parting.closing;
     // An older question, or one that has been answered, is late.
-    const bool asked = c && c->incarnation == m.incarnation && c->parting.timer &&
-                       (m.goodbye.number == c->parting.goodbye.number || m.goodbye.number == 0);
+    const bool asked =
+        c && c->incarnation == m.incarnation && c->parting.timer && m.goodbye.number == c->parting.goodbye.number;
     if (closing) {
         c->parting.known = !m.holds;
     } else if (asked) {

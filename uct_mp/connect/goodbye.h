@@ -22,7 +22,6 @@ public:
 
 private:
     void answer(Connection& c);
-    [[nodiscard]] Connection* parked_of(const Message& m);
     void repeat(Connection& c); // the idle one, and timer
     [[nodiscard]] Message goodbye_to(const Connection& c, const Goodbye& goodbye) const;
 

@@ -57,7 +57,7 @@ void Inbox::dispatch(const Target& way_back, const Message& m) {
         plane_.path_messages.on_path_news(way_back, m);
         break;
     case wire::Kind::rails:
-        plane_.rail_lists.on_rails(m);
+        plane_.rail_lists.on_rails(way_back, m);
         break;
     case wire::Kind::rails_known:
         plane_.rail_lists.on_rails_known(m);
@@ -80,6 +80,15 @@ void Inbox::dispatch(const Target& way_back, const Message& m) {
 Connection* Inbox::connection_of(const Message& m) {
     Connection* c = plane_.owner.peers.find_local(m.destination);
     return c && known_as(*c, m) ? c : nullptr;
+}
+
+Connection* Inbox::parked_of(const Message& m) {
+    Connection* const c = plane_.owner.peers.find_parked(m.sender_uid);
+    if (!c || !known_as(*c, m)) return nullptr;
+    if (c->state == State::closed || c->state == State::requesting)
+        return c->incarnation == m.incarnation ? c : nullptr;
+    // Its request has made the next one here, and it may know of that or not.
+    return c->state == State::accepting && c->incarnation - m.incarnation <= 1 ? c : nullptr;
 }
 
 void Inbox::on_refuse(const Message& m) {

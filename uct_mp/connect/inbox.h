@@ -19,6 +19,8 @@ public:
     void arrived(const Target& from, std::span<const std::uint8_t> datagram);
     // A message of one of our connections: by the name that it carries, from the peer that it belongs to.
     [[nodiscard]] Connection* connection_of(const Message& m);
+    // Of a connection that both sides have ended by agreement, and not replaced yet. Names are void by then.
+    [[nodiscard]] Connection* parked_of(const Message& m);
 
 private:
     void dispatch(const Target& way_back, const Message& m);

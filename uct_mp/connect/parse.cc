@@ -85,7 +85,7 @@ bool read_request(Reader& in, Message& out) {
     wire::Request b;
     if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer) return false;
     if (b.split_reads > 1) return false;
-    if (out.destination != 0 || !read_terms(b.terms, out) || !read_rails(in, b.rails, out)) return false;
+    if (!read_terms(b.terms, out) || !read_rails(in, b.rails, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
     out.split_reads = b.split_reads;

@@ -6,6 +6,20 @@
 
 namespace ucx_mp::connect {
 
+namespace {
+
+constexpr Nanos kPatient = 1'000'000'000; // between attempts, to a parked peer: nobody waits for it
+
+// Lists are as long as the one before, and name the same devices. Numbers of queue pairs change with the life of one.
+bool fits(const std::vector<path::RemoteRail>& before, const std::vector<path::RemoteRail>& now) {
+    return std::ranges::equal(before, now, [](const path::RemoteRail& a, const path::RemoteRail& b) {
+        return a.device == b.device &&
+               (a.life != b.life || (a.control_qpn == b.control_qpn && a.dct_number == b.dct_number));
+    });
+}
+
+} // namespace
+
 void RailLists::renew(const verbs::Rail& rail) {
     plane_.identity.set_rail(rail);
     if (path::RemoteRail& own = plane_.identity.rails[rail.index];
@@ -29,11 +43,20 @@ Status RailLists::reopen(const verbs::Device& device, const std::vector<std::uin
     return Status::ok;
 }
 
+bool RailLists::knows(const Connection& c) const {
+    return (is_under_way(c.state) ? c.telling.offered : c.telling.known) == plane_.identity.rails_number;
+}
+
 void RailLists::tell(Connection& c) {
-    if (c.state != State::established || c.telling.known == plane_.identity.rails_number) return;
+    const bool may =
+        c.state == State::established || c.state == State::accepting || (c.state == State::closed && c.parked);
+    if (!may || c.telling.known == plane_.identity.rails_number) return;
     stop(c);
     telling_.insert(&c);
-    plane_.turns.send(c);
+    if (c.state == State::accepting)
+        set_timer(c, plane_.config.retry); // the reply says it as well
+    else
+        plane_.turns.send(c);
 }
 
 bool RailLists::send(Connection& c, bool patient) {
@@ -41,13 +64,24 @@ bool RailLists::send(Connection& c, bool patient) {
     m.rails = plane_.identity.rails;
     m.rails_number = plane_.identity.rails_number;
     if (!plane_.outbox.send_to(c, c.telling.sent, m) && patient) return false;
-    const Nanos pause = std::min(plane_.config.retry << std::min(c.telling.sent, 20u), plane_.config.max_retry);
+    const Nanos ceiling = c.parked ? kPatient : plane_.config.max_retry;
+    set_timer(c, std::min(plane_.config.retry << std::min(c.telling.sent, 20u), ceiling));
     ++c.telling.sent;
+    return true;
+}
+
+void RailLists::set_timer(Connection& c, Nanos pause) {
     c.telling.timer = plane_.services.at_in_background(plane_.services.now() + pause, [this, &c] {
         c.telling.timer = 0;
-        plane_.turns.send(c);
+        repeat(c);
     });
-    return true;
+}
+
+void RailLists::repeat(Connection& c) {
+    if (c.state == State::accepting) // whose place among the turns is its ends'
+        (void)send(c, false);
+    else
+        plane_.turns.send(c);
 }
 
 void RailLists::stop(Connection& c) {
@@ -55,21 +89,18 @@ void RailLists::stop(Connection& c) {
     c.telling.timer = 0;
     c.telling.sent = 0;
     telling_.erase(&c);
-    plane_.turns.drop(c);
+    if (c.state != State::accepting) plane_.turns.drop(c);
 }
 
 void RailLists::stop_all() {
     while (!telling_.empty()) stop(**telling_.begin());
 }
 
-void RailLists::on_rails(const Message& m) {
+void RailLists::on_rails(const Target& way_back, const Message& m) {
     Connection* const c = plane_.inbox.connection_of(m);
-    const auto same_port = [](const path::RemoteRail& a, const path::RemoteRail& b) {
-        return a.device == b.device &&
-               (a.life != b.life || (a.control_qpn == b.control_qpn && a.dct_number == b.dct_number));
-    };
-    if (!c || c->state != State::established || c->incarnation != m.incarnation ||
-        !std::ranges::equal(c->remote_rails, m.rails, same_port)) {
+    if (!c || c->incarnation != m.incarnation || c->state == State::closed || c->state == State::requesting)
+        return on_rails_elsewhere(way_back, m);
+    if (c->state != State::established || !fits(c->remote_rails, m.rails)) {
         ++plane_.counters.late; // or not the list of this peer
         return;
     }
@@ -77,6 +108,31 @@ void RailLists::on_rails(const Message& m) {
         plane_.owner.news.rails_told(*c, m.rails_number, m.rails);
     else
         answer(*c); // our answer was lost
+}
+
+// Of a peer that is parked, or whose reply to our request has not come. Nothing of ours uses the list but our next
+// request, so it is taken at once. Who has forgotten the peer needs none, and says that it is known: else it would be
+// told for ever.
+void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
+    Connection* c = plane_.inbox.parked_of(m);
+    if (Connection* const asks = plane_.inbox.connection_of(m);
+        !c && asks && asks->state == State::requesting && newer(m.incarnation, asks->incarnation))
+        c = asks;
+    if (c && !c->remote_rails.empty() && !fits(c->remote_rails, m.rails)) {
+        ++plane_.counters.late;
+        return;
+    }
+    if (c && (newer(m.rails_number, c->rails_number) || c->remote_rails.empty())) {
+        c->remote_rails = m.rails;
+        c->rails_number = m.rails_number;
+    }
+    Message answer = plane_.outbox.message(wire::Kind::rails_known, m.sender_cookie, m.transaction);
+    answer.version = m.version;
+    answer.destination = m.source;
+    answer.source = m.destination;
+    answer.incarnation = m.incarnation;
+    answer.rails_number = m.rails_number;
+    plane_.outbox.send(way_back, answer);
 }
 
 void RailLists::take(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails) {
@@ -95,8 +151,9 @@ void RailLists::answer(Connection& c) {
 
 void RailLists::on_rails_known(const Message& m) {
     Connection* const c = plane_.inbox.connection_of(m);
-    if (!c || c->state != State::established || c->incarnation != m.incarnation ||
-        newer(m.rails_number, plane_.identity.rails_number)) {
+    const bool holds = c && (c->state == State::established || c->state == State::accepting ||
+                             (c->state == State::closed && c->parked));
+    if (!holds || c->incarnation != m.incarnation || newer(m.rails_number, plane_.identity.rails_number)) {
         ++plane_.counters.late;
         return;
     }

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "uct_mp/connect/datagrams.h"
 #include "uct_mp/connect/message.h"
 
 namespace ucx_mp::connect {
@@ -17,17 +18,23 @@ public:
     [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
                                 std::string& error);
 
+    // The peer has the present list, or will have it with the handshake under way.
+    [[nodiscard]] bool knows(const Connection& c) const;
+    // Established, parked, or a server whose client has not got the reply: it would look for us where we were.
     void tell(Connection& c);
     bool send(Connection& c, bool patient); // and timer. False: no room now; if not patient it is as good as lost
     void stop(Connection& c);
     void stop_all();
     void take(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails);
 
-    void on_rails(const Message& m);
+    void on_rails(const Target& way_back, const Message& m);
     void on_rails_known(const Message& m);
 
 private:
+    void on_rails_elsewhere(const Target& way_back, const Message& m);
     void answer(Connection& c);
+    void set_timer(Connection& c, Nanos pause);
+    void repeat(Connection& c); // timer
 
     Plane& plane_;
     std::unordered_set<Connection*> telling_; // those that are being told our rails

@@ -63,6 +63,12 @@ void Server::on_request(const Target& way_back, const Message& m) {
         }
         // Both have started: the smaller uid stays client, and the peer will learn it from our request.
         const bool ours = c->state == State::requesting && plane_.identity.address.uid < c->peer.uid;
+        // It knows the way to us, and we may not know the one to it any more.
+        if (ours && !late) {
+            if (c->remote_rails.empty() || c->remote_rails.size() == m.rails.size()) c->remote_rails = m.rails;
+            if (m.destination && m.destination == c->local_id) // it had no place for ours, and has one now
+                plane_.client.ask_again(*c);
+        }
         if (late || ours) {
             ++plane_.counters.late;
             return;
@@ -91,19 +97,31 @@ void Server::on_request(const Target& way_back, const Message& m) {
         }
         c = fresh;
     }
+    note_peer(*c, m);
+    if (!plane_.owner.peers.admits(*c)) {
+        if (c->remote_rails.empty()) c->remote_rails = m.rails;
+        c->features = m.terms.features & plane_.config.terms.features;
+        c->server = true; // our own request, which follows, says so
+        c->remote_id = m.source;
+        ++plane_.counters.late;
+        return;
+    }
     accept(*c, way_back, m, std::move(paths), absent);
 }
 
-void Server::accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
-                    std::uint8_t absent) {
-    if (c.state != State::closed && !c.ends.empty())
-        plane_.states.drop_ends(c); // of an older handshake with the same peer
+void Server::note_peer(Connection& c, const Message& m) {
     c.peer.uid = m.sender_uid;
     c.peer.cookie = m.sender_cookie;
     c.peer.q_key = m.sender_q_key;
     c.peer.min_version = m.min_version;
     c.peer.max_version = m.max_version;
     c.peer.transport = m.transport;
+}
+
+void Server::accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
+                    std::uint8_t absent) {
+    if (c.state != State::closed && !c.ends.empty())
+        plane_.states.drop_ends(c); // of an older handshake with the same peer
     const Due due{.what = Due::What::make, .way_back = way_back, .incarnation = c.incarnation, .seen = c.seen};
     c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
     c.remote_id = m.source;
@@ -113,7 +131,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     c.paths = std::move(paths);
     c.absent = absent;
     c.rails_number = 0;
-    c.telling.known = plane_.identity.rails_number;
+    c.telling.offered = plane_.identity.rails_number;
     c.server = true;
     c.transaction = c.seen = m.transaction;
     c.started = plane_.services.now();
@@ -121,6 +139,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     plane_.states.set(c, State::accepting, "request");
     plane_.states.set_timer(c, c.started + plane_.config.timeout, [this, &c] { silence(c); });
     plane_.turns.make(c, due);
+    plane_.rail_lists.tell(c); // the reply may be lost, and the next request goes where we were
 }
 
 void Server::request_done(Connection& c, const Due& due, Status status) {
@@ -182,6 +201,7 @@ void Server::confirm_done(Connection& c, const Due& due, Status status) {
         return;
     }
     plane_.states.set(c, State::established, "confirm");
+    c.telling.known = c.telling.offered;
     send_ready(c, due.way_back); // leaves before the owner's data
     plane_.owner.peers.established(c);
     plane_.rail_lists.tell(c); // what has changed since the reply
@@ -198,6 +218,7 @@ void Server::abandon(Connection& c, const char* why) {
     plane_.states.set(c, State::closed, why);
     c.server = false;
     plane_.states.drop_ends(c);
+    plane_.rail_lists.tell(c);
     plane_.owner.peers.abandoned(c);
 }
 

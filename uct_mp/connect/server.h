@@ -22,6 +22,7 @@ private:
     [[nodiscard]] bool just_answered(const Connection& c) const;
     void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
                 std::uint8_t absent);
+    static void note_peer(Connection& c, const Message& m);
     void send_reply(Connection& c, const Target& way_back);
     void send_ready(Connection& c, const Target& way_back);
     void silence(Connection& c); // timer

@@ -80,6 +80,7 @@ void States::set(Connection& c, State to, const char* why) {
     plane_.rail_lists.stop(c);
     plane_.goodbyes.stop(c);
     if (to != State::established) c.parting = {}; // numbers and all: another connection
+    if (to == State::established) c.parked = false;
     c.state = to;
     if (is_under_way(to))
         under_way_.insert(&c);

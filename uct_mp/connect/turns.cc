@@ -65,7 +65,8 @@ bool Turns::send_due(Connection& c, Nanos tried) {
         if (c.sent == 0) c.started = plane_.services.now(); // the peer is not to blame for what was before
         return plane_.client.send_request(c, patient);
     }
-    if (c.state == State::established) return plane_.rail_lists.send(c, patient);
+    if (c.state == State::established || c.state == State::closed) // closed: parked
+        return plane_.rail_lists.send(c, patient);
     if (const auto to = plane_.outbox.route(c, c.attempts)) return plane_.client.send_confirm(c, *to, patient);
     ++plane_.counters.unsent;
     plane_.client.wait_for_answer(c);

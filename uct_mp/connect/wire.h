@@ -79,7 +79,7 @@ struct __attribute__((packed)) Header {
     std::uint64_t sender_uid;    // not 0
     std::uint64_t sender_cookie; // what answers must carry
     std::uint32_t sender_q_key;  // of the sender's control queue pairs
-    std::uint32_t destination;   // the receiver's name of the connection (its local_id); request: 0
+    std::uint32_t destination;   // the receiver's name of the connection (its local_id); request: 0 (but R215)
     std::uint32_t source;        // the sender's name of the connection; refuse: may be 0
     std::uint32_t transaction;   // of the client, not 0
     std::uint8_t min_version;    // that the sender speaks

@@ -157,6 +157,9 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     check.time("CONNECT_TIMEOUT", options.connect_timeout, 1e-3, 86400);
     out.connect_timeout = static_cast<Nanos>(options.connect_timeout * 1e9);
 
+    out.max_connections = 0;
+    if (options.max_connections != UCS_ULUNITS_INF)
+        check.count("MAX_CONN", options.max_connections, 1, 1 << 20, out.max_connections);
     check.count("MAX_UNUSED", options.max_unused, 1, 1 << 20, out.max_unused);
 
     if (out.transport == connect::Transport::dc) {

@@ -49,7 +49,8 @@ struct IfaceOptions {
     unsigned retry_count;
     double rnr_timeout; // s
     unsigned max_rd_atomic, service_level;
-    double connect_timeout; // s
+    double connect_timeout;        // s
+    unsigned long max_connections; // UCS_ULUNITS_INF: no limit
     unsigned max_unused;
     unsigned dci_count, dci_policy; // mp_dc only
 };

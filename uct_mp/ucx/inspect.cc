@@ -32,9 +32,11 @@ void append(std::string& out, const char* format, auto... values) {
 // One line per thing, words separated by spaces, "key value" pairs: for eyes, grep and scripts.
 void describe(Iface& iface, std::string& out) {
     const auto s = iface.statistics();
-    append(out, "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu\n",
+    append(out,
+           "interface %016lx transport %s queue_pairs %u send_buffers %lu receive_buffers %lu dropped %lu parked %u "
+           "tear_downs %lu\n",
            s.uid, iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs,
-           s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped);
+           s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped, s.parked, s.parks);
     for (const auto& t : s.history) {
         append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid,
                t.path, t.what);
@@ -44,9 +46,12 @@ void describe(Iface& iface, std::string& out) {
         out += '\n';
     }
     for (const auto& c : s.channels) {
-        append(out, "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu\n",
-               c.peer_uid, channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates, c.acks_sent,
-               c.markers_sent);
+        const bool parked = c.parked && c.state == connect::State::closed;
+        append(out,
+               "peer %016lx state %s sent %lu delivered %lu early %lu duplicates %lu acks %lu markers %lu "
+               "tear_downs %lu\n",
+               c.peer_uid, parked ? "parked" : channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates,
+               c.acks_sent, c.markers_sent, c.parks);
         if (const auto& r = c.recovery; r.seen)
             append(
                 out,

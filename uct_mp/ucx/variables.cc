@@ -320,6 +320,16 @@ void add_connections(Builder& out, const channel::Config& defaults) {
              .syntax = Syntax::count,
              .offset = offsetof(IfaceOptions, service_level)});
     out.add({.group = Group::connections,
+             .name = "MAX_CONN",
+             .initial = "inf",
+             .help =
+                 "Peers that a process is connected to at once, at least 1; \"inf\": no limit. Each costs a queue pair "
+                 "per path, and its buffers. Who wants another peer waits until an idle connection is given back; "
+                 "it comes again when it is needed. For jobs in which each process talks to many, but to few at a "
+                 "time. Peers that are never idle are connected beyond the limit.",
+             .syntax = Syntax::amount,
+             .offset = offsetof(IfaceOptions, max_connections)});
+    out.add({.group = Group::tuning,
              .name = "MAX_UNUSED",
              .initial = std::to_string(defaults.max_unused),
              .help = "Connections that peers have made and no endpoint here uses, at most. Of many, those that have "

@@ -125,3 +125,24 @@ BOOST_AUTO_TEST_CASE(a_goodbye_has_one_answer) {
     BOOST_TEST(asks.parted.size() == 4u);
     BOOST_TEST((asks.parted.back() == connect::Answer::alive));
 }
+
+// Who has not told that it numbers its questions might take two answers to one of them: it gets no agreement.
+BOOST_AUTO_TEST_CASE(without_the_feature_a_connection_stays) {
+    connect::ControlConfig old;
+    old.terms.features = connect::feature::parts;
+    Cluster c({"aa", "aa"}, std::vector<connect::ControlConfig>{old, {}});
+    Peer& asks = c[0].connect_to(c[1]);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+    unsigned heard = 0;
+    c[1].on_ended = [&](Connection&, const connect::Goodbye&) { ++heard; };
+    for (unsigned round = 1; round <= 3; ++round) {
+        {
+            const std::lock_guard lock(c.services);
+            c[0].plane->say_idle(asks.connection, 7);
+        }
+        c.settle(kSecond);
+        BOOST_REQUIRE(asks.parted.size() == round);
+        BOOST_TEST((asks.parted.back() == connect::Answer::alive));
+    }
+    BOOST_TEST(heard == 0u);
+}

@@ -134,6 +134,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"RNR_TIMEOUT", UCT_TEST_VALUE(reliability.min_rnr_timer)},
     {"MAX_RD_ATOMIC", UCT_TEST_VALUE(reliability.max_rd_atomic)},
     {"SL", UCT_TEST_VALUE(reliability.service_level)},
+    {"MAX_CONN", UCT_TEST_VALUE(max_connections)},
     {"MAX_UNUSED", UCT_TEST_VALUE(max_unused)},
     {"CONNECT_TIMEOUT", UCT_TEST_VALUE(connect_timeout)},
     {"SEG_SIZE", UCT_TEST_VALUE(segment)},

@@ -1,0 +1,110 @@
+#include "uct_mp/adapt/victims.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cmath>
+
+namespace ucx_mp::adapt {
+
+namespace {
+
+constexpr double kHalfLives[] = {1, 4, 16, 64}; // in uses per place
+constexpr double kMemory = 20;                  // searches per place after which a loss counts 1/e
+constexpr double kClearly = 0.97;               // who has lost less than this part of what the leader has, leads
+constexpr double kAFew = 4;                     // ... and by so many less
+constexpr std::uint16_t kMostTorn = 7;          // lru_m tells no more apart
+
+} // namespace
+
+Victims::Victims(VictimPolicy policy, unsigned places) : policy_(policy), places_(std::max<std::size_t>(places, 1)) {
+    static_assert(std::size(kHalfLives) == kCounts);
+    static_assert(kExperts <= 8, "Peer::held");
+}
+
+double Victims::halved(unsigned count, const Peer& peer) const {
+    const double half = kHalfLives[count] * static_cast<double>(places_);
+    return double{peer.count[count]} * std::exp2(-static_cast<double>(now_ - peer.at) / half);
+}
+
+double Victims::worth(Expert expert, const Peer& peer) const {
+    if (expert == recent) return static_cast<double>(peer.at);
+    if (expert == old) return -static_cast<double>(peer.at);
+    return halved(expert - often, peer);
+}
+
+void Victims::hold(Expert expert, Entry& entry) {
+    const auto bit = static_cast<std::uint8_t>(1u << expert);
+    if (entry.second.held & bit) return;
+    losses_[expert] += 1;
+    entry.second.held |= bit;
+    std::vector<Entry*>& held = held_[expert];
+    if (held.size() < places_) return held.push_back(&entry);
+    // One use of those that are worth the same is as good as another: the older one goes.
+    const auto less = [&](const Entry* a, const Entry* b) {
+        const double x = worth(expert, a->second), y = worth(expert, b->second);
+        return x != y ? x < y : a->second.at < b->second.at;
+    };
+    const auto out = std::ranges::min_element(held, less);
+    (*out)->second.held &= static_cast<std::uint8_t>(~bit);
+    *out = &entry;
+}
+
+void Victims::used(Key peer) {
+    Entry& entry = *peers_.try_emplace(peer).first;
+    ++now_;
+    if (policy_ == VictimPolicy::leader) {
+        for (unsigned i = 0; i < kCounts; ++i) entry.second.count[i] = static_cast<float>(halved(i, entry.second) + 1);
+        entry.second.at = now_;
+        for (unsigned e = 0; e < kExperts; ++e) hold(static_cast<Expert>(e), entry);
+    }
+    entry.second.at = now_;
+    if (peers_.size() > 8 * places_ + 4096) forget_some();
+}
+
+std::size_t Victims::choose(std::span<const Key> idle) {
+    assert(!idle.empty());
+    if (policy_ == VictimPolicy::leader) {
+        for (double& losses : losses_) losses *= 1 - 1 / (kMemory * static_cast<double>(places_));
+        const auto best = static_cast<Expert>(std::ranges::min_element(losses_) - losses_);
+        if (losses_[best] + kAFew < kClearly * losses_[leader_]) leader_ = best;
+    }
+    const Peer never;
+    std::size_t victim = 0;
+    double least[3] = {};
+    for (std::size_t i = 0; i < idle.size(); ++i) {
+        const auto found = peers_.find(idle[i]);
+        const Peer& peer = found == peers_.end() ? never : found->second;
+        const double at = static_cast<double>(peer.at);
+        double rank[3] = {0, at, at}; // compared one after the other
+        if (policy_ == VictimPolicy::lru_m) rank[0] = peer.torn;
+        if (policy_ == VictimPolicy::leader) rank[0] = peer.held >> leader_ & 1, rank[1] = worth(leader_, peer);
+        if (i == 0 || std::ranges::lexicographical_compare(rank, least)) {
+            std::ranges::copy(rank, least);
+            victim = i;
+        }
+    }
+    return victim;
+}
+
+void Victims::torn_down(Key peer) {
+    std::uint16_t& torn = peers_[peer].torn;
+    torn = std::min<std::uint16_t>(torn + 1, kMostTorn);
+}
+
+unsigned Victims::tear_downs(Key peer) const {
+    const auto found = peers_.find(peer);
+    return found == peers_.end() ? 0 : found->second.torn;
+}
+
+// Those that nobody has wanted for longest, unless an expert holds them.
+void Victims::forget_some() {
+    std::vector<std::uint64_t> times;
+    for (const auto& [key, peer] : peers_)
+        if (!peer.held) times.push_back(peer.at);
+    if (times.empty()) return;
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    std::erase_if(peers_, [&](const Entry& entry) { return !entry.second.held && entry.second.at <= *middle; });
+}
+
+} // namespace ucx_mp::adapt

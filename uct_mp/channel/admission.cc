@@ -1,0 +1,202 @@
+#include "uct_mp/channel/admission.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+namespace {
+
+constexpr unsigned kBeyond = 2;         // places beyond the limit
+constexpr Nanos kPatience = 10'000'000; // then one may take a place beyond the limit
+constexpr Nanos kDespair = 100'000'000; // then any number of them
+constexpr Nanos kLook = 5'000;          // while somebody waits: is anything idle now? At first
+constexpr Nanos kMostPause = 5'000'000; // ... and in the end
+constexpr Nanos kFresh = 1'000'000;     // a connection is kept for its first operation
+constexpr Nanos kRefused = 100'000;     // a peer that needs its connection is left alone, at first
+constexpr unsigned kMostNudges = 4;     // of a connection that does not become idle, in a row
+constexpr unsigned kMostDoublings = 7;
+
+bool holds_place(const Channel& channel) {
+    if (channel.self || channel.ending.buried) return false;
+    const connect::State state = channel.connection.state;
+    return channel.ending.renewing || state == connect::State::established || state == connect::State::requesting ||
+           state == connect::State::confirming || state == connect::State::accepting;
+}
+
+} // namespace
+
+Admission::Admission(Core& core)
+    : core_(core), victims_(core.config.victims, std::max(core.config.max_connections, 1u)) {}
+
+Admission::~Admission() {
+    if (timer_) core_.services.cancel(timer_);
+}
+
+bool Admission::limited() const { return core_.config.max_connections != 0; }
+
+Admission::Held Admission::held() const {
+    Held held;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        const Channel& channel = *core_.directory.channels[slot];
+        if (core_.directory.channels.is_free(slot) || !holds_place(channel)) continue;
+        ++held.all;
+        if (channel.ending.renewing || channel.ending.parted || channel.connection.parting.timer)
+            ++held.ending;
+        else if (channel.connection.state == connect::State::established)
+            ++held.parkable;
+    }
+    return held;
+}
+
+bool Admission::may_connect(Channel& channel, Side side) {
+    if (!limited() || channel.self || holds_place(channel)) return true;
+    const Held now = held();
+    const auto place = std::ranges::find(waiting_, &channel, &Waiting::channel);
+    const bool first = waiting_.empty() || place == waiting_.begin();
+    // Nothing could be parked: handshakes wait for peers that are as full as we are, perhaps of handshakes with us.
+    const bool stuck = side == Side::server && now.parkable == 0 && now.ending == 0;
+    const unsigned most = core_.config.max_connections + (stuck ? kBeyond : 0);
+    if (now.all < most && (first || stuck)) {
+        if (place != waiting_.end()) waiting_.erase(place);
+        return true;
+    }
+    if (place == waiting_.end()) waiting_.push_back({&channel, core_.services.now()});
+    due = true;
+    core_.attention.store(true, std::memory_order_relaxed);
+    return false;
+}
+
+void Admission::forget(const Channel& channel) {
+    std::erase_if(waiting_, [&](const Waiting& one) { return one.channel == &channel; });
+    if (!limited()) return;
+    due = true; // it had a place, perhaps
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+// Messages of both directions, writes and reads. Numbers begin with 0 when a connection does.
+std::uint32_t Admission::moved(const Channel& channel) {
+    std::uint32_t sum = channel.expected + channel.next_sequence;
+    for (unsigned i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {
+        const Path& path = channel.wiring.paths[i];
+        sum += path.puts + static_cast<std::uint32_t>(path.bytes[1]);
+    }
+    return sum;
+}
+
+void Admission::connected(Channel& channel) {
+    if (!limited() || channel.self) return;
+    channel.usage.connected_at = core_.services.now();
+    channel.usage.moved = 0;
+    const std::lock_guard lock(core_.services);
+    due = true; // there may be too many
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+void Admission::refused(Channel& channel) {
+    if (!limited()) return;
+    const unsigned doublings = std::min(channel.usage.refusals++, kMostDoublings);
+    channel.usage.spared_until = core_.services.now() + (kRefused << doublings);
+    const std::lock_guard lock(core_.services);
+    due = true;
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+void Admission::parked(Channel& channel) {
+    if (!limited()) return;
+    channel.usage.refusals = channel.usage.nudges = 0;
+    victims_.torn_down(channel.uid);
+}
+
+bool Admission::is_unused(const Channel& channel) const {
+    return moved(channel) == 0 && core_.services.now() - channel.usage.connected_at < kFresh;
+}
+
+unsigned Admission::start_waiting(Nanos now) {
+    unsigned all = held().all;
+    std::erase_if(waiting_, [&](const Waiting& one) {
+        return holds_place(*one.channel) || one.channel->ending.buried ||
+               one.channel->connection.state != connect::State::closed;
+    });
+    while (!waiting_.empty()) {
+        const Waiting next = waiting_.front();
+        const Nanos waited = now - next.since;
+        if (waited < kDespair && all >= core_.config.max_connections + (waited < kPatience ? 0 : kBeyond)) break;
+        waiting_.erase(waiting_.begin());
+        if (next.channel->gates & gate::failed) continue;
+        next.channel->asked = true;
+        core_.control->start(next.channel->connection);
+        ++all;
+    }
+    return all;
+}
+
+void Admission::step() {
+    if (!limited()) return;
+    pause_ = kLook;
+    look();
+}
+
+void Admission::look() {
+    if (timer_) core_.services.cancel(std::exchange(timer_, 0));
+    const Nanos now = core_.services.now();
+    const unsigned places = core_.config.max_connections;
+    unsigned wanted = 0, all = 0, ending = 0;
+    {
+        const std::lock_guard lock(core_.services);
+        due = false;
+        all = start_waiting(now);
+        wanted = all + static_cast<unsigned>(waiting_.size());
+        ending = held().ending;
+    }
+    if (wanted <= places) return;
+    // Not all at once: who waits behind may find that he is connected by then.
+    const unsigned most = (places + 1) / 2;
+    const unsigned missing = wanted - places;
+    if (missing > ending && most > ending) seek(std::min(missing, most) - ending, now);
+    // What happens to channels sets `due`. That one has become idle nobody tells.
+    timer_ = core_.services.at(now + pause_, [this] {
+        timer_ = 0;
+        pause_ = std::min(2 * pause_, kMostPause);
+        look();
+    });
+}
+
+void Admission::note_used() {
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        if (core_.directory.channels.is_free(slot) || channel.self || !channel.wiring.paths) continue;
+        const std::uint32_t count = moved(channel);
+        if (std::exchange(channel.usage.moved, count) != count) victims_.used(channel.uid);
+    }
+}
+
+void Admission::seek(unsigned count, Nanos now) {
+    note_used();
+    std::vector<Channel*> idle;
+    std::vector<adapt::Victims::Key> keys;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        if (core_.directory.channels.is_free(slot) || now < channel.usage.spared_until || is_unused(channel) ||
+            !core_.endings.may_park(channel))
+            continue;
+        idle.push_back(&channel);
+        keys.push_back(channel.uid);
+    }
+    while (count > 0 && !idle.empty()) {
+        const auto victim = static_cast<std::ptrdiff_t>(victims_.choose(keys));
+        Channel& channel = *idle[static_cast<std::size_t>(victim)];
+        const Status status = core_.endings.park(channel);
+        // Busy: acknowledgments are missing, which have been asked for. The next look finds them, unless it is used.
+        if (status == Status::busy && ++channel.usage.nudges % kMostNudges == 0)
+            channel.usage.spared_until = now + kRefused;
+        count -= status == Status::in_progress || status == Status::busy;
+        idle.erase(idle.begin() + victim);
+        keys.erase(keys.begin() + victim);
+    }
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,75 @@
+// How many peers may be connected at once (Config::max_connections; paper: ACTS): who waits for a connection, and whose
+// gives way.
+//
+// Who wants a peer takes a free place, or waits in order of arrival. Meanwhile idle connections are asked to end
+// (Endings::park), which adapt::Victims chooses; endpoints do not notice. A peer's request that finds no place is not
+// answered: as soon as there is one it is this side that asks, and both requests cross (PROTOCOL.md R214).
+//
+// Nobody waits for ever. Two that are full of handshakes with each other have nothing to park: then, and for whoever
+// has waited for kPatience, there are kBeyond places more. Peers that are never idle cannot be parked: whoever has
+// waited for kDespair is connected all the same. Who has more connections than places parks until it has not.
+// No thrash: a connection that we have asked for is kept until something went over it, for kFresh at most. A peer that
+// refuses is left alone for a while, which doubles.
+//
+// Nothing is paid on the data path: whether a connection has been used is seen from numbers that move anyway, when a
+// victim is sought. Keepalive moves none of them.
+//
+// Threads: the interface's, where not said otherwise. Slow path: each search looks at all channels.
+#pragma once
+
+#include <vector>
+
+#include "uct_mp/adapt/victims.h"
+#include "uct_mp/channel/channel.h"
+
+namespace ucx_mp::channel {
+
+class Admission {
+public:
+    enum class Side : std::uint8_t { client, server };
+
+    explicit Admission(Core& core);
+    ~Admission();
+    Admission(const Admission&) = delete;
+
+    // May this channel connect now? Else it waits, and is connected when it is its turn. With the lock held, by either
+    // side's thread.
+    [[nodiscard]] bool may_connect(Channel& channel, Side side);
+    // It waits no more. With the lock held.
+    void forget(const Channel& channel);
+    // Its connection is there; the peer would not give it back; it has been given back. Progress.
+    void connected(Channel& channel);
+    void refused(Channel& channel);
+    void parked(Channel& channel);
+    // Nothing has gone over this connection yet, and it is young.
+    [[nodiscard]] bool is_unused(const Channel& channel) const;
+    // Progress, without the lock: goes on with those who wait.
+    void step();
+
+    // -- What others read
+    bool due = false; // step() is. Under the lock
+
+private:
+    struct Waiting {
+        Channel* channel;
+        Nanos since;
+    };
+    struct Held { // places
+        unsigned all = 0, ending = 0, parkable = 0;
+    };
+    [[nodiscard]] bool limited() const;
+    [[nodiscard]] Held held() const;                 // with the lock held
+    [[nodiscard]] unsigned start_waiting(Nanos now); // places held then. Likewise
+    [[nodiscard]] static std::uint32_t moved(const Channel& channel);
+    void look();
+    void note_used();
+    void seek(unsigned count, Nanos now);
+
+    Core& core_;
+    adapt::Victims victims_;
+    std::vector<Waiting> waiting_; // under the lock
+    Services::Timer timer_ = 0;    // runs while somebody waits, or there are too many
+    Nanos pause_ = 0;              // until it fires
+};
+
+} // namespace ucx_mp::channel
