@@ -38,14 +38,13 @@ Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::ui
     slices_ = 0;
     Candidate extended = try_window(begin_, present, refusing);
     Verdict verdict{.map = {}, .extended_gain = extended.gain};
-    if (first_) { // whatever it saves
+    if (first_ && counts_.since(begin_).empty()) { // nobody has sent yet
+        begin_ = end_ = now;
+        counts_.restart(now);
+        return verdict;
+    }
+    if (std::exchange(first_, false) && present.choices.empty()) { // whatever it saves
         end_ = now;
-        if (counts_.since(begin_).empty()) { // nobody has sent yet
-            begin_ = now;
-            counts_.restart(now);
-            return verdict;
-        }
-        first_ = false;
         verdict.why = Why::first;
         verdict.map = std::move(extended.map);
         return verdict;

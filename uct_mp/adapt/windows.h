@@ -40,6 +40,9 @@ public:
     // `present`: what sources have now. `refusing`: those that will not take RC for now, by id.
     [[nodiscard]] Verdict look(const Mapping& present, const std::vector<std::uint32_t>& refusing);
 
+    // What is known of them now.
+    void set(const Costs& costs, const Limits& limits) { tuning_.costs = costs, tuning_.limits = limits; }
+
     [[nodiscard]] Nanos interval() const { return interval_; }
     [[nodiscard]] Nanos begin() const { return begin_; } // of the current window
     [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -53,7 +56,7 @@ private:
                                        const std::vector<std::uint32_t>& refusing) const;
     void set_interval(Nanos interval);
 
-    const Tuning tuning_;
+    Tuning tuning_;
     Counts counts_;
     Nanos interval_;
     Nanos begin_, end_;   // of the current window [beta, epsilon)
