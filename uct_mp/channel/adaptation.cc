@@ -137,7 +137,8 @@ void Adaptation::look() {
     std::ranges::sort(refusing);
     adapt::Tuning tuning = core_.config.adapt.tuning;
     tuning.limits.rings = 0;
-    tuning.limits.rc = (core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others)) / places;
+    tuning.limits.rc = std::max(others ? 0u : 1u, // as Demand::has_room()
+                                (core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others)) / places);
     if (core_.config.adapt.measured) tuning.costs = {.rc = dc_.value - rc_.value, .make_rc = commands_.value * places};
     windows_->set(tuning.costs, tuning.limits);
     const adapt::Windows::Verdict verdict = windows_->look(present, refusing);

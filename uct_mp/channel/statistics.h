@@ -47,6 +47,7 @@ struct ServiceStatistics {         // how messages shall come (adapt::Service)
     bool answered = true;          // the peer has, and
     bool refused = false;          // it has no more queue pairs of RC
     std::uint32_t switches = 0;    // wishes that were granted
+    unsigned places = 0;           // queue pairs of RC that it may have; 0: it may not
 };
 
 // A change of a path's state, or of a peer's: uct_mp/recover/history.h.

@@ -206,7 +206,8 @@ void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out
                    .theirs = name(r->wishes.theirs),
                    .answered = r->wishes.answered,
                    .refused = r->wishes.refused,
-                   .switches = r->wishes.switches};
+                   .switches = r->wishes.switches,
+                   .places = demand.served(channel).places};
     out.recovery = {.seen = true,
                     .messages_again = r->messages_again,
                     .puts_again = r->puts_again,
