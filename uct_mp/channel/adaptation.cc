@@ -12,6 +12,7 @@ using Mode = AdaptConfig::Mode;
 
 namespace {
 constexpr double kTrialMessages = 64; // in a window: fewer show nothing
+constexpr unsigned kSamples = 32;     // of a path's latency: by then the first guess of it is forgotten
 constexpr double kHeavier = 1.5;      // an asker must be, for taking another one's place: no to and fro
 constexpr double kGain = 0.25;        // of the means
 } // namespace
@@ -88,6 +89,7 @@ void Adaptation::measure() {
         for (PathIndex path = 0; path < wiring.places && peer.sent > 0; ++path) {
             const schedule::Path& state = wiring.scheduler->paths()[path];
             if (state.latency_at <= since) continue;
+            if (wiring.paths[path].requests < std::uint64_t{kSamples} * core_.config.signal_interval) continue;
             const auto kind = static_cast<unsigned>(wiring.paths[path].kind);
             sum[kind] += peer.sent * state.latency;
             weight[kind] += peer.sent;
@@ -104,6 +106,7 @@ void Adaptation::measure() {
 }
 
 void Adaptation::give_trial() {
+    if (!dc_.known) return;
     const Peer* busiest = nullptr;
     for (const Peer& peer : peers_) {
         const bool has_rc = peer.served.ours == Service::rc || peer.served.theirs == Service::rc;

@@ -8,7 +8,7 @@
 // initiators cost, and who receives may not. Who is asked by more than it can serve keeps the heaviest.
 //
 // What RC saves is the difference of the latencies that paths of both kinds have shown (schedule::PathTable), so it has
-// contention, reconnects and cache misses in it. Until a path of RC has shown one, the busiest peer gets RC for trial.
+// contention, reconnects and cache misses in it. When those of DC are known the busiest peer gets RC for trial.
 //
 // Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
 // Threads: the interface's.
@@ -41,7 +41,7 @@ private:
     struct Peer { // of a slot that may get RC
         Channel* channel;
         Served served;
-        double sent; // in the present window, as far as is known
+        double sent; // in the last slice
     };
     struct Mean {
         double value = 0; // ns
