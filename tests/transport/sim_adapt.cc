@@ -154,6 +154,29 @@ BOOST_AUTO_TEST_CASE(the_heaviest) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
+// Of those who ask the destination prefers the heaviest: who has it and sends less loses it.
+BOOST_AUTO_TEST_CASE(the_destination_chooses) {
+    Cluster cluster("two-rail", 6, config(4));
+    Messages messages(cluster);
+    unsigned rounds = 0;
+    while (with_rc(cluster, 0) != std::vector<unsigned>{1, 2} && rounds++ < 30)
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 2000));
+    BOOST_TEST((with_rc(cluster, 0) == std::vector<unsigned>{1, 2}));
+    rounds = 0;
+    while (with_rc(cluster, 0) != std::vector<unsigned>{3, 4} && rounds++ < 60) {
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 200));
+        BOOST_REQUIRE(messages.all(to_one({3, 4}), 3000));
+    }
+    BOOST_TEST_MESSAGE("the heavier ones have it after " << rounds << " rounds");
+    BOOST_TEST((with_rc(cluster, 0) == std::vector<unsigned>{3, 4}));
+    for (unsigned round = 0; round < 10; ++round) { // and keep it
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 200));
+        BOOST_REQUIRE(messages.all(to_one({3, 4}), 3000));
+    }
+    BOOST_TEST((with_rc(cluster, 0) == std::vector<unsigned>{3, 4}));
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // Whoever is new gets it after a while, and nothing is sent again for that.
 BOOST_AUTO_TEST_CASE(patterns_change) {
     Cluster cluster("two-rail", 6, config(4));
