@@ -155,8 +155,11 @@ BOOST_AUTO_TEST_CASE(the_heaviest) {
 }
 
 // Of those who ask the destination prefers the heaviest: who has it and sends less loses it.
-BOOST_AUTO_TEST_CASE(the_destination_chooses) {
-    Cluster cluster("two-rail", 6, config(4));
+// Whether it wishes by itself, or only judges the wishes of others.
+BOOST_DATA_TEST_CASE(the_destination_chooses, boost::unit_test::data::make({true, false}), wishes) {
+    std::vector<channel::Config> configs(6, config(4));
+    if (!wishes) configs[0].adapt.tuning.costs.rc = 0;
+    Cluster cluster("two-rail", configs);
     Messages messages(cluster);
     unsigned rounds = 0;
     while (with_rc(cluster, 0) != std::vector<unsigned>{1, 2} && rounds++ < 30)
