@@ -11,6 +11,12 @@ channel::Config config_of(const CampaignOptions& options) {
     config.transport = options.transport;
     config.max_connections = options.max_connections;
     if (options.both_kinds) config.kinds = path::Kinds::both;
+    if (options.switch_kinds) {
+        config.adapt.mode = channel::AdaptConfig::Mode::manual;
+        constexpr unsigned kPools[] = {0, 4, 128};
+        config.adapt.pool = kPools[options.seed % 3];
+        if (options.seed % 4 == 0) config.adapt.max_rc = 4; // some are refused
+    }
     config.policy = *schedule::make_policy(options.policy).config;
     config.window = options.window;
     config.receive_depth = 128;
@@ -162,6 +168,16 @@ void Campaign::raise_tripped() {
     if (!over_) cluster_->world.at(cluster_->world.now() + 3'000'000, [this] { raise_tripped(); });
 }
 
+void Campaign::switch_kinds() {
+    if (over_) return;
+    const auto at = static_cast<unsigned>(random_() % cluster_->size());
+    const auto from = static_cast<unsigned>(random_() % cluster_->size());
+    const adapt::Service service = random_() % 2 ? adapt::Service::rc : adapt::Service::shared;
+    cluster_->world.select(at);
+    (void)cluster_->node(at).iface().serve_by(cluster_->channel(at, from), service);
+    cluster_->world.at(cluster_->world.now() + about(options_.mean_gap / 2), [this] { switch_kinds(); });
+}
+
 void Campaign::next() {
     if (over_ || done_ == options_.faults) return;
     // Without partitions one fault at a time.
@@ -191,6 +207,7 @@ CampaignResult Campaign::run() {
                               .lull = options_.park ? Nanos{100'000} : 0});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
+    if (options_.switch_kinds) switch_kinds();
     for (const std::string& fault : late_)
         cluster_->world.at(cluster_->world.now() + about(4 * options_.mean_gap), [this, fault] {
             cluster_->world.fault("port up" + fault.substr(std::string("port down").size()));
@@ -209,6 +226,7 @@ CampaignResult Campaign::run() {
         result.parks += statistics.parks;
         for (const auto& channel : statistics.channels) {
             result.duplicates += channel.duplicates;
+            result.switches += channel.service.switches;
             result.messages_again += channel.recovery.messages_again;
             result.puts_again += channel.recovery.puts_again;
             result.gets_again += channel.recovery.gets_again;

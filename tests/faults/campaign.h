@@ -15,7 +15,8 @@ namespace ucx_mp::sim {
 struct CampaignOptions {
     std::string fabric = "two-rail";
     connect::Transport transport = connect::Transport::rc;
-    bool both_kinds = false; // paths of RC and of DC in every channel
+    bool both_kinds = false;   // paths of RC and of DC in every channel
+    bool switch_kinds = false; // mp_dc: RC is wished and left at random moments, by either side
     std::string policy = "default";
     unsigned nodes = 2;
     std::uint64_t seed = 1;
@@ -46,7 +47,7 @@ struct CampaignResult {
     std::string verdict; // empty: no mistake
     unsigned faults = 0;
     std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
-                  migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0;
+                  switches = 0, migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
 };
@@ -64,6 +65,7 @@ private:
     [[nodiscard]] bool all_known();
     void add_switch_links();
     void raise_tripped();
+    void switch_kinds();
     [[nodiscard]] static std::vector<std::string> ports_down(const CampaignOptions& options);
     void next();
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
     app.add_flag("--both-kinds", options.both_kinds, "paths of RC and of DC in every channel");
+    app.add_flag("--switch-kinds", options.switch_kinds, "mp_dc: RC comes and goes, by either side's wish");
     app.add_option("--policy", options.policy, "as UCX_MP_POLICY")->capture_default_str();
     app.add_option("--nodes", options.nodes, "that talk, each with each and with itself")
         ->capture_default_str()
@@ -81,6 +82,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     options.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
+    if (options.switch_kinds) options.transport = connect::Transport::dc;
     options.partitions = !one_at_a_time;
     if (!sequences.empty()) options.sequences = 0;
     for (const std::string& name : sequences) options.sequences |= 1u << sequence_of(name);
@@ -103,6 +105,7 @@ int main(int argc, char** argv) {
                     (unsigned long long)result.puts_again, (unsigned long long)result.gets_again,
                     (unsigned long long)result.puts_found_done, (unsigned long long)result.duplicates,
                     double(result.bytes) / 1e6, double(result.bytes_again) / 1e6, double(result.time) / 1e6);
+        if (options.switch_kinds) std::printf("  %llu wishes were granted\n", (unsigned long long)result.switches);
         std::fflush(stdout);
         if (!result.finished || !result.verdict.empty()) {
             std::printf("FAILED with --seed %llu%s\n%s\n", (unsigned long long)options.seed,

@@ -22,12 +22,15 @@ unsigned pieces_per_request(const verbs::DeviceSet& devices) {
     for (const verbs::Device& device : devices.devices()) n = std::min(n, device.max_sge > 3 ? device.max_sge - 2 : 1);
     return n;
 }
+path::Kinds kinds_of(const Config& config) {
+    if (config.adapt.enabled() && config.transport == connect::Transport::dc) return path::Kinds::both;
+    return connect::kinds_of({.features = connect::feature::kinds, .kinds = config.kinds}, config.transport);
+}
 } // namespace
 
 Core::Core(const verbs::DeviceSet& from, const Config& with, Services& s, Events& e, const verbs::KeyTable& k,
            const AmHandler* h, MakeObserver make_observer)
-    : ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with),
-      kinds(connect::kinds_of({.features = connect::feature::kinds, .kinds = with.kinds}, with.transport)), services(s),
+    : ring(std::bit_ceil(with.window)), handlers(h), devices(from), config(with), kinds(kinds_of(with)), services(s),
       events(e), keys(k), small(devices, std::max(with.inline_bytes, 512u) + kExtra, with.max_send_buffers),
       large(devices, kHeader + with.segment + kMaxUserHeader + kExtra, with.max_send_buffers), progress(*this, with),
       observer(make_observer(*this)) {
@@ -65,6 +68,7 @@ Status Core::open(std::string& error) {
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
+        const Nanos began = services.now();
         verbs::QueuePair probe =
             verbs::create_rc(*adapter.device, rail, adapter.queues(),
                              {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes}, &granted);
@@ -74,6 +78,7 @@ Status Core::open(std::string& error) {
             return Status::io_error;
         }
         inline_bytes = std::min(inline_bytes, granted);
+        adaptation.note_commands(2 * (services.now() - began)); // connecting it takes about as long
     }
     if (has_targets()) {
         if (config.seed)
@@ -105,6 +110,7 @@ Status Core::open(std::string& error) {
     with.terms = parts.own_terms();
     with.transport = config.transport;
     with.paths = config.paths;
+    with.paths.rc_on_demand = rc_on_demand();
     with.timeout = config.connect_timeout;
     with.service_level = config.reliability.service_level;
     with.dc_key = dc.key;

@@ -13,6 +13,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "uct_mp/channel/adaptation.h"
 #include "uct_mp/channel/admission.h"
 #include "uct_mp/channel/atomics.h"
 #include "uct_mp/channel/cancels.h"
@@ -57,6 +58,10 @@ struct Core {
                                       DcRail& out, std::string& error);
     // Peers may send by DC: every message that comes has a tag, whatever path brings it.
     [[nodiscard]] bool has_targets() const { return path::has(kinds, path::Kind::dc); }
+    // Between us and others like us there are places for RC, which are taken and left.
+    [[nodiscard]] bool rc_on_demand() const {
+        return config.adapt.enabled() && config.transport == connect::Transport::dc;
+    }
     // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
@@ -106,6 +111,7 @@ struct Core {
     Admission admission{*this};
     Cancels cancels{*this};
     Closing closing{*this};
+    Adaptation adaptation{*this};
     Ends ends{*this};
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)

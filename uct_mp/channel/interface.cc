@@ -111,6 +111,10 @@ void Interface::hold(Channel& channel, bool held) {
 
 void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
 
+Status Interface::serve_by(Channel& channel, adapt::Service service) {
+    return core_->observer->serve_by(channel, service);
+}
+
 Status Interface::park(Channel& channel) { return core_->endings.park(channel); }
 
 Status Interface::want_room(Channel& channel) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "uct_mp/adapt/map.h"
 #include "uct_mp/adapt/victims.h"
 #include "uct_mp/channel/types.h"
 #include "uct_mp/channel/wire.h"
@@ -67,6 +68,21 @@ struct RecoveryConfig {
     Nanos partition_timeout = 30'000'000'000;                                 // without any path; 0: for ever
 };
 
+// RC by demand, between interfaces that both have it (uct_mp/adapt; PROTOCOL.md, "RC that comes and goes").
+struct AdaptConfig {
+    enum class Mode : std::uint8_t {
+        off,    // paths are of the kinds that they have been made of
+        manual, // all paths are DC at first; serve_by() says who gets RC
+        on,     // all paths are DC at first; the heaviest sources get RC
+        eager,  // likewise, and while there are few peers each gets RC at once
+    } mode = Mode::off;
+    adapt::Tuning tuning; // without rings
+    bool measured = true; // the costs are, when the first source could get RC; else those of `tuning`
+    unsigned max_rc = 26; // queue pairs of RC that are wanted at a time, for either direction; one peer's in any case
+    unsigned pool = 128;  // queue pairs of RC that are kept, wanted or not; those not wanted for longest go first
+    [[nodiscard]] bool enabled() const { return mode != Mode::off; }
+};
+
 struct Config : link::QueueSizes {
     connect::Transport transport = connect::Transport::rc; // the setting by which interfaces find each other
     // Of which kinds its paths may be; none: that of the transport. With both, a channel to another such interface has
@@ -74,6 +90,7 @@ struct Config : link::QueueSizes {
     path::Kinds kinds = path::Kinds::none;
     schedule::PolicyConfig policy;
     path::PathConfig paths;
+    AdaptConfig adapt; // of a transport with DC targets; sets `kinds` and `paths` for itself
     verbs::Reliability reliability;
     AtomicsMode atomics = AtomicsMode::target;
     ReadBack read_back = ReadBack::several;
@@ -208,6 +225,11 @@ public:
     // another call. What has become of it: statistics(). unsupported: never with this peer (it is ourselves, or lacks
     // feature::park).
     [[nodiscard]] Status park(Channel& channel);
+
+    // How messages of this peer shall come: the mechanism; who gets what is AdaptConfig's to decide. ok: it is so, or
+    // the peer is asked; it may refuse RC, see statistics(). Nothing stops meanwhile. no_resource: as many queue pairs
+    // of RC as are allowed here are in use. busy: not connected. unsupported: there are no places for RC.
+    [[nodiscard]] Status serve_by(Channel& channel, adapt::Service service);
 
     // Tells several users of one channel (the face's endpoints) apart. Operations of the first one, origin 0, are given
     // as they are. Those of others have a tag in place of the completion, which may be null. untag() it unless the

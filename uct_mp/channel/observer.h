@@ -16,6 +16,15 @@ namespace ucx_mp::channel {
 
 struct Core;
 
+// How messages of a channel come, and shall come.
+struct Served {
+    adapt::Service ours = adapt::Service::shared;   // to us, as we wish
+    adapt::Service theirs = adapt::Service::shared; // to the peer, as we have agreed
+    bool refused = false;                           // our wish
+    bool asks = false;                              // the peer has asked for RC and been refused
+    unsigned places = 0;                            // queue pairs of RC that it may have; 0: none
+};
+
 class Observer {
 public:
     virtual ~Observer() = default;
@@ -74,6 +83,14 @@ public:
     virtual void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) = 0;
     // APM, in a handshake: the first alternate route of a queue pair.
     virtual void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) = 0;
+
+    // How messages of ours shall come to the peer, and its answer to a wish of ours (Interface::serve_by).
+    virtual void take_wish(Channel& channel, const connect::ServiceWish& wish) = 0;
+    virtual void take_verdict(Channel& channel, std::uint32_t number, bool taken) = 0;
+    virtual Status serve_by(Channel& channel, adapt::Service service) = 0;
+    [[nodiscard]] virtual Served served(const Channel& channel) const = 0;
+    virtual void revoke(Channel& channel) = 0; // what the peer was granted
+    virtual void trim_services() = 0;          // gives back what nobody wants, if it is too much
 
     // -- In progress
     virtual void step() = 0;                 // while Core::alert

@@ -16,7 +16,8 @@
 namespace ucx_mp::channel {
 
 connect::Terms Parts::own_terms() const {
-    return {.features = connect::feature::known,
+    const std::uint64_t without = core_.config.recovery.enabled ? 0 : connect::feature::on_demand;
+    return {.features = connect::feature::known & ~without,
             .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
             .window = core_.config.window,
             .ring = core_.ring,

@@ -90,6 +90,7 @@ unsigned Peers::read_mail() {
         case Mail::What::established:
             establish(channel);
             core_.observer->connected(channel);
+            core_.adaptation.connected(channel);
             break;
         case Mail::What::failed:
             core_.failures.fail_channel(channel, m.status);
@@ -108,6 +109,12 @@ unsigned Peers::read_mail() {
             break;
         case Mail::What::keys:
             core_.observer->take_keys(channel, m.found, m.keys);
+            break;
+        case Mail::What::wish:
+            core_.observer->take_wish(channel, m.wish);
+            break;
+        case Mail::What::verdict:
+            core_.observer->take_verdict(channel, m.number, m.found);
             break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
@@ -240,7 +247,8 @@ void Peers::connect_self(Channel& channel) {
     for (const verbs::Rail& rail : core_.rails) {
         const auto i = static_cast<std::uint8_t>(rail.index);
         for (const path::Kind kind : {path::Kind::rc, path::Kind::dc})
-            if (path::has(core_.kinds, kind) && (rail.active || !any_active))
+            if (path::has(core_.kinds, kind) && (kind == path::Kind::dc || !core_.rc_on_demand()) &&
+                (rail.active || !any_active))
                 connection.paths.push_back({.client_rail = i, .server_rail = i, .kind = kind});
     }
     describe_self(connection);
@@ -298,6 +306,20 @@ void Peers::keys_told(connect::Connection& connection, bool found, const verbs::
           .status = Status::ok,
           .keys = told,
           .found = found});
+}
+
+void Peers::wished(Connection& connection, const connect::ServiceWish& wish) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::wish, .channel = &channel_of(connection), .status = Status::ok, .wish = wish});
+}
+
+void Peers::wish_answered(Connection& connection, std::uint32_t number, bool taken) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::verdict,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .number = number,
+          .found = taken});
 }
 
 std::string Peers::misfit(const connect::Terms& theirs) { return core_.parts.misfit(theirs); }

@@ -11,17 +11,30 @@
 namespace ucx_mp::channel {
 
 struct Mail {
-    enum class What : std::uint8_t { established, abandoned, failed, answered, path, rails, keys, ended, parted } what;
+    enum class What : std::uint8_t {
+        established,
+        abandoned,
+        failed,
+        answered,
+        path,
+        rails,
+        keys,
+        ended,
+        parted,
+        wish,
+        verdict
+    } what;
     Channel* channel;
     Status status = Status::ok;                       // failed
     connect::Answer answer = connect::Answer::alive;  // answered, parted
     connect::Goodbye goodbye{};                       // ended
     connect::PathKind kind = connect::PathKind::down; // path
     connect::PathNews news{};
-    std::uint32_t number = 0; // rails
+    std::uint32_t number = 0; // rails, verdict
     std::vector<path::RemoteRail> rails{};
-    verbs::RemoteKeys keys{}; // keys
-    bool found = false;
+    verbs::RemoteKeys keys{};    // keys
+    bool found = false;          // keys; verdict: taken
+    connect::ServiceWish wish{}; // wish
 };
 
 class Peers final : public connect::Peers, public connect::News {
@@ -46,6 +59,8 @@ public:
                     const std::vector<path::RemoteRail>& list) override;
     bool find_keys(std::uint64_t region, verbs::RemoteKeys& out) override;
     void keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) override;
+    void wished(connect::Connection& connection, const connect::ServiceWish& wish) override;
+    void wish_answered(connect::Connection& connection, std::uint32_t number, bool taken) override;
 
     Channel& channel_of(connect::Connection& connection);
     [[nodiscard]] bool mail_is_full() const; // with the lock held; who repeats himself is not heard then

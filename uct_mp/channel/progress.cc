@@ -114,6 +114,7 @@ unsigned Progress::attend(unsigned found) {
             const Nanos now = core_.services.now();
             if (now >= next_watch) core_.observer->watch_peers(now);
             core_.observer->watch_paths(now);
+            core_.adaptation.attend(now);
         }
     }
     return n;

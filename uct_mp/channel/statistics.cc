@@ -17,6 +17,7 @@ void Interface::statistics(Statistics& out) const {
     out.dropped = m.receiver.dropped;
     out.forged = m.receiver.forged;
     m.observer->describe(out);
+    m.adaptation.describe(out.adaptation);
     out.control = m.control->counters();
     out.parks = m.endings.parks;
     for (const auto& dc : m.dc.rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;

@@ -41,6 +41,15 @@ struct RecoveryStatistics { // what has been sent again because its path failed
     bool resend = false, listed = false;
 };
 
+struct ServiceStatistics {         // how messages shall come (adapt::Service)
+    const char* ours = "shared";   // to us, as we wish
+    const char* theirs = "shared"; // to the peer, as it wishes and we agree
+    bool answered = true;          // the peer has, and
+    bool refused = false;          // it has no more queue pairs of RC
+    std::uint32_t switches = 0;    // wishes that were granted
+    unsigned places = 0;           // queue pairs of RC that it may have; 0: it may not
+};
+
 // A change of a path's state, or of a peer's: uct_mp/recover/history.h.
 struct TransitionStatistics {
     std::uint64_t peer_uid = 0;
@@ -60,8 +69,20 @@ struct ChannelStatistics {
     bool parked = false;                // its connection has been given back (Interface::park), and
     std::uint64_t parks = 0;            // so often in all
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
+    ServiceStatistics service;
     RecoveryStatistics recovery;
     std::vector<PathStatistics> paths;
+};
+
+// What uct_mp/adapt has decided here.
+struct AdaptationStatistics {
+    unsigned rc_in_use = 0, rc_kept = 0; // queue pairs: wanted, and all in all
+    std::uint64_t looks = 0;             // at the counts of a time window
+    std::uint64_t changes = 0;           // of them: another map was better
+    std::uint64_t refusals = 0;          // by sources that have no more queue pairs of RC
+    Nanos interval = 0;                  // between two looks
+    std::uint64_t count_bytes = 0;       // memory of the counts
+    adapt::Costs costs;                  // ns; 0: not measured yet
 };
 
 struct Interface::Statistics {
@@ -73,6 +94,7 @@ struct Interface::Statistics {
     unsigned parked = 0;     // channels without a connection, which have had one
     std::uint64_t parks = 0; // ever
     connect::ControlCounters control;
+    AdaptationStatistics adaptation;
     std::vector<ChannelStatistics> channels;
     std::uint64_t transitions = 0;             // ever
     std::vector<TransitionStatistics> history; // the latest of them, oldest first

@@ -85,6 +85,13 @@ bool ControlPlane::tell_over_route(const Connection& connection, const path::Pat
     return plane_->path_messages.tell_over_route(connection, route, kind, news);
 }
 
+void ControlPlane::wish(const Connection& connection, const ServiceWish& wish, unsigned attempt) {
+    plane_->wishes.tell(connection, wish, attempt);
+}
+void ControlPlane::answer(const Connection& connection, std::uint32_t number, bool taken, unsigned attempt) {
+    plane_->wishes.answer(connection, number, taken, attempt);
+}
+
 // ---- Progress
 
 unsigned ControlPlane::poll(bool occupied) {

@@ -45,6 +45,7 @@
 #include <string>
 #include <vector>
 
+#include "uct_mp/adapt/map.h"
 #include "uct_mp/connect/address.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
@@ -100,9 +101,16 @@ inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are 
 inline constexpr std::uint64_t kinds = 2; // each path has a kind of its own: Terms::kinds, wire::kOtherKind
 inline constexpr std::uint64_t park = 4;  // idle connections end by agreement: questions are numbered, and parked
                                           // peers hear of rails
-inline constexpr std::uint64_t known = parts | kinds | park;
+inline constexpr std::uint64_t on_demand = 8; // paths of RC come and go: wire::kOnDemand, `service`, path_down's `home`
+inline constexpr std::uint64_t known = parts | kinds | park | on_demand;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
+
+// How messages of the other side shall come to the one that wishes (recover/demand.h).
+struct ServiceWish {
+    std::uint32_t number = 0; // counted by who wishes; 0: none
+    adapt::Service service = adapt::Service::shared;
+};
 
 // One side of a connection ends it.
 struct Goodbye {
@@ -311,6 +319,9 @@ public:
     virtual bool find_keys(std::uint64_t /*region*/, verbs::RemoteKeys&) { return false; }
     // Of ask_keys(). Not found: `told` has nothing but the id.
     virtual void keys_told(Connection&, bool /*found*/, const verbs::RemoteKeys& /*told*/) {}
+    // The peer wishes, again and again until it is answered (ControlPlane::answer). And its answer to a wish of ours.
+    virtual void wished(Connection&, const ServiceWish&) {}
+    virtual void wish_answered(Connection&, std::uint32_t /*number*/, bool /*taken*/) {}
 };
 
 struct Owner {
@@ -408,6 +419,10 @@ public:
     // Or over another route of the same connection.
     bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
                          const PathNews& news);
+    // How the peer's messages shall come, and the answer to such a wish. Unreliable: who wishes repeats, and each copy
+    // is answered.
+    void wish(const Connection& connection, const ServiceWish& wish, unsigned attempt);
+    void answer(const Connection& connection, std::uint32_t number, bool taken, unsigned attempt);
     [[nodiscard]] std::uint32_t random_psn();
     [[nodiscard]] std::uint64_t random_tag(); // tells nothing of others
     // The port of a rail is active again.

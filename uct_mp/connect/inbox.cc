@@ -68,6 +68,10 @@ void Inbox::dispatch(const Target& way_back, const Message& m) {
     case wire::Kind::keys_told:
         plane_.key_messages.on_keys_told(m);
         break;
+    case wire::Kind::service:
+    case wire::Kind::service_known:
+        plane_.wishes.on_wish(m);
+        break;
     case wire::Kind::ended:
         plane_.goodbyes.on_ended(way_back, m);
         break;

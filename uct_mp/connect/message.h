@@ -38,10 +38,11 @@ struct Message {
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
     PathNews news;                  // path_down, path_open, path_opened
-    bool holds = false;             // pong, keys_told; ended_known: not agreed
+    bool holds = false;             // pong, keys_told; ended_known: not agreed; service_known: taken
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
     Goodbye goodbye;                // ended; ended_known: its number
+    ServiceWish wish;               // service; service_known: its number, and whether it `holds`
     verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
 };
 

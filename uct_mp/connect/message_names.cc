@@ -31,6 +31,10 @@ const char* name(wire::Kind kind) {
         return "rails";
     case Kind::rails_known:
         return "rails_known";
+    case Kind::service:
+        return "service";
+    case Kind::service_known:
+        return "service_known";
     case Kind::keys:
         return "keys";
     case Kind::keys_told:

@@ -90,7 +90,8 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         for (std::size_t i = 0; i < m.paths.size(); ++i) {
             const path::PathSpec& p = m.paths[i];
             const std::uint8_t kind = p.kind == path_kind_of(m.transport) ? 0 : wire::kOtherKind;
-            out.put(wire::Path{.client_rail = std::uint8_t(p.client_rail | kind),
+            const std::uint8_t on_demand = p.on_demand ? wire::kOnDemand : 0;
+            out.put(wire::Path{.client_rail = std::uint8_t(p.client_rail | kind | on_demand),
                                .server_rail = p.server_rail,
                                .client_bits = p.client_bits,
                                .server_bits = p.server_bits,
@@ -143,6 +144,12 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(body);
         break;
     }
+    case Kind::service:
+        out.put(wire::Service{m.incarnation, m.wish.number, std::uint8_t(m.wish.service), {z, z, z}});
+        break;
+    case Kind::service_known:
+        out.put(wire::ServiceKnown{m.incarnation, m.wish.number, m.holds, {z, z, z}});
+        break;
     case Kind::ended:
         out.put(wire::Ended{.incarnation = m.incarnation,
                             .delivered = m.goodbye.delivered,

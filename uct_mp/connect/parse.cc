@@ -106,10 +106,13 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
         if (!in.take(p)) return false;
         const path::Kind named = path_kind_of(out.transport);
         const path::Kind kind = p.client_rail & wire::kOtherKind ? path::other(named) : named;
-        p.client_rail &= std::uint8_t(~wire::kOtherKind);
+        const bool on_demand = p.client_rail & wire::kOnDemand;
+        p.client_rail &= std::uint8_t(~(wire::kOtherKind | wire::kOnDemand));
         if (p.client_rail >= own_rails.size() || p.server_rail >= out.rails.size()) return false;
         const path::RemoteRail &client = own_rails[p.client_rail], &server = out.rails[p.server_rail];
         const bool absent = i % part + b.absent >= part;
+        if (on_demand && (!absent || kind != path::Kind::rc || !(out.terms.features & feature::on_demand)))
+            return false;
         // Our port may have gone since we told of it, with its adapter: then the path will be one that has failed.
         const bool gone = !absent && !client.usable();
         if (absent ? (p.client_bits | p.server_bits) > 127
@@ -121,7 +124,8 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
                              .server_rail = p.server_rail,
                              .client_bits = p.client_bits,
                              .server_bits = p.server_bits,
-                             .kind = kind});
+                             .kind = kind,
+                             .on_demand = on_demand});
     }
     if (b.split_reads) path::mark_split(out.paths);
     out.incarnation = b.incarnation;
@@ -162,7 +166,7 @@ bool read_refuse(Reader& in, Message& out) {
 bool read_news(Reader& in, Message& out) {
     wire::PathNews b;
     if (!in.take(b) || b.path >= path::kMaxPathsPerPeer || b.answer > 1 || b.gone > 1 || b.home > 1) return false;
-    if (b.home && out.kind != Kind::path_probe && out.kind != Kind::path_probed) return false;
+    if (b.home && (out.kind == Kind::path_open || out.kind == Kind::path_opened)) return false;
     if (b.gone && out.kind != Kind::path_down) return false;
     if (b.psn > k24Bits && b.psn != kUnknownPsn) return false;
     // Whether there must be one is known to who knows the path: it is of RC.
@@ -217,6 +221,25 @@ bool read_keys_told(Reader& in, Message& out) {
     out.keys.id = b.region;
     out.keys.lives = b.lives;
     for (unsigned i = 0; i < b.count; ++i) out.keys.rkey[i] = b.rkey[i];
+    return true;
+}
+
+bool read_service(Reader& in, Message& out) {
+    wire::Service b;
+    if (!in.take(b) || b.number == 0) return false;
+    const auto service = adapt::Service(b.service);
+    if (service != adapt::Service::shared && service != adapt::Service::rc) return false;
+    out.incarnation = b.incarnation;
+    out.wish = {.number = b.number, .service = service};
+    return true;
+}
+
+bool read_service_known(Reader& in, Message& out) {
+    wire::ServiceKnown b;
+    if (!in.take(b) || b.number == 0 || b.taken > 1) return false;
+    out.incarnation = b.incarnation;
+    out.wish.number = b.number;
+    out.holds = b.taken == 1;
     return true;
 }
 
@@ -282,6 +305,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .ends = {},
                   .news = {},
                   .goodbye = {},
+                  .wish = {},
                   .keys = {}};
     // Refusals are the same in all versions: this is how the other one learns of it.
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
@@ -320,6 +344,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
         break;
     case Kind::keys_told:
         good = read_keys_told(in, out);
+        break;
+    case Kind::service:
+        good = read_service(in, out);
+        break;
+    case Kind::service_known:
+        good = read_service_known(in, out);
         break;
     case Kind::ended:
         good = read_ended(in, out);

@@ -21,6 +21,7 @@
 #include "uct_mp/connect/server.h"
 #include "uct_mp/connect/states.h"
 #include "uct_mp/connect/turns.h"
+#include "uct_mp/connect/wishes.h"
 
 namespace ucx_mp::connect {
 
@@ -55,6 +56,7 @@ struct Plane {
     RailLists rail_lists{*this};
     KeyMessages key_messages{*this};
     PathMessages path_messages{*this};
+    Wishes wishes{*this};
     Goodbyes goodbyes{*this};
     Datagrams datagrams;
 };

@@ -19,10 +19,17 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
     const std::size_t room = mtu > fixed ? (mtu - fixed) / sizeof(wire::Path) : 0;
     if (room == 0) return {};
     const path::Kinds kinds = kinds_of(plane_.config.terms, plane_.config.transport) & kinds_of(m.terms, m.transport);
+    const path::PathConfig& config = plane_.config.paths;
+    // All of DC, and places for RC. Who does not know such places has DC alone.
+    const bool on_demand = config.rc_on_demand && kinds == path::Kinds::both;
+    const bool known = m.terms.features & plane_.config.terms.features & feature::on_demand;
+    const path::Kinds planned = on_demand ? path::Kinds::dc : kinds;
+    const auto most = unsigned(on_demand && known ? path::room_beside_on_demand(config, unsigned(room)) : room);
     std::vector<path::PathSpec> paths =
-        path::plan_paths(m.rails, own, plane_.config.paths, m.num_paths, unsigned(room), m.split_reads, kinds);
-    if (!paths.empty())
-        absent = path::add_absent_paths(paths, m.rails, own, plane_.config.paths, m.num_paths, unsigned(room), kinds);
+        path::plan_paths(m.rails, own, config, m.num_paths, most, m.split_reads, planned);
+    if (paths.empty()) return paths;
+    absent = path::add_absent_paths(paths, m.rails, own, config, m.num_paths, most, planned);
+    if (on_demand && known) absent += path::add_on_demand(paths, config, unsigned(room));
     return paths;
 }
 

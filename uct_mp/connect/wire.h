@@ -49,13 +49,15 @@ enum class Kind : std::uint8_t {
     path_opened = 20, // PathNews: the answer
     path_probe =
         21, // PathNews: travels over that very path, which carries nothing any more: does anything come through?
-    path_probed = 22, // PathNews: the answer, over the same path, at once
-    rails = 23,       // Rails, rails x Rail: what has become of the sender's ports since the handshake
-    rails_known = 24, // RailsKnown: the answer
-    keys = 25,        // Keys: an adapter of the receiver is there again; which keys has this memory now?
-    keys_told = 26,   // KeysTold: the answer
-    ended = 27,       // Ended: the sender ends the connection, or wants to
-    ended_known = 28, // EndedKnown: the answer, also for a connection that is not known (any more)
+    path_probed = 22,   // PathNews: the answer, over the same path, at once
+    rails = 23,         // Rails, rails x Rail: what has become of the sender's ports since the handshake
+    rails_known = 24,   // RailsKnown: the answer
+    keys = 25,          // Keys: an adapter of the receiver is there again; which keys has this memory now?
+    keys_told = 26,     // KeysTold: the answer
+    ended = 27,         // Ended: the sender ends the connection, or wants to
+    ended_known = 28,   // EndedKnown: the answer, also for a connection that is not known (any more)
+    service = 29,       // Service: how the receiver's messages shall come to the sender
+    service_known = 30, // ServiceKnown: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -116,7 +118,7 @@ struct __attribute__((packed)) End {
 static_assert(sizeof(End) == 8);
 
 struct __attribute__((packed)) Path {
-    std::uint8_t client_rail;              // index in the list of the request; kOtherKind
+    std::uint8_t client_rail;              // index in the list of the request; kOtherKind, kOnDemand
     std::uint8_t server_rail;              // index in the list of the reply
     std::uint8_t client_bits, server_bits; // below 2^LMC of these rails
     End end;                               // the server's
@@ -124,6 +126,8 @@ struct __attribute__((packed)) Path {
 static_assert(sizeof(Path) == 12);
 // The path is not of the kind that the transport in the header is named after. Only if both sides have told `kinds`.
 inline constexpr std::uint8_t kOtherKind = 0x80;
+// The path is absent until one of the sides wants it. Only if both have told `on_demand`.
+inline constexpr std::uint8_t kOnDemand = 0x40;
 
 // What the sender of this message can do, and what it expects of the data path's messages that it receives.
 struct __attribute__((packed)) Terms {
@@ -266,6 +270,23 @@ struct __attribute__((packed)) EndedKnown {
     std::uint16_t number; // of the question that this answers
 };
 static_assert(sizeof(EndedKnown) == 8);
+
+// Repeated until the answer has come.
+struct __attribute__((packed)) Service {
+    std::uint32_t incarnation; // of the connection
+    std::uint32_t number;      // counted by the sender in this connection, from 1, wraps; older ones are void
+    std::uint8_t service;      // adapt::Service: 0 shared, 2 rc
+    std::uint8_t reserved[3];
+};
+static_assert(sizeof(Service) == 12);
+
+struct __attribute__((packed)) ServiceKnown {
+    std::uint32_t incarnation;
+    std::uint32_t number; // that this answers
+    std::uint8_t taken;   // 1: it shall be so; 0: the sender has no more queue pairs of RC, and all stays as it is
+    std::uint8_t reserved[3];
+};
+static_assert(sizeof(ServiceKnown) == 12);
 
 // `gids`: of the rails, how many are RoCE
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails, std::size_t gids) {

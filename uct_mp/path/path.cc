@@ -267,6 +267,29 @@ std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const Remo
     return std::uint8_t(absent);
 }
 
+unsigned room_beside_on_demand(const PathConfig& config, unsigned max_paths) {
+    max_paths = std::min(max_paths, kMaxPathsPerPeer);
+    const unsigned places = config.rc_paths * (config.split_reads ? 2 : 1);
+    return config.rc_paths && places < max_paths / 2 ? max_paths - places : (max_paths + 1) / 2;
+}
+
+std::uint8_t add_on_demand(std::vector<PathSpec>& paths, const PathConfig& config, unsigned max_paths) {
+    const bool split = is_split(paths);
+    const std::size_t halves = split ? 2 : 1, most = std::min(max_paths, kMaxPathsPerPeer) / halves;
+    paths.resize(paths.size() / halves);
+    const std::size_t routes = paths.size();
+    std::size_t places = routes >= most ? 0 : std::min(routes, most - routes);
+    if (config.rc_paths) places = std::min<std::size_t>(places, config.rc_paths);
+    for (std::size_t i = 0; i < places; ++i) {
+        PathSpec rc = paths[i];
+        rc.kind = Kind::rc;
+        rc.on_demand = true;
+        paths.push_back(rc);
+    }
+    if (split) double_for_reads(paths);
+    return std::uint8_t(places);
+}
+
 std::uint64_t spare_paths(std::span<const PathSpec> paths, std::uint64_t up) {
     std::uint64_t spare = 0;
     const auto left = [&](std::size_t i) { return (up & ~spare) >> i & 1; };

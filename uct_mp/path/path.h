@@ -45,8 +45,9 @@ struct RemoteRail {
 struct PathSpec {
     std::uint8_t client_rail = 0, server_rail = 0; // indices in each side's rail list
     std::uint8_t client_bits = 0, server_bits = 0; // path bits added to each side's base LID
-    bool writes = true, reads = true;              // what it carries while there is a choice; messages are writes
+    bool writes : 1 = true, reads : 1 = true;      // what it carries while there is a choice; messages are writes
     Kind kind = Kind::rc;
+    bool on_demand = false; // RC: absent until one of the sides wants it (recover/demand.h)
 };
 
 struct PathConfig {
@@ -60,6 +61,9 @@ struct PathConfig {
     // Of a channel that may have paths of both kinds: so many of its paths are RC (of each half with split_reads), the
     // first ones; the rest is DC. 0: every route twice, once for each kind.
     unsigned rc_paths = 0;
+    // Of such a channel: all its paths are DC. Places for RC over the same routes are taken and left as it is wanted:
+    // `rc_paths` of them (of each half), 0: one for each route. If both sides know that.
+    bool rc_on_demand = false;
 };
 
 // One line naming UCX_MP_PATH_BITS or UCX_MP_NUM_PATHS, value and what is allowed; empty: fine.
@@ -90,6 +94,13 @@ void mark_split(std::span<PathSpec> paths);
 std::uint8_t add_absent_paths(std::vector<PathSpec>& paths, std::span<const RemoteRail> client,
                               std::span<const RemoteRail> server, const PathConfig& server_config,
                               unsigned client_wants, unsigned max_paths = kMaxPathsPerPeer, Kinds kinds = Kinds::rc);
+
+// Places for paths of RC over the routes of those of DC, behind all others; see PathConfig::rc_on_demand. Returns their
+// number (with split_reads: of each half).
+std::uint8_t add_on_demand(std::vector<PathSpec>& paths, const PathConfig& server_config,
+                           unsigned max_paths = kMaxPathsPerPeer);
+// How many paths are left for the others.
+[[nodiscard]] unsigned room_beside_on_demand(const PathConfig& server_config, unsigned max_paths);
 
 // A port whose partner was down had taken another one's (plan_paths); when the partner has come up they share that
 // port, and two paths get the rate of one. So the first is spare: of the paths in `up` (bit i: paths[i] carries

@@ -5,7 +5,8 @@
 //                     asking -> up                           mp_dc: only the initiator had failed
 //                     asking, draining -> draining           mp_dc: another initiator has failed meanwhile
 //   half -> draining                                         failed before anything came over it
-//   absent -> reopening                                      its ports have come up
+//   absent -> reopening                                      its ports have come up, or it is wanted
+//   asking, reopening -> absent                              of RC on demand: nobody wants it any more
 //   any -> ended                                             its channel has failed
 //
 // A path begins as up, or as absent. Channels that recovery has never seen keep the first phases of their paths, also
@@ -22,7 +23,7 @@ enum class Phase : std::uint8_t {
     asking,    // what had arrived at the other side?
     reopening, // all settled; the client (mp_dc: we) tries the route again and again
     half,      // mp_rc, server: made anew, but nothing has come over it yet
-    absent,    // a port at either end has not been up yet, or the path is of no use; reopening follows
+    absent,    // a port at either end has not been up yet, or the path is of no use or not wanted; reopening follows
     ended,     // its channel has failed
 };
 
@@ -45,7 +46,7 @@ enum class Phase : std::uint8_t {
     case Phase::half:
         return from == Phase::reopening;
     case Phase::absent:
-        return false; // it is made so
+        return from == Phase::asking || from == Phase::reopening; // or it is made so
     case Phase::ended:
         return true;
     }

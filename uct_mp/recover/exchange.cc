@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "uct_mp/channel/settling.h"
 #include "uct_mp/recover/recoverer.h"
 
 namespace ucx_mp::recover {
@@ -59,7 +60,8 @@ void Exchange::tell_gone(Channel& channel, PathIndex path) {
 
 void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     const PathIndex path = news.path;
-    if (all_.joining.is_absent(channel, path)) return;
+    // One that was there before, on demand: the peer may not have heard our answer.
+    if (all_.joining.is_absent(channel, path) && !all_.demand.was_there(channel, path)) return;
     if (channel.wiring.paths[path].kind == path::Kind::dc) {
         if (news.gone) {
             const Phase phase = channel.wiring.paths[path].phase;
@@ -93,7 +95,12 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         r.mine.life = r.life;
         r.mine.psn = connect::kUnknownPsn; // it has nothing to ask
         r.theirs = news;
+        all_.demand.refresh(channel);
     } else if (channel.wiring.paths[path].phase == Phase::up || channel.wiring.paths[path].phase == Phase::half) {
+        // It was quiet there. So what it says it has is known now, and need not go again.
+        if (news.home) core_.receiver.take_ack(channel, news.delivered);
+        if (!core_.failures.recoverable(channel)) return; // by the user, in a callback
+        r.retired = news.home;
         all_.failure.path_failed(channel, path, "the other side has given it up", false);
     }
     if (!r.theirs_known) {
@@ -163,12 +170,14 @@ bool Exchange::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& 
     Connection& connection = channel.connection;
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
     const verbs::RemoteEnd remote = core_.ends.remote_end(connection, connection.paths[path], theirs);
+    const Nanos began = core_.services.now();
     if (const int error = verbs::connect_rc(qp.get(), rail, remote, core_.config.reliability, ours.psn)) {
         core_.services.say(LogLevel::debug, "cannot connect a queue pair on %s: %s", rail.name.c_str(),
                            std::strerror(error));
         return false;
     }
     Path& sub = channel.wiring.paths[path];
+    core_.adaptation.note_commands(2 * (core_.services.now() - began));
     if (sub.own[0]) {
         sub.own[0]->replace(std::move(qp));
     } else { // its first life
@@ -230,6 +239,7 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
     const bool dc = channel.wiring.paths[path].kind == path::Kind::dc;
     const bool client = !dc && !channel.connection.server;
     if (!all_.reopening.is_ready(channel, path)) return; // it will ask again
+    if (all_.demand.is_void(channel, news)) return all_.demand.void_life(channel, news);
     // Whether a network is routed to another the client has decided.
     if (all_.joining.is_absent(channel, path) && !client && all_.joining.may_join(channel, path, true)) {
         if (!all_.joining.has_places(channel)) return; // it will ask again
@@ -308,7 +318,7 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     all_.failure.set_phase(channel, path, Phase::up);
     channel.wiring.paths[path].stale = 0; // the watchdog's looks were at the life before
     r.probed_since = 0;
-    r.port = false;
+    r.port = r.retired = false;
     r.came_up = now;
     ++r.returns;
     if (channel.wiring.paths[path].kind == path::Kind::rc) channel.wiring.paths[path].own[0]->revive();
@@ -316,9 +326,13 @@ void Exchange::path_is_up(Channel& channel, PathIndex path) {
     if (alone) all_.failure.note(channel, Transition::What::reached, kNoPath, recovery.partition_since);
     all_.failure.note(channel, Transition::What::up, path, r.since);
     core_.services.say(alone ? LogLevel::warn : LogLevel::info, "path %u to %016" PRIx64 ": up%s after %.3f ms", path,
-                       channel.uid, r.failures ? " again" : ", its port has come up",
+                       channel.uid,
+                       r.failures                                ? " again"
+                       : all_.demand.is_on_demand(channel, path) ? ", as it is wanted"
+                                                                 : ", its port has come up",
                        static_cast<double>(now - r.since) * 1e-6);
     all_.failure.list_recovering(channel);
+    all_.demand.refresh(channel);
     if (r.greet) greet(channel, path);
     resume(channel);
 }

@@ -23,19 +23,19 @@ Recovery& Failure::recovery_of(Channel& channel) {
 }
 
 namespace {
-// What the scheduler knows of a path. `asking` and `absent` are as before: nothing may be sent there.
+// What the scheduler knows of a path. `asking` is as before: nothing may be sent there.
 std::optional<schedule::PathState> state_in(Phase phase) {
     switch (phase) {
     case Phase::up:
         return schedule::PathState::up;
     case Phase::draining:
+    case Phase::absent:
         return schedule::PathState::down;
     case Phase::reopening:
         return schedule::PathState::probing;
     case Phase::half:
         return schedule::PathState::recovering;
     case Phase::asking:
-    case Phase::absent:
     case Phase::ended:
         return {};
     }
@@ -51,6 +51,7 @@ void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
     core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s, was %s", path, channel.uid, path::name(to),
                        path::name(phase));
     paths_away += is_away(to) - is_away(phase);
+    all_.demand.count(channel, path, phase, to);
     phase = to;
     core_.alert = true;
     ++core_.recovery_steps;
@@ -113,8 +114,10 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     if (!dc) drain(*channel.wiring.paths[path].own[0], channel, path);
     if (stays || (channel.gates & gate::failed)) return; // failed: by a callback, if the adapter is gone
     r.since = now;
-    ++r.failures;
-    r.flaps = r.came_up && now - r.came_up < core_.config.recovery.hold_down ? r.flaps + 1 : 0;
+    if (!r.retired) {
+        ++r.failures;
+        r.flaps = r.came_up && now - r.came_up < core_.config.recovery.hold_down ? r.flaps + 1 : 0;
+    }
     all_.joining.find_spares(channel);
     all_.migration.forget_migration(channel, path);
     mark_messages(channel, path);
@@ -130,7 +133,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
                 recovery.paths[i].attempts = 0;
                 all_.exchange.schedule_open(channel, i);
             }
-    } else {
+    } else if (!r.retired) {
         all_.liveness.judge_peer(channel);
     }
 }
@@ -310,6 +313,7 @@ void Failure::drained(Channel& channel, PathIndex path) {
     end_detours(channel, path);
     set_phase(channel, path, Phase::asking);
     r.mine = {.path = path,
+              .home = r.retired,
               .life = r.life,
               .marker = channel.wiring.paths[path].last_marker,
               .delivered = channel.expected,
@@ -350,6 +354,7 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
     Recovery& recovery = *channel.wiring.recovery;
     if (recovery.partition) core_.services.cancel(std::exchange(recovery.partition, 0));
     if (recovery.nudge) core_.services.cancel(std::exchange(recovery.nudge, 0));
+    all_.demand.forget(channel);
     all_.renewal.stop_asking(channel);
     for (std::size_t i = 0; i < recovery.paths.size(); ++i) {
         const auto path = static_cast<PathIndex>(i);

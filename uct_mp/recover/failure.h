@@ -25,6 +25,7 @@ public:
     // The one function that changes a path's phase: asserts may_follow(), logs, and tells the scheduler.
     void set_phase(Channel& channel, PathIndex path, Phase phase);
     // `cause` is for people and lives for ever. `stays`: mp_dc, only what was posted is lost, the path is used on.
+    // Over a path of RC that nobody wants (PathRecovery::retired) it is no failure.
     void path_failed(Channel& channel, PathIndex path, const char* cause, bool stays);
     // Everything posted has come back: our truth is complete.
     void drained(Channel& channel, PathIndex path);

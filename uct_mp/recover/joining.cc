@@ -92,6 +92,7 @@ void Joining::widen(Channel& channel) {
 bool Joining::wanted(const Channel& channel, PathIndex path) const {
     const connect::Connection& connection = channel.connection;
     const path::PathSpec& spec = connection.paths[path];
+    if (spec.on_demand && !all_.demand.is_wanted(channel)) return false;
     bool same_pair = false, our_rail = false, their_rail = false;
     const unsigned ours = connection.local_rail(path), theirs = connection.remote_rail_index(path);
     const auto lids = [](unsigned lmc) { return 1u << lmc; };
@@ -112,7 +113,7 @@ bool Joining::wanted(const Channel& channel, PathIndex path) const {
             (connection.server ? other.client_bits : other.server_bits) == remote_bits)
             return false;
     }
-    return same_pair || !our_rail || !their_rail || core_.config.paths.cross_rails;
+    return spec.on_demand || same_pair || !our_rail || !their_rail || core_.config.paths.cross_rails;
 }
 
 // Its ends are known now: it is down like any path that has been lost.
@@ -138,11 +139,13 @@ void Joining::join(Channel& channel, PathIndex path) {
     r.since = core_.services.now();
     r.attempts = 0;
     // If the server gives the first life up before we have entered it, it asks for this: nothing has come over it.
-    r.mine = {.path = path,
-              .life = r.life,
-              .marker = channel.wiring.paths[path].last_marker,
-              .delivered = channel.expected,
-              .end = {}};
+    // On demand: the peer may still be asking about the life before.
+    if (!r.mine_known || r.mine.life != r.life)
+        r.mine = {.path = path,
+                  .life = r.life,
+                  .marker = channel.wiring.paths[path].last_marker,
+                  .delivered = channel.expected,
+                  .end = {}};
     r.mine_known = true;
     all_.failure.set_phase(channel, path, Phase::reopening);
 }
@@ -150,9 +153,11 @@ void Joining::join(Channel& channel, PathIndex path) {
 // After a path of such a peer has come up or was lost: with unequal rails a spare path may add rate when another is
 // gone.
 void Joining::find_spares(Channel& channel) {
-    if (!channel.connection.absent || core_.config.paths.cross_rails) return;
-    channel.wiring.scheduler->set_spare(
-        path::spare_paths(channel.connection.paths, channel.wiring.scheduler->paths().usable()));
+    if (!channel.connection.absent) return;
+    PathMask spare = all_.demand.spares(channel);
+    if (!core_.config.paths.cross_rails)
+        spare |= path::spare_paths(channel.connection.paths, channel.wiring.scheduler->paths().usable());
+    channel.wiring.scheduler->set_spare(spare);
 }
 
 // DC: where the other side's target is, with the present LIDs.

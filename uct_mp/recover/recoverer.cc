@@ -8,8 +8,8 @@ namespace ucx_mp::recover {
 
 Recoverer::Recoverer(Core& core)
     : core_(core), failure(core, *this), rail_events(core, *this), jobs(core, *this), exchange(core, *this),
-      numbers(core, *this), joining(core, *this), reopening(core, *this), renewal(core, *this), migration(core, *this),
-      watchdog(core, *this), replay(core, *this), liveness(core, *this) {}
+      numbers(core, *this), joining(core, *this), demand(core, *this), reopening(core, *this), renewal(core, *this),
+      migration(core, *this), watchdog(core, *this), replay(core, *this), liveness(core, *this) {}
 
 std::unique_ptr<channel::Observer> Recoverer::make(Core& core) { return std::make_unique<Recoverer>(core); }
 
@@ -21,12 +21,15 @@ Recoverer::~Recoverer() {
     cancel(jobs.jobs_timer);
     cancel(numbers.numbers_timer);
     cancel(watchdog.watch_timer);
+    cancel(demand.trim_timer);
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         const Recovery* recovery = channel.wiring.recovery.get();
         if (!recovery) continue;
         cancel(recovery->partition);
         cancel(recovery->nudge);
+        cancel(recovery->wishes.timer);
+        cancel(recovery->wishes.revoking);
         for (const PathRecovery& path : recovery->paths) cancel(path.timer);
         renewal.stop_asking(channel);
     }
@@ -140,6 +143,15 @@ void Recoverer::load_first_alternate(connect::Connection& connection, PathIndex 
     migration.load_first_alternate(connection, path, sub);
 }
 
+void Recoverer::take_wish(Channel& channel, const connect::ServiceWish& wish) { demand.take_wish(channel, wish); }
+void Recoverer::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
+    demand.take_verdict(channel, number, taken);
+}
+Status Recoverer::serve_by(Channel& channel, adapt::Service service) { return demand.serve_by(channel, service); }
+channel::Served Recoverer::served(const Channel& channel) const { return demand.served(channel); }
+void Recoverer::revoke(Channel& channel) { demand.revoke(channel); }
+void Recoverer::trim_services() { demand.trim(); }
+
 // -- In progress
 
 void Recoverer::step() {
@@ -150,6 +162,7 @@ void Recoverer::step() {
         if (replay.recover(*channel)) failure.list_recovering(*channel);
     }
     if (!core_.endings.leavers.empty()) core_.endings.judge_leavers();
+    if (demand.trim_due) demand.trim();
     if (jobs.jobs_wait()) jobs.run_jobs();
     core_.alert = failure.paths_away || !failure.recovering.empty() || !exchange.questions.empty() ||
                   !core_.endings.leavers.empty() || !core_.endings.list.empty();
@@ -171,6 +184,8 @@ bool Recoverer::busy() const {
 }
 
 void Recoverer::describe(channel::Interface::Statistics& out) const {
+    out.adaptation.rc_in_use = demand.in_use;
+    out.adaptation.rc_kept = demand.kept;
     const Nanos now = core_.services.now();
     out.transitions = failure.history.count();
     failure.history.for_each([&](const Transition& t) {
@@ -187,6 +202,12 @@ void Recoverer::describe(channel::Interface::Statistics& out) const {
 void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out) const {
     const Recovery* const r = channel.wiring.recovery.get();
     if (!r) return;
+    out.service = {.ours = name(r->wishes.ours),
+                   .theirs = name(r->wishes.theirs),
+                   .answered = r->wishes.answered,
+                   .refused = r->wishes.refused,
+                   .switches = r->wishes.switches,
+                   .places = demand.served(channel).places};
     out.recovery = {.seen = true,
                     .messages_again = r->messages_again,
                     .puts_again = r->puts_again,

@@ -10,6 +10,7 @@
 
 #include <memory>
 
+#include "uct_mp/recover/demand.h"
 #include "uct_mp/recover/exchange.h"
 #include "uct_mp/recover/failure.h"
 #include "uct_mp/recover/jobs.h"
@@ -56,6 +57,12 @@ public:
     bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys) override;
     void take_keys(Channel& channel, bool found, const verbs::RemoteKeys& told) override;
     void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) override;
+    void take_wish(Channel& channel, const connect::ServiceWish& wish) override;
+    void take_verdict(Channel& channel, std::uint32_t number, bool taken) override;
+    Status serve_by(Channel& channel, adapt::Service service) override;
+    channel::Served served(const Channel& channel) const override;
+    void revoke(Channel& channel) override;
+    void trim_services() override;
     void step() override;
     void read_rails() override;
     void read_events() override;
@@ -76,6 +83,7 @@ public:
     Exchange exchange;
     PacketNumbers numbers;
     Joining joining;
+    Demand demand;
     Reopening reopening;
     Renewal renewal;
     Migration migration;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "uct_mp/adapt/map.h"
 #include "uct_mp/channel/types.h"
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
@@ -65,10 +66,11 @@ struct Job {
 };
 
 struct PathRecovery {
-    bool stays = false; // mp_dc: only the initiator has failed, the path goes on carrying traffic
-    bool back = false;  // mp_dc: since it failed there was a moment when nothing was posted there
-    bool port = false;  // because of our own port or adapter: the other side hears of no event, see tell_gone()
-    bool greet = false; // mp_rc, client: `path_up` has to be sent
+    bool stays = false;   // mp_dc: only the initiator has failed, the path goes on carrying traffic
+    bool back = false;    // mp_dc: since it failed there was a moment when nothing was posted there
+    bool port = false;    // because of our own port or adapter: the other side hears of no event, see tell_gone()
+    bool greet = false;   // mp_rc, client: `path_up` has to be sent
+    bool retired = false; // on demand: this life ends because nobody wants it
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
     std::uint32_t round = 0;   // Progress::looks when it failed
@@ -98,6 +100,26 @@ struct Hold {
     std::uint8_t epoch;
 };
 
+// How messages shall come, in both directions, over this connection: demand.h.
+struct Wishes {
+    // Of the peer's messages; told until it has answered.
+    adapt::Service ours = adapt::Service::shared;
+    std::uint32_t number = 0; // 0: none yet
+    bool answered = true, refused = false;
+    unsigned attempts = 0;
+    Services::Timer timer = 0;
+    // Of ours, as the peer wants it and we agree.
+    adapt::Service theirs = adapt::Service::shared;
+    std::uint32_t heard = 0; // the newest; 0: none yet
+    bool heard_refused = false;
+    unsigned answers = 0;
+    unsigned revoked = 0; // times that the peer has been told; 0: it need not be
+    Services::Timer revoking = 0;
+    bool counted = false;       // in Demand::in_use
+    Nanos left_at = 0;          // when it was not wanted any more
+    std::uint32_t switches = 0; // statistics
+};
+
 struct Recovery {
     std::vector<PathRecovery> paths;
     std::vector<Hold> holds;
@@ -125,6 +147,7 @@ struct Recovery {
     // completion.
     bool widening = false, widening_told = false;
     std::uint32_t widen_behind = 0;
+    Wishes wishes;
     bool listed = false;           // in Failure::recovering
     Services::Timer partition = 0; // runs while no path is usable
     Nanos partition_since = 0;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <iterator>
+#include <sstream>
+#include <utility>
 
 #include "uct_mp/schedule/policy_factory.h"
 #include "uct_mp/ucx/compat.h"
@@ -73,6 +76,24 @@ std::uint8_t rnr_code(double value) {
 }
 
 constexpr unsigned kMaxPathBits = 127; // LMC is at most 7
+
+// "r=150,rho=400000", in any order; the paper's names.
+bool read_costs(const std::string& text, adapt::Costs& out) {
+    bool rc = false, make_rc = false;
+    std::istringstream items(text);
+    for (std::string item; std::getline(items, item, ',');) {
+        const std::size_t at = item.find('=');
+        if (at == std::string::npos) return false;
+        char* end = nullptr;
+        const double value = std::strtod(item.c_str() + at + 1, &end);
+        if (at + 1 == item.size() || *end || !(value >= 0 && value <= 1e9)) return false;
+        const std::string name = item.substr(0, at);
+        bool& known = name == "r" ? rc : make_rc;
+        if ((name != "r" && name != "rho") || std::exchange(known, true)) return false;
+        (name == "r" ? out.rc : out.make_rc) = value;
+    }
+    return rc && make_rc;
+}
 
 } // namespace
 
@@ -165,6 +186,19 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     if (out.transport == connect::Transport::dc) {
         check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);
         out.dci_policy = static_cast<channel::DciPolicy>(options.dci_policy);
+        using Mode = channel::AdaptConfig::Mode;
+        constexpr Mode kModes[] = {Mode::off, Mode::on, Mode::eager};
+        channel::AdaptConfig& adapt = out.adapt;
+        adapt.mode = kModes[options.adapt];
+        check.time("ADAPT_INTERVAL", options.adapt_interval, 1e-3, 3600);
+        adapt.tuning.interval = static_cast<Nanos>(options.adapt_interval * 1e9);
+        check.count("ADAPT_MAX_RC", options.adapt_max_rc, 1, kMaxAdaptQueuePairs, adapt.max_rc);
+        check.count("ADAPT_POOL", options.adapt_pool, 0, kMaxAdaptQueuePairs, adapt.pool);
+        check.time("ADAPT_GAIN", options.adapt_gain, 0, 1);
+        adapt.tuning.least_gain = std::round(options.adapt_gain * 1e9);
+        adapt.measured = std::string(options.adapt_costs) == "measure";
+        if (!adapt.measured && !read_costs(options.adapt_costs, adapt.tuning.costs))
+            check.fail("ADAPT_COSTS", options.adapt_costs, "\"measure\", or r=NS,rho=NS (0 to 1e9 each)");
     }
     return error.empty();
 }

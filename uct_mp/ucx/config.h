@@ -52,12 +52,19 @@ struct IfaceOptions {
     double connect_timeout;        // s
     unsigned long max_connections; // UCS_ULUNITS_INF: no limit
     unsigned max_unused;
-    unsigned dci_count, dci_policy; // mp_dc only
+    // mp_dc only
+    unsigned dci_count, dci_policy;
+    unsigned adapt; // off, on, eager
+    double adapt_interval;
+    unsigned adapt_max_rc, adapt_pool;
+    double adapt_gain; // s, as adapt_interval
+    char* adapt_costs;
 };
 
 // Limits that help texts name.
 inline constexpr unsigned kMinWindow = 16, kMaxWindow = 1 << 15;
 inline constexpr unsigned kMaxDci = 64;
+inline constexpr unsigned kMaxAdaptQueuePairs = 1 << 16;
 inline constexpr unsigned kMaxRetryCount = 7;
 inline constexpr unsigned kMaxServiceLevel = 15;
 

@@ -155,6 +155,8 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->bandwidth.dedicated = self.core_->bandwidth() * 1e9;
     attr->latency = ucs_linear_func_make(kLatency, 0);
     attr->overhead = kOverhead;
+    // Where mp_rc looks as good to UCP, this one has RC for those that need it, whatever their number.
+    attr->priority = self.config_.transport == connect::Transport::dc && self.config_.adapt.enabled();
     return UCS_OK;
 }
 

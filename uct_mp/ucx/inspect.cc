@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace ucx_mp::face::inspect {
 
@@ -37,6 +38,14 @@ void describe(Iface& iface, std::string& out) {
            "tear_downs %lu\n",
            s.uid, iface.config().transport == connect::Transport::dc ? "mp_dc" : "mp_rc", s.queue_pairs,
            s.send_buffer_bytes, s.receive_buffer_bytes, s.dropped, s.parked, s.parks);
+    if (iface.config().adapt.enabled() && iface.config().transport == connect::Transport::dc) {
+        const auto& a = s.adaptation;
+        append(out,
+               "adapt rc_in_use %u rc_kept %u looks %lu changes %lu refusals %lu interval_ms %.3f count_bytes %lu "
+               "rc_saves_ns %.0f rc_costs_ns %.0f\n",
+               a.rc_in_use, a.rc_kept, a.looks, a.changes, a.refusals, static_cast<double>(a.interval) * 1e-6,
+               a.count_bytes, a.costs.rc, a.costs.make_rc);
+    }
     for (const auto& t : s.history) {
         append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid,
                t.path, t.what);
@@ -52,6 +61,10 @@ void describe(Iface& iface, std::string& out) {
                "tear_downs %lu\n",
                c.peer_uid, parked ? "parked" : channel::state_name(c.state), c.sent, c.delivered, c.early, c.duplicates,
                c.acks_sent, c.markers_sent, c.parks);
+        const bool by_demand = c.service.places != 0;
+        if (const auto& v = c.service; by_demand)
+            append(out, "service receives_by %s sends_by %s places %u switches %u%s%s\n", v.ours, v.theirs, v.places,
+                   v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
         if (const auto& r = c.recovery; r.seen)
             append(
                 out,
@@ -61,10 +74,14 @@ void describe(Iface& iface, std::string& out) {
             append(out,
                    "path rail %s from %s to %s qp 0x%x state %s failures %u returns %u migrations %u weight %.3f "
                    "write_rate %.3f read_rate %.3f latency %.0f written %lu "
-                   "read %lu in_flight %lu requests %lu carries %s\n",
-                   p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number, channel::state_name(p.state),
+                   "read %lu in_flight %lu requests %lu carries %s%s\n",
+                   p.local_rail.c_str(), p.from.c_str(), p.to.c_str(), p.qp_number,
+                   by_demand && std::string_view(p.recovery) == "absent" ? "absent" : channel::state_name(p.state),
                    p.failures, p.returns, p.migrations, p.weight, p.write_rate, p.read_rate, p.latency, p.written,
-                   p.read, p.in_flight, p.requests, p.carries);
+                   p.read, p.in_flight, p.requests, p.carries,
+                   !by_demand                 ? ""
+                   : p.kind == path::Kind::rc ? " kind rc"
+                                              : " kind dc");
     }
 }
 

@@ -104,11 +104,11 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
         std::istringstream words(line);
         std::string kind;
         words >> kind;
-        if (kind == "interface") {
+        if (kind == "interface" || kind == "adapt") {
             std::printf("%s\n", line.c_str());
         } else if (kind == "event") {
             if (history) show_event(words);
-        } else if (kind == "recovery") {
+        } else if (kind == "recovery" || kind == "service") {
             std::printf("    %s\n", line.c_str());
         } else if (kind == "peer") {
             words >> peer;
@@ -125,6 +125,7 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
                         value["weight"].c_str(), value["write_rate"].c_str(), value["read_rate"].c_str(),
                         value["latency"].c_str(), value["written"].c_str(), value["read"].c_str(),
                         value["in_flight"].c_str());
+            if (!value["kind"].empty()) std::printf("  %s", value["kind"].c_str());
             if (value["carries"] == "spare")
                 std::printf("  spare");
             else if (value["carries"] != "all")

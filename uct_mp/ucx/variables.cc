@@ -5,6 +5,7 @@
 
 #include "uct_mp/schedule/policy_factory.h"
 #include "uct_mp/ucx/config.h"
+#include "uct_mp/ucx/variable_texts.h"
 
 namespace ucx_mp::face {
 
@@ -32,12 +33,6 @@ std::string bytes(std::size_t value) {
 
 template <class T> std::string choice(const char* const* names, T value) { return names[static_cast<unsigned>(value)]; }
 
-std::string time(Nanos value) {
-    for (const auto& [unit, name] : {std::pair{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}})
-        if (value % unit == 0) return std::to_string(value / unit) + name;
-    return std::to_string(value) + "ns";
-}
-
 // What the adapter's code stands for, rounded down to whole milliseconds or microseconds: read_options() rounds up to
 // the next step, which is the same code.
 std::string step(double seconds) {
@@ -51,8 +46,6 @@ std::string list(const std::vector<std::uint8_t>& values) {
     for (const unsigned value : values) out += (out.empty() ? "" : ",") + std::to_string(value);
     return out;
 }
-
-std::string range(unsigned long min, unsigned long max) { return std::to_string(min) + " to " + std::to_string(max); }
 
 // ---- Help texts
 
@@ -257,7 +250,7 @@ void add_faults(Builder& out, const channel::Config& defaults) {
                      "ever.",
              .syntax = Syntax::time,
              .offset = offsetof(MdOptions, partition_timeout)});
-    out.add({.group = Group::faults,
+    out.add({.group = Group::tuning,
              .name = "REOPEN_INTERVAL",
              .initial = time(recovery.reopen_interval),
              .help = "Time after which an adapter that has died is looked for, doubled with each attempt up to twenty "
@@ -367,6 +360,7 @@ void add_dc(Builder& out, const channel::Config& defaults) {
              .syntax = Syntax::choice,
              .offset = offsetof(IfaceOptions, dci_policy),
              .choices = kDciPolicies});
+    for (Variable& variable : adapt_variables(defaults)) out.add(std::move(variable));
 }
 
 void add_sizes(Builder& out, const channel::Config& defaults) {

@@ -57,7 +57,8 @@ inline std::vector<connect::Message> sample_messages() {
             for (const wire::Kind kind :
                  {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
                   wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known, wire::Kind::keys,
-                  wire::Kind::keys_told, wire::Kind::ended, wire::Kind::ended_known}) {
+                  wire::Kind::keys_told, wire::Kind::ended, wire::Kind::ended_known, wire::Kind::service,
+                  wire::Kind::service_known}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -81,6 +82,9 @@ inline std::vector<connect::Message> sample_messages() {
                     }
                 }
                 if (kind == wire::Kind::ended) m.goodbye = {rails > 1, 0xfffffff0, 0xfedc};
+                if (kind == wire::Kind::service)
+                    m.wish = {0xfffffffd, rails > 1 ? adapt::Service::rc : adapt::Service::shared};
+                if (kind == wire::Kind::service_known) m.wish.number = 6, m.holds = rails > 1;
                 if (kind == wire::Kind::ended_known) m.holds = rails > 1, m.goodbye.number = 0x8001;
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
@@ -139,6 +143,14 @@ inline std::vector<connect::Message> sample_messages() {
                 m.ends[i] = m.paths[i].kind == path::Kind::rc ? LocalEnd{200 + std::uint32_t(i), 5} : LocalEnd{};
             }
             all.push_back(m);
+            if (transport == Transport::dc) { // and a place for one of RC
+                Message place = m;
+                place.paths.back().kind = path::Kind::rc;
+                place.paths.back().on_demand = true;
+                place.ends.back() = {};
+                place.absent = 1;
+                all.push_back(place);
+            }
             m.kind = wire::Kind::confirm;
             m.rails.clear(), m.paths.clear(), m.terms = {}, m.dc_key = 0, m.void_through = 0;
             all.push_back(m);
@@ -218,6 +230,10 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
     case wire::Kind::keys_told:
         note(body + offsetof(wire::KeysTold, reserved), 2);
         break;
+    case wire::Kind::service:
+    case wire::Kind::service_known:
+        note(body + offsetof(wire::Service, reserved), 3);
+        break;
     case wire::Kind::pong:
         note(body + offsetof(wire::Pong, reserved), 3);
         break;
@@ -257,6 +273,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     must(m.paths.empty() || m.absent < part);
     for (std::size_t i = 0; i < m.paths.size(); ++i) {
         const path::PathSpec& p = m.paths[i];
+        must(!p.on_demand || p.kind == path::Kind::rc);
         must(p.client_rail < own.size() && p.server_rail < m.rails.size());
         const bool absent = i % part >= part - m.absent;
         must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) &&

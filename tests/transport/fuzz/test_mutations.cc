@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(kinds_of_paths) {
         std::swap(m.ends[0], m.ends[1]); // numbers for the one of DC, none for the one of RC
         BOOST_TEST((parse(packed(m), own, out) == Parse::malformed));
     }
-    BOOST_TEST(seen == 2u);
+    BOOST_TEST(seen == 3u);
     const Terms none{.features = feature::known}, both{.features = feature::known, .kinds = path::Kinds::both},
         old{.features = feature::parts, .kinds = path::Kinds::both},
         later{.features = feature::known, .kinds = path::Kinds(0xf1)};

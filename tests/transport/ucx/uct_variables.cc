@@ -148,6 +148,12 @@ const std::map<std::string, Value> kTransportValues = {
     {"POLL_BATCH", UCT_TEST_VALUE(poll_batch)},
     {"NUM_DCI", UCT_TEST_VALUE(dci_count)},
     {"DCI_POLICY", UCT_TEST_VALUE(dci_policy)},
+    {"ADAPT", UCT_TEST_VALUE(adapt.mode)},
+    {"ADAPT_INTERVAL", UCT_TEST_VALUE(adapt.tuning.interval)},
+    {"ADAPT_MAX_RC", UCT_TEST_VALUE(adapt.max_rc)},
+    {"ADAPT_POOL", UCT_TEST_VALUE(adapt.pool)},
+    {"ADAPT_GAIN", UCT_TEST_VALUE(adapt.tuning.least_gain)},
+    {"ADAPT_COSTS", UCT_TEST_VALUE(adapt.measured)},
 };
 const std::set<std::string> kNotInTheCore = {"RAILS", "RCACHE", "FORK_INIT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
 
@@ -267,6 +273,23 @@ BOOST_AUTO_TEST_CASE(ranges_in_help_texts_are_true) {
     for (const char* refused : {"9us", "656ms"}) BOOST_TEST(told("UCX_MP_RC_", {{"RNR_TIMEOUT", refused}}).error != "");
 }
 
+// RC by demand: measured costs, or both of the user's.
+BOOST_AUTO_TEST_CASE(adaptation) {
+    using Mode = channel::AdaptConfig::Mode;
+    const auto dc = [](const Options& options) { return transport(connect::Transport::dc, options); };
+    BOOST_TEST((dc({{"ADAPT", "on"}}).config.adapt.mode == Mode::on));
+    BOOST_TEST((dc({{"ADAPT", "eager"}}).config.adapt.mode == Mode::eager));
+    const Told given = dc({{"ADAPT_COSTS", "rho=400000,r=150"}});
+    BOOST_TEST(given.error == "");
+    BOOST_TEST(!given.config.adapt.measured);
+    BOOST_TEST(given.config.adapt.tuning.costs.rc == 150.0);
+    BOOST_TEST(given.config.adapt.tuning.costs.make_rc == 400000.0);
+    for (const char* wrong : {"", "r=1", "r=1,r=2", "r=1,rho=", "r=1,rho=x", "r=-1,rho=1", "r=1,rho=1e10",
+                              "r=1,rho=nan", "r=1,rho=2,d=3", "paper"})
+        BOOST_TEST(dc({{"ADAPT_COSTS", wrong}}).error.starts_with(std::string("UCX_MP_DC_ADAPT_COSTS=") + wrong),
+                   wrong);
+}
+
 // Other numbers that help texts name.
 BOOST_AUTO_TEST_CASE(help_texts_name_the_cores_numbers) {
     const channel::RecoveryConfig recovery;
@@ -292,7 +315,7 @@ BOOST_AUTO_TEST_CASE(the_readme_has_them_all) {
     for (const auto& [name, variable] : described()) {
         if (variable->group == face::Group::tuning) continue;
         // One row for the two transports.
-        const std::string row = std::regex_replace(name, std::regex("^UCX_MP_DC_(?!NUM_DCI)"), "UCX_MP_RC_");
+        const std::string row = std::regex_replace(name, std::regex("^UCX_MP_DC_(?!NUM_DCI|ADAPT)"), "UCX_MP_RC_");
         BOOST_TEST_CONTEXT(name) {
             BOOST_TEST_REQUIRE(rows.contains(row));
             BOOST_TEST(rows[row] == variable->initial);

@@ -1,0 +1,366 @@
+// Paths of RC that come and go in channels of DC: either side wishes, the other one agrees or not, and nothing stops,
+// is lost or comes twice, whatever fails meanwhile.
+#define BOOST_TEST_MODULE transport_demand
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <random>
+
+#include "both_transports.h"
+#include "simulator/stress.h"
+#include "simulator/traffic.h"
+#include "uct_mp/schedule/policy_factory.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+using adapt::Service;
+using channel::Interface;
+using path::Kind;
+
+namespace {
+
+constexpr Nanos kMs = 1'000'000;
+
+channel::Config config(unsigned pool = 128) {
+    channel::Config config = config_of(connect::Transport::dc);
+    config.adapt.mode = channel::AdaptConfig::Mode::manual;
+    config.adapt.pool = pool;
+    config.send_depth = 32;
+    config.dci_count = 2;
+    config.recovery.hold_down = 1'000'000;
+    config.recovery.max_hold_down = 4'000'000;
+    config.recovery.watch_interval = 100'000;
+    config.recovery.max_open_interval = 2'000'000;
+    config.recovery.reopen_interval = 200'000;
+    config.recovery.max_reopen_interval = 400'000;
+    config.recovery.partition_timeout = 0;
+    return config;
+}
+
+Interface::Statistics statistics(Node& node) {
+    Interface::Statistics out;
+    node.iface().statistics(out);
+    return out;
+}
+
+// Of all paths of one kind, in all channels of a node to others.
+struct OfKind {
+    unsigned paths = 0, up = 0, absent = 0, failures = 0, spare = 0;
+    std::uint64_t written = 0;
+};
+OfKind of_kind(Node& node, Kind kind) {
+    const Interface::Statistics now = statistics(node);
+    OfKind sum;
+    for (const auto& channel : now.channels)
+        for (const auto& path : channel.paths) {
+            if (path.kind != kind || channel.peer_uid == now.uid) continue;
+            ++sum.paths;
+            sum.up += path.state == schedule::PathState::up;
+            sum.absent += path.recovery == std::string("absent");
+            sum.spare += path.carries == std::string("spare");
+            sum.failures += path.failures;
+            sum.written += path.written;
+        }
+    return sum;
+}
+OfKind of_kind(Cluster& cluster, Kind kind) {
+    OfKind sum;
+    for (unsigned i = 0; i < cluster.size(); ++i) {
+        const OfKind one = of_kind(cluster.node(i), kind);
+        sum.paths += one.paths, sum.up += one.up, sum.absent += one.absent, sum.failures += one.failures;
+        sum.spare += one.spare, sum.written += one.written;
+    }
+    return sum;
+}
+bool settles(Cluster& cluster, unsigned up, unsigned absent) {
+    return cluster.until(
+        [&] {
+            const OfKind now = of_kind(cluster, Kind::rc);
+            return now.up == up && now.absent == absent;
+        },
+        1'000 * kMs);
+}
+std::uint64_t again(Cluster& cluster) {
+    std::uint64_t sum = 0;
+    for (unsigned i = 0; i < cluster.size(); ++i)
+        for (const auto& channel : statistics(cluster.node(i)).channels)
+            sum += channel.recovery.messages_again + channel.recovery.puts_again + channel.recovery.gets_again +
+                   channel.recovery.puts_found_done + channel.duplicates;
+    return sum;
+}
+
+Status serve(Cluster& cluster, unsigned at, unsigned from, Service service) {
+    return cluster.node(at).iface().serve_by(cluster.channel(at, from), service);
+}
+
+} // namespace
+
+// Whoever wishes: RC comes, carries everything, and goes; its queue pairs are given back.
+BOOST_DATA_TEST_CASE(comes_and_goes, boost::unit_test::data::make({0u, 1u, 2u}), who) {
+    Cluster cluster("two-rail", 2, config(0));
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::busy)); // not connected
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(settles(cluster, 0, 4));
+    const unsigned before = statistics(cluster.node(0)).queue_pairs;
+    for (unsigned round = 0; round < 4; ++round) {
+        const std::uint64_t written = of_kind(cluster, Kind::rc).written, dc = of_kind(cluster, Kind::dc).written;
+        for (unsigned i = 0; i < 2; ++i)
+            if (who == 2 || who == i) BOOST_TEST((serve(cluster, i, 1 - i, Service::rc) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 4, 0));
+        BOOST_TEST(of_kind(cluster, Kind::dc).spare == 4u);
+        BOOST_TEST(traffic(cluster, 2 + round) == "");
+        BOOST_TEST(of_kind(cluster, Kind::rc).written > written + 100'000);
+        BOOST_TEST(of_kind(cluster, Kind::dc).written < dc + 100'000); // lanes that were begun
+        for (unsigned i = 0; i < 2; ++i)
+            if (who == 2 || who == i) BOOST_TEST((serve(cluster, i, 1 - i, Service::shared) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 0, 4));
+        BOOST_TEST(of_kind(cluster, Kind::dc).spare == 0u);
+        for (unsigned i = 0; i < 2; ++i)
+            BOOST_TEST(cluster.until([&] { return statistics(cluster.node(i)).queue_pairs == before; }));
+        BOOST_TEST(traffic(cluster, 20 + round) == "");
+    }
+    BOOST_TEST(of_kind(cluster, Kind::rc).failures == 0u);
+    BOOST_TEST(again(cluster) == 0u); // nothing was in the way of a switch
+}
+
+// What is not wanted is kept, connected, as long as the pool has room.
+BOOST_AUTO_TEST_CASE(pool) {
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 4, 0));
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    cluster.run_for(50 * kMs);
+    BOOST_TEST(of_kind(cluster, Kind::rc).spare == 4u);
+    BOOST_TEST(of_kind(cluster, Kind::rc).up == 4u);
+    const std::uint64_t written = of_kind(cluster, Kind::rc).written;
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST(of_kind(cluster, Kind::rc).written == written);
+    BOOST_TEST((serve(cluster, 1, 0, Service::rc) == Status::ok));
+    BOOST_TEST(cluster.until([&] { return of_kind(cluster, Kind::dc).spare == 4; }, 10 * kMs));
+    BOOST_TEST(traffic(cluster, 3) == "");
+    BOOST_TEST(of_kind(cluster, Kind::rc).written > written);
+    BOOST_TEST(again(cluster) == 0u);
+}
+
+// A pool for one peer of three: who has not been wanted for longest goes.
+BOOST_AUTO_TEST_CASE(pool_of_one) {
+    channel::Config small = config(2);
+    std::vector<channel::Config> configs(4, config());
+    configs[0] = small;
+    Cluster cluster("four-path", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    for (unsigned from = 1; from < 4; ++from) {
+        BOOST_TEST((serve(cluster, 0, from, Service::rc) == Status::ok));
+        BOOST_TEST(cluster.until([&] { return of_kind(cluster.node(from), Kind::rc).up > 0; }));
+        BOOST_TEST((serve(cluster, 0, from, Service::shared) == Status::ok));
+        cluster.run_for(10 * kMs);
+    }
+    const OfKind now = of_kind(cluster.node(0), Kind::rc);
+    BOOST_TEST(now.up <= 2u);
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Who has as many as are allowed says no; the wish is repeated by whom it concerns.
+BOOST_AUTO_TEST_CASE(limits) {
+    channel::Config limited = config();
+    limited.adapt.max_rc = 2;
+    std::vector<channel::Config> configs(4, config());
+    configs[0] = limited;
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    const auto refused = [&](unsigned i) { return statistics(cluster.node(i)).channels; };
+    for (unsigned from = 1; from < 4; ++from) // their sources' limit
+        BOOST_TEST((serve(cluster, from, 0, Service::rc) == Status::ok));
+    unsigned taken = 0, no = 0;
+    cluster.run_for(20 * kMs);
+    for (unsigned i = 1; i < 4; ++i)
+        for (const auto& channel : refused(i)) {
+            taken += channel.service.ours == std::string("rc") && channel.service.answered;
+            no += channel.service.refused;
+        }
+    BOOST_TEST(taken == 1u);
+    BOOST_TEST(no == 2u);
+    BOOST_TEST(of_kind(cluster.node(0), Kind::rc).up == 2u);
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok || serve(cluster, 0, 2, Service::rc) == Status::ok));
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+namespace {
+// Wishes of random sides for random services, as fast as they can be made.
+class Switches {
+public:
+    Switches(Cluster& cluster, std::uint64_t seed, Nanos pause)
+        : cluster_(cluster), random_(seed * 104'729), pause_(pause) {
+        next();
+    }
+    unsigned made = 0;
+    bool over = false;
+
+private:
+    void next() {
+        if (over) return;
+        cluster_.world.at(cluster_.world.now() + 1 + random_() % pause_, [this] {
+            if (over) return;
+            const unsigned at = random_() % cluster_.size(),
+                           from = (at + 1 + random_() % (cluster_.size() - 1)) % cluster_.size();
+            cluster_.world.select(at);
+            made += serve(cluster_, at, from, random_() % 2 ? Service::rc : Service::shared) == Status::ok;
+            next();
+        });
+    }
+    Cluster& cluster_;
+    std::mt19937_64 random_;
+    const Nanos pause_;
+};
+
+// Over all ports and adapters, one after the other and some at once, for as long as the traffic lasts.
+class Faults {
+public:
+    Faults(Cluster& cluster, std::uint64_t seed) : cluster_(cluster), random_(seed * 7919) {
+        cluster_.world.at(cluster_.world.now() + 300'000, [this] { next(); });
+    }
+    unsigned begun = 0;
+    bool over = false;
+
+private:
+    void next() {
+        if (over) return;
+        const std::string adapter =
+            std::to_string(random_() % cluster_.size()) + ":softhca_" + std::to_string(random_() % 2);
+        const std::string port = adapter + ":1";
+        switch (random_() % (dead_ ? 4 : 5)) {
+        case 0:
+        case 1:
+            during("port down " + port, "port up " + port);
+            break;
+        case 2:
+            during("drop 100% " + port, "drop 0% " + port); // silent
+            break;
+        case 3:
+            during("drop " + std::to_string(1 + random_() % 20) + "% " + port, "drop 0% " + port);
+            break;
+        default:
+            dead_ = true;
+            during("adapter-death " + adapter, "adapter-revive " + adapter);
+        }
+        cluster_.world.at(cluster_.world.now() + 1 + random_() % 600'000, [this] { next(); });
+    }
+    void during(const std::string& begin, const std::string& end) {
+        ++begun;
+        cluster_.world.fault(begin);
+        cluster_.world.at(cluster_.world.now() + 1 + random_() % 800'000, [this, end] {
+            cluster_.world.fault(end);
+            if (end.starts_with("adapter")) wait_for_lists();
+        });
+    }
+    // One adapter at a time: two interfaces that lose all, one after the other, and hear nothing between, do not find
+    // each other (PROTOCOL.md, U5).
+    void wait_for_lists() {
+        cluster_.world.at(cluster_.world.now() + 3'000'000, [this] {
+            bool known = true;
+            for (unsigned i = 0; i < cluster_.size(); ++i)
+                for (const auto& channel : statistics(cluster_.node(i)).channels) known &= channel.rails_known;
+            known ? void(dead_ = false) : wait_for_lists();
+        });
+    }
+    Cluster& cluster_;
+    std::mt19937_64 random_;
+    bool dead_ = false;
+};
+
+// All wishes are answered, and both sides have the same paths.
+std::string at_rest(Cluster& cluster) {
+    for (unsigned i = 0; i < cluster.size(); ++i)
+        for (const auto& channel : statistics(cluster.node(i)).channels) {
+            if (!channel.service.answered) return "a wish is not answered";
+            for (const auto& path : channel.paths)
+                if (path.recovery != std::string("up") && path.recovery != std::string("absent"))
+                    return "node " + std::to_string(i) + ": a path is " + path.recovery;
+        }
+    const OfKind rc = of_kind(cluster, Kind::rc);
+    return rc.up + rc.absent == rc.paths ? "" : "some paths of RC are neither up nor absent";
+}
+} // namespace
+
+// Traffic of all kinds while RC comes and goes.
+BOOST_DATA_TEST_CASE(switches_under_traffic,
+                     boost::unit_test::data::make({0u, 4u, 128u}) * boost::unit_test::data::make({1u, 2u, 3u}), pool,
+                     seed) {
+    channel::Config c = config(pool);
+    c.policy = *schedule::make_policy(seed % 2 ? "default" : "round_robin").config;
+    c.recovery.watch_interval = 10'000'000; // nothing is to fail
+    c.reliability = {};
+    Cluster cluster(seed == 3 ? "four-path" : "two-rail", 3, c, {.seed = seed});
+    Stress stress(cluster, {.seed = seed});
+    Switches switches(cluster, seed, 100'000);
+    BOOST_TEST(stress.run());
+    BOOST_TEST(stress.verdict() == "");
+    BOOST_TEST(switches.made > 20u);
+    switches.over = true;
+    BOOST_TEST(of_kind(cluster, Kind::rc).written > 0u);
+    cluster.after_progress = {};
+    cluster.run_for(100 * kMs);
+    BOOST_TEST(at_rest(cluster) == "");
+    BOOST_TEST(of_kind(cluster, Kind::rc).failures == 0u);
+}
+
+// Likewise while everything fails and comes back.
+BOOST_DATA_TEST_CASE(switches_and_faults,
+                     boost::unit_test::data::make({0u, 128u}) *
+                         boost::unit_test::data::make({1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u}),
+                     pool, seed) {
+    channel::Config c = config(pool);
+    c.recovery.packet_numbers = seed % 3 != 0; // else markers decide
+    c.policy = *schedule::make_policy(seed % 2 ? "default" : "round_robin").config;
+    Cluster cluster("two-rail", 2, c, {.seed = seed});
+    Stress stress(cluster, {.seed = seed, .operations = 1500, .slot = 1 << 18, .constant = 1 << 18});
+    Faults faults(cluster, seed);
+    Switches switches(cluster, seed, 300'000);
+    BOOST_TEST(stress.run(4'000'000'000));
+    faults.over = true;
+    BOOST_TEST(stress.verdict() == "");
+    BOOST_TEST(faults.begun > 3u);
+    BOOST_TEST(switches.made > 3u);
+    switches.over = true;
+    cluster.after_progress = {};
+    BOOST_TEST(cluster.until([&] { return at_rest(cluster).empty(); }, 500 * kMs));
+    BOOST_TEST(at_rest(cluster) == "");
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(cluster.node(i).services().errors == 0u);
+    BOOST_TEST(traffic(cluster, seed + 100) == "");
+}
+
+// A peer that does not know such places has DC alone; one of whose kinds are fixed has those.
+BOOST_AUTO_TEST_CASE(sides_that_differ) {
+    for (const unsigned mixed : {0u, 1u})
+        for (const path::Kinds kinds : {path::Kinds::none, path::Kinds::both}) {
+            std::vector<channel::Config> configs(2, config());
+            configs[mixed].adapt.mode = channel::AdaptConfig::Mode::off;
+            configs[mixed].kinds = kinds;
+            Cluster cluster("two-rail", configs);
+            BOOST_TEST(traffic(cluster, 3) == "");
+            BOOST_TEST(of_kind(cluster, Kind::dc).up == 4u);
+            if (kinds == path::Kinds::none) {
+                BOOST_TEST(of_kind(cluster, Kind::rc).paths == 0u);
+                for (unsigned i = 0; i < 2; ++i)
+                    BOOST_TEST((serve(cluster, i, 1 - i, Service::rc) == Status::unsupported));
+            }
+            BOOST_TEST(traffic(cluster, 4) == "");
+        }
+}
+
+// With paths of its own for reads.
+BOOST_AUTO_TEST_CASE(split_reads) {
+    channel::Config c = config(0);
+    c.paths.split_reads = true;
+    Cluster cluster("two-rail", 2, c);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    const unsigned places = of_kind(cluster, Kind::rc).paths;
+    BOOST_TEST(places == 8u);
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 8, 0));
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 0, 8));
+    BOOST_TEST(traffic(cluster, 3) == "");
+}

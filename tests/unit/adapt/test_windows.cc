@@ -1,0 +1,136 @@
+// When another map is taken: time windows over patterns that last, change and return.
+#define BOOST_TEST_MODULE unit_adapt_windows
+#include <boost/test/unit_test.hpp>
+
+#include <functional>
+
+#include "uct_mp/adapt/windows.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::adapt;
+using Why = Windows::Why;
+BOOST_TEST_DONT_PRINT_LOG_VALUE(Service)
+
+namespace {
+
+constexpr Nanos kSecond = 1'000'000'000;
+
+// The paper's table 2, ns; no faster than every second.
+Tuning paper() {
+    Tuning tuning;
+    tuning.costs = {.rc = 150, .ring = 100, .miss = 10, .credit = 300, .make_rc = 10'000, .make_ring = 10'000};
+    tuning.limits.cold_every = 1;
+    tuning.min_interval = tuning.interval;
+    return tuning;
+}
+
+// Feeds slices, and takes over what is found.
+struct Driver {
+    explicit Driver(const Tuning& tuning) : windows(tuning, 0) {}
+    using Rates = std::function<std::vector<Counts::Entry>(Nanos)>; // messages in a slice that ends then
+    // Until the next look.
+    Windows::Verdict look(const Rates& rates) {
+        for (;;) {
+            const Nanos end = windows.slice_end();
+            if (!windows.end_slice(end, rates(end))) continue;
+            Windows::Verdict verdict = windows.look(present, refusing);
+            if (verdict.why != Why::nothing) present = verdict.map;
+            return verdict;
+        }
+    }
+    Windows windows;
+    Mapping present;
+    std::vector<std::uint32_t> refusing;
+};
+
+std::vector<Counts::Entry> from(std::initializer_list<std::uint32_t> ids, float count) {
+    std::vector<Counts::Entry> entries;
+    for (const std::uint32_t id : ids) entries.push_back({id, count});
+    return entries;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(a_pattern_that_lasts) {
+    Driver driver(paper());
+    const auto steady = [](Nanos) { return from({1, 2, 3}, 10'000); };
+    BOOST_TEST((driver.look(steady).why == Why::first));
+    BOOST_TEST(driver.present.count(Service::rc) == 3u);
+    for (unsigned i = 0; i < 50; ++i) BOOST_TEST((driver.look(steady).why == Why::nothing));
+    BOOST_TEST(driver.windows.begin() == 0u);
+}
+
+// The short window sees it first, and the old pattern is forgotten.
+BOOST_AUTO_TEST_CASE(a_pattern_that_changes) {
+    Tuning tuning = paper();
+    tuning.limits.rc = 2, tuning.limits.rings = 2;
+    Driver driver(tuning);
+    const auto before = [](Nanos) { return from({1, 2}, 10'000); };
+    const auto after = [](Nanos) { return from({3, 4}, 10'000); };
+    for (unsigned i = 0; i < 20; ++i) (void)driver.look(before);
+    unsigned looks = 0;
+    while (driver.present.of(3) != Service::rc && looks < 40) {
+        const Windows::Verdict verdict = driver.look(after);
+        ++looks;
+        if (verdict.why != Why::nothing) BOOST_TEST((verdict.why == Why::shrunk));
+    }
+    BOOST_TEST_MESSAGE("looks until the new pattern is served: " << looks);
+    BOOST_TEST(looks <= 20u);
+    BOOST_TEST(driver.present.of(1) == Service::shared);
+    BOOST_TEST(driver.windows.begin() > 0u);
+    BOOST_TEST(driver.windows.counts().bytes() < 10'000u);
+}
+
+// The first windows in which nothing comes do not count.
+BOOST_AUTO_TEST_CASE(silence_first) {
+    Driver driver(paper());
+    for (unsigned i = 0; i < 5; ++i) BOOST_TEST((driver.look([](Nanos) { return from({}, 0); }).why == Why::nothing));
+    BOOST_TEST((driver.look([](Nanos) { return from({1}, 10'000); }).why == Why::first));
+    BOOST_TEST(driver.present.of(1) == Service::rc);
+}
+
+BOOST_AUTO_TEST_CASE(who_refuses_is_left_out) {
+    Driver driver(paper());
+    driver.refusing = {2};
+    (void)driver.look([](Nanos) { return from({1, 2}, 10'000); });
+    BOOST_TEST(driver.present.of(1) == Service::rc);
+    BOOST_TEST(driver.present.of(2) == Service::dc_ring);
+}
+
+// A gain of less than the threshold changes nothing.
+BOOST_AUTO_TEST_CASE(small_gains) {
+    Tuning tuning = paper();
+    tuning.limits.rc = 1;
+    Driver driver(tuning);
+    (void)driver.look([](Nanos) { return std::vector<Counts::Entry>{{1, 11'000}, {2, 10'000}}; });
+    BOOST_TEST(driver.present.of(1) == Service::rc);
+    BOOST_TEST(driver.present.of(2) == Service::dc_ring);
+    for (unsigned i = 0; i < 50; ++i) // RC for the other one would save 50 ns of some messages: 3 ns of each
+        BOOST_TEST((driver.look([](Nanos) {
+                              return std::vector<Counts::Entry>{{1, 10'000}, {2, 11'300}};
+                          })
+                        .why == Why::nothing));
+    BOOST_TEST(driver.present.of(1) == Service::rc);
+}
+
+// Phases of some 100 ms: a fixed interval of a second sees them all as one.
+BOOST_AUTO_TEST_CASE(the_interval_follows_the_pattern) {
+    Tuning tuning = paper();
+    tuning.min_interval = kSecond / 64;
+    tuning.limits.rc = 2, tuning.limits.rings = 2;
+    Driver driver(tuning);
+    const auto phases = [](Nanos end) {
+        return (end - 1) / (kSecond / 4) % 2 ? from({3, 4}, 1000) : from({1, 2}, 1000);
+    };
+    unsigned right = 0, looks = 0;
+    while (driver.windows.counts().end() < 10 * kSecond) {
+        (void)driver.look(phases);
+        ++looks;
+        right += driver.present.of(phases(driver.windows.counts().end())[0].id) == Service::rc;
+    }
+    BOOST_TEST_MESSAGE("right after " << right << " of " << looks << " looks");
+    BOOST_TEST(right > looks / 2);
+    const auto steady = [](Nanos) { return from({1, 2}, 1000); };
+    for (unsigned i = 0; i < 20; ++i) (void)driver.look(steady);
+    BOOST_TEST(driver.windows.interval() == kSecond);
+}

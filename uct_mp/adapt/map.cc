@@ -1,0 +1,124 @@
+#include "uct_mp/adapt/map.h"
+
+#include <algorithm>
+
+namespace ucx_mp::adapt {
+
+namespace {
+
+auto find(auto& choices, std::uint32_t id) { return std::ranges::lower_bound(choices, id, {}, &Choice::id); }
+
+// The heaviest first, and only those that have sent.
+std::vector<Source> by_weight(std::span<const Source> sources) {
+    std::vector<Source> sorted;
+    for (const Source& source : sources)
+        if (source.count > 0) sorted.push_back(source);
+    std::ranges::sort(sorted, [](const Source& a, const Source& b) {
+        return a.count != b.count ? a.count > b.count : a.id < b.id; // the same for the same counts
+    });
+    return sorted;
+}
+
+// Looks at this source's ring for each time that all are polled.
+double looks(const Source& source, double busiest, const Limits& limits) {
+    return source.count * limits.cold_every >= busiest ? 1 : 1.0 / limits.cold_every;
+}
+
+// A message finds half of the rings polled in vain. It is the busiest source that keeps the receiver polling.
+double polling(double busiest, double looked, const Costs& costs) { return busiest * looked / 2 * costs.miss; }
+
+double credits(double count, const Costs& costs, const Limits& limits) {
+    return limits.slots ? count * costs.credit / limits.slots : 0;
+}
+
+Mapping rc_alone(const std::vector<Source>& sources, const Costs& costs, const Limits& limits) {
+    Mapping best;
+    std::vector<Choice> chosen;
+    double gain = 0;
+    for (const Source& source : sources) {
+        if (chosen.size() == limits.rc) break;
+        if (source.refuses_rc) continue;
+        gain += costs.rc * source.count - (source.now == Service::rc ? 0 : costs.make_rc);
+        chosen.push_back({source.id, Service::rc});
+        if (gain > best.gain) best.gain = gain, best.choices = chosen;
+    }
+    return best;
+}
+
+} // namespace
+
+Service Mapping::of(std::uint32_t id) const {
+    const auto at = find(choices, id);
+    return at != choices.end() && at->id == id ? at->service : Service::shared;
+}
+
+unsigned Mapping::count(Service service) const {
+    return static_cast<unsigned>(std::ranges::count(choices, service, &Choice::service));
+}
+
+void Mapping::set(std::uint32_t id, Service service) {
+    const auto at = find(choices, id);
+    const bool there = at != choices.end() && at->id == id;
+    if (service == Service::shared) {
+        if (there) choices.erase(at);
+    } else if (there) {
+        at->service = service;
+    } else {
+        choices.insert(at, {id, service});
+    }
+}
+
+// x(l, m) is a sum over the first l sources as if all had DC rings, plus what RC adds for the first m of those that
+// take it. The second part does not depend on l, so its best m so far is known when the next l is tried.
+Mapping find_map(std::span<const Source> given, const Costs& costs, const Limits& limits) {
+    const std::vector<Source> sources = by_weight(given);
+    Mapping best;
+    if (limits.rings == 0) {
+        best = rc_alone(sources, costs, limits);
+    } else {
+        unsigned best_rings = 0, best_rc = 0, rc = 0, more_rc = 0;
+        double rings = 0, looked = 0, more = 0, most = 0; // most: by the first more_rc
+        for (unsigned i = 0; i < sources.size() && i < limits.rings; ++i) {
+            const Source& source = sources[i];
+            const double ring_made = source.now == Service::dc_ring ? 0 : costs.make_ring;
+            rings += costs.ring * source.count - credits(source.count, costs, limits) - ring_made;
+            looked += looks(source, sources[0].count, limits);
+            if (rc < limits.rc && !source.refuses_rc) {
+                ++rc;
+                more += (costs.rc - costs.ring) * source.count + ring_made -
+                        (source.now == Service::rc ? 0 : costs.make_rc);
+                if (more > most) most = more, more_rc = rc;
+            }
+            const double gain = rings + most - polling(sources[0].count, looked, costs);
+            if (gain > best.gain) best.gain = gain, best_rings = i + 1, best_rc = more_rc;
+        }
+        for (unsigned i = 0; i < best_rings; ++i) {
+            const bool is_rc = best_rc && !sources[i].refuses_rc;
+            best_rc -= is_rc;
+            best.choices.push_back({sources[i].id, is_rc ? Service::rc : Service::dc_ring});
+        }
+    }
+    std::ranges::sort(best.choices, {}, &Choice::id);
+    return best;
+}
+
+double value(const Mapping& of, std::span<const Source> sources, const Costs& costs, const Limits& limits) {
+    double busiest = 0, gain = 0, looked = 0;
+    for (const Source& source : sources) busiest = std::max(busiest, source.count);
+    std::size_t seen = 0;
+    for (const Source& source : sources) {
+        const Service service = of.of(source.id);
+        if (service == Service::shared) continue;
+        ++seen;
+        gain += source.count * (service == Service::rc ? costs.rc : costs.ring);
+        if (limits.rings == 0) continue;
+        gain -= credits(source.count, costs, limits);
+        looked += looks(source, busiest, limits);
+    }
+    if (limits.rings == 0) return gain;
+    // Rings of those that are silent in this window are looked at, too.
+    looked += static_cast<double>(of.choices.size() - seen) / limits.cold_every;
+    return gain - polling(busiest, looked, costs);
+}
+
+} // namespace ucx_mp::adapt

@@ -1,0 +1,60 @@
+// Which sources get RC, which ones a ring, and what that saves (paper, figure 6: FIND_MAP).
+//
+// Pure: a function of counts and costs. Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "uct_mp/adapt/parameters.h"
+
+namespace ucx_mp::adapt {
+
+// How messages of one source come.
+enum class Service : std::uint8_t {
+    shared,  // over DC, into the receive queue that all share
+    dc_ring, // over DC, into a ring of its own
+    rc,      // over RC; into a ring of its own, if there are rings
+};
+
+[[nodiscard]] constexpr const char* name(Service service) {
+    constexpr const char* kNames[] = {"shared", "dc_ring", "rc"};
+    return kNames[static_cast<unsigned>(service)];
+}
+
+// A source, and what is known of it in some time window.
+struct Source {
+    std::uint32_t id = 0;
+    double count = 0;              // messages
+    Service now = Service::shared; // what it has: keeping that costs nothing
+    bool refuses_rc = false;       // its own limit is reached
+};
+
+struct Choice {
+    std::uint32_t id;
+    Service service;
+    friend bool operator==(const Choice&, const Choice&) = default;
+};
+
+class Mapping {
+public:
+    double gain = 0; // ns, over the window that it was found for
+    // Every source that is not shared, by id.
+    std::vector<Choice> choices;
+
+    [[nodiscard]] Service of(std::uint32_t id) const;
+    [[nodiscard]] unsigned count(Service service) const;
+    void set(std::uint32_t id, Service service);
+};
+
+// The best map. RC goes to the heaviest sources that do not refuse it, rings to the next ones. Only what a source does
+// not have yet is charged with make_rc and make_ring. In the paper everything is, which favours the present map in the
+// windows to come. O(k log k) for k sources, by sums over the heaviest i. `sources` in any order.
+[[nodiscard]] Mapping find_map(std::span<const Source> sources, const Costs& costs, const Limits& limits);
+
+// ns that this map would have saved with those counts, all of it made before (paper, T2 and T3).
+[[nodiscard]] double value(const Mapping& of, std::span<const Source> sources, const Costs& costs,
+                           const Limits& limits);
+
+} // namespace ucx_mp::adapt

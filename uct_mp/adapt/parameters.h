@@ -1,0 +1,37 @@
+// What the choice of RC, rings and DC depends on, with units. Costs are measured, or set by the user: there are no
+// defaults. Names in brackets are those of the paper (Takagi et al., Adaptive Transport Service Selection, table 2).
+#pragma once
+
+#include "uct_mp/host/services.h"
+
+namespace ucx_mp::adapt {
+
+// ns. Latencies are what the receiver of one message saves.
+struct Costs {
+    double rc = 0;        // [r] by RC instead of DC into the shared receive queue
+    double ring = 0;      // [d] by a DC ring instead
+    double miss = 0;      // [p] lost by one look at a ring in which nothing is
+    double credit = 0;    // [c] lost by telling the source that slots are free
+    double make_rc = 0;   // [rho] of giving a source RC, with its ring
+    double make_ring = 0; // [delta] of giving it a DC ring
+};
+
+struct Limits {
+    unsigned rc = 26;     // [h] sources with RC at a time
+    unsigned rings = 256; // [tau] sources with a ring, of either kind; 0: there are no rings, RC is a path like others
+    unsigned slots = 16;  // [s] of a ring
+    unsigned cold_every = 8; // rings that bring less than 1/8 of what the busiest one brings are looked at every 8th
+                             // time; 1: all of them every time, as in the paper
+};
+
+struct Tuning {
+    Costs costs;
+    Limits limits;
+    double least_gain = 25;                // [gamma] ns a message: another map must save as much
+    Nanos interval = 1'000'000'000;        // [u] between two looks; the longest
+    Nanos min_interval = 16'000'000;       // while the pattern changes
+    static constexpr unsigned kSlices = 8; // of an interval: the resolution of time windows
+    [[nodiscard]] bool has_rings() const { return limits.rings != 0; }
+};
+
+} // namespace ucx_mp::adapt

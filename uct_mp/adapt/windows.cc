@@ -1,0 +1,75 @@
+#include "uct_mp/adapt/windows.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ucx_mp::adapt {
+
+Windows::Windows(const Tuning& tuning, Nanos now)
+    : tuning_(tuning), interval_(std::min(tuning.min_interval, tuning.interval)), begin_(now), end_(now) {
+    counts_.restart(now);
+}
+
+bool Windows::end_slice(Nanos now, std::vector<Counts::Entry> entries) {
+    counts_.add(now, std::move(entries));
+    return ++slices_ >= Tuning::kSlices;
+}
+
+void Windows::set_interval(Nanos interval) {
+    interval_ = std::clamp(interval, std::min(tuning_.min_interval, tuning_.interval), tuning_.interval);
+}
+
+Windows::Candidate Windows::try_window(Nanos begin, const Mapping& present,
+                                       const std::vector<std::uint32_t>& refusing) const {
+    std::vector<Source> sources = counts_.since(begin);
+    double messages = 0;
+    for (Source& source : sources) {
+        messages += source.count;
+        source.now = present.of(source.id);
+        source.refuses_rc = std::ranges::binary_search(refusing, source.id);
+    }
+    Candidate found{.map = find_map(sources, tuning_.costs, tuning_.limits), .gain = 0};
+    if (messages > 0) found.gain = (found.map.gain - value(present, sources, tuning_.costs, tuning_.limits)) / messages;
+    return found;
+}
+
+Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::uint32_t>& refusing) {
+    const Nanos now = counts_.end();
+    slices_ = 0;
+    Candidate extended = try_window(begin_, present, refusing);
+    Verdict verdict{.map = {}, .extended_gain = extended.gain};
+    if (first_ && counts_.since(begin_).empty()) { // nobody has sent yet
+        begin_ = end_ = now;
+        counts_.restart(now);
+        return verdict;
+    }
+    if (std::exchange(first_, false) && present.choices.empty()) { // whatever it saves
+        end_ = now;
+        verdict.why = Why::first;
+        verdict.map = std::move(extended.map);
+        return verdict;
+    }
+    const Nanos least = 2 * (interval_ / Tuning::kSlices);
+    const Nanos half = std::max((end_ - begin_) / 2, least);
+    const Nanos short_begin = now - begin_ > half ? now - half : begin_;
+    Candidate shrunk = try_window(short_begin, present, refusing);
+    verdict.shrunk_gain = shrunk.gain;
+    end_ = now;
+    if (std::max(extended.gain, shrunk.gain) <= tuning_.least_gain) {
+        set_interval(2 * interval_);
+        return verdict;
+    }
+    if (shrunk.gain > extended.gain) {
+        verdict.why = Why::shrunk;
+        verdict.map = std::move(shrunk.map);
+        begin_ = short_begin;
+        counts_.forget(begin_);
+        set_interval(interval_ / 2);
+    } else {
+        verdict.why = Why::extended;
+        verdict.map = std::move(extended.map);
+    }
+    return verdict;
+}
+
+} // namespace ucx_mp::adapt

@@ -1,0 +1,68 @@
+// Who gets RC: counts what comes and goes over each channel, measures what RC saves, and wishes (adapt/, paper AQPS).
+//
+// At the end of each slice of time the numbers of all channels are read: their differences are the counts, so the data
+// path pays nothing. After eight slices the time windows are looked at (adapt::Windows). What another map would save is
+// wished from the peers (Interface::serve_by); a refusal counts until the next look.
+//
+// Both directions count, since a queue pair serves both, and each side wishes by itself: who sends knows what its DC
+// initiators cost, and who receives may not. Who is asked by more than it can serve keeps the heaviest.
+//
+// What RC saves is the difference of the latencies that paths of both kinds have shown (schedule::PathTable), so it has
+// contention, reconnects and cache misses in it. When those of DC are known the busiest peer gets RC for trial.
+//
+// Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
+// Threads: the interface's.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "uct_mp/adapt/windows.h"
+#include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/observer.h"
+
+namespace ucx_mp::channel {
+
+class Adaptation {
+public:
+    explicit Adaptation(Core& core);
+
+    void attend(Nanos now);
+    // Eager: RC at once, while there are few peers.
+    void connected(Channel& channel);
+    // Commands that made and connected half of a path took so long, ns.
+    void note_commands(Nanos took);
+    void describe(AdaptationStatistics& out) const;
+
+private:
+    struct Seen { // of the channel in this slot, at the end of the last slice
+        std::uint32_t id = 0, expected = 0, next = 0;
+    };
+    struct Peer { // of a slot that may get RC
+        Channel* channel;
+        Served served;
+        double sent; // in the last slice
+    };
+    struct Mean {
+        double value = 0; // ns
+        bool known = false;
+    };
+    [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
+    void end_slice(Nanos now);
+    void measure();
+    void give_trial();
+    void look();
+    void apply(const adapt::Mapping& map);
+    void choose_among_askers();
+    void leave_all();
+
+    Core& core_;
+    const AdaptConfig::Mode mode_;
+    std::optional<adapt::Windows> windows_;
+    std::vector<Seen> seen_;  // by slot
+    std::vector<Peer> peers_; // that the last slice has found, by slot; valid until the next call of progress()
+    Mean dc_, rc_, commands_; // latencies of small messages; commands of half a path
+    std::uint64_t looks_ = 0, changes_ = 0, refusals_ = 0;
+};
+
+} // namespace ucx_mp::channel

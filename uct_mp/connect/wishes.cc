@@ -1,0 +1,34 @@
+#include "uct_mp/connect/wishes.h"
+
+#include "uct_mp/connect/plane.h"
+
+namespace ucx_mp::connect {
+
+void Wishes::tell(const Connection& c, const ServiceWish& wish, unsigned attempt) {
+    plane_.outbox.mend();
+    Message m = plane_.outbox.message_to(wire::Kind::service, c);
+    m.wish = wish;
+    plane_.outbox.send_to(c, attempt, m);
+}
+
+void Wishes::answer(const Connection& c, std::uint32_t number, bool taken, unsigned attempt) {
+    plane_.outbox.mend();
+    Message m = plane_.outbox.message_to(wire::Kind::service_known, c);
+    m.wish.number = number;
+    m.holds = taken;
+    plane_.outbox.send_to(c, attempt, m);
+}
+
+void Wishes::on_wish(const Message& m) {
+    Connection* const c = plane_.inbox.connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation)
+        ++plane_.counters.late;
+    else if (!(c->features & feature::on_demand))
+        ++plane_.counters.dropped;
+    else if (m.kind == wire::Kind::service)
+        plane_.owner.news.wished(*c, m.wish);
+    else
+        plane_.owner.news.wish_answered(*c, m.wish.number, m.holds);
+}
+
+} // namespace ucx_mp::connect

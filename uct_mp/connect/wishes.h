@@ -1,0 +1,21 @@
+// How messages of the peer shall come to us, and its answers: carried here, understood by uct_mp/recover.
+#pragma once
+
+#include "uct_mp/connect/message.h"
+
+namespace ucx_mp::connect {
+
+struct Plane;
+
+class Wishes {
+public:
+    explicit Wishes(Plane& plane) : plane_(plane) {}
+    void tell(const Connection& c, const ServiceWish& wish, unsigned attempt);
+    void answer(const Connection& c, std::uint32_t number, bool taken, unsigned attempt);
+    void on_wish(const Message& m); // or the answer to one
+
+private:
+    Plane& plane_;
+};
+
+} // namespace ucx_mp::connect

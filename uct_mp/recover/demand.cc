@@ -1,0 +1,322 @@
+#include "uct_mp/recover/demand.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+using adapt::Service;
+using connect::PathKind;
+using connect::PathNews;
+
+namespace {
+constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of a wish
+constexpr Nanos kRest = 1'000'000; // the peer hears that nobody wants a path, and what it has sent there comes back
+bool is_there(Phase phase) { return phase != Phase::absent && phase != Phase::ended; }
+} // namespace
+
+// -- Wishes
+
+unsigned Demand::places(const Channel& channel) const {
+    return static_cast<unsigned>(std::ranges::count(channel.connection.paths, true, &path::PathSpec::on_demand));
+}
+
+bool Demand::has_room(const Channel& channel) const {
+    return channel.wiring.recovery->wishes.counted || in_use == 0 ||
+           in_use + places(channel) <= core_.config.adapt.max_rc;
+}
+
+bool Demand::is_wanted(const Channel& channel) const {
+    if (!channel.wiring.recovery) return false;
+    const Wishes& wishes = channel.wiring.recovery->wishes;
+    return wishes.ours == Service::rc || wishes.theirs == Service::rc;
+}
+
+Status Demand::serve_by(Channel& channel, Service service) {
+    if (service == Service::dc_ring) return Status::unsupported;
+    if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
+    if (!channel.wiring.recovery || places(channel) == 0) return Status::unsupported;
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    if (wishes.ours == service) return wishes.refused = false, Status::ok;
+    if (service == Service::rc && !has_room(channel)) return Status::no_resource;
+    set_wish(channel, service);
+    refresh(channel);
+    return Status::ok;
+}
+
+void Demand::set_wish(Channel& channel, Service service) {
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    wishes.ours = service;
+    if (++wishes.number == 0) ++wishes.number;
+    wishes.answered = wishes.refused = false;
+    wishes.attempts = 0;
+    if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
+    tell_wish(channel);
+}
+
+// Until it is answered. No bound: a peer that lives answers, and a channel whose peer is dead fails.
+void Demand::tell_wish(Channel& channel) {
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    {
+        const std::lock_guard lock(core_.services);
+        core_.control->wish(channel.connection, {.number = wishes.number, .service = wishes.ours}, wishes.attempts);
+    }
+    const Nanos pause = std::min(kMaxRepeat, kRepeat << std::min(wishes.attempts++, 16u));
+    wishes.timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
+        channel.wiring.recovery->wishes.timer = 0;
+        tell_wish(channel);
+    });
+}
+
+void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
+    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return;
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    if (number != wishes.number) return;
+    if (wishes.answered) {
+        if (taken) return;
+        // It was granted, and is not any more. Our next number tells that we know. (Or a copy: one message too much.)
+        set_wish(channel, Service::shared);
+        wishes.refused = true;
+        return refresh(channel);
+    }
+    if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
+    wishes.answered = true;
+    wishes.refused = !taken;
+    wishes.switches += taken;
+    if (!taken) wishes.ours = Service::shared;
+    refresh(channel);
+}
+
+// Each number has one verdict, and every copy gets it.
+void Demand::take_wish(Channel& channel, const connect::ServiceWish& wish) {
+    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return; // it will be repeated
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    if (static_cast<std::int32_t>(wish.number - wishes.heard) < 0) return;
+    if (wish.number != wishes.heard) {
+        stop_revoking(channel);
+        wishes.heard = wish.number;
+        const bool refused =
+            wish.service == Service::rc && (channel.usage.endpoints == 0 || places(channel) == 0 || !has_room(channel));
+        wishes.heard_refused = refused;
+        wishes.theirs = refused ? Service::shared : wish.service;
+        wishes.answers = 0;
+    }
+    {
+        const std::lock_guard lock(core_.services);
+        core_.control->answer(channel.connection, wishes.heard, !wishes.heard_refused, wishes.answers++);
+    }
+    refresh(channel);
+}
+
+void Demand::forget(Channel& channel) {
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    stop_revoking(channel);
+    if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
+    if (std::exchange(wishes.counted, false)) in_use -= places(channel);
+    wishes.ours = wishes.theirs = Service::shared;
+}
+
+void Demand::revoke(Channel& channel) {
+    if (!core_.failures.recoverable(channel) || !channel.wiring.recovery) return;
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    if (wishes.theirs == Service::shared) return;
+    wishes.theirs = Service::shared;
+    wishes.heard_refused = true;
+    tell_revoked(channel);
+    refresh(channel);
+}
+
+// Until the peer's next number comes; as a wish.
+void Demand::tell_revoked(Channel& channel) {
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    {
+        const std::lock_guard lock(core_.services);
+        core_.control->answer(channel.connection, wishes.heard, false, wishes.answers++);
+    }
+    const Nanos pause = std::min(kMaxRepeat, kRepeat << std::min(wishes.revoked++, 16u));
+    wishes.revoking = core_.services.at(core_.services.now() + pause, [this, &channel] {
+        channel.wiring.recovery->wishes.revoking = 0;
+        tell_revoked(channel);
+    });
+}
+
+void Demand::stop_revoking(Channel& channel) {
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    if (wishes.revoking) core_.services.cancel(std::exchange(wishes.revoking, 0));
+    wishes.revoked = 0;
+}
+
+channel::Served Demand::served(const Channel& channel) const {
+    if (!channel.wiring.recovery) return {};
+    const Wishes& wishes = channel.wiring.recovery->wishes;
+    return {.ours = wishes.ours,
+            .theirs = wishes.theirs,
+            .refused = wishes.refused,
+            .asks = wishes.heard_refused,
+            .places = places(channel)};
+}
+
+// -- Paths
+
+bool Demand::was_there(const Channel& channel, PathIndex path) const {
+    return channel.wiring.recovery && is_on_demand(channel, path) && channel.wiring.recovery->paths[path].life != 0;
+}
+
+bool Demand::lets_go(const Channel& channel, PathIndex path) const {
+    return is_on_demand(channel, path) && !is_wanted(channel);
+}
+
+void Demand::count(const Channel& channel, PathIndex path, Phase from, Phase to) {
+    if (is_on_demand(channel, path)) kept += is_there(to) - is_there(from);
+}
+
+void Demand::give_back(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    Path& sub = channel.wiring.paths[path];
+    if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
+    all_.failure.set_phase(channel, path, Phase::absent);
+    r.retired = false;
+    r.next.reset();
+    sub.queue[0] = sub.queue[1] = nullptr;
+    if (!sub.own[0]) return; // it has never been up
+    const std::lock_guard lock(core_.services);
+    core_.ends.graves.push_back(std::move(sub.own[0]));
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
+bool Demand::is_void(const Channel& channel, const PathNews& open) const {
+    if (!channel.connection.server || !is_on_demand(channel, open.path) || !channel.wiring.recovery) return false;
+    const Phase phase = channel.wiring.paths[open.path].phase;
+    if (phase == Phase::absent && !is_wanted(channel)) return true;
+    // It has been made void before, and what we said was lost.
+    return (phase == Phase::absent || phase == Phase::reopening) &&
+           open.life == channel.wiring.recovery->paths[open.path].life;
+}
+
+// It would offer it for ever. In this life nothing has been sent, by neither side.
+void Demand::void_life(Channel& channel, const PathNews& news) {
+    PathRecovery& r = channel.wiring.recovery->paths[news.path];
+    if (news.life == r.life + 1) {
+        r.life = news.life;
+        r.mine = {.path = news.path,
+                  .life = r.life,
+                  .marker = channel.wiring.paths[news.path].last_marker,
+                  .delivered = channel.expected,
+                  .end = {}};
+        r.mine_known = r.theirs_known = true;
+    }
+    if (news.life != r.life) return;
+    PathNews mine = r.mine;
+    mine.answer = mine.home = true;
+    all_.exchange.tell_peer(channel, PathKind::down, mine, all_.exchange.question_attempts++);
+}
+
+void Demand::refresh(Channel& channel) {
+    if (!channel.wiring.recovery || places(channel) == 0) return;
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    const bool wanted = is_wanted(channel);
+    if (wanted != wishes.counted) {
+        wishes.counted = wanted;
+        wanted ? in_use += places(channel) : in_use -= places(channel);
+        wishes.left_at = core_.services.now();
+    }
+    if (wanted) {
+        all_.joining.join_paths(channel);
+    } else {
+        for (PathIndex path = 0; path < channel.wiring.places; ++path) {
+            // A client that has offered a life goes on until the server has taken or refused it.
+            if (!is_on_demand(channel, path) || channel.wiring.paths[path].phase != Phase::reopening) continue;
+            if (!channel.wiring.recovery->paths[path].next) give_back(channel, path);
+        }
+        trim_due = core_.alert = true;
+    }
+    all_.joining.find_spares(channel);
+}
+
+PathMask Demand::spares(const Channel& channel) const {
+    PathMask spare = 0;
+    const std::vector<path::PathSpec>& paths = channel.connection.paths;
+    const auto same_route = [](const path::PathSpec& a, const path::PathSpec& b) {
+        return a.client_rail == b.client_rail && a.server_rail == b.server_rail && a.client_bits == b.client_bits &&
+               a.server_bits == b.server_bits && a.reads == b.reads && a.writes == b.writes;
+    };
+    for (PathIndex rc = 0; rc < channel.wiring.places; ++rc) {
+        if (!paths[rc].on_demand || channel.wiring.paths[rc].phase != Phase::up) continue;
+        if (!is_wanted(channel)) {
+            spare |= PathMask{1} << rc;
+            continue;
+        }
+        for (PathIndex dc = 0; dc < channel.wiring.places; ++dc)
+            if (paths[dc].kind == path::Kind::dc && same_route(paths[dc], paths[rc])) spare |= PathMask{1} << dc;
+    }
+    return spare;
+}
+
+// -- Giving back
+
+// Nothing of ours is under way there, or was and has not been acknowledged by the peer.
+bool Demand::is_quiet(Channel& channel, PathIndex path) {
+    SendQueue& queue = *channel.wiring.paths[path].own[0];
+    if (!queue.idle()) {
+        if (!queue.all_signaled()) (void)all_.liveness.write_nothing(channel, path, queue);
+        return false;
+    }
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
+        if (channel.wiring.retained[i & channel.window_mask]->path == path) {
+            (void)core_.sender.send_ack(channel, channel::Kind::ack_request);
+            return false;
+        }
+    return true;
+}
+
+bool Demand::retire(Channel& channel, unsigned& many) {
+    bool all = true;
+    for (PathIndex path = 0; path < channel.wiring.places && many && core_.failures.recoverable(channel); ++path) {
+        if (!is_on_demand(channel, path) || channel.wiring.paths[path].phase != Phase::up) continue;
+        if (!is_quiet(channel, path)) {
+            all = false;
+            continue;
+        }
+        --many;
+        channel.wiring.recovery->paths[path].retired = true;
+        all_.failure.path_failed(channel, path, "nobody wants it", false);
+    }
+    return all;
+}
+
+// Not at once: the peer's last requests there would be lost, and go again.
+void Demand::trim() {
+    trim_due = false;
+    const Nanos now = core_.services.now();
+    unsigned endpoints = 0;
+    std::vector<Channel*> left;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        endpoints += channel.usage.endpoints;
+        if (!core_.failures.recoverable(channel) || !channel.wiring.recovery || is_wanted(channel)) continue;
+        for (PathIndex path = 0; path < channel.wiring.places; ++path)
+            if (is_on_demand(channel, path) && channel.wiring.paths[path].phase == Phase::up) {
+                left.push_back(&channel);
+                break;
+            }
+    }
+    const unsigned most = endpoints ? core_.config.adapt.pool : 0;
+    if (kept <= most) return;
+    unsigned many = kept - most;
+    std::ranges::stable_sort(left, {}, [](const Channel* c) { return c->wiring.recovery->wishes.left_at; });
+    bool later = false;
+    for (Channel* const channel : left) {
+        if (many == 0) break;
+        later |= now - channel->wiring.recovery->wishes.left_at < kRest || !retire(*channel, many);
+    }
+    if (!later || trim_timer) return;
+    trim_timer = core_.services.at(now + kRest, [this] {
+        trim_timer = 0;
+        trim_due = core_.alert = true;
+    });
+}
+
+} // namespace ucx_mp::recover

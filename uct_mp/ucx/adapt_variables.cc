@@ -1,0 +1,64 @@
+#include "uct_mp/ucx/config.h"
+#include "uct_mp/ucx/variable_texts.h"
+
+namespace ucx_mp::face {
+
+namespace {
+const char* const kAdaptModes[] = {"off", "on", "eager", nullptr}; // read_options() knows which is which
+}
+
+std::vector<Variable> adapt_variables(const channel::Config& defaults) {
+    std::vector<Variable> list;
+    const channel::AdaptConfig& adapt = defaults.adapt;
+    list.push_back({.group = Group::connections,
+                    .name = "ADAPT",
+                    .initial = kAdaptModes[0],
+                    .help =
+                        "Reliable connections (RC) for the peers that most is exchanged with, if that saves time; the "
+                        "others keep DC. Both sides must have it.\n"
+                        " - off: DC for all peers.\n"
+                        " - on: decided again and again, by what is counted and measured.\n"
+                        " - eager: likewise, and while there are few peers each gets RC at once.",
+                    .syntax = Syntax::choice,
+                    .offset = offsetof(IfaceOptions, adapt),
+                    .choices = kAdaptModes});
+    list.push_back({.group = Group::tuning,
+                    .name = "ADAPT_INTERVAL",
+                    .initial = time(adapt.tuning.interval),
+                    .help = "Time between two decisions while the pattern of communication lasts. See ADAPT.",
+                    .syntax = Syntax::time,
+                    .offset = offsetof(IfaceOptions, adapt_interval)});
+    list.push_back(
+        {.group = Group::tuning,
+         .name = "ADAPT_MAX_RC",
+         .initial = std::to_string(adapt.max_rc),
+         .help = "Queue pairs of RC in use at a time, " + range(1, kMaxAdaptQueuePairs) +
+                 "; one for each path to a peer. Fewer than the adapter's cache of connections holds. See ADAPT.",
+         .syntax = Syntax::count,
+         .offset = offsetof(IfaceOptions, adapt_max_rc)});
+    list.push_back({.group = Group::tuning,
+                    .name = "ADAPT_POOL",
+                    .initial = std::to_string(adapt.pool),
+                    .help = "Queue pairs of RC that are kept connected, in use or not, " +
+                            range(0, kMaxAdaptQueuePairs) +
+                            ". Larger: peers that take turns get RC back without waiting. See ADAPT.",
+                    .syntax = Syntax::count,
+                    .offset = offsetof(IfaceOptions, adapt_pool)});
+    list.push_back({.group = Group::tuning,
+                    .name = "ADAPT_GAIN",
+                    .initial = std::to_string(static_cast<unsigned>(adapt.tuning.least_gain)) + "ns",
+                    .help = "Time that a change must save per message. Larger: fewer changes. See ADAPT.",
+                    .syntax = Syntax::time,
+                    .offset = offsetof(IfaceOptions, adapt_gain)});
+    list.push_back({.group = Group::tuning,
+                    .name = "ADAPT_COSTS",
+                    .initial = "measure",
+                    .help =
+                        "What RC saves per message, and what it costs to give it to a peer: \"measure\", or both in "
+                        "nanoseconds, as \"r=150,rho=400000\". See ADAPT.",
+                    .syntax = Syntax::text,
+                    .offset = offsetof(IfaceOptions, adapt_costs)});
+    return list;
+}
+
+} // namespace ucx_mp::face

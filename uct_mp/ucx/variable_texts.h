@@ -1,0 +1,26 @@
+// What the files that describe variables share: how defaults and ranges are written. Private to this folder.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "uct_mp/ucx/variables.h"
+
+namespace ucx_mp::face {
+
+// As a user would write it.
+[[nodiscard]] inline std::string time(Nanos value) {
+    for (const auto& [unit, name] : {std::pair{1'000'000'000, "s"}, {1'000'000, "ms"}, {1'000, "us"}})
+        if (value % unit == 0) return std::to_string(value / unit) + name;
+    return std::to_string(value) + "ns";
+}
+
+[[nodiscard]] inline std::string range(unsigned long min, unsigned long max) {
+    return std::to_string(min) + " to " + std::to_string(max);
+}
+
+// Those of RC by demand (channel::AdaptConfig), without headings. Their defaults.
+[[nodiscard]] std::vector<Variable> adapt_variables(const channel::Config& defaults);
+
+} // namespace ucx_mp::face
