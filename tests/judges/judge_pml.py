@@ -1,0 +1,69 @@
+"""Stock Open MPI with our pml/mp, which talks to the transport without UCP: hpcc, NetPIPE, mpi4py's own tests.
+
+Windows go through osc/pt2pt, which sends messages. Every rank says at the end what it has sent by which transport: a job
+whose messages went another way, or of which a rank did not come to its end, has failed.
+"""
+
+import os
+import re
+
+from judge import Group, check
+from judge_mpi import hpcc, mpi4py, mpirun, netpipe
+
+group = Group()
+
+TRANSPORTS = ("mp_rc", "mp_dc")
+STOCK = "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3"
+SAID = re.compile(r"pml/mp: rank (\d+): (.*); eager .* dropped (\d+);")
+
+
+def module(session):
+    return os.path.join(session.build, "lib", "openmpi4")
+
+
+def environment(transport, **more):
+    """MCA parameters by the environment: their folder is the session's. No library is preloaded."""
+    def env(session):
+        check(os.path.exists(os.path.join(module(session), "mca_pml_mp.so")), "mca_pml_mp.so is not built")
+        return {"OMPI_MCA_mca_base_component_path": f"{module(session)}:{STOCK}", "OMPI_MCA_pml_mp_statistics": "1",
+                "OMPI_MCA_pml_mp_transports": f"self,posix,cma,{transport}", "UCX_LOG_LEVEL": "warn", **more}
+    return env
+
+
+def launch(ranks, *argv, places=None):
+    return mpirun(ranks, *argv, places=places, mca={"pml": "mp", "osc": "pt2pt", "btl": "^openib,uct"})
+
+
+def carried(transport, shared=False):
+    """All ranks have said what they sent; it was our transport that carried it, and shared memory if `shared`."""
+    def also(_session, ranks, text):
+        said = SAID.findall(text)
+        # A job of mpi4py's is one program; all of its ranks speak, or the suite itself says that it crashed.
+        check({int(rank) for rank, _, _ in said} == set(range(ranks)), f"{len(said)} of {ranks} ranks say what they sent")
+        check(all(dropped == "0" for _, _, dropped in said), "messages that made no sense were dropped")
+        for name, wanted in ((transport, True), ("posix", shared)):
+            sent = sum(int(count) for _, line, _ in said for count in re.findall(rf"\b{name} (\d+) messages", line))
+            check((sent > 0) == wanted, f"{name} carried {sent} messages")
+        check("UCX  WARN" not in text and "UCX  ERROR" not in text, "UCX complains")
+    return also
+
+
+for transport in TRANSPORTS:
+    for ranks, rows in ((2, 1), (4, 2), (8, 2)):
+        group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport), launch=launch, also=carried(transport)),
+                  f"hpcc_{ranks}_{transport}", ("ideal", "four-path") if ranks == 4 else ("ideal",), seconds=120)
+    group.add(netpipe("-i", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
+              f"netpipe_integrity_{transport}", ("ideal", "four-path"), seconds=60)
+    group.add(netpipe("-i", "-a", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
+              f"netpipe_integrity_async_{transport}", ("ideal",), seconds=60)
+    group.add(netpipe("-i", integrity=True, env=environment(transport, OMPI_MCA_pml_mp_rendezvous="put"), launch=launch,
+                      also=carried(transport)), f"netpipe_put_{transport}", ("ideal", "four-path"), seconds=60)
+group.add(netpipe("-i", "-S", integrity=True, env=environment("mp_rc"), launch=launch, also=carried("mp_rc")),
+          "netpipe_integrity_sync", ("ideal",), seconds=60)
+
+group.add(mpi4py(2, env=environment("mp_rc"), launch=launch, also=carried("mp_rc")), "mpi4py_2_mp_rc", ("ideal",),
+          seconds=400)
+group.add(mpi4py(4, env=environment("mp_dc"), launch=launch, also=carried("mp_dc")), "mpi4py_4_mp_dc", ("ideal",),
+          seconds=400)
+group.add(mpi4py(8, env=environment("mp_rc"), launch=launch, also=carried("mp_rc")), "mpi4py_8_mp_rc", ("ideal",),
+          seconds=500)
