@@ -70,13 +70,27 @@ static int del_comm(struct ompi_communicator_t* comm) {
     return OMPI_SUCCESS;
 }
 
+/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: some progress is made, not for long,
+ * since a buffered send is local. */
+static void* buffer_room(size_t bytes) {
+    static const double kPatience = 0.05; /* s */
+    void* room = mca_pml_base_bsend_request_alloc_buf(bytes);
+    if (OPAL_LIKELY(room != NULL) || mca_pml_mp.buffered == 0) return room;
+    const double until = MPI_Wtime() + kPatience;
+    while (room == NULL && mca_pml_mp.buffered != 0 && MPI_Wtime() < until) {
+        mp_core_progress(mca_pml_mp.core);
+        room = mca_pml_base_bsend_request_alloc_buf(bytes);
+    }
+    return room;
+}
+
 /* Sends a copy (MPI 3.6); the user's request is complete with it. */
 static int send_buffered(const void* buffer, size_t count, ompi_datatype_t* datatype, mp_peer_t* peer, int tag,
                          ompi_communicator_t* comm) {
     mca_pml_mp_request_t* const copy = mca_pml_mp_new_request(comm, true, MP_KIND_BUFFERED);
     if (copy == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
     mp_data_t data = mca_pml_mp_data(copy, buffer, count, datatype, true);
-    copy->buffer = mca_pml_base_bsend_request_alloc_buf(data.bytes);
+    copy->buffer = buffer_room(data.bytes);
     if (copy->buffer == NULL) {
         if (copy->convertor_used) opal_convertor_cleanup(&copy->convertor);
         copy->convertor_used = false;
@@ -93,6 +107,7 @@ static int send_buffered(const void* buffer, size_t count, ompi_datatype_t* data
     data.buffer = copy->buffer;
     data.convertor = NULL;
     copy->active = true;
+    mca_pml_mp.buffered++;
     mp_core_send(mca_pml_mp.core, &copy->core, peer, message_of(comm, tag), data, false,
                  hint_of(tag, MP_HINT_NON_BLOCKING));
     return OMPI_SUCCESS;

@@ -54,6 +54,7 @@ typedef struct mca_pml_mp_module {
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
     bool threads;
+    unsigned buffered; /* copies for MPI_Bsend that are under way */
     /* MCA parameters */
     char *transports, *local, *rendezvous;
     size_t eager_limit, zero_copy, hint_limit;

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "ompi/errhandler/errcode-internal.h"
+
 static int request_free(ompi_request_t** pointer) {
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)*pointer;
     *pointer = MPI_REQUEST_NULL;
@@ -108,6 +110,7 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     }
     request->active = false;
     if (request->kind == MP_KIND_BUFFERED) {
+        mca_pml_mp.buffered--;
         mca_pml_base_bsend_request_free(request->buffer);
         mca_pml_mp_release_request(request);
         return;
@@ -169,6 +172,7 @@ void mca_pml_mp_unpack(void* pointer, size_t offset, const void* in, size_t byte
 
 /* Persistent requests; also what MPI_Start of others is given by mistake is refused. */
 int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
+    int first_error = OMPI_SUCCESS;
     for (size_t i = 0; i < count; i++) {
         if (requests[i] == NULL || requests[i]->req_type != OMPI_REQUEST_PML) continue;
         mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)requests[i];
@@ -186,8 +190,13 @@ int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
         else
             mca_pml_mp_start_receive(request, request->buffer, request->count, request->datatype, request->peer,
                                      request->tag, comm, hint);
+        if (OPAL_UNLIKELY(result != OMPI_SUCCESS)) {
+            /* MPI_Startall does not look at what we return: the request says it, when it is waited for. */
+            request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(result);
+            ompi_request_complete(&request->super, true);
+            first_error = first_error == OMPI_SUCCESS ? result : first_error;
+        }
         mca_pml_mp_unlock();
-        if (result != OMPI_SUCCESS) return result;
     }
-    return OMPI_SUCCESS;
+    return first_error;
 }

@@ -125,7 +125,7 @@ private:
     StoredEntry* free_small_ = nullptr; // kSmallRoom bytes each
     struct Counts {
         std::uint64_t eager = 0, offers = 0, reads = 0, writes = 0, fragments = 0, unexpected = 0, waited = 0,
-                      dropped = 0;
+                      dropped = 0, lost = 0; // lost: requests that a failure has ended
     } counts_;
 };
 

@@ -168,9 +168,7 @@ void Engine::fail_peers() {
 void Engine::fail(Peer& peer) {
     peer.failed = true;
     ++failed_peers_;
-    char line[96];
-    std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));
-    hooks_.report(hooks_.argument, line);
+    const std::uint64_t before = counts_.lost;
     peer.bulk_first = peer.bulk_last = nullptr;
     peer.busy = true;
     while (Waiting* const entry = peer.first) {
@@ -196,6 +194,10 @@ void Engine::fail(Peer& peer) {
         matcher_.cancel(*receive);
         complete(request, MP_FAILED);
     }
+    if (counts_.lost == before) return; // nobody misses it: it may have left as it should
+    char line[96];
+    std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));
+    hooks_.report(hooks_.argument, line);
 }
 
 bool Engine::source_failed(const Envelope& pattern) const {
@@ -218,6 +220,8 @@ void Engine::complete(Request& request, mp_error_t error) {
     release(request);
     request.phase = Phase::idle;
     request.shown.status.error = error;
+    if (error == MP_FAILED) [[unlikely]]
+        ++counts_.lost;
     request.shown.complete = true;
     hooks_.completed(hooks_.argument, &request.shown);
 }
