@@ -8,6 +8,7 @@ whose messages went another way, or of which a rank did not come to its end, has
 import os
 import re
 
+import judge_faults
 from judge import Group, check, preloaded
 from judge_mpi import MCA, hpcc, mpi4py, mpirun, netpipe
 
@@ -77,3 +78,48 @@ group.add(netpipe("-i", "-S", integrity=True, env=environment("mp_rc"), launch=l
 for ranks, transport in ((2, "mp_rc"), (4, "mp_dc"), (8, "mp_rc")):
     group.add(mpi4py(ranks, env=with_ucp(transport), launch=launch_with_ucp, also=carried(transport)),
               f"mpi4py_{ranks}_{transport}", ("ideal",), seconds=500)
+
+
+# Ports and links are pulled while jobs run: nobody may notice (tests/faults/judge_faults.py).
+
+def logging(transport, **more):
+    def env(session):
+        return {**environment(transport, **more)(session), **judge_faults.logging(transport)(session)}
+    return env
+
+
+def storm(transport):
+    def run(session):
+        path = os.path.join(session.build, "bin", "mpi_storm")
+        text = session.run(launch(4, path, "1000000", "2", places=session.places), env=logging(transport), seconds=60)
+        check("storm: 4 ranks ok" in text, "storm does not say that all is well")
+        carried(transport)(session, 4, text)
+    return run
+
+
+def point_to_point(transport):
+    def run(session):
+        path = os.path.join(session.build, "bin", "mpi_point_to_point")
+        text = session.run(launch(4, path, places=session.places), env=logging(transport), seconds=100)
+        check("point_to_point: 4 ranks ok" in text, "point_to_point does not say that all is well")
+        carried(transport)(session, 4, text)
+    return run
+
+
+def under_faults(transport, ranks, job, gap, least):
+    def run(session):
+        judge_faults.harass(session, session.places[:ranks], "loud", 120, gap)
+        for _ in range(4):  # a quick job may be over before faults meet it
+            if judge_faults.judged(session, job)["down"] >= least:
+                return
+        check(False, f"fewer than {least} paths have failed: nothing has been tested")
+    return run
+
+
+for transport in TRANSPORTS:
+    jobs = {"hpcc": (4, hpcc(4, 2, 2, env=logging(transport), launch=launch, also=carried(transport))),
+            "netpipe": (2, netpipe("-i", "-n", "150", integrity=True, env=logging(transport), launch=launch,
+                                   also=carried(transport))),
+            "storm": (4, storm(transport)), "point_to_point": (4, point_to_point(transport))}
+    for name, (ranks, job) in jobs.items():
+        group.add(under_faults(transport, ranks, job, 0.15, 4), f"faults_{name}_{transport}", ("four-path",), seconds=180)
