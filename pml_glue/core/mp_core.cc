@@ -78,6 +78,10 @@ void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope
     core->engine->receive(Request::of(*request), of(pattern), data, of(hint));
 }
 
+bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, size_t bytes, mp_status_t* status) {
+    return core->engine->receive_now(of(pattern), data, bytes, *status);
+}
+
 bool mp_core_cancel(mp_core_t* core, mp_request_storage_t* request) {
     return core->engine->cancel(Request::of(*request));
 }

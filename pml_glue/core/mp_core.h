@@ -106,6 +106,8 @@ void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* pee
                   mp_data_t data, bool synchronous, mp_hint_t hint);
 void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope_t pattern, mp_data_t data,
                      mp_hint_t hint);
+/* A message that is there already, without a request: true if it has been received. Contiguous data. */
+bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, size_t bytes, mp_status_t* status);
 /* Of receives only. True: it is complete now, with MP_CANCELLED. False: too late. */
 bool mp_core_cancel(mp_core_t* core, mp_request_storage_t* request);
 

@@ -41,7 +41,7 @@ enum Kind : MessageKind {
 inline constexpr unsigned kContextBits = 20, kSourceBits = 20, kTagBits = 24;
 [[nodiscard]] inline bool fits_compact(const Envelope& envelope) {
     return envelope.context < 1u << kContextBits && static_cast<std::uint32_t>(envelope.source) < 1u << kSourceBits &&
-           envelope.tag >= -(1 << (kTagBits - 1)) && envelope.tag < 1 << (kTagBits - 1);
+           static_cast<std::uint32_t>(envelope.tag) + (1u << (kTagBits - 1)) < 1u << kTagBits;
 }
 [[nodiscard]] inline std::uint64_t compact(const Envelope& envelope) {
     return std::uint64_t{envelope.context} << (kSourceBits + kTagBits) |

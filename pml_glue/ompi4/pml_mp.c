@@ -262,6 +262,18 @@ static int wait_and_release(mca_pml_mp_request_t* request, ompi_status_public_t*
 static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag,
                             ompi_communicator_t* comm, ompi_status_public_t* status) {
     mca_pml_mp_lock();
+    mp_status_t now;
+    if (OPAL_LIKELY(mca_pml_mp_contiguous(datatype, count)) &&
+        mp_core_receive_now(mca_pml_mp.core, pattern_of(comm, source, tag), (char*)buffer + datatype->super.true_lb,
+                            count * datatype->super.size, &now)) {
+        mca_pml_mp_unlock();
+        if (status != MPI_STATUS_IGNORE) {
+            ompi_status_public_t said;
+            mca_pml_mp_set_status(&said, &now);
+            OMPI_COPY_STATUS(status, said, false);
+        }
+        return mca_pml_mp_code(now.error);
+    }
     mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
     if (request != NULL)
         mca_pml_mp_start_receive(request, buffer, count, datatype, source, tag, comm, MP_HINT_BLOCKING);

@@ -1,5 +1,6 @@
 #include "pml_glue/core/engine/engine.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -54,6 +55,7 @@ Peer* Engine::peer(std::uint64_t process) {
     auto peer = std::make_unique<Peer>();
     peer->process = process;
     peer->endpoint = std::move(endpoint);
+    peer->most_now = std::min(peer->endpoint->limits().max_short, eager_limit_);
     return peers_.emplace(process, std::move(peer)).first->second.get();
 }
 

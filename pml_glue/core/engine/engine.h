@@ -28,13 +28,22 @@ public:
 
     // See mp_core.h, whose functions these are.
     [[nodiscard]] Peer* peer(std::uint64_t process);
-    [[nodiscard]] bool send_now(Peer& peer, const Envelope& envelope, const void* data, std::size_t bytes);
+    [[nodiscard]] bool send_now(Peer& peer, const Envelope& envelope, const void* data, std::size_t bytes) {
+        if (peer.busy || bytes > peer.most_now || !wire::fits_compact(envelope)) return false;
+        if (peer.endpoint->send_short(wire::kCompact, wire::compact(envelope), data, bytes) != Posted::done)
+            return false;
+        ++counts_.eager;
+        return true;
+    }
     void send(Request& request, Peer& peer, const Envelope& envelope, const mp_data_t& data, bool synchronous,
               Hint hint);
     void receive(Request& request, const Envelope& pattern, const mp_data_t& data, Hint hint);
+    [[nodiscard]] bool receive_now(const Envelope& pattern, void* data, std::size_t bytes, mp_status_t& status);
     void receive_message(Request& request, StoredEntry& message, const mp_data_t& data, Hint hint);
     bool cancel(Request& request);
-    [[nodiscard]] StoredEntry* find(const Envelope& pattern) const;
+    [[nodiscard]] StoredEntry* find(const Envelope& pattern) {
+        return static_cast<StoredEntry*>(matcher_.find(pattern));
+    }
     void take(StoredEntry& message) { matcher_.take(message); }
     [[nodiscard]] bool source_failed(const Envelope& pattern) const;
     void drop(std::uint32_t context);
@@ -42,6 +51,20 @@ public:
     [[nodiscard]] std::string statistics() const;
 
 private:
+    // What is not set by who starts it, or before it is read.
+    void clear_request(Request& request) {
+        request.shown.complete = false;
+        request.is_send = request.synchronous = request.truncated = false;
+        request.outstanding = request.fenced = request.bulk = false;
+        request.posted.link.linked = false;
+        request.engine = this;
+        request.peer = nullptr;
+        request.id = 0;
+        request.moved = 0;
+        request.memory = nullptr;
+        request.key = nullptr;
+        request.waiting.is_control = false;
+    }
     // send.cc
     [[nodiscard]] bool needs_rendezvous(const Request& request) const;
     [[nodiscard]] Posted post_first(Request& request);

@@ -217,7 +217,7 @@ void Engine::release(Request& request) {
 }
 
 void Engine::complete(Request& request, mp_error_t error) {
-    release(request);
+    if (request.id || request.memory) release(request); // a key comes with memory
     request.phase = Phase::idle;
     request.shown.status.error = error;
     if (error == MP_FAILED) [[unlikely]]

@@ -111,8 +111,7 @@ void Engine::on_request(void* self, const std::byte* data, std::size_t length) {
 }
 
 void Engine::start_receive(Request& request, const mp_data_t& data, Hint hint) {
-    std::memset(static_cast<void*>(&request), 0, sizeof request);
-    request.engine = this;
+    clear_request(request);
     request.data = data;
     request.hint = hint;
     request.phase = Phase::posted;
@@ -129,6 +128,20 @@ void Engine::receive(Request& request, const Envelope& pattern, const mp_data_t&
         return complete(request, MP_FAILED);
     }
     matcher_.post(request.posted, pattern);
+}
+
+bool Engine::receive_now(const Envelope& pattern, void* data, std::size_t bytes, mp_status_t& status) {
+    StoredEntry* const message = find(pattern);
+    if (!message || message->rendezvous || message->synchronous) return false;
+    matcher_.take(*message);
+    const std::size_t fits = std::min(bytes, message->bytes);
+    if (fits) std::memcpy(data, message->contents(), fits);
+    status = {.source = message->envelope.source,
+              .tag = message->envelope.tag,
+              .error = message->bytes > fits ? MP_TRUNCATED : MP_OK,
+              .bytes = fits};
+    free_entry(*message);
+    return true;
 }
 
 void Engine::receive_message(Request& request, StoredEntry& message, const mp_data_t& data, Hint hint) {
@@ -158,10 +171,10 @@ void Engine::deliver(Request& request, StoredEntry& message) {
     free_entry(message);
 }
 
-StoredEntry* Engine::find(const Envelope& pattern) const { return static_cast<StoredEntry*>(matcher_.find(pattern)); }
-
 bool Engine::cancel(Request& request) {
     if (request.is_send || request.phase != Phase::posted || !matcher_.cancel(request.posted)) return false;
+    const Envelope& pattern = request.envelope();
+    request.shown.status = {.source = pattern.source, .tag = pattern.tag, .error = MP_CANCELLED, .bytes = 0};
     complete(request, MP_CANCELLED);
     return true;
 }
@@ -181,8 +194,7 @@ StoredEntry& Engine::new_entry(std::size_t room) {
     if (room <= kSmallRoom && free_small_) {
         StoredEntry& entry = *free_small_;
         free_small_ = entry.next_free;
-        entry = StoredEntry{};
-        entry.room = kSmallRoom;
+        entry.rendezvous = entry.synchronous = false; // its links are out of all tables
         return entry;
     }
     room = std::max(room, kSmallRoom);

@@ -95,8 +95,9 @@ struct StoredEntry : StoredMessage {
 struct Peer {
     std::uint64_t process = 0;
     std::unique_ptr<Endpoint> endpoint;
-    bool failed = false;
-    Hint hint = Hint::none; // that the endpoint has been told
+    bool failed = false;      // and then busy, too
+    std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
+    Hint hint = Hint::none;   // that the endpoint has been told
     // What waits for room: first messages and controls in order, then data of requests in turn.
     Waiting *first = nullptr, *last = nullptr;
     bool busy = false; // the first queue is not empty, or is being served: new messages go behind

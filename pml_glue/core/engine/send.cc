@@ -11,19 +11,9 @@ wire::EagerHeader header_of(const Envelope& envelope) {
 }
 } // namespace
 
-bool Engine::send_now(Peer& peer, const Envelope& envelope, const void* data, std::size_t bytes) {
-    if (peer.busy || peer.failed || bytes > peer.endpoint->limits().max_short || bytes > eager_limit_ ||
-        !wire::fits_compact(envelope))
-        return false;
-    if (peer.endpoint->send_short(wire::kCompact, wire::compact(envelope), data, bytes) != Posted::done) return false;
-    ++counts_.eager;
-    return true;
-}
-
 void Engine::send(Request& request, Peer& peer, const Envelope& envelope, const mp_data_t& data, bool synchronous,
                   Hint hint) {
-    std::memset(static_cast<void*>(&request), 0, sizeof request);
-    request.engine = this;
+    clear_request(request);
     request.is_send = true;
     request.synchronous = synchronous;
     request.hint = hint;

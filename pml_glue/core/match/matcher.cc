@@ -1,14 +1,8 @@
 #include "pml_glue/core/match/matcher.h"
 
+#include <algorithm>
+
 namespace ucx_mp::glue {
-
-StoredMessage& Matcher::message_of(Link& link) { return message_of(link, kExact); }
-
-StoredMessage& Matcher::message_of(Link& link, Kind kind) {
-    constexpr std::size_t kOffsets[kKinds] = {offsetof(StoredMessage, exact), offsetof(StoredMessage, by_tag),
-                                              offsetof(StoredMessage, by_source), offsetof(StoredMessage, by_context)};
-    return *reinterpret_cast<StoredMessage*>(reinterpret_cast<char*>(&link) - kOffsets[kind]);
-}
 
 PostedReceive* Matcher::arrive(const Envelope& message) {
     Link* first = nullptr;
@@ -29,26 +23,33 @@ PostedReceive* Matcher::arrive(const Envelope& message) {
 }
 
 void Matcher::store(StoredMessage& message) {
-    const Envelope& key = message.envelope;
-    messages_[kExact].push(message.exact, key);
-    messages_[kByTag].push(message.by_tag, {key.context, kAnySource, key.tag});
-    if (key.tag < 0) return;
-    messages_[kBySource].push(message.by_source, {key.context, key.source, kAnyTag});
-    messages_[kByContext].push(message.by_context, {key.context, kAnySource, kAnyTag});
+    message.number = ++stored_number_;
+    messages_[kExact].push(message.exact, message.envelope);
+    for (const Kind kind : {kByTag, kBySource, kByContext})
+        if (made_[kind]) add(message, kind);
 }
 
-StoredMessage* Matcher::find(const Envelope& pattern) const {
-    const Kind kind = kind_of(pattern);
-    Link* const link = messages_[kind].front(pattern);
-    return link ? &message_of(*link, kind) : nullptr;
+// A pattern with any tag does not see negative ones.
+void Matcher::add(StoredMessage& message, Kind kind) {
+    Envelope key = message.envelope;
+    if (kind != kByTag && key.tag < 0) return;
+    if (kind != kBySource) key.source = kAnySource;
+    if (kind != kByTag) key.tag = kAnyTag;
+    messages_[kind].push(link_of(message, kind), key);
+}
+
+void Matcher::make(Kind kind) {
+    made_[kind] = true;
+    std::vector<StoredMessage*> all;
+    each_stored([&](StoredMessage& message) { all.push_back(&message); });
+    std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
+    for (StoredMessage* message : all) add(*message, kind);
 }
 
 void Matcher::take(StoredMessage& message) {
     messages_[kExact].erase(message.exact);
-    messages_[kByTag].erase(message.by_tag);
-    if (message.envelope.tag < 0) return;
-    messages_[kBySource].erase(message.by_source);
-    messages_[kByContext].erase(message.by_context);
+    for (const Kind kind : {kByTag, kBySource, kByContext})
+        if (Link& link = link_of(message, kind); link.linked) messages_[kind].erase(link);
 }
 
 void Matcher::post(PostedReceive& receive, const Envelope& pattern) {
