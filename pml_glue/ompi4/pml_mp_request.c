@@ -124,7 +124,8 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
         mca_pml_mp_release_request(request);
         return;
     }
-    ompi_request_complete(&request->super, true);
+    /* A blocking call looks at its request itself, if it is alone: nobody to wake. */
+    ompi_request_complete(&request->super, request->retained || mca_pml_mp.threads);
 }
 
 mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,

@@ -67,6 +67,7 @@ const Offered* find(const std::vector<Offered>& offers, const std::string& trans
 } // namespace
 
 bool UctPort::open(const Config& config, std::string& error) {
+    error.clear();
     if (config.local != "auto" && config.local != "host" && config.local != "none") {
         error = "local=" + config.local + ": auto, host or none";
         return false;
