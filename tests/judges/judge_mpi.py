@@ -13,9 +13,9 @@ MCA = {"pml": "ucx", "osc": "ucx", "btl": "^openib", "opal_common_ucx_tls": "any
 ON_ADAPTER = {"UCX_TLS": "rc_v,ud_v", "UCX_LOG_LEVEL": "error", "UCX_NET_DEVICES": "softhca_0:1,softhca_1:1"}
 
 
-def mpirun(ranks, *argv, places=None):
+def mpirun(ranks, *argv, places=None, mca=MCA):
     """`places`: the nodes of the ranks; without it a rank's number is its node's."""
-    options = [word for name, value in MCA.items() for word in ("--mca", name, value)]
+    options = [word for name, value in mca.items() for word in ("--mca", name, value)]
     if places is None or list(places[:ranks]) == list(range(ranks)):
         jobs = ["-n", str(ranks), *argv]
     else:
@@ -63,11 +63,16 @@ HPL.out      output file name (if any)
 """
 
 
-def hpcc(ranks, rows, columns, env=ON_ADAPTER):
+def silent(_session, _ranks, _text):
+    """No more to check than what the program says of itself."""
+
+
+# Of the cases below: `launch` makes the command line, `also` gets (session, ranks, output) at the end.
+def hpcc(ranks, rows, columns, env=ON_ADAPTER, launch=mpirun, also=silent):
     def run(session):
         with open(os.path.join(session.folder, "hpccinf.txt"), "w", encoding="ascii") as out:
             out.write(HPCC_INPUT.format(size=400, rows=rows, columns=columns))
-        session.run(mpirun(ranks, "hpcc", places=session.places), env=env, seconds=110)
+        also(session, ranks, session.run(launch(ranks, "hpcc", places=session.places), env=env, seconds=110))
         with open(os.path.join(session.folder, "hpccoutf.txt"), encoding="utf-8", errors="replace") as text:
             result = text.read()
         check(re.findall(r"^Success=(.*)$", result, re.M) == ["1"], "hpcc does not say Success=1")
@@ -95,10 +100,10 @@ group.add(hpcc(4, 2, 2), "hpcc_4", seconds=120)
 group.add(hpcc(8, 2, 4), "hpcc_8", seconds=120)
 
 
-def netpipe(*options, integrity, env=ON_ADAPTER):
+def netpipe(*options, integrity, env=ON_ADAPTER, launch=mpirun, also=silent):
     def run(session):
         # Each rank's output by itself: what both write to one terminal may break a row of the table.
-        argv = mpirun(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options, places=session.places)
+        argv = launch(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options, places=session.places)
         session.run([argv[0], "--output-filename", "ranks", *argv[1:]], env=env, seconds=55)
         text = []
         for rank in (0, 1):
@@ -109,6 +114,7 @@ def netpipe(*options, integrity, env=ON_ADAPTER):
         for _, size, outcome in rows:
             check("passed" in outcome if integrity else "Mbps" in outcome, f"{size} bytes: {outcome}")
         check("Integrity check failed" not in "".join(text), "integrity check")
+        also(session, 2, "".join(text))
     return run
 
 
@@ -125,10 +131,12 @@ group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
 MPI4PY = {**ON_ADAPTER, "UCX_RC_TX_POLL_ALWAYS": "y"}
 
 
-def mpi4py(ranks, env=MPI4PY):
+def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent):
     def run(session):
-        mpi4py_suite.judge(lambda n, argv: session.start(mpirun(n, *argv), env=env), ranks, session.folder, 120,
+        mpi4py_suite.judge(lambda n, argv: session.start(launch(n, *argv), env=env), ranks, session.folder, 120,
                            ordered=not session.modelled)
+        for program in session.programs:
+            also(session, ranks, program.output())
     return run
 
 

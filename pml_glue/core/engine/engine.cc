@@ -1,0 +1,75 @@
+#include "pml_glue/core/engine/engine.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace ucx_mp::glue {
+
+Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
+    : port_(port), hooks_(hooks), process_(config.process), eager_limit_(config.eager_limit),
+      zero_copy_(config.zero_copy), hint_limit_(config.hint_limit), by_put_(config.rendezvous_by_put) {
+    port_.handle(wire::kCompact, on_compact, this);
+    port_.handle(wire::kEager, on_eager, this);
+    port_.handle(wire::kEagerSync, on_eager_sync, this);
+    port_.handle(wire::kRequest, on_request, this);
+    port_.handle(wire::kClear, on_clear, this);
+    port_.handle(wire::kFragment, on_fragment, this);
+    port_.handle(wire::kFinish, on_finish, this);
+    port_.handle(wire::kDone, on_done, this);
+    port_.listen(*this);
+}
+
+Engine::~Engine() {
+    for (const auto& [process, peer] : peers_)
+        while (Waiting* const entry = peer->first) {
+            peer->first = entry->next;
+            if (entry->is_control) delete static_cast<Control*>(entry);
+        }
+    std::vector<StoredEntry*> entries;
+    matcher_.each_stored([&](StoredMessage& message) { entries.push_back(static_cast<StoredEntry*>(&message)); });
+    for (StoredEntry* entry : entries) std::free(entry);
+    while (StoredEntry* const entry = free_small_) {
+        free_small_ = entry->next_free;
+        std::free(entry);
+    }
+}
+
+Peer* Engine::peer(std::uint64_t process) {
+    const auto known = peers_.find(process);
+    if (known != peers_.end()) return known->second.get();
+    void* address = nullptr;
+    std::size_t length = 0;
+    std::string error = "it has told no address";
+    std::unique_ptr<Endpoint> endpoint;
+    if (hooks_.address(hooks_.argument, process, &address, &length))
+        endpoint = port_.connect(static_cast<const std::byte*>(address), length, process == process_, error);
+    std::free(address);
+    if (!endpoint) {
+        char line[400];
+        std::snprintf(line, sizeof line, "process %llx cannot be reached: %s", static_cast<unsigned long long>(process),
+                      error.c_str());
+        hooks_.report(hooks_.argument, line);
+        return nullptr;
+    }
+    auto peer = std::make_unique<Peer>();
+    peer->process = process;
+    peer->endpoint = std::move(endpoint);
+    peer->most_now = std::min(peer->endpoint->limits().max_short, eager_limit_);
+    return peers_.emplace(process, std::move(peer)).first->second.get();
+}
+
+std::string Engine::statistics() const {
+    char text[320];
+    std::snprintf(text, sizeof text,
+                  "; eager %llu, rendezvous %llu (read %llu, written %llu, in fragments %llu), unexpected %llu, waited "
+                  "%llu, dropped %llu; stored %zu, posted %zu",
+                  static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.offers),
+                  static_cast<unsigned long long>(counts_.reads), static_cast<unsigned long long>(counts_.writes),
+                  static_cast<unsigned long long>(counts_.fragments),
+                  static_cast<unsigned long long>(counts_.unexpected), static_cast<unsigned long long>(counts_.waited),
+                  static_cast<unsigned long long>(counts_.dropped), matcher_.stored(), matcher_.posted());
+    return port_.traffic() + text;
+}
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,155 @@
+// Point-to-point messages with MPI's matching over a port: eager messages, rendezvous by get, put or fragments.
+//
+// Sends to a peer leave in the order of the calls: while its queue is not empty, later ones go behind. The receiver
+// matches in the order of arrival. What is behind the matching (answers, data) has no order of its own.
+//
+// A request is complete when the program may have its memory back. Its `completed` hook runs last, and may start other
+// operations; nothing of the request is touched behind it. The same holds behind every call that sends to a peer: to
+// ourselves, everything has happened when it returns.
+//
+// Errors: a peer that fails ends all requests that need it with MP_FAILED, receives from any source included whose
+// communicator it is in. Its process is not talked to again.
+#pragma once
+
+#include <unordered_map>
+
+#include "pml_glue/core/engine/request.h"
+#include "pml_glue/core/engine/slots.h"
+#include "pml_glue/core/wire.h"
+
+namespace ucx_mp::glue {
+
+class Engine : private FailureListener {
+public:
+    // The port outlives the engine. `config.transports` and `local` are the port's.
+    Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks);
+    Engine(const Engine&) = delete;
+    ~Engine();
+
+    // See mp_core.h, whose functions these are.
+    [[nodiscard]] Peer* peer(std::uint64_t process);
+    [[nodiscard]] bool send_now(Peer& peer, const Envelope& envelope, const void* data, std::size_t bytes) {
+        if (peer.busy || bytes > peer.most_now || !wire::fits_compact(envelope)) return false;
+        if (peer.endpoint->send_short(wire::kCompact, wire::compact(envelope), data, bytes) != Posted::done)
+            return false;
+        ++counts_.eager;
+        return true;
+    }
+    void send(Request& request, Peer& peer, const Envelope& envelope, const mp_data_t& data, bool synchronous,
+              Hint hint);
+    void receive(Request& request, const Envelope& pattern, const mp_data_t& data, Hint hint);
+    [[nodiscard]] bool receive_now(const Envelope& pattern, void* data, std::size_t bytes, mp_status_t& status);
+    void receive_message(Request& request, StoredEntry& message, const mp_data_t& data, Hint hint);
+    bool cancel(Request& request);
+    [[nodiscard]] StoredEntry* find(const Envelope& pattern) {
+        return static_cast<StoredEntry*>(matcher_.find(pattern));
+    }
+    void take(StoredEntry& message) { matcher_.take(message); }
+    [[nodiscard]] bool source_failed(const Envelope& pattern) const;
+    void drop(std::uint32_t context);
+    unsigned progress();
+    [[nodiscard]] std::string statistics() const;
+
+private:
+    // What is not set by who starts it, or before it is read.
+    void clear_request(Request& request) {
+        request.shown.complete = false;
+        request.is_send = request.synchronous = request.truncated = false;
+        request.outstanding = request.fenced = request.bulk = false;
+        request.posted.link.linked = false;
+        request.engine = this;
+        request.peer = nullptr;
+        request.id = 0;
+        request.moved = 0;
+        request.memory = nullptr;
+        request.key = nullptr;
+        request.waiting.is_control = false;
+    }
+    // send.cc
+    [[nodiscard]] bool needs_rendezvous(const Request& request) const;
+    [[nodiscard]] Posted post_first(Request& request);
+    void settle_first(Request& request, Posted outcome);
+    [[nodiscard]] Posted post_eager(Request& request);
+    [[nodiscard]] bool leaves_without_copy(Request& request);
+    [[nodiscard]] Posted post_zero_copy(Request& request);
+    [[nodiscard]] Posted post_synchronous(Request& request);
+    [[nodiscard]] Posted post_offer(Request& request);
+    static std::size_t pack_eager(void* out, void* request);
+    std::size_t pack_data(Request& request, std::size_t offset, void* out, std::size_t bytes);
+    static void left(Completion& completion, bool ok);
+
+    // receive.cc: messages of the wire, and what they bring
+    static void on_compact(void* self, const std::byte* data, std::size_t length);
+    static void on_eager(void* self, const std::byte* data, std::size_t length);
+    static void on_eager_sync(void* self, const std::byte* data, std::size_t length);
+    static void on_request(void* self, const std::byte* data, std::size_t length);
+    void eager_arrived(const Envelope& envelope, const std::byte* data, std::size_t bytes);
+    void deliver(Request& request, StoredEntry& message);
+    void deliver_eager(Request& request, const Envelope& envelope, const std::byte* data, std::size_t bytes);
+    void start_receive(Request& request, const mp_data_t& data, Hint hint);
+    [[nodiscard]] StoredEntry& new_entry(std::size_t room);
+    void free_entry(StoredEntry& entry);
+
+    // rendezvous.cc
+    static void on_clear(void* self, const std::byte* data, std::size_t length);
+    static void on_fragment(void* self, const std::byte* data, std::size_t length);
+    static void on_finish(void* self, const std::byte* data, std::size_t length);
+    static void on_done(void* self, const std::byte* data, std::size_t length);
+    struct Offer {
+        std::uint64_t sender, request, address;
+        std::size_t bytes;
+        bool can_get;
+        Hint hint;
+        const std::byte* key;
+        std::size_t key_bytes;
+    };
+    void accept(Request& request, const Envelope& envelope, const Offer& offer);
+    [[nodiscard]] bool start_reading(Request& request, const Offer& offer);
+    void clear(Request& request);
+    void tell_done(Peer& peer, MessageKind kind, std::uint64_t id, bool ok);
+    [[nodiscard]] Posted move(Request& request);
+    [[nodiscard]] Posted read_on(Request& request);
+    [[nodiscard]] Posted write_on(Request& request);
+    [[nodiscard]] Posted send_pieces(Request& request);
+    static std::size_t pack_fragment(void* out, void* request);
+    static void moved(Completion& completion, bool ok);
+    static void wrote(Completion& completion, bool ok);
+
+    // queue.cc: what waits for room, failures, endings
+    void enqueue(Peer& peer, Waiting& entry);
+    void enqueue_bulk(Request& request);
+    void list(Peer& peer);
+    void control(Peer& peer, MessageKind kind, const void* message, std::size_t length);
+    [[nodiscard]] Posted post_control(Peer& peer, MessageKind kind, const std::byte* message, std::size_t length);
+    unsigned serve_waiting();
+    unsigned serve(Peer& peer);
+    unsigned serve_bulk(Peer& peer);
+    void endpoint_failed(Endpoint& endpoint) override;
+    void fail_peers();
+    void fail(Peer& peer);
+    void lost(Request& request); // an operation for it has failed
+    void tell(Peer& peer, Hint hint, std::size_t bytes);
+    void release(Request& request); // what it holds but for the program's memory
+    void complete(Request& request, mp_error_t error);
+    void dropped(const char* why);
+
+    Port& port_;
+    const mp_hooks_t hooks_;
+    const std::uint64_t process_;
+    const std::size_t eager_limit_, zero_copy_, hint_limit_;
+    const bool by_put_;
+    Matcher matcher_;
+    Slots slots_;
+    std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
+    std::vector<Peer*> waiting_; // peers with something in a queue
+    std::vector<Endpoint*> failed_endpoints_;
+    unsigned failed_peers_ = 0;
+    bool in_progress_ = false;
+    StoredEntry* free_small_ = nullptr; // kSmallRoom bytes each
+    struct Counts {
+        std::uint64_t eager = 0, offers = 0, reads = 0, writes = 0, fragments = 0, unexpected = 0, waited = 0,
+                      dropped = 0, lost = 0; // lost: requests that a failure has ended
+    } counts_;
+};
+
+} // namespace ucx_mp::glue

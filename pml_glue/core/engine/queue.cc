@@ -1,0 +1,233 @@
+// What waits for room; failures; endings.
+#include <algorithm>
+#include <cstdio>
+
+#include "pml_glue/core/engine/engine.h"
+
+namespace ucx_mp::glue {
+
+namespace {
+struct Bytes {
+    const std::byte* data;
+    std::size_t length;
+};
+std::size_t pack_bytes(void* out, void* argument) {
+    const auto& bytes = *static_cast<Bytes*>(argument);
+    std::memcpy(out, bytes.data, bytes.length);
+    return bytes.length;
+}
+} // namespace
+
+void Engine::enqueue(Peer& peer, Waiting& entry) {
+    ++counts_.waited;
+    peer.busy = true;
+    entry.next = nullptr;
+    (peer.first ? peer.last->next : peer.first) = &entry;
+    peer.last = &entry;
+    list(peer);
+}
+
+void Engine::enqueue_bulk(Request& request) {
+    Peer& peer = *request.peer;
+    request.bulk = true;
+    request.next_bulk = nullptr;
+    (peer.bulk_first ? peer.bulk_last->next_bulk : peer.bulk_first) = &request;
+    peer.bulk_last = &request;
+    list(peer);
+}
+
+void Engine::list(Peer& peer) {
+    if (peer.listed) return;
+    peer.listed = true;
+    waiting_.push_back(&peer);
+}
+
+void Engine::control(Peer& peer, MessageKind kind, const void* message, std::size_t length) {
+    if (peer.failed) return;
+    const auto* const bytes = static_cast<const std::byte*>(message);
+    if (!peer.busy && post_control(peer, kind, bytes, length) != Posted::no_room) return;
+    auto* const entry = new Control;
+    entry->is_control = true;
+    entry->kind = kind;
+    entry->length = static_cast<std::uint16_t>(length);
+    std::memcpy(entry->bytes, bytes, length);
+    enqueue(peer, *entry);
+}
+
+Posted Engine::post_control(Peer& peer, MessageKind kind, const std::byte* message, std::size_t length) {
+    Endpoint& endpoint = *peer.endpoint;
+    std::uint64_t header;
+    if (length >= sizeof header && length - sizeof header <= endpoint.limits().max_short) {
+        std::memcpy(&header, message, sizeof header);
+        return endpoint.send_short(kind, header, message + sizeof header, length - sizeof header);
+    }
+    Bytes bytes{message, length};
+    return endpoint.send_packed(kind, pack_bytes, &bytes);
+}
+
+void Engine::tell_done(Peer& peer, MessageKind kind, std::uint64_t id, bool ok) {
+    const wire::DoneHeader header{.id = id, .ok = ok, .zero = 0};
+    control(peer, kind, &header, sizeof header);
+}
+
+void Engine::tell(Peer& peer, Hint hint, std::size_t bytes) {
+    if (bytes < hint_limit_ || peer.hint == hint) return;
+    peer.hint = hint;
+    peer.endpoint->hint(hint);
+}
+
+unsigned Engine::progress() {
+    if (in_progress_) return 0;
+    in_progress_ = true;
+    unsigned count = port_.progress();
+    if (!failed_endpoints_.empty()) [[unlikely]]
+        fail_peers();
+    if (!waiting_.empty()) [[unlikely]]
+        count += serve_waiting();
+    in_progress_ = false;
+    return count;
+}
+
+// Each peer once; who still waits stays listed. Peers that are listed meanwhile get their turn next time.
+unsigned Engine::serve_waiting() {
+    std::vector<Peer*> turn;
+    turn.swap(waiting_);
+    unsigned count = 0;
+    for (Peer* peer : turn) {
+        peer->listed = false;
+        count += serve(*peer) + serve_bulk(*peer);
+        if (peer->waits()) list(*peer);
+    }
+    return count;
+}
+
+// An entry is taken out before it is posted: behind that its memory may be somebody else's.
+unsigned Engine::serve(Peer& peer) {
+    unsigned count = 0;
+    while (Waiting* const entry = peer.first) {
+        peer.first = entry->next;
+        Posted outcome;
+        if (entry->is_control) {
+            auto* const message = static_cast<Control*>(entry);
+            outcome = post_control(peer, message->kind, message->bytes, message->length);
+            if (outcome != Posted::no_room) delete message;
+        } else {
+            Request& request = Request::of(*entry);
+            outcome = post_first(request);
+            if (outcome == Posted::failed) lost(request);
+        }
+        if (outcome == Posted::no_room) {
+            entry->next = peer.first;
+            if (!peer.first) peer.last = entry;
+            peer.first = entry;
+            return count;
+        }
+        ++count;
+    }
+    peer.busy = false;
+    return count;
+}
+
+// Everybody who has data to move gets a turn; the first one without room ends it.
+unsigned Engine::serve_bulk(Peer& peer) {
+    unsigned count = 0;
+    while (Request* const request = peer.bulk_first) {
+        peer.bulk_first = request->next_bulk;
+        request->bulk = false;
+        if (move(*request) == Posted::no_room) {
+            request->bulk = true;
+            request->next_bulk = peer.bulk_first;
+            if (!peer.bulk_first) peer.bulk_last = request;
+            peer.bulk_first = request;
+            return count;
+        }
+        ++count;
+    }
+    return count;
+}
+
+void Engine::endpoint_failed(Endpoint& endpoint) { failed_endpoints_.push_back(&endpoint); }
+
+void Engine::lost(Request& request) {
+    endpoint_failed(*request.peer->endpoint);
+    complete(request, MP_FAILED);
+}
+
+void Engine::fail_peers() {
+    std::vector<Endpoint*> failed;
+    failed.swap(failed_endpoints_);
+    for (Endpoint* endpoint : failed)
+        for (const auto& [process, peer] : peers_)
+            if (peer->endpoint.get() == endpoint && !peer->failed) {
+                fail(*peer);
+                break;
+            }
+}
+
+// What the port still has comes back to its completion, with an error.
+void Engine::fail(Peer& peer) {
+    peer.failed = true;
+    ++failed_peers_;
+    const std::uint64_t before = counts_.lost;
+    peer.bulk_first = peer.bulk_last = nullptr;
+    peer.busy = true;
+    while (Waiting* const entry = peer.first) {
+        peer.first = entry->next;
+        if (entry->is_control)
+            delete static_cast<Control*>(entry);
+        else
+            complete(Request::of(*entry), MP_FAILED);
+    }
+    slots_.for_each([&](Request& request) {
+        if (request.peer == &peer && !request.outstanding) complete(request, MP_FAILED);
+    });
+    std::vector<PostedReceive*> receives;
+    matcher_.each_posted([&](PostedReceive& receive, const Envelope& pattern) {
+        if (hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process))
+            receives.push_back(&receive);
+    });
+    for (PostedReceive* receive : receives) {
+        if (!receive->link.linked) continue; // a hook has cancelled it
+        Request& request = Request::of(*receive);
+        request.shown.status = {
+            .source = request.envelope().source, .tag = request.envelope().tag, .error = MP_FAILED, .bytes = 0};
+        matcher_.cancel(*receive);
+        complete(request, MP_FAILED);
+    }
+    if (counts_.lost == before) return; // nobody misses it: it may have left as it should
+    char line[96];
+    std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));
+    hooks_.report(hooks_.argument, line);
+}
+
+bool Engine::source_failed(const Envelope& pattern) const {
+    if (failed_peers_ == 0) return false;
+    for (const auto& [process, peer] : peers_)
+        if (peer->failed && hooks_.is_source(hooks_.argument, pattern.context, pattern.source, process)) return true;
+    return false;
+}
+
+void Engine::release(Request& request) {
+    if (request.id) slots_.remove(request.id);
+    if (request.key) request.peer->endpoint->release_key(request.key);
+    if (request.memory) request.peer->endpoint->deregister(request.memory);
+    request.id = 0;
+    request.key = nullptr;
+    request.memory = nullptr;
+}
+
+void Engine::complete(Request& request, mp_error_t error) {
+    if (request.id || request.memory) release(request); // a key comes with memory
+    request.phase = Phase::idle;
+    request.shown.status.error = error;
+    if (error == MP_FAILED) [[unlikely]]
+        ++counts_.lost;
+    request.shown.complete = true;
+    hooks_.completed(hooks_.argument, &request.shown);
+}
+
+void Engine::dropped(const char* why) {
+    if (counts_.dropped++ == 0) hooks_.report(hooks_.argument, why);
+}
+
+} // namespace ucx_mp::glue

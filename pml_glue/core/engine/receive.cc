@@ -1,0 +1,214 @@
+// What arrives, and the receives that it is for.
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "pml_glue/core/engine/engine.h"
+
+namespace ucx_mp::glue {
+
+namespace {
+constexpr std::size_t kSmallRoom = 512; // entries of up to this many bytes are kept for the next message
+
+template <class Header> bool read(const std::byte* data, std::size_t length, Header& header) {
+    if (length < sizeof header) return false;
+    std::memcpy(&header, data, sizeof header);
+    return true;
+}
+
+Envelope envelope_of(const wire::EagerHeader& header) {
+    return {.context = header.context, .source = header.source, .tag = header.tag};
+}
+} // namespace
+
+void Engine::on_compact(void* self, const std::byte* data, std::size_t length) {
+    std::uint64_t header;
+    if (!read(data, length, header)) return static_cast<Engine*>(self)->dropped("a short message is too short");
+    static_cast<Engine*>(self)->eager_arrived(wire::expand(header), data + sizeof header, length - sizeof header);
+}
+
+void Engine::on_eager(void* self, const std::byte* data, std::size_t length) {
+    wire::EagerHeader header;
+    if (!read(data, length, header)) return static_cast<Engine*>(self)->dropped("an eager message is too short");
+    static_cast<Engine*>(self)->eager_arrived(envelope_of(header), data + sizeof header, length - sizeof header);
+}
+
+void Engine::eager_arrived(const Envelope& envelope, const std::byte* data, std::size_t bytes) {
+    if (PostedReceive* const found = matcher_.arrive(envelope))
+        return deliver_eager(Request::of(*found), envelope, data, bytes);
+    ++counts_.unexpected;
+    StoredEntry& entry = new_entry(bytes);
+    entry.envelope = envelope;
+    entry.bytes = bytes;
+    if (bytes) std::memcpy(entry.contents(), data, bytes);
+    matcher_.store(entry);
+}
+
+// To a receive that is out of the matching.
+void Engine::deliver_eager(Request& request, const Envelope& envelope, const std::byte* data, std::size_t bytes) {
+    const std::size_t fits = std::min(bytes, request.data.bytes);
+    if (request.data.convertor)
+        hooks_.unpack(request.data.convertor, 0, data, fits);
+    else if (fits)
+        std::memcpy(request.data.buffer, data, fits);
+    request.shown.status = {.source = envelope.source, .tag = envelope.tag, .error = MP_OK, .bytes = fits};
+    complete(request, bytes > fits ? MP_TRUNCATED : MP_OK);
+}
+
+void Engine::on_eager_sync(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    wire::SyncHeader header;
+    if (!read(data, length, header)) return engine.dropped("a synchronous message is too short");
+    const Envelope envelope = envelope_of(header.envelope);
+    const std::byte* const contents = data + sizeof header;
+    const std::size_t bytes = length - sizeof header;
+    if (PostedReceive* const found = engine.matcher_.arrive(envelope)) {
+        if (Peer* const sender = engine.peer(header.sender))
+            engine.tell_done(*sender, wire::kDone, header.request, true);
+        return engine.deliver_eager(Request::of(*found), envelope, contents, bytes);
+    }
+    ++engine.counts_.unexpected;
+    StoredEntry& entry = engine.new_entry(bytes);
+    entry.envelope = envelope;
+    entry.bytes = bytes;
+    entry.synchronous = true;
+    entry.sender = header.sender;
+    entry.request = header.request;
+    if (bytes) std::memcpy(entry.contents(), contents, bytes);
+    engine.matcher_.store(entry);
+}
+
+void Engine::on_request(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    wire::RequestHeader header;
+    if (!read(data, length, header) || length != sizeof header + header.key_bytes)
+        return engine.dropped("a request has a wrong length");
+    if (header.hint > static_cast<std::uint8_t>(Hint::collective)) return engine.dropped("a request has no such hint");
+    const Envelope envelope = envelope_of(header.envelope);
+    const Offer offer{.sender = header.sender,
+                      .request = header.request,
+                      .address = header.address,
+                      .bytes = header.bytes,
+                      .can_get = (header.flags & wire::kCanGet) != 0,
+                      .hint = static_cast<Hint>(header.hint),
+                      .key = data + sizeof header,
+                      .key_bytes = header.key_bytes};
+    if (PostedReceive* const found = engine.matcher_.arrive(envelope))
+        return engine.accept(Request::of(*found), envelope, offer);
+    ++engine.counts_.unexpected;
+    StoredEntry& entry = engine.new_entry(offer.key_bytes);
+    entry.envelope = envelope;
+    entry.rendezvous = true;
+    entry.can_get = offer.can_get;
+    entry.hint = offer.hint;
+    entry.key_bytes = header.key_bytes;
+    entry.sender = offer.sender;
+    entry.request = offer.request;
+    entry.address = offer.address;
+    entry.bytes = offer.bytes;
+    std::memcpy(entry.contents(), offer.key, offer.key_bytes);
+    engine.matcher_.store(entry);
+}
+
+void Engine::start_receive(Request& request, const mp_data_t& data, Hint hint) {
+    clear_request(request);
+    request.data = data;
+    request.hint = hint;
+    request.phase = Phase::posted;
+}
+
+void Engine::receive(Request& request, const Envelope& pattern, const mp_data_t& data, Hint hint) {
+    start_receive(request, data, hint);
+    if (StoredEntry* const message = find(pattern)) {
+        matcher_.take(*message);
+        return deliver(request, *message);
+    }
+    if (failed_peers_ && source_failed(pattern)) {
+        request.shown.status = {.source = pattern.source, .tag = pattern.tag, .error = MP_FAILED, .bytes = 0};
+        return complete(request, MP_FAILED);
+    }
+    matcher_.post(request.posted, pattern);
+}
+
+bool Engine::receive_now(const Envelope& pattern, void* data, std::size_t bytes, mp_status_t& status) {
+    StoredEntry* const message = find(pattern);
+    if (!message || message->rendezvous || message->synchronous) return false;
+    matcher_.take(*message);
+    const std::size_t fits = std::min(bytes, message->bytes);
+    if (fits) std::memcpy(data, message->contents(), fits);
+    status = {.source = message->envelope.source,
+              .tag = message->envelope.tag,
+              .error = message->bytes > fits ? MP_TRUNCATED : MP_OK,
+              .bytes = fits};
+    free_entry(*message);
+    return true;
+}
+
+void Engine::receive_message(Request& request, StoredEntry& message, const mp_data_t& data, Hint hint) {
+    start_receive(request, data, hint);
+    deliver(request, message);
+}
+
+// A stored message to a receive; both are out of the matching.
+void Engine::deliver(Request& request, StoredEntry& message) {
+    if (message.rendezvous) {
+        // The entry has the key, and accept() may complete the request.
+        accept(request, message.envelope,
+               {.sender = message.sender,
+                .request = message.request,
+                .address = message.address,
+                .bytes = message.bytes,
+                .can_get = message.can_get,
+                .hint = message.hint,
+                .key = message.contents(),
+                .key_bytes = message.key_bytes});
+        return free_entry(message);
+    }
+    if (message.synchronous)
+        if (Peer* const sender = peer(message.sender)) tell_done(*sender, wire::kDone, message.request, true);
+    // Its memory may be the next message's once the request is complete.
+    deliver_eager(request, message.envelope, message.contents(), message.bytes);
+    free_entry(message);
+}
+
+bool Engine::cancel(Request& request) {
+    if (request.is_send || request.phase != Phase::posted || !matcher_.cancel(request.posted)) return false;
+    const Envelope& pattern = request.envelope();
+    request.shown.status = {.source = pattern.source, .tag = pattern.tag, .error = MP_CANCELLED, .bytes = 0};
+    complete(request, MP_CANCELLED);
+    return true;
+}
+
+void Engine::drop(std::uint32_t context) {
+    std::vector<StoredEntry*> gone;
+    matcher_.each_stored([&](StoredMessage& message) {
+        if (message.envelope.context == context) gone.push_back(static_cast<StoredEntry*>(&message));
+    });
+    for (StoredEntry* entry : gone) {
+        matcher_.take(*entry);
+        free_entry(*entry);
+    }
+}
+
+StoredEntry& Engine::new_entry(std::size_t room) {
+    if (room <= kSmallRoom && free_small_) {
+        StoredEntry& entry = *free_small_;
+        free_small_ = entry.next_free;
+        entry.rendezvous = entry.synchronous = false; // its links are out of all tables
+        return entry;
+    }
+    room = std::max(room, kSmallRoom);
+    void* const memory = std::malloc(sizeof(StoredEntry) + room);
+    if (!memory) throw std::bad_alloc();
+    StoredEntry& entry = *new (memory) StoredEntry{};
+    entry.room = room;
+    return entry;
+}
+
+void Engine::free_entry(StoredEntry& entry) {
+    if (entry.room > kSmallRoom) return std::free(&entry);
+    entry.next_free = free_small_;
+    free_small_ = &entry;
+}
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,280 @@
+// What follows the offer of a large message (wire.h has the pictures).
+#include <algorithm>
+
+#include "pml_glue/core/engine/engine.h"
+
+namespace ucx_mp::glue {
+
+namespace {
+// What both calls say together: data that one of them waits for is waited for.
+Hint together(Hint sender, Hint receiver) {
+    if (sender == Hint::collective || receiver == Hint::collective) return Hint::collective;
+    if (sender == Hint::blocking || receiver == Hint::blocking) return Hint::blocking;
+    return sender == Hint::none ? receiver : sender;
+}
+} // namespace
+
+// Receiver: a receive that is out of the matching gets an offered message.
+void Engine::accept(Request& request, const Envelope& envelope, const Offer& offer) {
+    request.shown.status = {.source = envelope.source, .tag = envelope.tag, .error = MP_OK, .bytes = 0};
+    request.peer = peer(offer.sender);
+    if (!request.peer || request.peer->failed) return complete(request, MP_FAILED);
+    request.expected = std::min(request.data.bytes, offer.bytes);
+    request.truncated = offer.bytes > request.data.bytes;
+    request.other_id = offer.request;
+    request.hint = together(offer.hint, request.hint);
+    if (request.expected == 0) {
+        Peer& sender = *request.peer;
+        tell_done(sender, wire::kDone, offer.request, true);
+        return complete(request, request.truncated ? MP_TRUNCATED : MP_OK);
+    }
+    request.id = slots_.add(request);
+    if (!start_reading(request, offer)) clear(request);
+}
+
+// False: this one cannot be read.
+bool Engine::start_reading(Request& request, const Offer& offer) {
+    Endpoint& endpoint = *request.peer->endpoint;
+    const Limits& limits = endpoint.limits();
+    if (!offer.can_get || request.data.convertor || limits.max_get == 0 || offer.key_bytes != limits.key_bytes)
+        return false;
+    request.memory = endpoint.register_memory(request.data.buffer, request.expected);
+    if (!request.memory) return false;
+    request.key = endpoint.unpack_key(offer.key);
+    if (!request.key) {
+        release(request);
+        request.id = slots_.add(request);
+        return false;
+    }
+    ++counts_.reads;
+    request.remote = offer.address;
+    request.phase = Phase::reading;
+    request.completion.done = moved;
+    if (move(request) == Posted::no_room) enqueue_bulk(request);
+    return true;
+}
+
+// Data phases: as far as there is room. no_room: to be called again. Anything else: somebody else goes on with it.
+Posted Engine::move(Request& request) {
+    switch (request.phase) {
+    case Phase::reading:
+        return read_on(request);
+    case Phase::writing:
+        return write_on(request);
+    case Phase::pieces:
+        return send_pieces(request);
+    default:
+        return Posted::done;
+    }
+}
+
+Posted Engine::read_on(Request& request) {
+    Endpoint& endpoint = *request.peer->endpoint;
+    while (request.moved < request.expected) {
+        const std::size_t piece = std::min(request.expected - request.moved, endpoint.limits().max_get);
+        tell(*request.peer, request.hint, request.expected);
+        const Posted outcome = endpoint.get(request.at(request.moved), piece, request.memory,
+                                            request.remote + request.moved, request.key, request.completion);
+        if (outcome == Posted::no_room) return outcome;
+        if (outcome == Posted::failed) {
+            lost(request);
+            return outcome;
+        }
+        request.moved += piece;
+        if (outcome == Posted::in_progress) {
+            request.outstanding = true;
+            return outcome;
+        }
+    }
+    Peer& sender = *request.peer;
+    const std::uint64_t id = request.other_id;
+    request.shown.status.bytes = request.expected;
+    complete(request, request.truncated ? MP_TRUNCATED : MP_OK);
+    tell_done(sender, wire::kDone, id, true);
+    return Posted::done;
+}
+
+void Engine::moved(Completion& completion, bool ok) {
+    Request& request = Request::of(completion);
+    Engine& engine = *request.engine;
+    request.outstanding = false;
+    if (!ok) {
+        Peer& sender = *request.peer;
+        const std::uint64_t id = request.other_id;
+        engine.complete(request, MP_FAILED);
+        return engine.tell_done(sender, wire::kDone, id, false);
+    }
+    if (engine.read_on(request) == Posted::no_room) engine.enqueue_bulk(request);
+}
+
+// Receiver: asks for the data, by put if memory and network allow it, else in fragments.
+void Engine::clear(Request& request) {
+    Endpoint& endpoint = *request.peer->endpoint;
+    const Limits& limits = endpoint.limits();
+    struct {
+        wire::ClearHeader header;
+        std::byte key[wire::kMaxKey];
+    } message;
+    message.header = {.request = request.other_id,
+                      .receive = request.id,
+                      .bytes = request.expected,
+                      .address = 0,
+                      .way = wire::Way::fragments,
+                      .hint = static_cast<std::uint8_t>(request.hint),
+                      .key_bytes = 0,
+                      .zero = 0};
+    if (by_put_ && !request.data.convertor && limits.max_put > 0 && limits.key_bytes <= wire::kMaxKey)
+        request.memory = endpoint.register_memory(request.data.buffer, request.expected);
+    if (request.memory) {
+        message.header.way = wire::Way::put;
+        message.header.address = reinterpret_cast<std::uint64_t>(request.data.buffer);
+        message.header.key_bytes = static_cast<std::uint16_t>(limits.key_bytes);
+        endpoint.pack_key(request.memory, message.key);
+    }
+    request.phase = Phase::cleared;
+    control(*request.peer, wire::kClear, &message, sizeof message.header + message.header.key_bytes);
+}
+
+// Sender.
+void Engine::on_clear(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    wire::ClearHeader header;
+    if (length < sizeof header) return engine.dropped("a clear is too short");
+    std::memcpy(&header, data, sizeof header);
+    if (length != sizeof header + header.key_bytes) return engine.dropped("a clear has a wrong length");
+    Request* const request = engine.slots_.find(header.request);
+    if (!request || request->phase != Phase::offered || !request->is_send || header.bytes > request->data.bytes ||
+        header.hint > static_cast<std::uint8_t>(Hint::collective))
+        return engine.dropped("a clear is for no offer");
+    request->other_id = header.receive;
+    request->expected = header.bytes;
+    request->hint = static_cast<Hint>(header.hint);
+    if (header.way == wire::Way::put && !request->data.convertor) {
+        Endpoint& endpoint = *request->peer->endpoint;
+        if (header.key_bytes != endpoint.limits().key_bytes) return engine.dropped("a clear has a wrong key");
+        request->key = endpoint.unpack_key(data + sizeof header);
+        if (!request->memory) request->memory = endpoint.register_memory(request->data.buffer, request->data.bytes);
+        if (request->key && request->memory) {
+            ++engine.counts_.writes;
+            request->remote = header.address;
+            request->phase = Phase::writing;
+            request->completion.done = wrote;
+            if (engine.write_on(*request) == Posted::no_room) engine.enqueue_bulk(*request);
+            return;
+        }
+        // What cannot be written goes in fragments, which the receiver takes as well.
+    }
+    ++engine.counts_.fragments;
+    request->phase = Phase::pieces;
+    if (engine.send_pieces(*request) == Posted::no_room) engine.enqueue_bulk(*request);
+}
+
+// Data, then a fence, then the message that the receiver finishes by. The fence need not wait for the completion.
+Posted Engine::write_on(Request& request) {
+    Endpoint& endpoint = *request.peer->endpoint;
+    while (request.moved < request.expected) {
+        if (request.outstanding) return Posted::in_progress;
+        const std::size_t piece = std::min(request.expected - request.moved, endpoint.limits().max_put);
+        tell(*request.peer, request.hint, request.expected);
+        const Posted outcome = endpoint.put(request.at(request.moved), piece, request.memory,
+                                            request.remote + request.moved, request.key, request.completion);
+        if (outcome == Posted::no_room) return outcome;
+        if (outcome == Posted::failed) {
+            lost(request);
+            return outcome;
+        }
+        request.moved += piece;
+        request.outstanding = outcome == Posted::in_progress;
+    }
+    if (!request.fenced) {
+        const Posted outcome = endpoint.fence();
+        if (outcome == Posted::no_room) return outcome;
+        request.fenced = true;
+        tell_done(*request.peer, wire::kFinish, request.other_id, true);
+    }
+    if (!request.outstanding) complete(request, MP_OK);
+    return Posted::done;
+}
+
+void Engine::wrote(Completion& completion, bool ok) {
+    Request& request = Request::of(completion);
+    Engine& engine = *request.engine;
+    request.outstanding = false;
+    if (!ok) return engine.complete(request, MP_FAILED);
+    if (request.bulk) return; // its turn comes
+    if (engine.write_on(request) == Posted::no_room) engine.enqueue_bulk(request);
+}
+
+std::size_t Engine::pack_fragment(void* out, void* argument) {
+    Request& request = *static_cast<Request*>(argument);
+    const wire::FragmentHeader header{.receive = request.other_id, .offset = request.moved};
+    std::memcpy(out, &header, sizeof header);
+    const std::size_t most = request.peer->endpoint->limits().max_packed - sizeof header;
+    const std::size_t bytes = std::min(most, request.expected - request.moved);
+    const std::size_t packed =
+        request.engine->pack_data(request, request.moved, static_cast<std::byte*>(out) + sizeof header, bytes);
+    request.moved += packed;
+    return sizeof header + packed;
+}
+
+Posted Engine::send_pieces(Request& request) {
+    Endpoint& endpoint = *request.peer->endpoint;
+    while (request.moved < request.expected) {
+        const Posted outcome = endpoint.send_packed(wire::kFragment, pack_fragment, &request);
+        if (outcome == Posted::no_room) return outcome;
+        if (outcome == Posted::failed) {
+            lost(request);
+            return outcome;
+        }
+    }
+    complete(request, MP_OK);
+    return Posted::done;
+}
+
+// Receiver.
+void Engine::on_fragment(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    wire::FragmentHeader header;
+    if (length < sizeof header) return engine.dropped("a fragment is too short");
+    std::memcpy(&header, data, sizeof header);
+    const std::size_t bytes = length - sizeof header;
+    Request* const request = engine.slots_.find(header.receive);
+    if (!request || request->is_send || request->phase != Phase::cleared)
+        return engine.dropped("a fragment is for no receive");
+    if (header.offset != request->moved || bytes > request->expected - request->moved)
+        return engine.dropped("a fragment is out of its place");
+    if (request->data.convertor)
+        engine.hooks_.unpack(request->data.convertor, request->moved, data + sizeof header, bytes);
+    else
+        std::memcpy(request->at(request->moved), data + sizeof header, bytes);
+    request->moved += bytes;
+    if (request->moved < request->expected) return;
+    request->shown.status.bytes = request->expected;
+    engine.complete(*request, request->truncated ? MP_TRUNCATED : MP_OK);
+}
+
+void Engine::on_finish(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    wire::DoneHeader header;
+    if (length != sizeof header) return engine.dropped("a finish has a wrong length");
+    std::memcpy(&header, data, sizeof header);
+    Request* const request = engine.slots_.find(header.id);
+    if (!request || request->is_send || request->phase != Phase::cleared)
+        return engine.dropped("a finish is for no receive");
+    if (!header.ok) return engine.complete(*request, MP_FAILED);
+    request->shown.status.bytes = request->expected;
+    engine.complete(*request, request->truncated ? MP_TRUNCATED : MP_OK);
+}
+
+void Engine::on_done(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    wire::DoneHeader header;
+    if (length != sizeof header) return engine.dropped("a done has a wrong length");
+    std::memcpy(&header, data, sizeof header);
+    Request* const request = engine.slots_.find(header.id);
+    if (!request || !request->is_send || request->phase != Phase::offered)
+        return engine.dropped("a done is for no offer");
+    engine.complete(*request, header.ok ? MP_OK : MP_FAILED);
+}
+
+} // namespace ucx_mp::glue

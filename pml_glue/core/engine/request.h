@@ -1,0 +1,110 @@
+// What is under way: requests of the program, messages that wait for their receive, peers.
+#pragma once
+
+#include <cstring>
+#include <string>
+
+#include "pml_glue/core/match/matcher.h"
+#include "pml_glue/core/mp_core.h"
+#include "pml_glue/core/port.h"
+
+namespace ucx_mp::glue {
+
+struct Peer;
+class Engine;
+
+// How a request of the program stands. Entered in: start_send(), start_receive(), and the handlers named here.
+enum class Phase : std::uint8_t {
+    idle,    // not started, or complete
+    queued,  // send: its first message waits for room
+    leaving, // send: its data is leaving without a copy; the completion ends it
+    offered, // send: the request message is out; on_clear() or on_done() follows
+    writing, // send: clear by put; data, fence and finish are under way
+    pieces,  // send: clear for fragments, which are being sent
+    posted,  // receive: in the matching
+    reading, // receive: reads the sender's data
+    cleared, // receive: waits for fragments, or for the finish
+};
+
+// Waits for its turn in a peer's queue, in the order of posting.
+struct Waiting {
+    Waiting* next = nullptr;
+    bool is_control = false; // a Control, else a Request's first message
+};
+
+// A message of the engine itself that found no room.
+struct Control : Waiting {
+    MessageKind kind = 0;
+    std::uint16_t length = 0;
+    std::byte bytes[40 + 255]; // the longest: ClearHeader and its key
+};
+
+// The first member is what the program sees of it (mp_core.h).
+struct Request {
+    mp_request_t shown;
+    Phase phase;
+    bool is_send, synchronous, truncated;
+    bool outstanding; // the port has the completion, and the memory
+    bool fenced;      // writing: the fence is behind the data
+    bool bulk;        // in the peer's queue of data
+    Hint hint;
+    PostedReceive posted; // receive; a send keeps its envelope in posted.link.key
+    mp_data_t data;
+    Engine* engine;
+    Peer* peer;             // send: to whom; receive: from whom, once that is known
+    std::uint64_t id;       // in Slots; 0: none
+    std::uint64_t other_id; // of the request at the other side
+    std::size_t expected;   // bytes of the data phase
+    std::size_t moved;      // bytes of it that are done, or under way
+    std::uint64_t remote;   // address at the other side
+    Memory* memory;
+    RemoteKey* key;
+    Completion completion;
+    Waiting waiting;
+    Request* next_bulk;
+
+    [[nodiscard]] char* at(std::size_t offset) const { return static_cast<char*>(data.buffer) + offset; }
+    [[nodiscard]] const Envelope& envelope() const { return posted.link.key; }
+    static Request& of(mp_request_storage_t& storage) { return reinterpret_cast<Request&>(storage); }
+    static Request& of(PostedReceive& receive) {
+        return *reinterpret_cast<Request*>(reinterpret_cast<char*>(&receive) - offsetof(Request, posted));
+    }
+    static Request& of(Completion& done) {
+        return *reinterpret_cast<Request*>(reinterpret_cast<char*>(&done) - offsetof(Request, completion));
+    }
+    static Request& of(Waiting& entry) {
+        return *reinterpret_cast<Request*>(reinterpret_cast<char*>(&entry) - offsetof(Request, waiting));
+    }
+};
+static_assert(sizeof(Request) <= MP_REQUEST_BYTES);
+
+// A message without a receive: an eager one with its data behind it, or the offer of a rendezvous with its key.
+struct StoredEntry : StoredMessage {
+    bool rendezvous = false, synchronous = false, can_get = false;
+    Hint hint = Hint::none;
+    std::uint16_t key_bytes = 0;
+    std::uint64_t sender = 0, request = 0, address = 0; // of a rendezvous or a synchronous message
+    std::size_t bytes = 0;                              // of the message
+    std::size_t room = 0;                               // bytes behind this header
+    StoredEntry* next_free = nullptr;
+
+    [[nodiscard]] std::byte* contents() { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+// Another process. Lives as long as the engine.
+struct Peer {
+    std::uint64_t process = 0;
+    std::unique_ptr<Endpoint> endpoint;
+    bool failed = false;      // and then busy, too
+    std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
+    Hint hint = Hint::none;   // that the endpoint has been told
+    // What waits for room: first messages and controls in order, then data of requests in turn.
+    Waiting *first = nullptr, *last = nullptr;
+    bool busy = false; // the first queue is not empty, or is being served: new messages go behind
+    Request *bulk_first = nullptr, *bulk_last = nullptr;
+    bool listed = false; // in Engine::waiting_
+
+    [[nodiscard]] bool waits() const { return first || bulk_first; }
+};
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,53 @@
+// Names for requests that the other side may use: an index and the generation of its slot. A name that is out of date,
+// or was never given, finds nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ucx_mp::glue {
+
+struct Request;
+
+class Slots {
+public:
+    // Not 0. Allocates when there are more open requests than ever.
+    [[nodiscard]] std::uint64_t add(Request& request) {
+        if (free_ == kNone) {
+            free_ = static_cast<std::uint32_t>(slots_.size());
+            slots_.push_back({});
+        }
+        const std::uint32_t index = free_;
+        Slot& slot = slots_[index];
+        free_ = slot.next_free;
+        slot.request = &request;
+        return std::uint64_t{++slot.generation} << 32 | index;
+    }
+    [[nodiscard]] Request* find(std::uint64_t id) const {
+        const auto index = static_cast<std::uint32_t>(id);
+        if (index >= slots_.size() || slots_[index].generation != id >> 32) return nullptr;
+        return slots_[index].request;
+    }
+    void remove(std::uint64_t id) {
+        Slot& slot = slots_[static_cast<std::uint32_t>(id)];
+        slot.request = nullptr;
+        slot.next_free = free_;
+        free_ = static_cast<std::uint32_t>(id);
+    }
+    // The function may remove the request that it gets, and add others. Slow path.
+    template <class F> void for_each(F&& function) {
+        for (std::size_t i = 0; i < slots_.size(); ++i)
+            if (slots_[i].request) function(*slots_[i].request);
+    }
+
+private:
+    static constexpr std::uint32_t kNone = UINT32_MAX;
+    struct Slot {
+        Request* request = nullptr;
+        std::uint32_t generation = 0, next_free = kNone;
+    };
+    std::vector<Slot> slots_;
+    std::uint32_t free_ = kNone;
+};
+
+} // namespace ucx_mp::glue

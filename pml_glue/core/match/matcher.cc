@@ -1,0 +1,72 @@
+#include "pml_glue/core/match/matcher.h"
+
+#include <algorithm>
+
+namespace ucx_mp::glue {
+
+PostedReceive* Matcher::arrive(const Envelope& message) {
+    Link* first = nullptr;
+    Kind from = kExact;
+    const auto ask = [&](Kind kind, const Envelope& pattern) {
+        Link* const link = receives_[kind].front(pattern);
+        if (link && (!first || receive_of(*link).number < receive_of(*first).number)) first = link, from = kind;
+    };
+    ask(kExact, message);
+    ask(kByTag, {message.context, kAnySource, message.tag});
+    if (message.tag >= 0) {
+        ask(kBySource, {message.context, message.source, kAnyTag});
+        ask(kByContext, {message.context, kAnySource, kAnyTag});
+    }
+    if (!first) return nullptr;
+    receives_[from].erase(*first);
+    return &receive_of(*first);
+}
+
+void Matcher::store(StoredMessage& message) {
+    message.number = ++stored_number_;
+    messages_[kExact].push(message.exact, message.envelope);
+    for (const Kind kind : {kByTag, kBySource, kByContext})
+        if (made_[kind]) add(message, kind);
+}
+
+// A pattern with any tag does not see negative ones.
+void Matcher::add(StoredMessage& message, Kind kind) {
+    Envelope key = message.envelope;
+    if (kind != kByTag && key.tag < 0) return;
+    if (kind != kBySource) key.source = kAnySource;
+    if (kind != kByTag) key.tag = kAnyTag;
+    messages_[kind].push(link_of(message, kind), key);
+}
+
+void Matcher::make(Kind kind) {
+    made_[kind] = true;
+    std::vector<StoredMessage*> all;
+    each_stored([&](StoredMessage& message) { all.push_back(&message); });
+    std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
+    for (StoredMessage* message : all) add(*message, kind);
+}
+
+void Matcher::take(StoredMessage& message) {
+    messages_[kExact].erase(message.exact);
+    for (const Kind kind : {kByTag, kBySource, kByContext})
+        if (Link& link = link_of(message, kind); link.linked) messages_[kind].erase(link);
+}
+
+void Matcher::post(PostedReceive& receive, const Envelope& pattern) {
+    receive.number = ++posted_number_;
+    receives_[kind_of(pattern)].push(receive.link, pattern);
+}
+
+bool Matcher::cancel(PostedReceive& receive) {
+    if (!receive.link.linked) return false;
+    receives_[kind_of(receive.link.key)].erase(receive.link);
+    return true;
+}
+
+std::size_t Matcher::posted() const {
+    std::size_t sum = 0;
+    for (const Index& index : receives_) sum += index.size();
+    return sum;
+}
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,87 @@
+// Which receive gets which message, in MPI's order (MPI-3.1 3.5): of the messages that a receive takes the one that
+// came first, of the receives that take a message the one that was posted first. Every search is O(1) expected, also
+// with wildcards, whatever else is queued.
+//
+// Receives stand in one of four tables, by the kind of their pattern; each has its posting number. A message asks the
+// tables that are not empty, and the smallest number wins. Messages nobody waits for stand in four tables at once, one
+// for each kind of pattern, so that a receive finds its first one with a single look. A table for wildcards is made
+// when the first receive of its kind asks, and kept from then on: most programs never pay for it.
+//
+// (The scheme of the thesis, papers/nic-collectives 3.2, bins by the tag modulo 20 and walks lists: linear in what a
+// sender has queued, and without a bin for a receive of any source and any tag.)
+#pragma once
+
+#include "pml_glue/core/match/index.h"
+
+namespace ucx_mp::glue {
+
+// What a receive request starts with. `number` is set when it is posted.
+struct PostedReceive {
+    Link link;
+    std::uint64_t number = 0;
+};
+
+// What a stored message starts with. Messages with a negative tag are not in the tables for any tag.
+struct StoredMessage {
+    Envelope envelope{};
+    std::uint64_t number = 0;                  // of arrival; set by store()
+    Link exact, by_tag, by_source, by_context; // by_tag: any source; by_source: any tag; by_context: both
+};
+
+// Not synchronised. Owns neither receives nor messages.
+class Matcher {
+public:
+    // A message has come: takes the receive that gets it out of the tables. Null: nobody waits, store() it.
+    [[nodiscard]] PostedReceive* arrive(const Envelope& message);
+    void store(StoredMessage& message);
+
+    // A receive or probe asks: the message that it gets, which stays stored until take(). Null: post() it.
+    [[nodiscard]] StoredMessage* find(const Envelope& pattern) {
+        const Kind kind = kind_of(pattern);
+        if (!made_[kind]) [[unlikely]]
+            make(kind);
+        Link* const link = messages_[kind].front(pattern);
+        return link ? &message_of(*link, kind) : nullptr;
+    }
+    void take(StoredMessage& message);
+    void post(PostedReceive& receive, const Envelope& pattern);
+    // False: it has got its message already.
+    bool cancel(PostedReceive& receive);
+
+    [[nodiscard]] std::size_t posted() const;
+    [[nodiscard]] std::size_t stored() const { return messages_[kExact].size(); }
+    // Slow path, in no order; the function may cancel or take the one that it gets.
+    template <class F> void each_posted(F&& function) {
+        for (Index& index : receives_) index.for_each([&](Link& link) { function(receive_of(link), link.key); });
+    }
+    template <class F> void each_stored(F&& function) {
+        messages_[kExact].for_each([&](Link& link) { function(message_of(link)); });
+    }
+
+private:
+    enum Kind : unsigned { kExact, kByTag, kBySource, kByContext, kKinds };
+    static Kind kind_of(const Envelope& pattern) {
+        return static_cast<Kind>((pattern.source == kAnySource ? 1u : 0u) + (pattern.tag == kAnyTag ? 2u : 0u));
+    }
+    static PostedReceive& receive_of(Link& link) {
+        static_assert(offsetof(PostedReceive, link) == 0);
+        return reinterpret_cast<PostedReceive&>(link);
+    }
+    static constexpr std::size_t kOffsets[kKinds] = {offsetof(StoredMessage, exact), offsetof(StoredMessage, by_tag),
+                                                     offsetof(StoredMessage, by_source),
+                                                     offsetof(StoredMessage, by_context)};
+    static StoredMessage& message_of(Link& link, Kind kind = kExact) {
+        return *reinterpret_cast<StoredMessage*>(reinterpret_cast<char*>(&link) - kOffsets[kind]);
+    }
+    static Link& link_of(StoredMessage& message, Kind kind) {
+        return *reinterpret_cast<Link*>(reinterpret_cast<char*>(&message) + kOffsets[kind]);
+    }
+    void make(Kind kind); // the table of messages for this kind of pattern
+    void add(StoredMessage& message, Kind kind);
+
+    Index receives_[kKinds], messages_[kKinds];
+    bool made_[kKinds] = {true, false, false, false};
+    std::uint64_t posted_number_ = 0, stored_number_ = 0;
+};
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,116 @@
+// The C header: an engine over UCT. Nothing thrown passes it.
+#include "pml_glue/core/mp_core.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+
+#include "pml_glue/core/engine/engine.h"
+#include "pml_glue/core/uct/uct_port.h"
+
+using namespace ucx_mp::glue;
+
+// The engine goes first: its endpoints belong to the port's interfaces.
+struct mp_core {
+    UctPort port;
+    std::optional<Engine> engine;
+};
+
+namespace {
+
+Peer& of(mp_peer_t* peer) { return *reinterpret_cast<Peer*>(peer); }
+Envelope of(mp_envelope_t envelope) { return {envelope.context, envelope.source, envelope.tag}; }
+Hint of(mp_hint_t hint) { return static_cast<Hint>(hint); }
+static_assert(MP_ANY_SOURCE == kAnySource && MP_ANY_TAG == kAnyTag);
+
+void tell(const StoredEntry& message, mp_status_t* status) {
+    *status = {.source = message.envelope.source, .tag = message.envelope.tag, .error = MP_OK, .bytes = message.bytes};
+}
+
+} // namespace
+
+extern "C" {
+
+mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char* error, size_t error_size) {
+    std::string why = "no memory";
+    try {
+        auto core = std::make_unique<mp_core>();
+        if (core->port.open({.transports = config->transports, .local = config->local}, why)) {
+            core->engine.emplace(core->port, *config, *hooks);
+            return core.release();
+        }
+    } catch (const std::exception& exception) { why = exception.what(); }
+    std::snprintf(error, error_size, "%s", why.c_str());
+    return nullptr;
+}
+
+void mp_core_close(mp_core_t* core) {
+    core->port.drain();
+    delete core;
+}
+
+void* mp_core_address(mp_core_t* core, size_t* length) {
+    const auto address = core->port.address();
+    void* const out = std::malloc(address.size());
+    if (out) std::memcpy(out, address.data(), address.size());
+    *length = address.size();
+    return out;
+}
+
+mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
+    return reinterpret_cast<mp_peer_t*>(core->engine->peer(process));
+}
+
+unsigned mp_core_progress(mp_core_t* core) { return core->engine->progress(); }
+
+bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, mp_envelope_t envelope, const void* data, size_t bytes) {
+    return core->engine->send_now(of(peer), of(envelope), data, bytes);
+}
+
+void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,
+                  mp_data_t data, bool synchronous, mp_hint_t hint) {
+    core->engine->send(Request::of(*request), of(peer), of(envelope), data, synchronous, of(hint));
+}
+
+void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope_t pattern, mp_data_t data,
+                     mp_hint_t hint) {
+    core->engine->receive(Request::of(*request), of(pattern), data, of(hint));
+}
+
+bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, size_t bytes, mp_status_t* status) {
+    return core->engine->receive_now(of(pattern), data, bytes, *status);
+}
+
+bool mp_core_cancel(mp_core_t* core, mp_request_storage_t* request) {
+    return core->engine->cancel(Request::of(*request));
+}
+
+bool mp_core_probe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status) {
+    const StoredEntry* const message = core->engine->find(of(pattern));
+    if (message) tell(*message, status);
+    return message;
+}
+
+mp_message_t* mp_core_mprobe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status) {
+    StoredEntry* const message = core->engine->find(of(pattern));
+    if (!message) return nullptr;
+    tell(*message, status);
+    core->engine->take(*message);
+    return reinterpret_cast<mp_message_t*>(message);
+}
+
+void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_message_t* message, mp_data_t data,
+                             mp_hint_t hint) {
+    core->engine->receive_message(Request::of(*request), *reinterpret_cast<StoredEntry*>(message), data, of(hint));
+}
+
+void mp_core_drop(mp_core_t* core, uint32_t context) { core->engine->drop(context); }
+
+bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) { return core->engine->source_failed(of(pattern)); }
+
+void mp_core_statistics(mp_core_t* core, char* text, size_t size) {
+    std::snprintf(text, size, "%s", core->engine->statistics().c_str());
+}
+
+} // extern "C"

@@ -1,0 +1,133 @@
+/*
+ * The core of the MPI modules behind a C header: point-to-point messages with MPI's matching, over UCT. Knows nothing
+ * of an MPI library; pml_glue/ompi4 joins it with Open MPI 4.1.
+ *
+ * Threads: one call at a time, the caller locks. Hooks are called from within calls, also from mp_core_progress(), and
+ * may start operations, but not call mp_core_progress(), which returns 0 then.
+ * Ownership: requests are the caller's memory (mp_request_storage_t) until `completed` is called for them.
+ */
+#ifndef UCX_MP_PML_GLUE_MP_CORE_H
+#define UCX_MP_PML_GLUE_MP_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct mp_core mp_core_t;       /* one per process */
+typedef struct mp_peer mp_peer_t;       /* another process, or this one */
+typedef struct mp_message mp_message_t; /* taken out of the matching by mp_core_mprobe() */
+
+enum { MP_ANY_SOURCE = INT32_MIN, MP_ANY_TAG = INT32_MIN };
+
+typedef enum mp_error {
+    MP_OK = 0,
+    MP_TRUNCATED, /* the message was longer than the receive; what fits is there */
+    MP_FAILED,    /* the peer is gone, or its data could not be moved */
+    MP_CANCELLED
+} mp_error_t;
+
+/* Numbers of uct_mp_hint_t. */
+typedef enum mp_hint { MP_HINT_NONE = 0, MP_HINT_BLOCKING, MP_HINT_NON_BLOCKING, MP_HINT_COLLECTIVE } mp_hint_t;
+
+/* Contents of a message in memory. */
+typedef struct mp_data {
+    void* buffer;    /* contiguous data: its first byte. A send does not write to it */
+    size_t bytes;    /* when packed; of a receive: what fits */
+    void* convertor; /* not contiguous: what the hooks pack and unpack with; null: contiguous */
+} mp_data_t;
+
+typedef struct mp_status {
+    int32_t source, tag;
+    mp_error_t error;
+    size_t bytes; /* that were received */
+} mp_status_t;
+
+typedef struct mp_request {
+    mp_status_t status; /* of a complete receive; of a send only `error` */
+    bool complete;
+} mp_request_t;
+
+enum { MP_REQUEST_BYTES = 320 };
+typedef union mp_request_storage {
+    mp_request_t request;
+    uint64_t storage[MP_REQUEST_BYTES / 8];
+} mp_request_storage_t;
+
+typedef struct mp_hooks {
+    void* argument; /* first argument of all but pack and unpack */
+    /* Next `bytes` of a message at most, from `offset` on; returns how many. Always in order. */
+    size_t (*pack)(void* convertor, size_t offset, void* out, size_t bytes);
+    void (*unpack)(void* convertor, size_t offset, const void* in, size_t bytes);
+    /* A request is complete, and the caller's again. */
+    void (*completed)(void* argument, mp_request_t* request);
+    /* The address of a process (of mp_core_address() there), which free() takes. False: there is none. */
+    bool (*address)(void* argument, uint64_t process, void** address, size_t* length);
+    /* Whether a process is rank `source` (MP_ANY_SOURCE: any rank) among those that messages of `context` come from. */
+    bool (*is_source)(void* argument, uint32_t context, int32_t source, uint64_t process);
+    /* One line about a fault, for the user. */
+    void (*report)(void* argument, const char* line);
+} mp_hooks_t;
+
+/* Sizes in bytes. */
+typedef struct mp_config {
+    uint64_t process;       /* our own name, unique in the job and in jobs that it meets */
+    const char* transports; /* of UCT, by comma, best first among those that reach a peer: "self,posix,cma,mp_rc" */
+    const char* local;  /* who is on this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
+    size_t eager_limit; /* larger messages go by rendezvous; cut to what the network takes in one piece */
+    size_t zero_copy;   /* eager messages from this size on are not copied at the sender */
+    size_t hint_limit;  /* operations from this size on carry their hint */
+    bool rendezvous_by_put; /* the sender writes, instead of the receiver reading */
+} mp_config_t;
+
+/* Null: `error` has one line that says why. */
+mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char* error, size_t error_size);
+/* After the last call of anybody in the job. Requests that are open are forgotten. */
+void mp_core_close(mp_core_t* core);
+/* What peers need to reach us; free() takes it. */
+void* mp_core_address(mp_core_t* core, size_t* length);
+/* The process with this name; connects if it is new. Null: cannot be reached, which has been reported. */
+mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process);
+/* Returns how much was found. Bounded. */
+unsigned mp_core_progress(mp_core_t* core);
+
+/* `source`: our rank in the communicator. */
+typedef struct mp_envelope {
+    uint32_t context;
+    int32_t source, tag;
+} mp_envelope_t;
+
+/* A small message without a request: true if it has left. Contiguous data, not synchronous. */
+bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, mp_envelope_t envelope, const void* data, size_t bytes);
+void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,
+                  mp_data_t data, bool synchronous, mp_hint_t hint);
+void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope_t pattern, mp_data_t data,
+                     mp_hint_t hint);
+/* A message that is there already, without a request: true if it has been received. Contiguous data. */
+bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, size_t bytes, mp_status_t* status);
+/* Of receives only. True: it is complete now, with MP_CANCELLED. False: too late. */
+bool mp_core_cancel(mp_core_t* core, mp_request_storage_t* request);
+
+/* Whether a message is there, and which. Neither makes progress. */
+bool mp_core_probe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status);
+/* Takes it, for one mp_core_receive_message(). Null: there is none. */
+mp_message_t* mp_core_mprobe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status);
+void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_message_t* message, mp_data_t data,
+                             mp_hint_t hint);
+
+/* A communicator is gone: its messages are forgotten. */
+void mp_core_drop(mp_core_t* core, uint32_t context);
+/* For mp_core_probe() and its like in a loop: whether `source` can still send. */
+bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern);
+
+/* "mp_rc 12 messages 3456 bytes, ...": what was sent, written or read; and the matching's and protocols' counts. */
+void mp_core_statistics(mp_core_t* core, char* text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

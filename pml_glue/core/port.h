@@ -1,0 +1,113 @@
+// What the engine needs of a network: messages, writes and reads to one process at a time. Implemented over UCT
+// (uct/port.h), and by a network within one process for tests (tests/pml/fake_port.h).
+//
+// Threads: one at a time; the caller has a lock if there are several.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ucx_mp::glue {
+
+// Outcome of an operation that was handed to an endpoint.
+enum class Posted : std::uint8_t {
+    done,        // the caller's memory is free again; no completion follows
+    in_progress, // the completion is called from progress()
+    no_room,     // nothing has happened; to be tried again after progress()
+    failed,      // the peer is gone, or the network is broken for good
+};
+
+// Of one operation. The caller's, in one place until `done` is called.
+struct Completion {
+    void (*done)(Completion& self, bool ok) = nullptr;
+    alignas(void*) std::byte port[24]; // for the port
+};
+
+struct Memory;    // registered, of an endpoint's network
+struct RemoteKey; // unpacked key of a peer's memory
+
+// Numbers of message kinds are the engine's; below 32.
+using MessageKind = std::uint8_t;
+// Called from progress(), or (to itself) from within the sending call. The bytes are gone when it returns.
+using Handler = void (*)(void* argument, const std::byte* data, std::size_t length);
+// Writes a message of at most max_packed bytes; returns its length. Called at most once, and only if there is room.
+using Packer = std::size_t (*)(void* out, void* argument);
+
+// What the program knows about an operation: see uct_mp/api/uct_mp.h. Same numbers.
+enum class Hint : std::uint8_t { none, blocking, non_blocking, collective, one_sided_epoch };
+
+// Bytes. 0: the network does not have the operation.
+struct Limits {
+    std::size_t max_short = 0;     // payload of send_short(), without its header
+    std::size_t max_packed = 0;    // a message of send_packed(), all of it
+    std::size_t max_zero_copy = 0; // data of send_zero_copy()
+    std::size_t max_header = 0;    // header of send_zero_copy()
+    std::size_t max_get = 0, max_put = 0;
+    std::size_t key_bytes = 0; // of a packed key
+};
+
+// To one process. Messages arrive once each and in order. Writes and reads have no order but by fence().
+class Endpoint {
+public:
+    virtual ~Endpoint() = default;
+    [[nodiscard]] const Limits& limits() const { return limits_; }
+
+    // `header` is the first 8 bytes of the message (host byte order), `payload` follows.
+    virtual Posted send_short(MessageKind kind, std::uint64_t header, const void* payload, std::size_t length) = 0;
+    virtual Posted send_packed(MessageKind kind, Packer packer, void* argument) = 0;
+    // `data` may be changed when the completion has been called.
+    virtual Posted send_zero_copy(MessageKind kind, const void* header, std::size_t header_length, const void* data,
+                                  std::size_t length, Memory* memory, Completion& completion) = 0;
+
+    // A write's completion says that `from` may be changed; a read's, that `to` has the data.
+    virtual Posted put(const void* from, std::size_t length, Memory* memory, std::uint64_t to, RemoteKey* key,
+                       Completion& completion) = 0;
+    virtual Posted get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,
+                       Completion& completion) = 0;
+    // Who sees a message from behind it sees all writes from before it.
+    virtual Posted fence() = 0;
+    virtual void hint(Hint hint) = 0;
+
+    // For writes and reads of both sides. Null: cannot be registered. The port may keep registrations for later.
+    [[nodiscard]] virtual Memory* register_memory(void* address, std::size_t length) = 0;
+    virtual void deregister(Memory* memory) = 0;
+    virtual void pack_key(Memory* memory, std::byte* out) = 0;             // limits().key_bytes
+    [[nodiscard]] virtual RemoteKey* unpack_key(const std::byte* key) = 0; // null: not a key
+    virtual void release_key(RemoteKey* key) = 0;
+
+protected:
+    Limits limits_;
+};
+
+// Who is told that a peer is gone. From progress() or a sending call; the endpoint lives until the engine destroys it.
+class FailureListener {
+public:
+    virtual void endpoint_failed(Endpoint& endpoint) = 0;
+
+protected:
+    ~FailureListener() = default;
+};
+
+class Port {
+public:
+    virtual ~Port() = default;
+    // Before anything can arrive.
+    virtual void handle(MessageKind kind, Handler handler, void* argument) = 0;
+    virtual void listen(FailureListener& listener) = 0;
+    // What a peer needs to connect to us.
+    [[nodiscard]] virtual std::vector<std::byte> address() const = 0;
+    // Null: not reachable, and `error` has one line that says why. `self`: the address is our own.
+    [[nodiscard]] virtual std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
+                                                            std::string& error) = 0;
+    // Returns how much has been found.
+    virtual unsigned progress() = 0;
+    // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.
+    virtual void drain() = 0;
+    // What was carried, in words: "mp_rc 12 messages 3456 bytes, self ..."
+    [[nodiscard]] virtual std::string traffic() const = 0;
+};
+
+} // namespace ucx_mp::glue

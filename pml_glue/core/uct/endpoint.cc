@@ -1,0 +1,179 @@
+#include "pml_glue/core/uct/endpoint.h"
+
+#include <cstring>
+
+#include "uct_mp/api/uct_mp.h"
+
+namespace ucx_mp::glue {
+
+namespace {
+
+Posted posted(ucs_status_t status) {
+    if (status == UCS_OK) return Posted::done;
+    if (status == UCS_INPROGRESS) return Posted::in_progress;
+    return status == UCS_ERR_NO_RESOURCE ? Posted::no_room : Posted::failed;
+}
+
+static_assert(sizeof(uct_completion_t) <= sizeof(Completion::port));
+
+void completed(uct_completion_t* inner) {
+    auto* const completion = reinterpret_cast<Completion*>(reinterpret_cast<char*>(inner) - offsetof(Completion, port));
+    completion->done(*completion, inner->status == UCS_OK);
+}
+
+uct_completion_t* inner_of(Completion& completion) {
+    auto* const inner = reinterpret_cast<uct_completion_t*>(&completion.port);
+    inner->func = completed;
+    inner->count = 1;
+    inner->status = UCS_OK;
+    return inner;
+}
+
+// A registration that needs no handle has one all the same; null is "cannot".
+struct NoHandle {
+} no_handle;
+Memory* handle_of(uct_mem_h memory) { return reinterpret_cast<Memory*>(memory ? memory : &no_handle); }
+uct_mem_h of_handle(Memory* memory) {
+    return reinterpret_cast<void*>(memory) == &no_handle ? UCT_MEM_HANDLE_NULL : reinterpret_cast<uct_mem_h>(memory);
+}
+
+} // namespace
+
+UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving)
+    : lane_(lane), endpoint_(endpoint), moves_(moves), moving_(moving), mover_(mover) {
+    const auto& cap = lane.attributes().cap;
+    limits_.max_short = cap.am.max_short > 8 ? cap.am.max_short - 8 : 0;
+    limits_.max_packed = cap.am.max_bcopy;
+    if (lane.can(UCT_IFACE_FLAG_AM_ZCOPY) && mover == Mover::transport && moves == &lane) {
+        limits_.max_header = cap.am.max_hdr;
+        limits_.max_zero_copy = cap.am.max_zcopy > cap.am.max_hdr ? cap.am.max_zcopy - 64 : 0;
+    }
+    if (mover == Mover::processor) {
+        limits_.max_get = limits_.max_put = SIZE_MAX;
+    } else if (mover == Mover::transport) {
+        const auto& moving_cap = moves->attributes().cap;
+        if (moves->can(UCT_IFACE_FLAG_GET_ZCOPY)) limits_.max_get = moving_cap.get.max_zcopy;
+        if (moves->can(UCT_IFACE_FLAG_PUT_ZCOPY)) limits_.max_put = moving_cap.put.max_zcopy;
+        limits_.key_bytes = moves->domain_attributes().rkey_packed_size;
+    }
+}
+
+UctEndpoint::~UctEndpoint() {
+    if (moving_ && moving_ != endpoint_) uct_ep_destroy(moving_);
+    uct_ep_destroy(endpoint_);
+}
+
+Posted UctEndpoint::send_short(MessageKind kind, std::uint64_t header, const void* payload, std::size_t length) {
+    const ucs_status_t status = uct_ep_am_short(endpoint_, kind, header, payload, static_cast<unsigned>(length));
+    if (status == UCS_OK) [[likely]] {
+        ++lane_.traffic.messages;
+        lane_.traffic.message_bytes += length + sizeof header;
+    }
+    return posted(status);
+}
+
+Posted UctEndpoint::send_packed(MessageKind kind, Packer packer, void* argument) {
+    const ssize_t length = uct_ep_am_bcopy(endpoint_, kind, packer, argument, 0);
+    if (length < 0) return posted(static_cast<ucs_status_t>(length));
+    ++lane_.traffic.messages;
+    lane_.traffic.message_bytes += static_cast<std::uint64_t>(length);
+    return Posted::done;
+}
+
+Posted UctEndpoint::send_zero_copy(MessageKind kind, const void* header, std::size_t header_length, const void* data,
+                                   std::size_t length, Memory* memory, Completion& completion) {
+    const uct_iov_t iov{const_cast<void*>(data), length, of_handle(memory), 0, 1};
+    const Posted outcome = posted(uct_ep_am_zcopy(endpoint_, kind, header, static_cast<unsigned>(header_length), &iov,
+                                                  1, 0, inner_of(completion)));
+    if (outcome == Posted::done || outcome == Posted::in_progress) {
+        ++lane_.traffic.messages;
+        lane_.traffic.message_bytes += header_length + length;
+    }
+    return outcome;
+}
+
+Posted UctEndpoint::put(const void* from, std::size_t length, Memory* memory, std::uint64_t to, RemoteKey* key,
+                        Completion& completion) {
+    if (mover_ == Mover::processor) {
+        std::memcpy(reinterpret_cast<void*>(to), from, length); // NOLINT(performance-no-int-to-ptr)
+        ++lane_.traffic.moves;
+        lane_.traffic.moved_bytes += length;
+        return Posted::done;
+    }
+    const uct_iov_t iov{const_cast<void*>(from), length, of_handle(memory), 0, 1};
+    const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
+    const Posted outcome = posted(uct_ep_put_zcopy(moving_, &iov, 1, to, bundle->rkey, inner_of(completion)));
+    if (outcome == Posted::done || outcome == Posted::in_progress) {
+        ++moves_->traffic.moves;
+        moves_->traffic.moved_bytes += length;
+    }
+    return outcome;
+}
+
+Posted UctEndpoint::get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,
+                        Completion& completion) {
+    if (mover_ == Mover::processor) {
+        std::memcpy(to, reinterpret_cast<const void*>(from), length); // NOLINT(performance-no-int-to-ptr)
+        ++lane_.traffic.moves;
+        lane_.traffic.moved_bytes += length;
+        return Posted::done;
+    }
+    const uct_iov_t iov{to, length, of_handle(memory), 0, 1};
+    const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
+    const Posted outcome = posted(uct_ep_get_zcopy(moving_, &iov, 1, from, bundle->rkey, inner_of(completion)));
+    if (outcome == Posted::done || outcome == Posted::in_progress) {
+        ++moves_->traffic.moves;
+        moves_->traffic.moved_bytes += length;
+    }
+    return outcome;
+}
+
+// Writes by another transport than the messages' (cma) are over when they are posted.
+Posted UctEndpoint::fence() {
+    if (mover_ != Mover::transport || moving_ != endpoint_) return Posted::done;
+    return posted(uct_ep_fence(endpoint_, 0));
+}
+
+// An endpoint of a transport that knows no hints says so, and goes on without.
+void UctEndpoint::hint(Hint hint) {
+    if (mover_ == Mover::transport) (void)uct_mp_ep_set_hint(moving_, static_cast<uct_mp_hint_t>(hint));
+}
+
+Memory* UctEndpoint::register_memory(void* address, std::size_t length) {
+    if (mover_ == Mover::processor) return handle_of(nullptr);
+    if (mover_ != Mover::transport) return nullptr;
+    if (!(moves_->domain_attributes().cap.flags & UCT_MD_FLAG_REG)) return handle_of(nullptr);
+    uct_mem_h memory = UCT_MEM_HANDLE_NULL;
+    if (uct_md_mem_reg(moves_->domain(), address, length, UCT_MD_MEM_ACCESS_RMA | UCT_MD_MEM_FLAG_HIDE_ERRORS,
+                       &memory) != UCS_OK)
+        return nullptr;
+    return handle_of(memory);
+}
+
+void UctEndpoint::deregister(Memory* memory) {
+    if (mover_ == Mover::transport && of_handle(memory) != UCT_MEM_HANDLE_NULL)
+        uct_md_mem_dereg(moves_->domain(), of_handle(memory));
+}
+
+void UctEndpoint::pack_key(Memory* memory, std::byte* out) {
+    if (limits_.key_bytes) uct_md_mkey_pack(moves_->domain(), of_handle(memory), out);
+}
+
+RemoteKey* UctEndpoint::unpack_key(const std::byte* key) {
+    if (mover_ == Mover::processor) return reinterpret_cast<RemoteKey*>(&no_handle);
+    auto* const bundle = new uct_rkey_bundle_t{};
+    if (uct_rkey_unpack(moves_->component(), key, bundle) == UCS_OK) return reinterpret_cast<RemoteKey*>(bundle);
+    delete bundle;
+    return nullptr;
+}
+
+void UctEndpoint::release_key(RemoteKey* key) {
+    if (mover_ == Mover::processor) return;
+    auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
+    uct_rkey_release(moves_->component(), bundle);
+    delete bundle;
+}
+
+ucs_status_t UctEndpoint::flush() { return uct_ep_flush(endpoint_, 0, nullptr); }
+
+} // namespace ucx_mp::glue

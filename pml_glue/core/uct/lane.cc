@@ -1,0 +1,129 @@
+#include "pml_glue/core/uct/lane.h"
+
+#include <cstring>
+
+namespace ucx_mp::glue {
+
+bool Lane::open(const std::string& transport, uct_worker_h worker, uct_error_handler_t on_error, void* argument,
+                std::string& error) {
+    transport_ = transport;
+    std::string device;
+    if (!find_domain(device, error)) return false;
+    uct_md_query(domain_, &domain_attributes_);
+    uct_iface_config_t* config;
+    ucs_status_t status = uct_md_iface_config_read(domain_, transport_.c_str(), nullptr, nullptr, &config);
+    if (status == UCS_OK) {
+        uct_iface_params_t params{};
+        params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
+                            UCT_IFACE_PARAM_FIELD_ERR_HANDLER | UCT_IFACE_PARAM_FIELD_ERR_HANDLER_ARG |
+                            UCT_IFACE_PARAM_FIELD_ERR_HANDLER_FLAGS;
+        params.open_mode = UCT_IFACE_OPEN_MODE_DEVICE;
+        params.mode.device.tl_name = transport_.c_str();
+        params.mode.device.dev_name = device.c_str();
+        params.err_handler = on_error;
+        params.err_handler_arg = argument;
+        params.err_handler_flags = 0;
+        status = uct_iface_open(domain_, worker, &params, config, &interface_);
+        uct_config_release(config);
+    }
+    if (status == UCS_OK) status = uct_iface_query(interface_, &attributes_);
+    if (status != UCS_OK) {
+        error = transport_ + ": " + ucs_status_string(status);
+        return false;
+    }
+    if (!can(UCT_IFACE_FLAG_CONNECT_TO_IFACE)) {
+        error = transport_ + " connects endpoints to each other: not supported";
+        return false;
+    }
+    uct_iface_progress_enable(interface_, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    return true;
+}
+
+Lane::~Lane() {
+    if (interface_) uct_iface_close(interface_);
+    if (domain_) uct_md_close(domain_);
+}
+
+// The first memory domain that has the transport; its first device.
+bool Lane::find_domain(std::string& device, std::string& error) {
+    uct_component_h* components;
+    unsigned count;
+    if (uct_query_components(&components, &count) != UCS_OK) {
+        error = "UCX has no components";
+        return false;
+    }
+    for (unsigned i = 0; i < count && !domain_; ++i) {
+        uct_component_attr_t info{};
+        info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT | UCT_COMPONENT_ATTR_FIELD_NAME;
+        if (uct_component_query(components[i], &info) != UCS_OK) continue;
+        // Opening domains of others is slow, and some of them complain: "mp" has mp_rc, "self" has self, ...
+        if (std::strncmp(info.name, transport_.c_str(), std::strlen(info.name)) != 0) continue;
+        std::vector<uct_md_resource_desc_t> domains(info.md_resource_count);
+        info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+        info.md_resources = domains.data();
+        if (uct_component_query(components[i], &info) != UCS_OK) continue;
+        for (const auto& domain : domains)
+            if (open_domain(components[i], domain.md_name, device)) break;
+    }
+    uct_release_component_list(components);
+    if (!domain_) error = transport_ + ": no such transport, or no device for it";
+    return domain_;
+}
+
+bool Lane::open_domain(uct_component_h component, const char* name, std::string& device) {
+    uct_md_config_t* config;
+    if (uct_md_config_read(component, nullptr, nullptr, &config) != UCS_OK) return false;
+    uct_md_h opened = nullptr;
+    const ucs_status_t status = uct_md_open(component, name, config, &opened);
+    uct_config_release(config);
+    if (status != UCS_OK) return false;
+    uct_tl_resource_desc_t* resources;
+    unsigned count;
+    if (uct_md_query_tl_resources(opened, &resources, &count) == UCS_OK) {
+        for (unsigned i = 0; i < count && !domain_; ++i)
+            if (transport_ == resources[i].tl_name) {
+                device = resources[i].dev_name;
+                component_ = component;
+                domain_ = opened;
+            }
+        uct_release_tl_resource_list(resources);
+    }
+    if (!domain_) uct_md_close(opened);
+    return domain_;
+}
+
+// UCT may write nothing, or be asked for nothing: room for one byte at least.
+std::vector<std::byte> Lane::device_address() const {
+    std::vector<std::byte> out(attributes_.device_addr_len + 1);
+    uct_iface_get_device_address(interface_, reinterpret_cast<uct_device_addr_t*>(out.data()));
+    out.pop_back();
+    return out;
+}
+
+std::vector<std::byte> Lane::interface_address() const {
+    std::vector<std::byte> out(attributes_.iface_addr_len + 1);
+    uct_iface_get_address(interface_, reinterpret_cast<uct_iface_addr_t*>(out.data()));
+    out.pop_back();
+    return out;
+}
+
+uct_ep_h Lane::connect(const std::byte* device, const std::byte* interface, std::string& error) {
+    const auto* const device_address = reinterpret_cast<const uct_device_addr_t*>(device);
+    const auto* const interface_address = reinterpret_cast<const uct_iface_addr_t*>(interface);
+    if (!uct_iface_is_reachable(interface_, device_address, interface_address)) {
+        error += (error.empty() ? "" : "; ") + transport_ + ": not reachable";
+        return nullptr;
+    }
+    uct_ep_params_t params{};
+    params.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
+    params.iface = interface_;
+    params.dev_addr = device_address;
+    params.iface_addr = interface_address;
+    uct_ep_h endpoint;
+    const ucs_status_t status = uct_ep_create(&params, &endpoint);
+    if (status == UCS_OK) return endpoint;
+    error += (error.empty() ? "" : "; ") + transport_ + ": " + ucs_status_string(status);
+    return nullptr;
+}
+
+} // namespace ucx_mp::glue

@@ -1,0 +1,200 @@
+#include "pml_glue/core/uct/uct_port.h"
+
+#include <ucs/async/async_fwd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <sstream>
+
+#include "pml_glue/core/uct/host_identity.h"
+#include "pml_glue/core/wire.h"
+
+namespace ucx_mp::glue {
+
+namespace {
+
+constexpr auto kDrain = std::chrono::seconds(2);
+
+bool of_host(const std::string& transport) { return transport == "posix" || transport == "sysv"; }
+bool of_network(const std::string& transport) {
+    return transport != "self" && transport != "cma" && !of_host(transport);
+}
+
+// The address: version, host, then for each transport three strings with a byte of length in front.
+void put(std::vector<std::byte>& out, const void* data, std::size_t length) {
+    const auto* const bytes = static_cast<const std::byte*>(data);
+    out.push_back(static_cast<std::byte>(length));
+    out.insert(out.end(), bytes, bytes + length);
+}
+
+struct Offered {
+    std::string transport;
+    std::vector<std::byte> device, interface;
+};
+
+bool take(const std::byte*& at, const std::byte* end, std::vector<std::byte>& out) {
+    if (at == end) return false;
+    const auto length = std::to_integer<std::ptrdiff_t>(*at++);
+    if (end - at < length) return false;
+    out.assign(at, at + length);
+    out.reserve(static_cast<std::size_t>(length) + 8); // UCT may look at a word of an empty one
+    at += length;
+    return true;
+}
+
+bool parse(const std::byte* data, std::size_t length, std::uint64_t& host, std::vector<Offered>& offers) {
+    const std::byte *at = data, *const end = data + length;
+    if (length < 1 + sizeof host || std::to_integer<std::uint8_t>(*at++) != wire::kWireVersion) return false;
+    std::memcpy(&host, at, sizeof host);
+    at += sizeof host;
+    while (at != end) {
+        Offered offer;
+        std::vector<std::byte> name;
+        if (!take(at, end, name) || !take(at, end, offer.device) || !take(at, end, offer.interface)) return false;
+        offer.transport.assign(reinterpret_cast<const char*>(name.data()), name.size());
+        offers.push_back(std::move(offer));
+    }
+    return true;
+}
+
+const Offered* find(const std::vector<Offered>& offers, const std::string& transport) {
+    for (const Offered& offer : offers)
+        if (offer.transport == transport) return &offer;
+    return nullptr;
+}
+
+} // namespace
+
+bool UctPort::open(const Config& config, std::string& error) {
+    error.clear();
+    if (config.local != "auto" && config.local != "host" && config.local != "none") {
+        error = "local=" + config.local + ": auto, host or none";
+        return false;
+    }
+    share_host_ = config.local != "none";
+    host_ = host_identity(config.local == "auto");
+    ucs_status_t status = ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async_);
+    if (status == UCS_OK) status = uct_worker_create(async_, UCS_THREAD_MODE_SINGLE, &worker_);
+    if (status != UCS_OK) {
+        error = std::string("UCT has no worker: ") + ucs_status_string(status);
+        return false;
+    }
+    std::istringstream names(config.transports);
+    bool network = false;
+    for (std::string name; std::getline(names, name, ',');) {
+        auto lane = std::make_unique<Lane>();
+        std::string why;
+        if (lane->open(name, worker_, on_error, this, why)) {
+            network |= of_network(name);
+            lanes_.push_back(std::move(lane));
+        } else if (of_network(name) && error.empty()) {
+            error = why;
+        }
+    }
+    if (!network && error.empty()) error = "transports=" + config.transports + ": none of a network";
+    return network;
+}
+
+UctPort::~UctPort() {
+    lanes_.clear();
+    if (worker_) uct_worker_destroy(worker_);
+    if (async_) ucs_async_context_destroy(async_);
+}
+
+ucs_status_t UctPort::on_message(void* called, void* data, std::size_t length, unsigned) {
+    const Called& to = *static_cast<Called*>(called);
+    to.handler(to.argument, static_cast<const std::byte*>(data), length);
+    return UCS_OK;
+}
+
+void UctPort::handle(MessageKind kind, Handler handler, void* argument) {
+    called_[kind] = {handler, argument};
+    for (const auto& lane : lanes_)
+        if (lane->can(UCT_IFACE_FLAG_AM_BCOPY))
+            uct_iface_set_am_handler(lane->interface(), kind, on_message, &called_[kind], 0);
+}
+
+ucs_status_t UctPort::on_error(void* self, uct_ep_h endpoint, ucs_status_t) {
+    UctPort& port = *static_cast<UctPort*>(self);
+    for (UctEndpoint* each : port.endpoints_)
+        if (each->uses(endpoint) && port.listener_) port.listener_->endpoint_failed(*each);
+    return UCS_OK;
+}
+
+std::vector<std::byte> UctPort::address() const {
+    std::vector<std::byte> out{static_cast<std::byte>(wire::kWireVersion)};
+    const auto* const host = reinterpret_cast<const std::byte*>(&host_);
+    out.insert(out.end(), host, host + sizeof host_);
+    for (const auto& lane : lanes_) {
+        const auto device = lane->device_address(), interface = lane->interface_address();
+        put(out, lane->transport().data(), lane->transport().size());
+        put(out, device.data(), device.size());
+        put(out, interface.data(), interface.size());
+    }
+    return out;
+}
+
+Lane* UctPort::lane(const std::string& transport) const {
+    for (const auto& lane : lanes_)
+        if (lane->transport() == transport) return lane.get();
+    return nullptr;
+}
+
+std::unique_ptr<Endpoint> UctPort::connect(const std::byte* address, std::size_t length, bool self,
+                                           std::string& error) {
+    std::uint64_t host;
+    std::vector<Offered> offers;
+    error.clear();
+    if (!parse(address, length, host, offers)) {
+        error = "its address is of another version, or broken";
+        return nullptr;
+    }
+    const bool local = share_host_ && host == host_;
+    for (const auto& lane : lanes_) {
+        const std::string& name = lane->transport();
+        const Offered* const offer = find(offers, name);
+        if (!offer || name == "cma" || (name == "self" && !self) || (of_host(name) && !local)) continue;
+        const uct_ep_h endpoint = lane->connect(offer->device.data(), offer->interface.data(), error);
+        if (!endpoint) continue;
+        Mover mover = Mover::transport;
+        Lane* moves = lane.get();
+        uct_ep_h moving = endpoint;
+        if (self && name == "self") {
+            mover = Mover::processor;
+            moves = nullptr;
+            moving = nullptr;
+        } else if (of_host(name)) {
+            const Offered* const there = find(offers, "cma");
+            moves = this->lane("cma");
+            std::string why; // without it data goes in fragments
+            moving = moves && there ? moves->connect(there->device.data(), there->interface.data(), why) : nullptr;
+            if (!moving) mover = Mover::none;
+        }
+        auto made = std::make_unique<UctEndpoint>(*lane, endpoint, mover, moves, moving);
+        endpoints_.push_back(made.get());
+        return made;
+    }
+    if (error.empty()) error = "no transport that both sides have";
+    return nullptr;
+}
+
+void UctPort::drain() {
+    const auto until = std::chrono::steady_clock::now() + kDrain;
+    for (UctEndpoint* endpoint : endpoints_)
+        while (endpoint->flush() == UCS_INPROGRESS && std::chrono::steady_clock::now() < until) progress();
+    endpoints_.clear();
+}
+
+std::string UctPort::traffic() const {
+    std::ostringstream out;
+    for (const auto& lane : lanes_) {
+        const Traffic& traffic = lane->traffic;
+        out << (lane == lanes_.front() ? "" : ", ") << lane->transport() << ' ' << traffic.messages << " messages "
+            << traffic.message_bytes << " bytes";
+        if (traffic.moves) out << " + " << traffic.moves << " moves " << traffic.moved_bytes << " bytes";
+    }
+    return out.str();
+}
+
+} // namespace ucx_mp::glue

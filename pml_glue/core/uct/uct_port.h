@@ -1,0 +1,53 @@
+// The port over UCT's public API: a worker, and an interface for each transport that the program wants and the machine
+// has. Which of them reaches a peer is decided when it is connected: `self` to ourselves, a transport of shared memory
+// to processes of the same host (with `cma` for the data), else the first network transport that both sides have.
+//
+// Shared memory does not tell of peers that die: there the launcher has to end the job.
+#pragma once
+
+#include "pml_glue/core/uct/endpoint.h"
+
+namespace ucx_mp::glue {
+
+class UctPort final : public Port {
+public:
+    struct Config {
+        std::string transports; // by comma; order is preference. Names of UCT: self, posix, sysv, cma, mp_rc, mp_dc
+        std::string local;      // "auto", "host", "none": see mp_core.h
+    };
+    // False: nothing is open, and `error` has one line. A network transport of the list must be there; those of the
+    // host may be missing.
+    [[nodiscard]] bool open(const Config& config, std::string& error);
+    UctPort() = default;
+    UctPort(const UctPort&) = delete;
+    ~UctPort() override;
+
+    void handle(MessageKind kind, Handler handler, void* argument) override;
+    void listen(FailureListener& listener) override { listener_ = &listener; }
+    [[nodiscard]] std::vector<std::byte> address() const override;
+    [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
+                                                    std::string& error) override;
+    unsigned progress() override { return uct_worker_progress(worker_); }
+    void drain() override;
+    [[nodiscard]] std::string traffic() const override;
+
+private:
+    struct Called { // of one kind of message
+        Handler handler;
+        void* argument;
+    };
+    static ucs_status_t on_message(void* called, void* data, std::size_t length, unsigned flags);
+    static ucs_status_t on_error(void* self, uct_ep_h endpoint, ucs_status_t status);
+    [[nodiscard]] Lane* lane(const std::string& transport) const;
+
+    ucs_async_context_t* async_ = nullptr;
+    uct_worker_h worker_ = nullptr;
+    std::vector<std::unique_ptr<Lane>> lanes_;
+    std::vector<UctEndpoint*> endpoints_;
+    FailureListener* listener_ = nullptr;
+    Called called_[32] = {};
+    std::uint64_t host_ = 0;
+    bool share_host_ = true;
+};
+
+} // namespace ucx_mp::glue

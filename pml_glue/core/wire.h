@@ -1,0 +1,112 @@
+// Messages between two engines. Little endian, packed; version of all of it: kWireVersion, which travels with the
+// port's address.
+//
+// Eager: one message. A synchronous one is answered by `done` when its receive is found.
+//
+//     sender                  receiver                        rendezvous by
+//     request ------------->  matches a receive
+//                             reads the data
+//             <-------------  done                            get
+//     request ------------->  matches a receive
+//             <-------------  clear (with a key)
+//     writes, fence
+//     finish  ------------->                                  put
+//     request ------------->  matches a receive
+//             <-------------  clear (without)
+//     fragment, ... ------->                                  fragments
+//
+// Requests are named by ids (slots.h), which neither side believes: an id that is not known, or in another state, drops
+// the message.
+#pragma once
+
+#include "pml_glue/core/match/envelope.h"
+#include "pml_glue/core/port.h"
+
+namespace ucx_mp::glue::wire {
+
+inline constexpr std::uint8_t kWireVersion = 1;
+
+enum Kind : MessageKind {
+    kCompact = 1, // 8 bytes header (compact()), then the data
+    kEager,       // EagerHeader, then the data
+    kEagerSync,   // SyncHeader, then the data
+    kRequest,     // RequestHeader, then the key
+    kClear,       // ClearHeader, then the key
+    kFragment,    // FragmentHeader, then the data
+    kFinish,      // DoneHeader
+    kDone,        // DoneHeader
+};
+
+// The envelope of most messages: 20 bits context, 20 bits source, 24 bits tag with its sign.
+inline constexpr unsigned kContextBits = 20, kSourceBits = 20, kTagBits = 24;
+[[nodiscard]] inline bool fits_compact(const Envelope& envelope) {
+    return envelope.context < 1u << kContextBits && static_cast<std::uint32_t>(envelope.source) < 1u << kSourceBits &&
+           static_cast<std::uint32_t>(envelope.tag) + (1u << (kTagBits - 1)) < 1u << kTagBits;
+}
+[[nodiscard]] inline std::uint64_t compact(const Envelope& envelope) {
+    return std::uint64_t{envelope.context} << (kSourceBits + kTagBits) |
+           std::uint64_t{static_cast<std::uint32_t>(envelope.source)} << kTagBits |
+           (static_cast<std::uint32_t>(envelope.tag) & ((1u << kTagBits) - 1));
+}
+[[nodiscard]] inline Envelope expand(std::uint64_t header) {
+    return {.context = static_cast<std::uint32_t>(header >> (kSourceBits + kTagBits)),
+            .source = static_cast<std::int32_t>(header >> kTagBits & ((1u << kSourceBits) - 1)),
+            .tag = static_cast<std::int32_t>(static_cast<std::uint32_t>(header) << (32 - kTagBits)) >> (32 - kTagBits)};
+}
+
+struct [[gnu::packed]] EagerHeader {
+    std::uint32_t context;
+    std::int32_t source, tag;
+    std::uint32_t zero;
+};
+static_assert(sizeof(EagerHeader) == 16);
+
+struct [[gnu::packed]] SyncHeader {
+    EagerHeader envelope;
+    std::uint64_t sender;  // the process, for the answer
+    std::uint64_t request; // its id there
+};
+static_assert(sizeof(SyncHeader) == 32);
+
+enum RequestFlags : std::uint8_t { kCanGet = 1 }; // the key is there
+struct [[gnu::packed]] RequestHeader {
+    EagerHeader envelope;
+    std::uint64_t sender, request;
+    std::uint64_t bytes;   // of the message
+    std::uint64_t address; // of the data, with kCanGet
+    std::uint8_t flags;
+    std::uint8_t hint;       // of the sending call
+    std::uint16_t key_bytes; // follow
+    std::uint32_t zero;
+};
+static_assert(sizeof(RequestHeader) == 56);
+
+enum class Way : std::uint8_t { fragments = 1, put = 2 };
+struct [[gnu::packed]] ClearHeader {
+    std::uint64_t request; // of the sender
+    std::uint64_t receive; // of the receiver, for fragments and finish
+    std::uint64_t bytes;   // how much it wants, from the beginning
+    std::uint64_t address; // where to, with Way::put
+    Way way;
+    std::uint8_t hint;       // of the receiving call
+    std::uint16_t key_bytes; // follow
+    std::uint32_t zero;
+};
+static_assert(sizeof(ClearHeader) == 40);
+
+struct [[gnu::packed]] FragmentHeader {
+    std::uint64_t receive;
+    std::uint64_t offset; // in the packed message; fragments come in order
+};
+static_assert(sizeof(FragmentHeader) == 16);
+
+struct [[gnu::packed]] DoneHeader {
+    std::uint64_t id; // done: the sender's request; finish: the receiver's
+    std::uint32_t ok; // 0: the data could not be moved
+    std::uint32_t zero;
+};
+static_assert(sizeof(DoneHeader) == 16);
+
+inline constexpr std::size_t kMaxKey = 255;
+
+} // namespace ucx_mp::glue::wire

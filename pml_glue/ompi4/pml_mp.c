@@ -1,0 +1,413 @@
+/* The module: what MPI calls. */
+#include "pml_mp.h"
+
+/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
+enum { POLLS = 64 };
+
+static mp_envelope_t message_of(const ompi_communicator_t* comm, int tag) {
+    return (mp_envelope_t){.context = comm->c_contextid, .source = comm->c_my_rank, .tag = tag};
+}
+
+static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int tag) {
+    return (mp_envelope_t){.context = comm->c_contextid,
+                           .source = source == MPI_ANY_SOURCE ? MP_ANY_SOURCE : source,
+                           .tag = tag == MPI_ANY_TAG ? MP_ANY_TAG : tag};
+}
+
+/* Tags from -10 down are collectives' (open-mpi.md: the traffic marker). */
+static mp_hint_t hint_of(int tag, mp_hint_t otherwise) { return tag <= -10 ? MP_HINT_COLLECTIVE : otherwise; }
+
+static int progress(void) {
+    if (mca_pml_mp.threads) {
+        if (pthread_mutex_trylock(&mca_pml_mp.lock) != 0) return 0; /* somebody else makes it */
+        const int found = (int)mp_core_progress(mca_pml_mp.core);
+        pthread_mutex_unlock(&mca_pml_mp.lock);
+        return found;
+    }
+    return (int)mp_core_progress(mca_pml_mp.core);
+}
+
+static void wait_for(mca_pml_mp_request_t* request) {
+    if (mca_pml_mp.threads) {
+        ompi_request_wait_completion(&request->super);
+        return;
+    }
+    while (!REQUEST_COMPLETE(&request->super)) {
+        for (int i = 0; i < POLLS; i++) {
+            mp_core_progress(mca_pml_mp.core);
+            if (REQUEST_COMPLETE(&request->super)) return;
+        }
+        opal_progress();
+    }
+}
+
+static int add_procs(struct ompi_proc_t** procs, size_t count) {
+    /* Connections are made by the first message. */
+    return mca_pml_base_pml_check_selected("mp", procs, count);
+}
+
+static int del_procs(struct ompi_proc_t** procs, size_t count) {
+    for (size_t i = 0; i < count; i++) procs[i]->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] = NULL;
+    return OMPI_SUCCESS;
+}
+
+static int enable(bool on) {
+    (void)on;
+    return OMPI_SUCCESS;
+}
+
+/* Messages of communicators that are not known yet are found when their receives come: they are kept by context. */
+static int add_comm(struct ompi_communicator_t* comm) {
+    (void)comm;
+    return OMPI_SUCCESS;
+}
+
+static int del_comm(struct ompi_communicator_t* comm) {
+    if (mca_pml_mp.core == NULL) return OMPI_SUCCESS;
+    mca_pml_mp_lock();
+    mp_core_drop(mca_pml_mp.core, comm->c_contextid);
+    mca_pml_mp_unlock();
+    return OMPI_SUCCESS;
+}
+
+/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: some progress is made, not for long,
+ * since a buffered send is local. */
+static void* buffer_room(size_t bytes) {
+    static const double kPatience = 0.05; /* s */
+    void* room = mca_pml_base_bsend_request_alloc_buf(bytes);
+    if (OPAL_LIKELY(room != NULL) || mca_pml_mp.buffered == 0) return room;
+    const double until = MPI_Wtime() + kPatience;
+    while (room == NULL && mca_pml_mp.buffered != 0 && MPI_Wtime() < until) {
+        mp_core_progress(mca_pml_mp.core);
+        room = mca_pml_base_bsend_request_alloc_buf(bytes);
+    }
+    return room;
+}
+
+/* Sends a copy (MPI 3.6); the user's request is complete with it. */
+static int send_buffered(const void* buffer, size_t count, ompi_datatype_t* datatype, mp_peer_t* peer, int tag,
+                         ompi_communicator_t* comm) {
+    mca_pml_mp_request_t* const copy = mca_pml_mp_new_request(comm, true, MP_KIND_BUFFERED);
+    if (copy == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+    mp_data_t data = mca_pml_mp_data(copy, buffer, count, datatype, true);
+    copy->buffer = buffer_room(data.bytes);
+    if (copy->buffer == NULL) {
+        if (copy->convertor_used) opal_convertor_cleanup(&copy->convertor);
+        copy->convertor_used = false;
+        mca_pml_mp_release_request(copy);
+        return MPI_ERR_BUFFER;
+    }
+    if (data.convertor) {
+        mca_pml_mp_pack(data.convertor, 0, copy->buffer, data.bytes);
+        opal_convertor_cleanup(&copy->convertor);
+        copy->convertor_used = false;
+    } else if (data.bytes) {
+        memcpy(copy->buffer, data.buffer, data.bytes);
+    }
+    data.buffer = copy->buffer;
+    data.convertor = NULL;
+    copy->active = true;
+    mca_pml_mp.buffered++;
+    mp_core_send(mca_pml_mp.core, &copy->core, peer, message_of(comm, tag), data, false,
+                 hint_of(tag, MP_HINT_NON_BLOCKING));
+    return OMPI_SUCCESS;
+}
+
+int mca_pml_mp_start_send(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
+                          int rank, int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_hint_t hint) {
+    mp_peer_t* const peer = mca_pml_mp_peer(comm, rank);
+    if (OPAL_UNLIKELY(peer == NULL)) return OMPI_ERR_UNREACH;
+    if (OPAL_UNLIKELY(mode == MCA_PML_BASE_SEND_BUFFERED)) {
+        const int result = send_buffered(buffer, count, datatype, peer, tag, comm);
+        if (result == OMPI_SUCCESS) ompi_request_complete(&request->super, true);
+        return result;
+    }
+    const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, true);
+    request->active = true;
+    mp_core_send(mca_pml_mp.core, &request->core, peer, message_of(comm, tag), data,
+                 mode == MCA_PML_BASE_SEND_SYNCHRONOUS, hint_of(tag, hint));
+    return OMPI_SUCCESS;
+}
+
+void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_t count, ompi_datatype_t* datatype,
+                              int source, int tag, ompi_communicator_t* comm, mp_hint_t hint) {
+    const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, false);
+    request->active = true;
+    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data, hint_of(tag, hint));
+}
+
+/* Small, contiguous, and there is room: has left without a request. Called with the lock. */
+static bool send_now(const void* buffer, size_t count, ompi_datatype_t* datatype, int tag,
+                     mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_peer_t* peer) {
+    if (mode == MCA_PML_BASE_SEND_SYNCHRONOUS || mode == MCA_PML_BASE_SEND_BUFFERED ||
+        !mca_pml_mp_contiguous(datatype, count))
+        return false;
+    return mp_core_send_now(mca_pml_mp.core, peer, message_of(comm, tag), (const char*)buffer + datatype->super.true_lb,
+                            count * datatype->super.size);
+}
+
+static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
+                 mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, ompi_request_t** out) {
+    mca_pml_mp_lock();
+    mp_peer_t* const peer = mca_pml_mp_peer(comm, rank);
+    int result = OMPI_SUCCESS;
+    if (OPAL_UNLIKELY(peer == NULL)) {
+        result = OMPI_ERR_UNREACH;
+    } else if (send_now(buffer, count, datatype, tag, mode, comm, peer)) {
+        *out = &mca_pml_mp.sent;
+    } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
+        result = send_buffered(buffer, count, datatype, peer, tag, comm);
+        if (result == OMPI_SUCCESS) *out = &mca_pml_mp.sent;
+    } else {
+        mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, true, MP_KIND_ONCE);
+        if (request == NULL) {
+            result = OMPI_ERR_OUT_OF_RESOURCE;
+        } else {
+            mca_pml_mp_retain(request, datatype);
+            *out = &request->super;
+            result =
+                mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_NON_BLOCKING);
+        }
+    }
+    mca_pml_mp_unlock();
+    return result;
+}
+
+static int send_and_wait(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
+                         mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
+    mca_pml_mp_lock();
+    mp_peer_t* const peer = mca_pml_mp_peer(comm, rank);
+    mca_pml_mp_request_t* request = NULL;
+    int result = OMPI_SUCCESS;
+    if (OPAL_UNLIKELY(peer == NULL)) {
+        result = OMPI_ERR_UNREACH;
+    } else if (OPAL_LIKELY(send_now(buffer, count, datatype, tag, mode, comm, peer))) {
+    } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
+        result = send_buffered(buffer, count, datatype, peer, tag, comm);
+    } else {
+        request = mca_pml_mp_new_request(comm, true, MP_KIND_ONCE);
+        result = request == NULL
+                     ? OMPI_ERR_OUT_OF_RESOURCE
+                     : mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_BLOCKING);
+    }
+    mca_pml_mp_unlock();
+    if (request == NULL) return result;
+    if (result == OMPI_SUCCESS) {
+        wait_for(request);
+        result = request->super.req_status.MPI_ERROR;
+    }
+    mca_pml_mp_lock();
+    mca_pml_mp_release_request(request);
+    mca_pml_mp_unlock();
+    return result;
+}
+
+static int isend_init(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
+                      mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, ompi_request_t** out) {
+    mca_pml_mp_lock();
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, true, MP_KIND_PERSISTENT);
+    if (request != NULL) {
+        request->buffer = (void*)buffer;
+        request->count = count;
+        request->peer = rank;
+        request->tag = tag;
+        request->mode = mode;
+        mca_pml_mp_retain(request, datatype);
+        *out = &request->super;
+    }
+    mca_pml_mp_unlock();
+    return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
+}
+
+static int irecv_init(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag,
+                      ompi_communicator_t* comm, ompi_request_t** out) {
+    mca_pml_mp_lock();
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_PERSISTENT);
+    if (request != NULL) {
+        request->buffer = buffer;
+        request->count = count;
+        request->peer = source;
+        request->tag = tag;
+        mca_pml_mp_retain(request, datatype);
+        *out = &request->super;
+    }
+    mca_pml_mp_unlock();
+    return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
+}
+
+static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag, ompi_communicator_t* comm,
+                 ompi_request_t** out) {
+    mca_pml_mp_lock();
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
+    if (request != NULL) {
+        mca_pml_mp_retain(request, datatype);
+        *out = &request->super;
+        mca_pml_mp_start_receive(request, buffer, count, datatype, source, tag, comm, MP_HINT_NON_BLOCKING);
+    }
+    mca_pml_mp_unlock();
+    return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
+}
+
+/* The end of a blocking receive. */
+static int wait_and_release(mca_pml_mp_request_t* request, ompi_status_public_t* status) {
+    wait_for(request);
+    const int result = request->super.req_status.MPI_ERROR;
+    if (status != MPI_STATUS_IGNORE) OMPI_COPY_STATUS(status, request->super.req_status, false);
+    mca_pml_mp_lock();
+    mca_pml_mp_release_request(request);
+    mca_pml_mp_unlock();
+    return result;
+}
+
+static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag,
+                            ompi_communicator_t* comm, ompi_status_public_t* status) {
+    mca_pml_mp_lock();
+    mp_status_t now;
+    if (OPAL_LIKELY(mca_pml_mp_contiguous(datatype, count)) &&
+        mp_core_receive_now(mca_pml_mp.core, pattern_of(comm, source, tag), (char*)buffer + datatype->super.true_lb,
+                            count * datatype->super.size, &now)) {
+        mca_pml_mp_unlock();
+        if (status != MPI_STATUS_IGNORE) {
+            ompi_status_public_t said;
+            mca_pml_mp_set_status(&said, &now);
+            OMPI_COPY_STATUS(status, said, false);
+        }
+        return mca_pml_mp_code(now.error);
+    }
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
+    if (request != NULL)
+        mca_pml_mp_start_receive(request, buffer, count, datatype, source, tag, comm, MP_HINT_BLOCKING);
+    mca_pml_mp_unlock();
+    return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : wait_and_release(request, status);
+}
+
+/* One look; `message`: takes it. Progress is made if there is none. */
+static int look(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
+                ompi_status_public_t* status) {
+    const mp_envelope_t pattern = pattern_of(comm, source, tag);
+    mp_status_t of;
+    mp_message_t* taken = NULL;
+    mca_pml_mp_lock();
+    if (message != NULL)
+        *found = (taken = mp_core_mprobe(mca_pml_mp.core, pattern, &of)) != NULL;
+    else
+        *found = mp_core_probe(mca_pml_mp.core, pattern, &of);
+    const bool failed = !*found && mp_core_source_failed(mca_pml_mp.core, pattern);
+    mca_pml_mp_unlock();
+    if (failed) return MPI_ERR_OTHER;
+    if (!*found) return OMPI_SUCCESS;
+    ompi_status_public_t result = ompi_status_empty;
+    mca_pml_mp_set_status(&result, &of);
+    if (status != MPI_STATUS_IGNORE) OMPI_COPY_STATUS(status, result, false);
+    if (message != NULL) {
+        *message = ompi_message_alloc();
+        if (*message == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+        (*message)->comm = comm;
+        (*message)->req_ptr = taken;
+        (*message)->peer = of.source;
+        (*message)->count = of.bytes;
+    }
+    return OMPI_SUCCESS;
+}
+
+static int look_once(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
+                     ompi_status_public_t* status) {
+    static unsigned turn;
+    const int result = look(source, tag, comm, found, message, status);
+    if (result != OMPI_SUCCESS || *found) return result;
+    if (++turn % POLLS == 0)
+        opal_progress();
+    else
+        progress();
+    return look(source, tag, comm, found, message, status);
+}
+
+static int iprobe(int source, int tag, ompi_communicator_t* comm, int* found, ompi_status_public_t* status) {
+    return look_once(source, tag, comm, found, NULL, status);
+}
+
+static int improbe(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
+                   ompi_status_public_t* status) {
+    return look_once(source, tag, comm, found, message, status);
+}
+
+static int probe(int source, int tag, ompi_communicator_t* comm, ompi_status_public_t* status) {
+    int found = 0, result = OMPI_SUCCESS;
+    while (result == OMPI_SUCCESS && !found) result = look_once(source, tag, comm, &found, NULL, status);
+    return result;
+}
+
+static int mprobe(int source, int tag, ompi_communicator_t* comm, struct ompi_message_t** message,
+                  ompi_status_public_t* status) {
+    int found = 0, result = OMPI_SUCCESS;
+    while (result == OMPI_SUCCESS && !found) result = look_once(source, tag, comm, &found, message, status);
+    return result;
+}
+
+/* A request for a message that was taken by a probe; null: no memory. Called with the lock. */
+static mca_pml_mp_request_t* receive_message(void* buffer, size_t count, ompi_datatype_t* datatype,
+                                             struct ompi_message_t** message, bool retain, mp_hint_t hint) {
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request((*message)->comm, false, MP_KIND_ONCE);
+    if (request == NULL) return NULL;
+    mp_message_t* const taken = (*message)->req_ptr;
+    ompi_message_return(*message);
+    *message = MPI_MESSAGE_NULL;
+    if (retain) mca_pml_mp_retain(request, datatype);
+    const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, false);
+    request->active = true;
+    mp_core_receive_message(mca_pml_mp.core, &request->core, taken, data, hint);
+    return request;
+}
+
+static int imrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct ompi_message_t** message,
+                  ompi_request_t** out) {
+    mca_pml_mp_lock();
+    mca_pml_mp_request_t* const request = receive_message(buffer, count, datatype, message, true, MP_HINT_NON_BLOCKING);
+    mca_pml_mp_unlock();
+    if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+    *out = &request->super;
+    return OMPI_SUCCESS;
+}
+
+static int mrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct ompi_message_t** message,
+                 ompi_status_public_t* status) {
+    mca_pml_mp_lock();
+    mca_pml_mp_request_t* const request = receive_message(buffer, count, datatype, message, false, MP_HINT_BLOCKING);
+    mca_pml_mp_unlock();
+    return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : wait_and_release(request, status);
+}
+
+static int dump(struct ompi_communicator_t* comm, int verbose) {
+    (void)verbose;
+    char text[1024];
+    mca_pml_mp_lock();
+    mp_core_statistics(mca_pml_mp.core, text, sizeof text);
+    mca_pml_mp_unlock();
+    opal_output(0, "pml/mp: communicator %u, rank %d: %s", comm->c_contextid, comm->c_my_rank, text);
+    return OMPI_SUCCESS;
+}
+
+mca_pml_mp_module_t mca_pml_mp = {.super = {.pml_add_procs = add_procs,
+                                            .pml_del_procs = del_procs,
+                                            .pml_enable = enable,
+                                            .pml_progress = progress,
+                                            .pml_add_comm = add_comm,
+                                            .pml_del_comm = del_comm,
+                                            .pml_irecv_init = irecv_init,
+                                            .pml_irecv = irecv,
+                                            .pml_recv = receive_and_wait,
+                                            .pml_isend_init = isend_init,
+                                            .pml_isend = isend,
+                                            .pml_send = send_and_wait,
+                                            .pml_iprobe = iprobe,
+                                            .pml_probe = probe,
+                                            .pml_start = mca_pml_mp_start,
+                                            .pml_improbe = improbe,
+                                            .pml_mprobe = mprobe,
+                                            .pml_imrecv = imrecv,
+                                            .pml_mrecv = mrecv,
+                                            .pml_dump = dump,
+                                            .pml_ft_event = NULL,
+                                            .pml_max_contextid = INT32_MAX,
+                                            .pml_max_tag = INT32_MAX,
+                                            .pml_flags = 0}};

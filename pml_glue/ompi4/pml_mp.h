@@ -1,0 +1,110 @@
+/*
+ * pml/mp for Open MPI 4.1: joins the core (pml_glue/core/mp_core.h) with Open MPI's requests, datatypes, communicators
+ * and modex. C, since Open MPI's internal headers are C.
+ *
+ * Threads: with MPI_THREAD_MULTIPLE every call of the core is under one lock, which is recursive: what completes may
+ * start operations. Nobody waits with the lock held.
+ */
+#ifndef UCX_MP_PML_GLUE_OMPI4_PML_MP_H
+#define UCX_MP_PML_GLUE_OMPI4_PML_MP_H
+
+#include "ompi_config.h"
+
+#include <pthread.h>
+
+#include "ompi/communicator/communicator.h"
+#include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/pml/base/base.h"
+#include "ompi/mca/pml/base/pml_base_bsend.h"
+#include "ompi/mca/pml/pml.h"
+#include "ompi/message/message.h"
+#include "ompi/proc/proc.h"
+#include "ompi/request/request.h"
+#include "opal/datatype/opal_convertor.h"
+#include "opal/runtime/opal_progress.h"
+#include "pml_glue/core/mp_core.h"
+
+/* What a request is for. */
+typedef enum mca_pml_mp_kind {
+    MP_KIND_NONE, /* in the free list */
+    MP_KIND_ONCE, /* of the user, or of a blocking call */
+    MP_KIND_PERSISTENT,
+    MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
+} mca_pml_mp_kind_t;
+
+typedef struct mca_pml_mp_request {
+    ompi_request_t super;
+    mp_request_storage_t core;
+    mca_pml_mp_kind_t kind;
+    bool is_send, freed, retained, active, convertor_used;
+    opal_convertor_t convertor;
+    /* of a persistent request, for the next start; `buffer` also of MP_KIND_BUFFERED */
+    void* buffer;
+    size_t count;
+    ompi_datatype_t* datatype;
+    int peer, tag;
+    mca_pml_base_send_mode_t mode;
+} mca_pml_mp_request_t;
+OBJ_CLASS_DECLARATION(mca_pml_mp_request_t);
+
+typedef struct mca_pml_mp_module {
+    mca_pml_base_module_t super;
+    mp_core_t* core;
+    opal_free_list_t requests;
+    ompi_request_t sent; /* complete: of sends that have left at once */
+    pthread_mutex_t lock;
+    bool threads;
+    unsigned buffered; /* copies for MPI_Bsend that are under way */
+    /* MCA parameters */
+    char *transports, *local, *rendezvous;
+    size_t eager_limit, zero_copy, hint_limit;
+    bool statistics;
+    int priority;
+} mca_pml_mp_module_t;
+extern mca_pml_mp_module_t mca_pml_mp;
+
+OMPI_MODULE_DECLSPEC extern mca_pml_base_component_2_0_0_t mca_pml_mp_component;
+
+static inline void mca_pml_mp_lock(void) {
+    if (mca_pml_mp.threads) pthread_mutex_lock(&mca_pml_mp.lock);
+}
+static inline void mca_pml_mp_unlock(void) {
+    if (mca_pml_mp.threads) pthread_mutex_unlock(&mca_pml_mp.lock);
+}
+
+/* pml_mp_component.c: the core, with what it asks of Open MPI; one line to the user if it cannot be had. */
+bool mca_pml_mp_open_core(bool threads);
+void mca_pml_mp_close_core(void);
+/* The peer behind a rank; null: cannot be reached. */
+mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc);
+static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {
+    ompi_proc_t* const proc = ompi_comm_peer_lookup(comm, rank);
+    mp_peer_t* const peer = proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML];
+    return OPAL_LIKELY(peer != NULL) ? peer : mca_pml_mp_connect(proc);
+}
+
+/* pml_mp_request.c */
+mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind);
+void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
+/* Keeps communicator and datatype until the request is released: the user may free them before. */
+void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
+void mca_pml_mp_completed(void* unused, mp_request_t* core);
+size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
+void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
+int mca_pml_mp_start(size_t count, ompi_request_t** requests);
+int mca_pml_mp_code(mp_error_t error);
+void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status);
+/* What a message's contents are; prepares the request's convertor if they are not contiguous. */
+mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
+                          bool send);
+static inline bool mca_pml_mp_contiguous(const ompi_datatype_t* datatype, size_t count) {
+    return count <= INT32_MAX && opal_datatype_is_contiguous_memory_layout(&datatype->super, (int32_t)count);
+}
+
+/* pml_mp.c: starts what a request says */
+int mca_pml_mp_start_send(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
+                          int peer, int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_hint_t hint);
+void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_t count, ompi_datatype_t* datatype,
+                              int source, int tag, ompi_communicator_t* comm, mp_hint_t hint);
+
+#endif

@@ -1,0 +1,213 @@
+/* The component: its parameters, and the core with what it asks of Open MPI. */
+#include "pml_mp.h"
+
+#include "opal/mca/pmix/pmix.h"
+
+static int component_register(void);
+static int component_open(void);
+static mca_pml_base_module_t* component_init(int* priority, bool progress_threads, bool threads);
+static int component_finalize(void);
+
+mca_pml_base_component_2_0_0_t mca_pml_mp_component = {
+    .pmlm_version = {MCA_PML_BASE_VERSION_2_0_0, .mca_component_name = "mp",
+                     MCA_BASE_MAKE_VERSION(component, OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION),
+                     .mca_open_component = component_open, .mca_register_component_params = component_register},
+    .pmlm_data = {MCA_BASE_METADATA_PARAM_NONE},
+    .pmlm_init = component_init,
+    .pmlm_finalize = component_finalize};
+
+static void parameter(const char* name, const char* help, mca_base_var_type_t type, void* value) {
+    (void)mca_base_component_var_register(&mca_pml_mp_component.pmlm_version, name, help, type, NULL, 0, 0,
+                                          OPAL_INFO_LVL_3, MCA_BASE_VAR_SCOPE_LOCAL, value);
+}
+
+static int component_register(void) {
+    mca_pml_mp.transports = "self,posix,cma,mp_rc,mp_dc";
+    parameter("transports", "UCT's transports, the best first among those that reach a peer", MCA_BASE_VAR_TYPE_STRING,
+              &mca_pml_mp.transports);
+    mca_pml_mp.local = "auto";
+    parameter("local", "Who may use shared memory: auto (same machine and adapters), host (same machine), none",
+              MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.local);
+    mca_pml_mp.rendezvous = "get";
+    parameter("rendezvous", "Large messages: get (the receiver reads) or put (the sender writes)",
+              MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.rendezvous);
+    mca_pml_mp.eager_limit = 8192;
+    parameter("eager_limit", "Larger messages go by rendezvous, bytes; at most what the transport takes in one piece",
+              MCA_BASE_VAR_TYPE_SIZE_T, &mca_pml_mp.eager_limit);
+    mca_pml_mp.zero_copy = SIZE_MAX;
+    parameter("zero_copy", "Eager messages from this size on are sent without a copy, bytes", MCA_BASE_VAR_TYPE_SIZE_T,
+              &mca_pml_mp.zero_copy);
+    mca_pml_mp.hint_limit = 16384;
+    parameter("hint_limit", "From this size on the transport is told who waits for it, bytes", MCA_BASE_VAR_TYPE_SIZE_T,
+              &mca_pml_mp.hint_limit);
+    mca_pml_mp.statistics = false;
+    parameter("statistics", "Print what was carried by which transport, at the end", MCA_BASE_VAR_TYPE_BOOL,
+              &mca_pml_mp.statistics);
+    mca_pml_mp.priority = 10;
+    parameter("priority", "Among the components that were not excluded", MCA_BASE_VAR_TYPE_INT, &mca_pml_mp.priority);
+    return OMPI_SUCCESS;
+}
+
+/* The loader checks neither series nor layouts, and what differs would crash later. */
+static bool right_series(void) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING], wanted[32];
+    int length;
+    snprintf(wanted, sizeof wanted, "Open MPI v%d.%d.", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION);
+    if (MPI_Get_library_version(text, &length) != MPI_SUCCESS || strncmp(text, wanted, strlen(wanted)) != 0) {
+        opal_output(0, "pml/mp: made for %sx, this is %.30s", wanted, text);
+        return false;
+    }
+    static const struct {
+        opal_class_t* of;
+        size_t size;
+        const char* name;
+    } layouts[] = {{&ompi_request_t_class, sizeof(ompi_request_t), "ompi_request_t"},
+                   {&ompi_communicator_t_class, sizeof(ompi_communicator_t), "ompi_communicator_t"},
+                   {&ompi_datatype_t_class, sizeof(ompi_datatype_t), "ompi_datatype_t"},
+                   {&ompi_message_t_class, sizeof(ompi_message_t), "ompi_message_t"},
+                   {&opal_convertor_t_class, sizeof(opal_convertor_t), "opal_convertor_t"},
+                   {&opal_free_list_t_class, sizeof(opal_free_list_t), "opal_free_list_t"}};
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+        if (layouts[i].of->cls_sizeof != layouts[i].size) {
+            opal_output(0, "pml/mp: this library's %s has %zu bytes, made for %zu: other headers than the library's",
+                        layouts[i].name, layouts[i].of->cls_sizeof, layouts[i].size);
+            return false;
+        }
+    return true;
+}
+
+static int component_open(void) { return right_series() ? OMPI_SUCCESS : OMPI_ERR_NOT_AVAILABLE; }
+
+static uint64_t name_of(const opal_process_name_t* name) { return (uint64_t)name->jobid << 32 | name->vpid; }
+
+static opal_process_name_t process_of(uint64_t name) {
+    return (opal_process_name_t){.jobid = (opal_jobid_t)(name >> 32), .vpid = (opal_vpid_t)name};
+}
+
+static bool address_of(void* unused, uint64_t process, void** address, size_t* length) {
+    (void)unused;
+    opal_process_name_t name = process_of(process);
+    int result;
+    *address = NULL;
+    OPAL_MODEX_RECV(result, &mca_pml_mp_component.pmlm_version, &name, address, length);
+    return result == OPAL_SUCCESS && *address != NULL;
+}
+
+/* Slow: only when somebody has failed. */
+static bool is_source(void* unused, uint32_t context, int32_t source, uint64_t process) {
+    (void)unused;
+    ompi_communicator_t* const comm = ompi_comm_lookup((int)context);
+    if (comm == NULL) return false;
+    ompi_group_t* const group = comm->c_remote_group;
+    const int first = source == MP_ANY_SOURCE ? 0 : source;
+    const int end = source == MP_ANY_SOURCE ? group->grp_proc_count : source + 1;
+    for (int rank = first; rank < end && rank < group->grp_proc_count; rank++) {
+        const opal_process_name_t name = ompi_group_get_proc_name(group, rank);
+        if (name_of(&name) == process) return true;
+    }
+    return false;
+}
+
+static void report(void* unused, const char* line) {
+    (void)unused;
+    opal_output(0, "pml/mp: %s", line);
+}
+
+bool mca_pml_mp_open_core(bool threads) {
+    char error[512];
+    const bool by_put = strcmp(mca_pml_mp.rendezvous, "put") == 0;
+    if (!by_put && strcmp(mca_pml_mp.rendezvous, "get") != 0) {
+        opal_output(0, "pml/mp: pml_mp_rendezvous=%s: get or put", mca_pml_mp.rendezvous);
+        return false;
+    }
+    const mp_config_t config = {.process = name_of(&OPAL_PROC_MY_NAME),
+                                .transports = mca_pml_mp.transports,
+                                .local = mca_pml_mp.local,
+                                .eager_limit = mca_pml_mp.eager_limit,
+                                .zero_copy = mca_pml_mp.zero_copy,
+                                .hint_limit = mca_pml_mp.hint_limit,
+                                .rendezvous_by_put = by_put};
+    const mp_hooks_t hooks = {.argument = NULL,
+                              .pack = mca_pml_mp_pack,
+                              .unpack = mca_pml_mp_unpack,
+                              .completed = mca_pml_mp_completed,
+                              .address = address_of,
+                              .is_source = is_source,
+                              .report = report};
+    mca_pml_mp.threads = threads;
+    mca_pml_mp.core = mp_core_open(&config, &hooks, error, sizeof error);
+    if (mca_pml_mp.core == NULL) {
+        opal_output(0, "pml/mp: %s", error);
+        return false;
+    }
+    size_t length;
+    void* const address = mp_core_address(mca_pml_mp.core, &length);
+    int result;
+    OPAL_MODEX_SEND(result, OPAL_PMIX_GLOBAL, &mca_pml_mp_component.pmlm_version, address, length);
+    free(address);
+    if (result == OPAL_SUCCESS) return true;
+    opal_output(0, "pml/mp: the launcher does not take our address");
+    mp_core_close(mca_pml_mp.core);
+    mca_pml_mp.core = NULL;
+    return false;
+}
+
+void mca_pml_mp_close_core(void) {
+    if (mca_pml_mp.core == NULL) return;
+    if (mca_pml_mp.statistics) {
+        char text[1024];
+        mp_core_statistics(mca_pml_mp.core, text, sizeof text);
+        opal_output(0, "pml/mp: rank %u: %s", OPAL_PROC_MY_NAME.vpid, text);
+    }
+    mp_core_close(mca_pml_mp.core);
+    mca_pml_mp.core = NULL;
+}
+
+mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc) {
+    mp_peer_t* const peer = mp_core_peer(mca_pml_mp.core, name_of(&proc->super.proc_name));
+    proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] = peer;
+    return peer;
+}
+
+static int sent_free(ompi_request_t** request) {
+    *request = MPI_REQUEST_NULL;
+    return OMPI_SUCCESS;
+}
+
+static int sent_cancel(ompi_request_t* request, int flag) {
+    (void)request, (void)flag;
+    return OMPI_SUCCESS;
+}
+
+static mca_pml_base_module_t* component_init(int* priority, bool progress_threads, bool threads) {
+    (void)progress_threads;
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&mca_pml_mp.lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    if (!mca_pml_mp_open_core(threads)) return NULL;
+
+    OBJ_CONSTRUCT(&mca_pml_mp.requests, opal_free_list_t);
+    opal_free_list_init(&mca_pml_mp.requests, sizeof(mca_pml_mp_request_t), opal_cache_line_size,
+                        OBJ_CLASS(mca_pml_mp_request_t), 0, 0, 128, -1, 128, NULL, 0, NULL, NULL, NULL);
+    OBJ_CONSTRUCT(&mca_pml_mp.sent, ompi_request_t);
+    OMPI_REQUEST_INIT(&mca_pml_mp.sent, false);
+    mca_pml_mp.sent.req_type = OMPI_REQUEST_PML;
+    mca_pml_mp.sent.req_state = OMPI_REQUEST_ACTIVE;
+    mca_pml_mp.sent.req_free = sent_free;
+    mca_pml_mp.sent.req_cancel = sent_cancel;
+    mca_pml_mp.sent.req_status = ompi_status_empty;
+    mca_pml_mp.sent.req_mpi_object.comm = &ompi_mpi_comm_world.comm;
+    ompi_request_complete(&mca_pml_mp.sent, false);
+    *priority = mca_pml_mp.priority;
+    return &mca_pml_mp.super;
+}
+
+static int component_finalize(void) {
+    mca_pml_mp_close_core();
+    OMPI_REQUEST_FINI(&mca_pml_mp.sent);
+    OBJ_DESTRUCT(&mca_pml_mp.sent);
+    OBJ_DESTRUCT(&mca_pml_mp.requests);
+    return OMPI_SUCCESS;
+}

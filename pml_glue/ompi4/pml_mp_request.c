@@ -1,0 +1,203 @@
+/* Requests: made, completed, freed, started again. */
+#include "pml_mp.h"
+
+#include <stddef.h>
+
+#include "ompi/errhandler/errcode-internal.h"
+
+static int request_free(ompi_request_t** pointer) {
+    mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)*pointer;
+    *pointer = MPI_REQUEST_NULL;
+    mca_pml_mp_lock();
+    if (request->active)
+        request->freed = true; /* what it has begun goes on; the end releases it */
+    else
+        mca_pml_mp_release_request(request);
+    mca_pml_mp_unlock();
+    return OMPI_SUCCESS;
+}
+
+/* Sends are not cancelled: MPI leaves it to us (3.8.4), and the message may have been seen. */
+static int request_cancel(ompi_request_t* base, int flag) {
+    (void)flag;
+    mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)base;
+    mca_pml_mp_lock();
+    if (request->active && !request->is_send) mp_core_cancel(mca_pml_mp.core, &request->core);
+    mca_pml_mp_unlock();
+    return OMPI_SUCCESS;
+}
+
+static void construct(mca_pml_mp_request_t* request) {
+    OMPI_REQUEST_INIT(&request->super, false);
+    request->super.req_type = OMPI_REQUEST_PML;
+    request->super.req_start = mca_pml_mp_start;
+    request->super.req_free = request_free;
+    request->super.req_cancel = request_cancel;
+    request->kind = MP_KIND_NONE;
+    request->freed = request->retained = request->active = request->convertor_used = false;
+    request->buffer = NULL;
+    request->datatype = NULL;
+    OBJ_CONSTRUCT(&request->convertor, opal_convertor_t);
+}
+
+static void destruct(mca_pml_mp_request_t* request) { OBJ_DESTRUCT(&request->convertor); }
+
+OBJ_CLASS_INSTANCE(mca_pml_mp_request_t, ompi_request_t, construct, destruct);
+
+mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind) {
+    mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)opal_free_list_get(&mca_pml_mp.requests);
+    if (OPAL_UNLIKELY(request == NULL)) return NULL;
+    request->kind = kind;
+    request->is_send = is_send;
+    request->freed = request->retained = request->active = false;
+    request->super.req_persistent = kind == MP_KIND_PERSISTENT;
+    request->super.req_complete = kind == MP_KIND_PERSISTENT ? REQUEST_COMPLETED : REQUEST_PENDING;
+    request->super.req_state = kind == MP_KIND_PERSISTENT ? OMPI_REQUEST_INACTIVE : OMPI_REQUEST_ACTIVE;
+    request->super.req_complete_cb = NULL;
+    request->super.req_complete_cb_data = NULL;
+    request->super.req_mpi_object.comm = comm;
+    request->super.req_status = ompi_status_empty;
+    return request;
+}
+
+void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype) {
+    request->retained = true;
+    request->datatype = datatype;
+    OBJ_RETAIN(request->super.req_mpi_object.comm);
+    OMPI_DATATYPE_RETAIN(datatype);
+}
+
+void mca_pml_mp_release_request(mca_pml_mp_request_t* request) {
+    if (request->retained) {
+        ompi_communicator_t* comm = request->super.req_mpi_object.comm;
+        OMPI_DATATYPE_RELEASE(request->datatype);
+        OBJ_RELEASE(comm);
+        request->retained = false;
+    }
+    OMPI_REQUEST_FINI(&request->super);
+    request->kind = MP_KIND_NONE;
+    opal_free_list_return(&mca_pml_mp.requests, &request->super.super);
+}
+
+int mca_pml_mp_code(mp_error_t error) {
+    switch (error) {
+    case MP_TRUNCATED:
+        return MPI_ERR_TRUNCATE;
+    case MP_FAILED:
+        return MPI_ERR_OTHER; /* 4.1 has no class for a process that has failed */
+    case MP_CANCELLED:
+    case MP_OK:
+        break;
+    }
+    return MPI_SUCCESS;
+}
+
+void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status) {
+    out->MPI_SOURCE = status->source == MP_ANY_SOURCE ? MPI_ANY_SOURCE : status->source;
+    out->MPI_TAG = status->tag == MP_ANY_TAG ? MPI_ANY_TAG : status->tag;
+    out->MPI_ERROR = mca_pml_mp_code(status->error);
+    out->_ucount = status->bytes;
+    out->_cancelled = status->error == MP_CANCELLED;
+}
+
+/* Of the core: under the lock. */
+void mca_pml_mp_completed(void* unused, mp_request_t* core) {
+    (void)unused;
+    mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)((char*)core - offsetof(mca_pml_mp_request_t, core));
+    if (request->convertor_used) {
+        opal_convertor_cleanup(&request->convertor);
+        request->convertor_used = false;
+    }
+    request->active = false;
+    if (request->kind == MP_KIND_BUFFERED) {
+        mca_pml_mp.buffered--;
+        mca_pml_base_bsend_request_free(request->buffer);
+        mca_pml_mp_release_request(request);
+        return;
+    }
+    if (request->is_send)
+        request->super.req_status.MPI_ERROR = mca_pml_mp_code(core->status.error);
+    else
+        mca_pml_mp_set_status(&request->super.req_status, &core->status);
+    if (request->freed) {
+        ompi_request_complete(&request->super, false);
+        mca_pml_mp_release_request(request);
+        return;
+    }
+    /* A blocking call looks at its request itself, if it is alone: nobody to wake. */
+    ompi_request_complete(&request->super, request->retained || mca_pml_mp.threads);
+}
+
+mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
+                          bool send) {
+    mp_data_t data = {
+        .buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size, .convertor = NULL};
+    if (OPAL_LIKELY(mca_pml_mp_contiguous(datatype, count)) || data.bytes == 0) return data;
+    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
+    if (send)
+        opal_convertor_copy_and_prepare_for_send(local, &datatype->super, count, buffer, 0, &request->convertor);
+    else
+        opal_convertor_copy_and_prepare_for_recv(local, &datatype->super, count, buffer, 0, &request->convertor);
+    data.buffer = (void*)buffer;
+    data.convertor = &request->convertor;
+    request->convertor_used = true;
+    return data;
+}
+
+size_t mca_pml_mp_pack(void* pointer, size_t offset, void* out, size_t bytes) {
+    opal_convertor_t* const convertor = pointer;
+    size_t done = 0;
+    while (done < bytes) {
+        struct iovec part = {.iov_base = (char*)out + done, .iov_len = bytes - done};
+        uint32_t parts = 1;
+        size_t length = part.iov_len, position = offset + done;
+        if (convertor->bConverted != position) opal_convertor_set_position(convertor, &position);
+        if (opal_convertor_pack(convertor, &part, &parts, &length) < 0 || length == 0) break;
+        done += length;
+    }
+    return done;
+}
+
+void mca_pml_mp_unpack(void* pointer, size_t offset, const void* in, size_t bytes) {
+    opal_convertor_t* const convertor = pointer;
+    size_t done = 0;
+    while (done < bytes) {
+        struct iovec part = {.iov_base = (char*)in + done, .iov_len = bytes - done};
+        uint32_t parts = 1;
+        size_t length = part.iov_len, position = offset + done;
+        if (convertor->bConverted != position) opal_convertor_set_position(convertor, &position);
+        if (opal_convertor_unpack(convertor, &part, &parts, &length) < 0 || length == 0) break;
+        done += length;
+    }
+}
+
+/* Persistent requests; also what MPI_Start of others is given by mistake is refused. */
+int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
+    int first_error = OMPI_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        if (requests[i] == NULL || requests[i]->req_type != OMPI_REQUEST_PML) continue;
+        mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)requests[i];
+        if (request->kind != MP_KIND_PERSISTENT || request->active) return OMPI_ERR_REQUEST;
+        ompi_communicator_t* const comm = request->super.req_mpi_object.comm;
+        request->super.req_complete = REQUEST_PENDING;
+        request->super.req_state = OMPI_REQUEST_ACTIVE;
+        request->super.req_status = ompi_status_empty;
+        mca_pml_mp_lock();
+        int result = OMPI_SUCCESS;
+        const mp_hint_t hint = request->tag <= -10 ? MP_HINT_COLLECTIVE : MP_HINT_NON_BLOCKING;
+        if (request->is_send)
+            result = mca_pml_mp_start_send(request, request->buffer, request->count, request->datatype, request->peer,
+                                           request->tag, request->mode, comm, hint);
+        else
+            mca_pml_mp_start_receive(request, request->buffer, request->count, request->datatype, request->peer,
+                                     request->tag, comm, hint);
+        if (OPAL_UNLIKELY(result != OMPI_SUCCESS)) {
+            /* MPI_Startall does not look at what we return: the request says it, when it is waited for. */
+            request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(result);
+            ompi_request_complete(&request->super, true);
+            first_error = first_error == OMPI_SUCCESS ? result : first_error;
+        }
+        mca_pml_mp_unlock();
+    }
+    return first_error;
+}

@@ -1,0 +1,125 @@
+"""Stock Open MPI with our pml/mp, which talks to the transport without UCP: hpcc, NetPIPE, mpi4py's own tests.
+
+Windows go through osc/pt2pt, which sends messages; of mpi4py, which asks for threads that osc/pt2pt does not know, through
+stock osc/ucx, whose UCP has our transport, too. Every rank says at the end what it has sent by which transport: a job
+whose messages went another way, or of which a rank did not come to its end, has failed.
+"""
+
+import os
+import re
+
+import judge_faults
+from judge import Group, check, preloaded
+from judge_mpi import MCA, hpcc, mpi4py, mpirun, netpipe
+
+group = Group()
+
+TRANSPORTS = ("mp_rc", "mp_dc")
+STOCK = "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3"
+SAID = re.compile(r"pml/mp: rank (\d+): (.*); eager .* dropped (\d+);")
+
+
+def module(session):
+    return os.path.join(session.build, "lib", "openmpi4")
+
+
+def environment(transport, **more):
+    """MCA parameters by the environment: their folder is the session's. No library is preloaded."""
+    def env(session):
+        check(os.path.exists(os.path.join(module(session), "mca_pml_mp.so")), "mca_pml_mp.so is not built")
+        return {"OMPI_MCA_mca_base_component_path": f"{module(session)}:{STOCK}", "OMPI_MCA_pml_mp_statistics": "1",
+                "OMPI_MCA_pml_mp_transports": f"self,posix,cma,{transport}", "UCX_LOG_LEVEL": "warn", **more}
+    return env
+
+
+def with_ucp(transport):
+    """The same, and UCP has our transport: for osc/ucx."""
+    def env(session):
+        return {**preloaded(transport)(session), **environment(transport)(session)}
+    return env
+
+
+def launch_with_ucp(ranks, *argv, places=None):
+    return mpirun(ranks, *argv, places=places, mca={**MCA, "pml": "mp"})
+
+
+def launch(ranks, *argv, places=None):
+    return mpirun(ranks, *argv, places=places, mca={"pml": "mp", "osc": "pt2pt", "btl": "^openib,uct"})
+
+
+def carried(transport, shared=False):
+    """All ranks have said what they sent; it was our transport that carried it, and shared memory if `shared`."""
+    def also(_session, ranks, text):
+        said = SAID.findall(text)
+        # A job of mpi4py's is one program; all of its ranks speak, or the suite itself says that it crashed.
+        check({int(rank) for rank, _, _ in said} == set(range(ranks)), f"{len(said)} of {ranks} ranks say what they sent")
+        check(all(dropped == "0" for _, _, dropped in said), "messages that made no sense were dropped")
+        for name, wanted in ((transport, True), ("posix", shared)):
+            sent = sum(int(count) for _, line, _ in said for count in re.findall(rf"\b{name} (\d+) messages", line))
+            check((sent > 0) == wanted, f"{name} carried {sent} messages")
+        # What stock osc/ucx asks UCP for in vain: fetch-and-op of types that have no atomics.
+        check(not re.search(r"UCX +(?:WARN|ERROR|FATAL) +(?!invalid atomic operation datatype)", text), "UCX complains")
+    return also
+
+
+for transport in TRANSPORTS:
+    for ranks, rows in ((2, 1), (4, 2), (8, 2)):
+        group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport), launch=launch, also=carried(transport)),
+                  f"hpcc_{ranks}_{transport}", ("ideal", "four-path") if ranks == 4 else ("ideal",), seconds=120)
+    group.add(netpipe("-i", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
+              f"netpipe_integrity_{transport}", ("ideal", "four-path"), seconds=60)
+    group.add(netpipe("-i", "-a", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
+              f"netpipe_integrity_async_{transport}", ("ideal",), seconds=60)
+    group.add(netpipe("-i", integrity=True, env=environment(transport, OMPI_MCA_pml_mp_rendezvous="put"), launch=launch,
+                      also=carried(transport)), f"netpipe_put_{transport}", ("ideal", "four-path"), seconds=60)
+group.add(netpipe("-i", "-S", integrity=True, env=environment("mp_rc"), launch=launch, also=carried("mp_rc")),
+          "netpipe_integrity_sync", ("ideal",), seconds=60)
+
+for ranks, transport in ((2, "mp_rc"), (4, "mp_dc"), (8, "mp_rc")):
+    group.add(mpi4py(ranks, env=with_ucp(transport), launch=launch_with_ucp, also=carried(transport)),
+              f"mpi4py_{ranks}_{transport}", ("ideal",), seconds=500)
+
+
+# Ports and links are pulled while jobs run: nobody may notice (tests/faults/judge_faults.py).
+
+def logging(transport, **more):
+    def env(session):
+        return {**environment(transport, **more)(session), **judge_faults.logging(transport)(session)}
+    return env
+
+
+def storm(transport):
+    def run(session):
+        path = os.path.join(session.build, "bin", "mpi_storm")
+        text = session.run(launch(4, path, "1000000", "2", places=session.places), env=logging(transport), seconds=60)
+        check("storm: 4 ranks ok" in text, "storm does not say that all is well")
+        carried(transport)(session, 4, text)
+    return run
+
+
+def point_to_point(transport):
+    def run(session):
+        path = os.path.join(session.build, "bin", "mpi_point_to_point")
+        text = session.run(launch(4, path, places=session.places), env=logging(transport), seconds=100)
+        check("point_to_point: 4 ranks ok" in text, "point_to_point does not say that all is well")
+        carried(transport)(session, 4, text)
+    return run
+
+
+def under_faults(transport, ranks, job, gap, least):
+    def run(session):
+        judge_faults.harass(session, session.places[:ranks], "loud", 120, gap)
+        for _ in range(4):  # a quick job may be over before faults meet it
+            if judge_faults.judged(session, job)["down"] >= least:
+                return
+        check(False, f"fewer than {least} paths have failed: nothing has been tested")
+    return run
+
+
+for transport in TRANSPORTS:
+    jobs = {"hpcc": (4, hpcc(4, 2, 2, env=logging(transport), launch=launch, also=carried(transport))),
+            "netpipe": (2, netpipe("-i", "-n", "150", integrity=True, env=logging(transport), launch=launch,
+                                   also=carried(transport))),
+            "storm": (4, storm(transport)), "point_to_point": (4, point_to_point(transport))}
+    for name, (ranks, job) in jobs.items():
+        group.add(under_faults(transport, ranks, job, 0.15, 4), f"faults_{name}_{transport}", ("four-path",), seconds=180)

@@ -1,0 +1,52 @@
+/* MPI-3.1, chapter 10: processes of other jobs: spawn [CHILDREN]: started and talked to in both directions, merged, and
+ * left again, twice; ports and connect/accept between both halves. Prints "spawn: N ranks ok" and returns 0, or aborts.
+ */
+#include "checked.h"
+
+static void talk(MPI_Comm inter, int side) {
+    int remote, mine;
+    MPI_Comm_remote_size(inter, &remote);
+    MPI_Comm_rank(inter, &mine);
+    for (size_t bytes = 1; bytes < 200000; bytes *= 57)
+        for (int peer = 0; peer < remote; peer++) {
+            unsigned char *out = allocate(bytes), *in = allocate(bytes);
+            MPI_Request request;
+            fill(out, bytes, mine + 100 * side, peer, (long)bytes);
+            MPI_Isend(out, (int)bytes, MPI_BYTE, peer, 4, inter, &request);
+            MPI_Recv(in, (int)bytes, MPI_BYTE, peer, 4, inter, MPI_STATUS_IGNORE);
+            verify(in, bytes, peer + 100 * !side, mine, (long)bytes, "a message of another job");
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+            free(in), free(out);
+        }
+    MPI_Comm merged;
+    MPI_Intercomm_merge(inter, side, &merged);
+    int size, sum = 0, one = 1;
+    MPI_Comm_size(merged, &size);
+    MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, merged);
+    if (sum != size) fail("a merged communicator of %d has %d", size, sum);
+    MPI_Comm_free(&merged);
+}
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    program = "spawn";
+    MPI_Comm parent, inter;
+    MPI_Comm_get_parent(&parent);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (parent != MPI_COMM_NULL) {
+        talk(parent, 1);
+        MPI_Comm_disconnect(&parent);
+    } else {
+        const int children = argc > 1 ? atoi(argv[1]) : 2;
+        for (int turn = 0; turn < 2; turn++) {
+            MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
+                           MPI_ERRCODES_IGNORE);
+            talk(inter, 0);
+            MPI_Comm_disconnect(&inter);
+        }
+        if (rank == 0) printf("spawn: %d ranks ok\n", ranks);
+    }
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,86 @@
+/* MPI_THREAD_MULTIPLE (MPI-3.1, 12.4): threads N [MESSAGES]: N threads of every rank, each with a communicator of its
+ * own or all in one, send to everybody and receive from everybody, wait in all ways, blocking and not. Prints
+ * "threads: N ranks ok" and returns 0, or says what was wrong and aborts the job. */
+#include <pthread.h>
+
+#include "checked.h"
+
+static long messages = 300;
+static int threads = 3;
+
+struct Worker {
+    pthread_t thread;
+    int number;
+    MPI_Comm own, shared;
+};
+
+static void exchange(MPI_Comm comm, int tag, long number, size_t bytes, int way) {
+    unsigned char **out = allocate(sizeof *out * (size_t)ranks), **in = allocate(sizeof *in * (size_t)ranks);
+    MPI_Request* requests = allocate(2 * sizeof *requests * (size_t)ranks);
+    for (int peer = 0; peer < ranks; peer++) {
+        out[peer] = allocate(bytes);
+        in[peer] = allocate(bytes);
+        fill(out[peer], bytes, rank + 100 * tag, peer, number);
+    }
+    if (way == 0) {
+        for (int step = 0; step < ranks; step++) {
+            const int to = (rank + step) % ranks, from = (rank + ranks - step) % ranks;
+            MPI_Sendrecv(out[to], (int)bytes, MPI_BYTE, to, tag, in[from], (int)bytes, MPI_BYTE, from, tag, comm,
+                         MPI_STATUS_IGNORE);
+        }
+    } else {
+        for (int peer = 0; peer < ranks; peer++) {
+            MPI_Irecv(in[peer], (int)bytes, MPI_BYTE, peer, tag, comm, &requests[peer]);
+            MPI_Isend(out[peer], (int)bytes, MPI_BYTE, peer, tag, comm, &requests[ranks + peer]);
+        }
+        if (way == 1) MPI_Waitall(2 * ranks, requests, MPI_STATUSES_IGNORE);
+        for (int index = 0; way == 2 && index != MPI_UNDEFINED;)
+            MPI_Waitany(2 * ranks, requests, &index, MPI_STATUS_IGNORE);
+        for (int flag = 0; way == 3 && !flag;) MPI_Testall(2 * ranks, requests, &flag, MPI_STATUSES_IGNORE);
+    }
+    for (int peer = 0; peer < ranks; peer++) {
+        verify(in[peer], bytes, peer + 100 * tag, rank, number, "a message between threads");
+        free(in[peer]), free(out[peer]);
+    }
+    free(requests), free(in), free(out);
+}
+
+static void* work(void* argument) {
+    struct Worker* const self = argument;
+    static const size_t kSizes[] = {0, 8, 200, 4000, 8192, 40000};
+    for (long i = 0; i < messages; i++) {
+        exchange(self->own, 1, i, kSizes[i % 6], (int)(i % 4));
+        exchange(self->shared, 10 + self->number, i, kSizes[(i + 3) % 6], (int)((i + 1) % 4));
+        if (i % 10 == 0) MPI_Barrier(self->own);
+    }
+    return NULL;
+}
+
+int main(int argc, char** argv) {
+    int provided;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    program = "threads";
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (argc > 1) threads = atoi(argv[1]);
+    if (argc > 2) messages = atol(argv[2]);
+    if (provided != MPI_THREAD_MULTIPLE) fail("only thread level %d is provided", provided);
+    struct Worker* workers = allocate(sizeof *workers * (size_t)threads);
+    MPI_Comm shared;
+    MPI_Comm_dup(MPI_COMM_WORLD, &shared);
+    for (int i = 0; i < threads; i++) {
+        workers[i].number = i;
+        workers[i].shared = shared;
+        MPI_Comm_dup(MPI_COMM_WORLD, &workers[i].own);
+    }
+    for (int i = 0; i < threads; i++)
+        if (pthread_create(&workers[i].thread, NULL, work, &workers[i])) fail("no thread");
+    for (int i = 0; i < threads; i++) pthread_join(workers[i].thread, NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0) printf("threads: %d ranks ok, %d threads each\n", ranks, threads);
+    for (int i = 0; i < threads; i++) MPI_Comm_free(&workers[i].own);
+    MPI_Comm_free(&shared);
+    free(workers);
+    MPI_Finalize();
+    return 0;
+}

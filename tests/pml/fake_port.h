@@ -1,0 +1,239 @@
+// A network within one process, for engines: any number of them, each with a port. Nothing happens at once: messages of
+// a pair arrive in order, writes, reads and completions in any order that the standard allows, and there is no room
+// whenever the dice say so. Seeded, so a run can be repeated.
+//
+// Nobody reads `from` of a write before it is executed, which is at any moment up to the completion, or up to the fence
+// that the next message waits for: what is sent too early is seen to be wrong.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <random>
+
+#include "pml_glue/core/port.h"
+
+namespace ucx_mp::glue::test {
+
+class FakePort;
+
+class FakeNetwork {
+public:
+    explicit FakeNetwork(std::uint32_t seed) : random(seed) {}
+    std::mt19937 random;
+    unsigned no_room = 4;                 // one of so many operations finds no room; 0: all do
+    bool can_move = true;                 // writes and reads
+    std::size_t most_move = 5000;         // bytes of one of them
+    std::size_t registered = 0, keys = 0; // open: must be 0 at the end
+    std::vector<FakePort*> ports;
+    // One more step of some pair. False: nothing is under way.
+    bool step();
+    [[nodiscard]] bool dice(unsigned n) { return n && random() % n == 0; }
+};
+
+struct FakeMessage {
+    MessageKind kind;
+    std::vector<std::byte> data;
+    Completion* completion; // of a message without a copy: `from` is read on arrival
+    const void* from;
+    std::size_t length;
+    std::uint64_t after; // moves of this number and below come first: the fence
+};
+struct FakeMove {
+    std::uint64_t number;
+    bool write;
+    void* local;
+    std::uint64_t remote;
+    std::size_t length;
+    Completion* completion;
+    bool executed;
+};
+
+class FakeEndpoint final : public Endpoint {
+public:
+    FakeEndpoint(FakeNetwork& network, FakePort& from, FakePort& to, bool self);
+    Posted send_short(MessageKind kind, std::uint64_t header, const void* payload, std::size_t length) override {
+        std::vector<std::byte> data(sizeof header + length);
+        std::memcpy(data.data(), &header, sizeof header);
+        if (length) std::memcpy(data.data() + sizeof header, payload, length);
+        return post({kind, std::move(data), nullptr, nullptr, 0, fence_});
+    }
+    Posted send_packed(MessageKind kind, Packer packer, void* argument) override {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        std::vector<std::byte> data(limits_.max_packed);
+        data.resize(packer(data.data(), argument));
+        return put_away({kind, std::move(data), nullptr, nullptr, 0, fence_});
+    }
+    Posted send_zero_copy(MessageKind kind, const void* header, std::size_t header_length, const void* data,
+                          std::size_t length, Memory*, Completion& completion) override {
+        std::vector<std::byte> bytes(header_length);
+        std::memcpy(bytes.data(), header, header_length);
+        return post({kind, std::move(bytes), &completion, data, length, fence_});
+    }
+    Posted put(const void* from, std::size_t length, Memory*, std::uint64_t to, RemoteKey*,
+               Completion& completion) override {
+        return move({++moves_, true, const_cast<void*>(from), to, length, &completion, false});
+    }
+    Posted get(void* to, std::size_t length, Memory*, std::uint64_t from, RemoteKey*, Completion& completion) override {
+        return move({++moves_, false, to, from, length, &completion, false});
+    }
+    Posted fence() override {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        fence_ = moves_;
+        return Posted::done;
+    }
+    void hint(Hint) override {}
+    [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
+        if (!network_.can_move || network_.dice(16)) return nullptr;
+        ++network_.registered;
+        return reinterpret_cast<Memory*>(this);
+    }
+    void deregister(Memory*) override { --network_.registered; }
+    void pack_key(Memory*, std::byte* out) override { std::memset(out, 0x5a, limits_.key_bytes); }
+    [[nodiscard]] RemoteKey* unpack_key(const std::byte* key) override {
+        if (key[0] != std::byte{0x5a}) return nullptr;
+        ++network_.keys;
+        return reinterpret_cast<RemoteKey*>(this);
+    }
+    void release_key(RemoteKey*) override { --network_.keys; }
+
+    bool step(); // one thing happens; false: nothing is under way
+    void fail(); // all that is under way is lost; completions say so
+    FakePort& to;
+    bool failed = false;
+
+private:
+    Posted post(FakeMessage message) {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        return put_away(std::move(message));
+    }
+    Posted put_away(FakeMessage message);
+    Posted move(FakeMove move) {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        under_way_.push_back(move);
+        return Posted::in_progress;
+    }
+    static void execute(FakeMove& move) {
+        auto* const remote = reinterpret_cast<void*>(move.remote);
+        std::memcpy(move.write ? remote : move.local, move.write ? move.local : remote, move.length);
+        move.executed = true;
+    }
+
+    FakeNetwork& network_;
+    const bool self_;
+    std::deque<FakeMessage> messages_;
+    std::vector<FakeMove> under_way_;
+    std::uint64_t moves_ = 0, fence_ = 0;
+};
+
+class FakePort final : public Port {
+public:
+    explicit FakePort(FakeNetwork& network) : network_(network), number_(network.ports.size()) {
+        network.ports.push_back(this);
+    }
+    void handle(MessageKind kind, Handler handler, void* argument) override { called_[kind] = {handler, argument}; }
+    void listen(FailureListener& listener) override { this->listener = &listener; }
+    [[nodiscard]] std::vector<std::byte> address() const override { return {static_cast<std::byte>(number_)}; }
+    [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t, bool self,
+                                                    std::string&) override {
+        auto endpoint = std::make_unique<FakeEndpoint>(network_, *this,
+                                                       *network_.ports[std::to_integer<std::size_t>(*address)], self);
+        endpoints.push_back(endpoint.get());
+        return endpoint;
+    }
+    // The network's steps are what happens; progress() only lets those of this port's endpoints happen.
+    unsigned progress() override {
+        unsigned count = 0;
+        for (FakeEndpoint* endpoint : endpoints)
+            while (network_.random() % 3 && endpoint->step()) ++count;
+        return count;
+    }
+    void drain() override {}
+    [[nodiscard]] std::string traffic() const override { return "fake"; }
+    void arrive(MessageKind kind, const std::vector<std::byte>& data) {
+        called_[kind].first(called_[kind].second, data.data(), data.size());
+    }
+    std::vector<FakeEndpoint*> endpoints;
+    FailureListener* listener = nullptr;
+
+private:
+    FakeNetwork& network_;
+    const std::size_t number_;
+    std::pair<Handler, void*> called_[32] = {};
+};
+
+inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort&, FakePort& peer, bool self)
+    : to(peer), network_(network), self_(self) {
+    limits_ = {.max_short = 40,
+               .max_packed = 600,
+               .max_zero_copy = 500,
+               .max_header = 64,
+               .max_get = network.can_move ? network.most_move : 0,
+               .max_put = network.can_move ? network.most_move : 0,
+               .key_bytes = 11};
+}
+
+// To ourselves: arrives within the call, as UCT's `self` does it.
+inline Posted FakeEndpoint::put_away(FakeMessage message) {
+    if (self_ && !message.completion && message.after <= fence_ && under_way_.empty() && messages_.empty()) {
+        to.arrive(message.kind, message.data);
+        return Posted::done;
+    }
+    const Posted outcome = message.completion ? Posted::in_progress : Posted::done;
+    messages_.push_back(std::move(message));
+    return outcome;
+}
+
+inline bool FakeEndpoint::step() {
+    if (failed) return false;
+    const std::size_t choices = under_way_.size() + (messages_.empty() ? 0 : 1);
+    if (choices == 0) return false;
+    const std::size_t choice = network_.random() % choices;
+    if (choice < under_way_.size()) {
+        FakeMove& move = under_way_[choice];
+        if (!move.executed) {
+            execute(move);
+            if (network_.dice(2)) return true;
+        }
+        Completion* const completion = move.completion;
+        under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(choice));
+        completion->done(*completion, true);
+        return true;
+    }
+    FakeMessage& first = messages_.front();
+    for (FakeMove& move : under_way_)
+        if (move.number <= first.after && !move.executed) return execute(move), true; // what the fence waits for
+    FakeMessage message = std::move(first);
+    messages_.pop_front();
+    if (message.from) {
+        const auto* const bytes = static_cast<const std::byte*>(message.from);
+        message.data.insert(message.data.end(), bytes, bytes + message.length);
+    }
+    to.arrive(message.kind, message.data);
+    if (message.completion) message.completion->done(*message.completion, true);
+    return true;
+}
+
+inline void FakeEndpoint::fail() {
+    failed = true;
+    auto moves = std::move(under_way_);
+    auto messages = std::move(messages_);
+    under_way_.clear();
+    messages_.clear();
+    for (FakeMove& move : moves) move.completion->done(*move.completion, false);
+    for (FakeMessage& message : messages)
+        if (message.completion) message.completion->done(*message.completion, false);
+}
+
+inline bool FakeNetwork::step() {
+    bool any = false;
+    for (FakePort* port : ports)
+        for (FakeEndpoint* endpoint : port->endpoints) any |= endpoint->step();
+    return any;
+}
+
+} // namespace ucx_mp::glue::test
