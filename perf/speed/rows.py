@@ -6,7 +6,7 @@ time are medians of ratios of neighbouring turns.
 import collections
 import os
 
-from speed import engines, instructions, windows as mpi_windows
+from speed import engines, fat_tree as trees, instructions, windows as mpi_windows
 from speed.run import ROOT, bandwidth, environment, fabric, in_turn, output, perftest, simulate
 
 # value: the ratio that is judged (None: printed only); target and sense: ">=" or "<="; text: what the table shows.
@@ -110,6 +110,17 @@ def windows(c):
             yield Result("windows", f"{name}, {size} KiB", f"{ours:.0f} / {stock:.0f} MB/s: {ratio:.2f}", ratio, ">=", 0.97)
         c.plots.append(Plot(f"Windows of 64 messages, two rails, {name}", "bars", [f"{size} KiB" for size in found],
                             {"mp_rc": [v[0] for v in found.values()], "rc_verbs": [v[1] for v in found.values()]}, "MB/s"))
+
+
+def fat_tree(c):
+    """Jobs over the papers' fat tree, processors free and at 0.5 and 2 us per request: the best fixed policy / default"""
+    for kernel, ranks, mapping, size, host in trees.cases(c.quick):
+        found = trees.job(c.build, c.folder, kernel, ranks, mapping, size * 1024, host)
+        ours = found.pop("default")
+        best = min(found, key=found.get)
+        what = f"{kernel} {ranks} {mapping}, {size} KiB{f', {host / 1e3:g} us' if host else ''}"
+        yield Result("fat_tree", what, f"{ours:.0f} us, {best.split(':')[0]} {found[best]:.0f} us: {found[best] / ours:.2f}",
+                     found[best] / ours, ">=", 0.97)
 
 
 def unequal_rails(c):
@@ -224,5 +235,5 @@ def memory(c):
 
 
 ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "windows": windows,
-        "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts, "engines": engine_windows,
-        "rate": message_rate, "p99": tail, "setup": setup, "memory": memory}
+        "fat_tree": fat_tree, "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts,
+        "engines": engine_windows, "rate": message_rate, "p99": tail, "setup": setup, "memory": memory}

@@ -47,6 +47,9 @@ struct Limits {
     std::size_t max_header = 0;    // header of send_zero_copy()
     std::size_t max_get = 0, max_put = 0;
     std::size_t key_bytes = 0; // of a packed key
+    // Messages behind a fence() come after the writes before it. Otherwise only after those that have completed: writes
+    // and messages go different ways.
+    bool fence_orders = true;
 };
 
 // To one process. Messages arrive once each and in order. Writes and reads have no order but by fence().

@@ -378,7 +378,7 @@ def example_ucp_client_server(session):
     closed before the client's last message is acknowledged): now and then
     with -c stream, always with -c am where links cost something (and UCX 1.13 may then fail an assertion of its own in
     ucp_worker_destroy). So only -c tag, and one try of several must do."""
-    check(any(client_server(session, "tag") for _ in range(6)), "the server never gets all messages")
+    check(any(client_server(session, "tag") for _ in range(12)), "the server never gets all messages")
 
 
 # Open MPI. NetPIPE is for two ranks (with four, NPopenmpi 3.7.2 hangs over stock rc_verbs, too).

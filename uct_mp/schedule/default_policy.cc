@@ -98,7 +98,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         // A window of reads, whose stripes would keep the processor busy for longer than the links. Half is enough:
         // it has more to do for a message than its stripes.
         const bool costly = d == Direction::read && under_way && 2 * level.count * descriptor >= together;
-        const bool deep = idle > kDeep * together; // the end of the burst is far
+        const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
         if (deep || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
             plan.count = 1;
             plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};

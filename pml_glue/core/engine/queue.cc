@@ -124,7 +124,7 @@ unsigned Engine::serve(Peer& peer) {
         }
         ++count;
     }
-    peer.busy = false;
+    peer.busy = peer.failed;
     return count;
 }
 
@@ -179,7 +179,9 @@ void Engine::fail(Peer& peer) {
             complete(Request::of(*entry), MP_FAILED);
     }
     slots_.for_each([&](Request& request) {
-        if (request.peer == &peer && !request.outstanding) complete(request, MP_FAILED);
+        if (request.peer != &peer) return;
+        request.bulk = false;
+        if (!request.outstanding) complete(request, MP_FAILED);
     });
     std::vector<PostedReceive*> receives;
     matcher_.each_posted([&](PostedReceive& receive, const Envelope& pattern) {

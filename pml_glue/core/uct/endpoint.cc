@@ -55,6 +55,7 @@ UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves
         if (moves->can(UCT_IFACE_FLAG_GET_ZCOPY)) limits_.max_get = moving_cap.get.max_zcopy;
         if (moves->can(UCT_IFACE_FLAG_PUT_ZCOPY)) limits_.max_put = moving_cap.put.max_zcopy;
         limits_.key_bytes = moves->domain_attributes().rkey_packed_size;
+        limits_.fence_orders = moving_ == endpoint_;
     }
 }
 
@@ -128,7 +129,7 @@ Posted UctEndpoint::get(void* to, std::size_t length, Memory* memory, std::uint6
     return outcome;
 }
 
-// Writes by another transport than the messages' (cma) are over when they are posted.
+// Writes by another transport than the messages' (cma) may still be on their way: Limits::fence_orders.
 Posted UctEndpoint::fence() {
     if (mover_ != Mover::transport || moving_ != endpoint_) return Posted::done;
     return posted(uct_ep_fence(endpoint_, 0));

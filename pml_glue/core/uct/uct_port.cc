@@ -155,7 +155,7 @@ std::unique_ptr<Endpoint> UctPort::connect(const std::byte* address, std::size_t
         const std::string& name = lane->transport();
         const Offered* const offer = find(offers, name);
         if (!offer || name == "cma" || (name == "self" && !self) || (of_host(name) && !local)) continue;
-        const uct_ep_h endpoint = lane->connect(offer->device.data(), offer->interface.data(), error);
+        uct_ep* const endpoint = lane->connect(offer->device.data(), offer->interface.data(), error);
         if (!endpoint) continue;
         Mover mover = Mover::transport;
         Lane* moves = lane.get();

@@ -1,0 +1,31 @@
+"""Jobs over the papers' fat tree (144 nodes, twelve routes) in virtual time: the default policy beside fixed ones."""
+import csv
+import os
+
+from speed.run import ROOT, environment, output
+
+POLICIES = ("default", "even", "hsam", "bss:n_paths=4,n_batch=2", "binding")
+# kernel, ranks, where they are
+JOBS = (("alltoall", 48, "block"), ("alltoall", 64, "random"), ("alltoall-xor", 64, "block"), ("alltoallv", 64, "random"),
+        ("ring", 64, "random"), ("displaced", 24, "block"), ("incast", 16, "block"))
+
+
+def job(build, folder, kernel, ranks, mapping, size, host):
+    """{policy: us} of one run of the job, the mean of three after four for the learning policies."""
+    table = os.path.join(folder, "fat_tree.csv")
+    output([f"{build}/bin/mp_sim", "--fabric", "fattree-144", "--kernel", kernel, "--nodes", str(ranks), "--mapping", mapping,
+            "--size", str(size), "--warm-up", "4", "--repeat", "3", "--host-post", str(host), "--host-completion", str(host),
+            "--quiet", "--csv", table, "--policy", ";".join(POLICIES)],
+           environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"), timeout=1000)
+    with open(table, encoding="utf-8") as rows:
+        return {name: float(row["time_us"]) for name, row in zip(POLICIES, csv.DictReader(rows))}
+
+
+def cases(quick):
+    """(kernel, ranks, mapping, KiB, ns of a processor per request and completion)"""
+    for host in (0, 500, 2000):
+        for kernel, ranks, mapping in JOBS:
+            if quick and (host == 500 or kernel in ("alltoall-xor", "alltoallv", "incast")):
+                continue
+            for size in (16, 64) if quick else (8, 16, 32, 64, 128, 1024):
+                yield kernel, ranks, mapping, size, host
