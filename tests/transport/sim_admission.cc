@@ -229,6 +229,57 @@ BOOST_DATA_TEST_CASE(all_are_busy, kFlavours, flavour) {
     BOOST_TEST(talk.told == 0u);
 }
 
+// A peer whose connection is to end computes and does not answer: others give theirs back instead.
+BOOST_DATA_TEST_CASE(an_idle_peer_computes, kFlavours, flavour) {
+    Talk talk(6, limited(flavour, 2, adapt::VictimPolicy::lru));
+    for (const unsigned j : {1, 2}) {
+        talk.say(0, j);
+        BOOST_REQUIRE(talk.run());
+        talk.cluster.run_for(5 * kMs);
+    }
+    talk.cluster.sleep(1, true);
+    for (unsigned turn = 0; turn < 40; ++turn) {
+        const Nanos before = talk.cluster.world.now();
+        talk.say(0, 2 + (turn + 1) % 4, 3);
+        BOOST_REQUIRE(talk.run());
+        BOOST_TEST(talk.cluster.world.now() - before < 5 * kMs, "turn " << turn);
+        BOOST_TEST(talk.places(0) <= 2u, "turn " << turn);
+        talk.cluster.run_for(60 * kMs);
+    }
+    talk.cluster.sleep(1, false);
+    talk.say(0, 1, 2);
+    talk.say(1, 0, 2);
+    BOOST_REQUIRE(talk.run());
+    BOOST_TEST(talk.most <= 3u);
+    BOOST_TEST(talk.mistakes == 0u);
+    BOOST_TEST(talk.told == 0u);
+}
+
+// It has not acknowledged what we have said, either: it is asked for that, and not again and again.
+BOOST_DATA_TEST_CASE(a_peer_computes_that_owes_acknowledgments, kFlavours, flavour) {
+    Talk talk(4, limited(flavour, 1));
+    talk.say(0, 1);
+    BOOST_REQUIRE(talk.run());
+    talk.cluster.sleep(1, true);
+    talk.say(0, 1, 3);
+    const auto& acks = talk.to[0][1]->counts.acks_sent;
+    const std::uint64_t before = acks;
+    talk.say(0, 2);
+    BOOST_REQUIRE(talk.cluster.until([&] { return talk.got[0][2] == 1; }, 50 * kMs));
+    talk.iface(0).hold(*talk.to[0][2], true); // so that there are too many all the time
+    talk.cluster.run_for(3'000 * kMs);
+    BOOST_TEST(acks - before >= 1u);
+    BOOST_TEST(acks - before < 30u);
+    BOOST_TEST_MESSAGE(acks - before << " requests in 3 s");
+    talk.cluster.sleep(1, false);
+    BOOST_REQUIRE(talk.run());
+    talk.iface(0).hold(*talk.to[0][2], false);
+    talk.cluster.run_for(1'000 * kMs);
+    BOOST_TEST(talk.places(0) <= 1u);
+    BOOST_TEST(talk.mistakes == 0u);
+    BOOST_TEST(talk.told == 0u);
+}
+
 // Traffic of every kind, with few places.
 BOOST_DATA_TEST_CASE(traffic_of_every_kind, kFlavours* boost::unit_test::data::make({1u, 2u}), flavour, places) {
     for (std::uint64_t seed = 1; seed <= 3; ++seed) {

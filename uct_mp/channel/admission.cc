@@ -17,8 +17,11 @@ constexpr Nanos kLook = 5'000;          // while somebody waits: is anything idl
 constexpr Nanos kMostPause = 5'000'000; // ... and in the end
 constexpr Nanos kFresh = 1'000'000;     // a connection is kept for its first operation
 constexpr Nanos kRefused = 100'000;     // a peer that needs its connection is left alone, at first
+constexpr Nanos kAnswer = 1'000'000;    // a peer that makes progress has answered by then
 constexpr unsigned kMostNudges = 4;     // of a connection that does not become idle, in a row
 constexpr unsigned kMostDoublings = 7;
+constexpr unsigned kMostStalls = 13; // doublings of the pause after a nudge in vain
+constexpr unsigned kMostVictims = 8; // chosen in one look
 
 bool holds_place(const Channel& channel) {
     if (channel.self || channel.ending.buried) return false;
@@ -40,12 +43,15 @@ bool Admission::limited() const { return core_.config.max_connections != 0; }
 
 Admission::Held Admission::held() const {
     Held held;
+    const Nanos now = core_.services.now();
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         const Channel& channel = *core_.directory.channels[slot];
         if (core_.directory.channels.is_free(slot) || !holds_place(channel)) continue;
         ++held.all;
-        if (channel.ending.renewing || channel.ending.parted || channel.connection.parting.timer)
+        if (channel.ending.renewing || channel.ending.parted)
             ++held.ending;
+        else if (channel.connection.parting.timer)
+            ++(now - channel.ending.asked_at < kAnswer ? held.ending : held.silent);
         else if (channel.connection.state == connect::State::established)
             ++held.parkable;
     }
@@ -107,7 +113,8 @@ void Admission::refused(Channel& channel) {
 
 void Admission::parked(Channel& channel) {
     if (!limited()) return;
-    channel.usage.refusals = channel.usage.nudges = 0;
+    channel.usage.refusals = channel.usage.nudges = channel.usage.stalls = 0;
+    channel.usage.nudged_until = 0;
     victims_.torn_down(channel.uid);
 }
 
@@ -137,32 +144,48 @@ unsigned Admission::start_waiting(Nanos now) {
 void Admission::step() {
     if (!limited()) return;
     pause_ = kLook;
-    look();
+    if (core_.services.now() - looked_ >= took_) return look();
+    // News come one by one: looks take half of the time at most.
+    {
+        const std::lock_guard lock(core_.services);
+        due = false;
+    }
+    look_in(took_);
+}
+
+void Admission::look_in(Nanos pause) {
+    if (timer_) core_.services.cancel(timer_);
+    timer_ = core_.services.at(core_.services.now() + pause, [this] {
+        timer_ = 0;
+        look();
+    });
 }
 
 void Admission::look() {
     if (timer_) core_.services.cancel(std::exchange(timer_, 0));
     const Nanos now = core_.services.now();
     const unsigned places = core_.config.max_connections;
-    unsigned wanted = 0, all = 0, ending = 0;
+    unsigned wanted = 0, ending = 0;
     {
         const std::lock_guard lock(core_.services);
         due = false;
-        all = start_waiting(now);
-        wanted = all + static_cast<unsigned>(waiting_.size());
-        ending = held().ending;
+        wanted = start_waiting(now) + static_cast<unsigned>(waiting_.size());
+        const Held places_held = held();
+        // Nobody waits: those that are too many because peers are silent may stay until these answer.
+        ending = places_held.ending + (waiting_.empty() ? places_held.silent : 0);
     }
+    looked_ = core_.services.now();
+    took_ = looked_ - now;
     if (wanted <= places) return;
     // Not all at once: who waits behind may find that he is connected by then.
     const unsigned most = (places + 1) / 2;
     const unsigned missing = wanted - places;
-    if (missing > ending && most > ending) seek(std::min(missing, most) - ending, now);
+    if (missing > ending && most > ending) seek(std::min(std::min(missing, most) - ending, kMostVictims), now);
+    looked_ = core_.services.now();
+    took_ = looked_ - now;
     // What happens to channels sets `due`. That one has become idle nobody tells.
-    timer_ = core_.services.at(now + pause_, [this] {
-        timer_ = 0;
-        pause_ = std::min(2 * pause_, kMostPause);
-        look();
-    });
+    look_in(std::max(pause_, took_));
+    pause_ = std::min(2 * pause_, kMostPause);
 }
 
 void Admission::note_used() {
@@ -174,25 +197,42 @@ void Admission::note_used() {
     }
 }
 
+// Neither refused lately, nor nudged and nothing has come of it yet.
+bool Admission::may_ask(const Channel& channel, Nanos now) {
+    const Usage& usage = channel.usage;
+    return now >= usage.spared_until && (now >= usage.nudged_until || channel.acked != usage.acked);
+}
+
+// Acknowledgments or completions are missing, which have been asked for. One that gets them is looked at again at once,
+// unless it is used; one whose peer computes ever less often.
+void Admission::nudged(Channel& channel, Nanos now) {
+    Usage& usage = channel.usage;
+    if (std::exchange(usage.acked, channel.acked) != channel.acked) usage.stalls = 0;
+    if (++usage.nudges % kMostNudges == 0) usage.spared_until = now + kRefused;
+    const Nanos pause = channel.in_flight() ? kRefused : kLook; // completions come from our adapter
+    usage.nudged_until = now + (pause << std::min(usage.stalls++, kMostStalls));
+}
+
 void Admission::seek(unsigned count, Nanos now) {
     note_used();
+    unsigned expected = 0; // just nudged: they will be idle, mostly
     std::vector<Channel*> idle;
     std::vector<adapt::Victims::Key> keys;
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
-        if (core_.directory.channels.is_free(slot) || now < channel.usage.spared_until || is_unused(channel) ||
-            !core_.endings.may_park(channel))
+        if (core_.directory.channels.is_free(slot) || is_unused(channel) || !core_.endings.may_park(channel)) continue;
+        if (!may_ask(channel, now)) {
+            expected += channel.usage.stalls == 1 && now < channel.usage.nudged_until;
             continue;
+        }
         idle.push_back(&channel);
         keys.push_back(channel.uid);
     }
-    while (count > 0 && !idle.empty()) {
+    while (count > expected && !idle.empty()) {
         const auto victim = static_cast<std::ptrdiff_t>(victims_.choose(keys));
         Channel& channel = *idle[static_cast<std::size_t>(victim)];
         const Status status = core_.endings.park(channel);
-        // Busy: acknowledgments are missing, which have been asked for. The next look finds them, unless it is used.
-        if (status == Status::busy && ++channel.usage.nudges % kMostNudges == 0)
-            channel.usage.spared_until = now + kRefused;
+        if (status == Status::busy && !(channel.gates & gate::failed)) nudged(channel, now);
         count -= status == Status::in_progress || status == Status::busy;
         idle.erase(idle.begin() + victim);
         keys.erase(keys.begin() + victim);

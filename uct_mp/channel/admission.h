@@ -8,6 +8,8 @@
 // Nobody waits for ever. Two that are full of handshakes with each other have nothing to park: then, and for whoever
 // has waited for kPatience, there are kBeyond places more. Peers that are never idle cannot be parked: whoever has
 // waited for kDespair is connected all the same. Who has more connections than places parks until it has not.
+// A peer that computes does not answer for as long: its connection counts as one that ends for kAnswer only, and then
+// others are asked. What is missing before a connection is idle is asked for again ever less often.
 // No thrash: a connection that we have asked for is kept until something went over it, for kFresh at most. A peer that
 // refuses is left alone for a while, which doubles.
 //
@@ -56,13 +58,17 @@ private:
     };
     struct Held { // places
         unsigned all = 0, ending = 0, parkable = 0;
+        unsigned silent = 0; // their peers have been asked, and have not answered for a while
     };
     [[nodiscard]] bool limited() const;
     [[nodiscard]] Held held() const;                 // with the lock held
     [[nodiscard]] unsigned start_waiting(Nanos now); // places held then. Likewise
     [[nodiscard]] static std::uint32_t moved(const Channel& channel);
     void look();
+    void look_in(Nanos pause);
     void note_used();
+    void nudged(Channel& channel, Nanos now);
+    [[nodiscard]] static bool may_ask(const Channel& channel, Nanos now);
     void seek(unsigned count, Nanos now);
 
     Core& core_;
@@ -70,6 +76,7 @@ private:
     std::vector<Waiting> waiting_; // under the lock
     Services::Timer timer_ = 0;    // runs while somebody waits, or there are too many
     Nanos pause_ = 0;              // until it fires
+    Nanos took_ = 0, looked_ = 0;  // the last look, and when it was over
 };
 
 } // namespace ucx_mp::channel

@@ -210,6 +210,7 @@ struct Ending {
     std::uint32_t ending_since = 0, leaving_since = 0; // Progress::looks
     connect::Goodbye goodbye;                          // the peer's
     Nanos left_at = 0;                                 // when it came
+    Nanos asked_at = 0; // when the peer was asked whether the connection may end. Under the lock
     Nanos failed_at = 0;
 };
 
@@ -224,6 +225,9 @@ struct Usage {
     std::uint32_t moved = 0;                  // Admission::moved() when a victim was sought last
     unsigned refusals = 0;                    // of the peer, since the connection ended last
     unsigned nudges = 0;                      // times that it was to be parked and was not idle, since then
+    unsigned stalls = 0;                      // ... in a row while nothing was acknowledged
+    std::uint32_t acked = 0;                  // Channel::acked at the last of them
+    Nanos nudged_until = 0;                   // until then not again, unless something is acknowledged
 };
 
 // When it was looked at.

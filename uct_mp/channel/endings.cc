@@ -218,6 +218,7 @@ void Endings::trim_unused() {
 void Endings::ask_to_end(Channel& channel) {
     channel.gates |= gate::retiring;
     const std::lock_guard lock(core_.services);
+    channel.ending.asked_at = core_.services.now();
     core_.control->say_idle(channel.connection, channel.expected);
 }
 

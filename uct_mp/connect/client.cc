@@ -190,6 +190,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
     if (due.what == Due::What::make && transient(status)) { // we repeat the request, the server its reply
         plane_.states.drop_ends(c);
         c.incarnation = due.incarnation;
+        c.remote_id = 0; // the request's (R215)
         wait_for_answer(c);
         return;
     }
@@ -226,6 +227,7 @@ void Client::refused(Connection& c, const Message& m) {
         plane_.states.drop_ends(c);
         plane_.states.set(c, State::requesting, "the server has given up");
         c.transaction = plane_.identity.next_transaction();
+        c.remote_id = 0; // of the half that is gone
         plane_.states.set_timer(c, plane_.services.now() + back_off(c), [this, &c] { repeat(c); });
         return;
     }

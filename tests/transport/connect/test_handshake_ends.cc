@@ -101,6 +101,27 @@ BOOST_AUTO_TEST_CASE(not_now_is_not_never) {
     }
 }
 
+// A request names a channel of the peer's only in answer to its own (R215), not the half that a reply has named before.
+BOOST_AUTO_TEST_CASE(a_repeated_request_names_no_channel) {
+    for (const bool poor : {true, false}) {
+        Cluster c({"aa", "aa"});
+        if (poor) c[0].failing_makes = 1;
+        c[0].make_failure = Status::no_resource;
+        const Peer& p = c[0].connect_to(c[1]);
+        if (poor) {
+            BOOST_REQUIRE(c.run([&] { return c[0].failing_makes == 0; }));
+        } else {
+            BOOST_REQUIRE(c.run([&] { return c.is(0, 1, State::confirming); }));
+            c[1].forget(*c[1].peer_of(c[0]));
+            BOOST_REQUIRE(c.run([&] { return c.is(0, 1, State::requesting); }));
+        }
+        BOOST_TEST(c.is(0, 1, State::requesting));
+        BOOST_TEST(p.connection.remote_id == 0u);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST(c.greet());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(forgotten_in_every_state) {
     for (const State at : {State::requesting, State::confirming, State::established})
         for (const bool erase : {false, true}) {
