@@ -12,7 +12,7 @@ Windows::Windows(const Tuning& tuning, Nanos now)
 
 bool Windows::end_slice(Nanos now, std::vector<Counts::Entry> entries) {
     counts_.add(now, std::move(entries));
-    return ++slices_ >= Tuning::kSlices;
+    return ++slices_ % Tuning::kSlices == 0; // also if nobody looks yet
 }
 
 void Windows::set_interval(Nanos interval) {

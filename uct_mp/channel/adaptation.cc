@@ -11,19 +11,21 @@ using adapt::Service;
 using Mode = AdaptConfig::Mode;
 
 namespace {
-constexpr double kTrialMessages = 64; // in a window: fewer show nothing
-constexpr unsigned kSamples = 32;     // of a path's latency: by then the first guess of it is forgotten
-constexpr double kHeavier = 1.5;      // an asker must be, for taking another one's place: no to and fro
-constexpr double kGain = 0.25;        // of the means
+constexpr double kTrialMessages = 64;                          // in a window: fewer show nothing
+constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // then it is taken back from who shows nothing
+constexpr unsigned kSamples = 32; // of a path's latency: by then the first guess of it is forgotten
+constexpr double kHeavier = 1.5;  // an asker must be, for taking another one's place: no to and fro
+constexpr double kGain = 0.25;    // of the means
 } // namespace
 
 Adaptation::Adaptation(Core& core) : core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
 
-void Adaptation::note_commands(Nanos took) {
-    const auto ns = static_cast<double>(took);
-    commands_.value = commands_.known ? commands_.value + kGain * (ns - commands_.value) : ns;
-    commands_.known = true;
+void Adaptation::Mean::add(double now) {
+    value = known ? value + kGain * (now - value) : now;
+    known = true;
 }
+
+void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
 
 void Adaptation::connected(Channel& channel) {
     if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
@@ -65,10 +67,18 @@ void Adaptation::end_slice(Nanos now) {
         endpoints += core_.directory.channels[slot]->usage.endpoints;
     if (endpoints == 0) return leave_all();
     if (core_.config.adapt.measured) measure();
-    if (core_.config.adapt.measured && !(dc_.known && rc_.known))
+    if (due) choose_among_askers();
+    if (core_.config.adapt.measured && !saving_.known)
         give_trial();
     else if (due)
         look();
+    if (due) clear_refusals();
+}
+
+// Who has refused may be asked again when we look next.
+void Adaptation::clear_refusals() {
+    for (const Peer& peer : peers_)
+        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared);
 }
 
 // Nobody here sends: whoever sends to us has DC.
@@ -80,47 +90,54 @@ void Adaptation::leave_all() {
     core_.observer->trim_services();
 }
 
-// Paths that have shown something since the last slice began.
+// What messages to the same peer took by DC and take by RC. Who is far, or whom all send to, is slow by both.
+// The latency by DC is that of the time before, if the paths of DC are spare now.
 void Adaptation::measure() {
-    double sum[2] = {}, weight[2] = {};
+    double saved = 0, weight = 0;
     const Nanos since = windows_->counts().end() - std::min(windows_->counts().end(), windows_->interval());
     for (const Peer& peer : peers_) {
         const Wiring& wiring = peer.channel->wiring;
+        double sum[2] = {};
+        unsigned count[2] = {};
         for (PathIndex path = 0; path < wiring.places && peer.sent > 0; ++path) {
             const schedule::Path& state = wiring.scheduler->paths()[path];
-            if (state.latency_at <= since) continue;
-            if (wiring.paths[path].requests < std::uint64_t{kSamples} * core_.config.signal_interval) continue;
             const auto kind = static_cast<unsigned>(wiring.paths[path].kind);
-            sum[kind] += peer.sent * state.latency;
-            weight[kind] += peer.sent;
+            if (wiring.paths[path].kind == path::Kind::rc && state.latency_at <= since) continue;
+            if (wiring.paths[path].requests < std::uint64_t{kSamples} * core_.config.signal_interval) continue;
+            sum[kind] += state.latency;
+            ++count[kind];
         }
+        constexpr auto kRc = static_cast<unsigned>(path::Kind::rc), kDc = static_cast<unsigned>(path::Kind::dc);
+        dc_known_ |= count[kDc] != 0;
+        if (!count[kRc] || !count[kDc]) continue;
+        saved += peer.sent * (sum[kDc] / count[kDc] - sum[kRc] / count[kRc]);
+        weight += peer.sent;
     }
-    for (const path::Kind kind : {path::Kind::rc, path::Kind::dc}) {
-        const auto i = static_cast<unsigned>(kind);
-        Mean& mean = kind == path::Kind::rc ? rc_ : dc_;
-        if (weight[i] <= 0) continue;
-        const double now = sum[i] / weight[i];
-        mean.value = mean.known ? mean.value + kGain * (now - mean.value) : now;
-        mean.known = true;
-    }
+    if (weight > 0) saving_.add(saved / weight);
 }
 
 void Adaptation::give_trial() {
-    if (!dc_.known) return;
+    if (!dc_known_) return;
     const Peer* busiest = nullptr;
     for (const Peer& peer : peers_) {
         const bool has_rc = peer.served.ours == Service::rc || peer.served.theirs == Service::rc;
-        if (has_rc) return; // it will show
-        if (!peer.served.refused && peer.sent >= kTrialMessages / adapt::Tuning::kSlices &&
-            (!busiest || peer.sent > busiest->sent))
-            busiest = &peer;
+        const bool enough = peer.sent >= kTrialMessages / adapt::Tuning::kSlices;
+        if (has_rc && enough) return silent_ = 0, void(); // it will show
+        // Ours, and just now we send little there.
+        if (peer.served.ours == Service::rc && ++silent_ < kSilentSlices) return;
+        if (peer.served.ours == Service::rc) (void)core_.observer->serve_by(*peer.channel, Service::shared);
+        if (!has_rc && !peer.served.refused && enough && (!busiest || peer.sent > busiest->sent)) busiest = &peer;
     }
-    if (busiest) (void)core_.observer->serve_by(*busiest->channel, Service::rc);
+    silent_ = 0;
+    const Nanos now = windows_->counts().end();
+    if (!busiest || now < next_trial_) return;
+    // Each costs commands at both sides, also if it shows nothing: later and later.
+    next_trial_ = now + (windows_->interval() << std::min(trials_++, 10u));
+    (void)core_.observer->serve_by(*busiest->channel, Service::rc);
 }
 
 void Adaptation::look() {
     ++looks_;
-    choose_among_askers();
     adapt::Mapping present;
     std::vector<std::uint32_t> refusing;
     unsigned places = 1, others = 0;
@@ -142,7 +159,7 @@ void Adaptation::look() {
     tuning.limits.rings = 0;
     tuning.limits.rc = std::max(others ? 0u : 1u, // as Demand::has_room()
                                 (core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others)) / places);
-    if (core_.config.adapt.measured) tuning.costs = {.rc = dc_.value - rc_.value, .make_rc = commands_.value * places};
+    if (core_.config.adapt.measured) tuning.costs = {.rc = saving_.value, .make_rc = both_halves() * places};
     windows_->set(tuning.costs, tuning.limits);
     const adapt::Windows::Verdict verdict = windows_->look(present, refusing);
     if (verdict.why != adapt::Windows::Why::nothing && verdict.map.choices != present.choices) {
@@ -152,9 +169,6 @@ void Adaptation::look() {
                            std::max(verdict.extended_gain, verdict.shrunk_gain));
         apply(verdict.map);
     }
-    // Who has refused may be asked again when we look next.
-    for (const Peer& peer : peers_)
-        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared);
 }
 
 // What is left makes room for what is wished.
@@ -193,8 +207,8 @@ void Adaptation::describe(AdaptationStatistics& out) const {
     out.count_bytes = windows_ ? windows_->counts().bytes() + seen_.capacity() * sizeof(Seen) : 0;
     if (!core_.config.adapt.measured)
         out.costs = core_.config.adapt.tuning.costs;
-    else if (dc_.known && rc_.known)
-        out.costs = {.rc = dc_.value - rc_.value, .make_rc = commands_.value};
+    else if (saving_.known)
+        out.costs = {.rc = saving_.value, .make_rc = both_halves()};
 }
 
 } // namespace ucx_mp::channel

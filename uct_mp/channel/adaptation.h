@@ -7,8 +7,9 @@
 // Both directions count, since a queue pair serves both, and each side wishes by itself: who sends knows what its DC
 // initiators cost, and who receives may not. Who is asked by more than it can serve keeps the heaviest.
 //
-// What RC saves is the difference of the latencies that paths of both kinds have shown (schedule::PathTable), so it has
-// contention, reconnects and cache misses in it. When those of DC are known the busiest peer gets RC for trial.
+// What RC saves is the difference of the latencies that paths of both kinds to the same peers have shown
+// (schedule::PathTable). So it has contention, reconnects and cache misses in it. When those of DC are known the
+// busiest peer gets RC for trial. What RC costs is what both sides pay for commands: who is waited for delays others.
 //
 // Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
 // Threads: the interface's.
@@ -46,6 +47,7 @@ private:
     struct Mean {
         double value = 0; // ns
         bool known = false;
+        void add(double now);
     };
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
@@ -55,13 +57,20 @@ private:
     void apply(const adapt::Mapping& map);
     void choose_among_askers();
     void leave_all();
+    void clear_refusals();
+    [[nodiscard]] double both_halves() const { return 2 * commands_.value; }
 
     Core& core_;
     const AdaptConfig::Mode mode_;
     std::optional<adapt::Windows> windows_;
     std::vector<Seen> seen_;  // by slot
     std::vector<Peer> peers_; // that the last slice has found, by slot; valid until the next call of progress()
-    Mean dc_, rc_, commands_; // latencies of small messages; commands of half a path
+    Mean saving_;             // of a small message by RC
+    Mean commands_;           // of half a path
+    bool dc_known_ = false;   // how long messages take by DC
+    unsigned silent_ = 0;     // slices that the peer on trial has shown nothing in
+    unsigned trials_ = 0;
+    Nanos next_trial_ = 0;
     std::uint64_t looks_ = 0, changes_ = 0, refusals_ = 0;
 };
 

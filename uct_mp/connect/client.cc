@@ -172,6 +172,11 @@ void Client::on_reply(const Target& way_back, const Message& m) {
         ++plane_.counters.dropped;
         return;
     }
+    const bool knows = (plane_.config.terms.features & feature::on_demand) && plane_.config.transport == Transport::dc;
+    if (!knows && std::ranges::any_of(m.paths, &path::PathSpec::on_demand)) {
+        ++plane_.counters.dropped;
+        return;
+    }
     const std::uint32_t before = c->incarnation;
     c->remote_id = m.source;
     c->incarnation = m.incarnation;

@@ -338,7 +338,8 @@ std::optional<PathSpec> alternate_of(const PathSpec& path, std::span<const Remot
                                      std::uint8_t(b & (lids(right) - 1)),
                                      path.writes,
                                      path.reads,
-                                     path.kind};
+                                     path.kind,
+                                     path.on_demand};
                 const unsigned score =
                     (other.client_rail != path.client_rail) * 4u + (other.server_rail != path.server_rail) * 4u +
                     (other.client_bits != path.client_bits) + (other.server_bits != path.server_bits);

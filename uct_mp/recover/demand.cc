@@ -84,7 +84,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
     }
     if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
     wishes.answered = true;
-    wishes.refused = !taken;
+    if (wishes.ours == Service::rc) wishes.refused = !taken; // else it stays refused: we have only said that we know
     wishes.switches += taken;
     if (!taken) wishes.ours = Service::shared;
     refresh(channel);

@@ -42,7 +42,12 @@ std::optional<schedule::PathState> state_in(Phase phase) {
     return {};
 }
 
-bool is_away(Phase phase) { return phase != Phase::up && phase != Phase::absent && phase != Phase::ended; }
+// Progress looks everywhere meanwhile. Not for a place on demand that is being opened: timers and mail do that, and
+// traffic goes on over DC.
+bool is_away(Phase phase, bool on_demand) {
+    if (on_demand && (phase == Phase::reopening || phase == Phase::half)) return false;
+    return phase != Phase::up && phase != Phase::absent && phase != Phase::ended;
+}
 } // namespace
 
 void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
@@ -50,7 +55,8 @@ void Failure::set_phase(Channel& channel, PathIndex path, Phase to) {
     assert(path::may_follow(phase, to));
     core_.services.say(LogLevel::debug, "path %u to %016" PRIx64 ": %s, was %s", path, channel.uid, path::name(to),
                        path::name(phase));
-    paths_away += is_away(to) - is_away(phase);
+    const bool on_demand = all_.demand.is_on_demand(channel, path);
+    paths_away += is_away(to, on_demand) - is_away(phase, on_demand);
     all_.demand.count(channel, path, phase, to);
     phase = to;
     core_.alert = true;
