@@ -374,11 +374,10 @@ def example_ucp_client_server(session):
     """Connects by IP address, which takes a connection manager. UCX's bind to the names of real devices (eth0,
     mlx5_0:1), never to mp0, so with mp_rc alone the client's data find no lane ("Destination is unreachable"); with tcp
     beside it the tcp manager carries the exchange of addresses and the messages go over mp_rc.
-    The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too (and the server may have
-    closed before the client's last message is acknowledged): now and then
+    The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too: now and then
     with -c stream, always with -c am where links cost something (and UCX 1.13 may then fail an assertion of its own in
     ucp_worker_destroy). So only -c tag, and one try of several must do."""
-    check(any(client_server(session, "tag") for _ in range(12)), "the server never gets all messages")
+    check(any(client_server(session, "tag") for _ in range(6)), "the server never gets all messages")
 
 
 # Open MPI. NetPIPE is for two ranks (with four, NPopenmpi 3.7.2 hangs over stock rc_verbs, too).

@@ -25,7 +25,8 @@ struct Scene {
     unsigned got = 0, told = 0;
     Status status = Status::ok; // that node 0 was told
 
-    explicit Scene(connect::Transport transport, unsigned nodes = 2) : cluster("two-rail", nodes, slow(transport)) {
+    explicit Scene(connect::Transport transport, unsigned nodes = 2) : Scene(slow(transport), nodes) {}
+    explicit Scene(const channel::Config& config, unsigned nodes = 2) : cluster("two-rail", nodes, config) {
         cluster.node(1).on_am(
             3, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; }, &got);
         cluster.node(0).on_failure = [this](Channel& channel, Status s) {
@@ -84,6 +85,24 @@ BOOST_DATA_TEST_CASE(right_after_delivery, kBoth* kLater, transport, later) {
     BOOST_TEST(int(sent.status) == int(Status::ok));
     BOOST_TEST(int(flushed.status) == int(Status::ok));
     BOOST_TEST(scene.told == 0u);
+}
+
+// The goodbye acknowledges them. The adapter never hears of one: what it sent has come, its acknowledgment is lost.
+BOOST_DATA_TEST_CASE(goodbye_before_the_completion, kBoth* boost::unit_test::data::make({0, 1}), transport, rail) {
+    channel::Config config = Scene::slow(transport);
+    config.policy.kind = schedule::PolicyKind::round_robin;
+    Scene scene(config);
+    auto memory = scene.cluster.node(0).memory(8192);
+    const Iov iov = memory.iov(0, 4000);
+    Done sent[2];
+    scene.cluster.world.fault("drop 100% switch->node0:" + std::to_string(rail));
+    for (Done& done : sent)
+        BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &done)) ==
+                      int(Status::in_progress));
+    BOOST_REQUIRE(scene.cluster.until([&] { return scene.got == 2; }));
+    scene.close(1);
+    BOOST_TEST(scene.until([&] { return sent[0].done && sent[1].done; }, 1000 * kMs));
+    for (const Done& done : sent) BOOST_TEST(int(done.status) == int(Status::ok));
 }
 
 // A flush counts from the completion of its memory, a reply is owed, too.

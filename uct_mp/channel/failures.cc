@@ -37,6 +37,9 @@ Status status_of(ibv_wc_status status) {
         return Status::io_error;
     }
 }
+// Its acknowledgment has come: only the adapter has not told yet that it is done with the caller's memory. A peer that
+// closes behind our last message acknowledges it by its goodbye, which may be faster (PROTOCOL.md R121).
+bool is_delivered(const Work& work) { return work.kind == WorkKind::message && work.open == 1; }
 } // namespace
 
 // The path is given up and what was posted there is lost (recover/); mistakes take their channel with them.
@@ -72,7 +75,8 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
             continue;
         }
         fail_channel(channel, status_of(status));
-        if (posted.work && !ucx_mp::failed(posted.work->status)) posted.work->status = channel.error;
+        if (posted.work && !ucx_mp::failed(posted.work->status) && !is_delivered(*posted.work))
+            posted.work->status = channel.error;
         Completions::settle(core_, posted);
     }
     if (queue.dc && queue.idle()) core_.observer->restart_later(queue);
