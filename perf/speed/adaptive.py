@@ -4,12 +4,11 @@ virtual time, the text's figure beside ours.
 A row is a function of a Context; it yields Result. All figures repeat bit for bit.
 """
 import collections
-import csv
 import os
 
 from speed import connections
 from speed.rows import Plot, Result
-from speed.run import ROOT, Failed, environment, output
+from speed.run import ROOT, Failed, environment, jobs, output
 
 Context = collections.namedtuple("Context", "build folder quick say plots found")
 
@@ -27,17 +26,13 @@ QUEUE_PAIR = SEND_DEPTH * REQUEST + REST
 
 def simulate(c, kernel, **options):
     """One line of mp_sim as {column: number}; kept, so that rows can share it."""
-    words = ["--kernel", kernel, "--policy", "binding", "--quiet"]
+    words = ["--kernel", kernel, "--policy", "binding"]
     for name, value in {"fabric": FABRIC, **options}.items():
         for one in value if isinstance(value, list) else [value]:
             words += ["--" + name.replace("_", "-")] + ([] if one is True else [str(one)])
     key = tuple(words)
     if key not in c.found:
-        table = os.path.join(c.folder, "mp_sim.csv")
-        output([f"{c.build}/bin/mp_sim", *words, "--csv", table], environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"),
-               timeout=3000)
-        with open(table, encoding="utf-8") as rows:
-            row = next(csv.DictReader(rows))
+        row = jobs(c.build, c.folder, words)[0]
         c.found[key] = {name: float(value) for name, value in row.items() if name not in ("transport", "policy")}
     return c.found[key]
 

@@ -1,8 +1,5 @@
 """Jobs over the papers' fat tree (144 nodes, twelve routes) in virtual time: the default policy beside fixed ones."""
-import csv
-import os
-
-from speed.run import ROOT, environment, output
+from speed.run import jobs
 
 POLICIES = ("default", "even", "hsam", "bss:n_paths=4,n_batch=2", "binding")
 # kernel, ranks, where they are
@@ -12,13 +9,10 @@ JOBS = (("alltoall", 48, "block"), ("alltoall", 64, "random"), ("alltoall-xor", 
 
 def job(build, folder, kernel, ranks, mapping, size, host):
     """{policy: us} of one run of the job, the mean of three after four for the learning policies."""
-    table = os.path.join(folder, "fat_tree.csv")
-    output([f"{build}/bin/mp_sim", "--fabric", "fattree-144", "--kernel", kernel, "--nodes", str(ranks), "--mapping", mapping,
-            "--size", str(size), "--warm-up", "4", "--repeat", "3", "--host-post", str(host), "--host-completion", str(host),
-            "--quiet", "--csv", table, "--policy", ";".join(POLICIES)],
-           environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"), timeout=1000)
-    with open(table, encoding="utf-8") as rows:
-        return {name: float(row["time_us"]) for name, row in zip(POLICIES, csv.DictReader(rows))}
+    rows = jobs(build, folder, ["--fabric", "fattree-144", "--kernel", kernel, "--nodes", str(ranks), "--mapping", mapping,
+                                "--size", str(size), "--warm-up", "4", "--repeat", "3", "--host-post", str(host),
+                                "--host-completion", str(host), "--policy", ";".join(POLICIES)])
+    return {name: float(row["time_us"]) for name, row in zip(POLICIES, rows)}
 
 
 def cases(quick):

@@ -1,4 +1,5 @@
 """Running the programs that measure: in virtual time, and stock UCX's ucx_perftest between two emulated nodes."""
+import csv
 import os
 import random
 import re
@@ -44,6 +45,15 @@ def simulate(build, **options):
         if re.fullmatch(r"[\d.]+", value) and not re.match(r"[\d.]", name):
             found.setdefault(name, float(value))
     return found
+
+
+def jobs(build, folder, words, timeout=3000):
+    """Rows of mp_sim with these arguments, as its table has them: {column: text}."""
+    table = os.path.join(folder, "mp_sim.csv")
+    output([f"{build}/bin/mp_sim", *words, "--quiet", "--csv", table],
+           environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"), timeout=timeout)
+    with open(table, encoding="utf-8") as rows:
+        return list(csv.DictReader(rows))
 
 
 def bandwidth(build, **options):

@@ -10,6 +10,7 @@ namespace ucx_mp::channel {
 
 // Completions since progress() has last found nothing to do: so many, and there is more than the processor comes to.
 constexpr std::uint32_t kNoRest = 16;
+constexpr unsigned kTimedPlans = 4;          // one of so many is timed
 constexpr double kLongestDescriptor = 20000; // ns: above it, something else had the processor
 
 // `keys`: those to be used.
@@ -125,11 +126,12 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
     post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
 }
 
-// What this thread needed for them, and about as long again to collect them. Slowly: it may have been interrupted. One
-// alone, planned with it, only shows that it is no longer as much.
+// What this thread needed for them, and about as long again to collect them (a guess). Slowly: it may have been
+// interrupted. One alone, planned with it, only shows that it is no longer as much. Not each time: it reads the clock.
 void Mover::learn_descriptor_time(Nanos begun, unsigned count) {
+    if (plans_++ % kTimedPlans != 0) return;
     const double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
-    if (count > 1 || each < descriptor_time_) descriptor_time_ += (each - descriptor_time_) / 16;
+    if (count > 1 || each < descriptor_time_) descriptor_time_ += (each - descriptor_time_) / 4;
 }
 
 Status Mover::rdma_by_plan(Channel& channel, Work& work) {

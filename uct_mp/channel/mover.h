@@ -59,6 +59,7 @@ private:
 
     schedule::Plan plan;         // scratch
     double descriptor_time_ = 0; // see schedule::Message
+    unsigned plans_ = 0;
     Core& core_;
 };
 

@@ -49,7 +49,9 @@ void PathMessages::on_path_news(const Target& way_back, const Message& m) {
     // What a message alone does not tell: the kind of its path.
     const bool rc = c->paths[m.news.path].kind == path::Kind::rc;
     const bool open = m.kind == wire::Kind::path_open || m.kind == wire::Kind::path_opened;
-    if ((m.news.gone && rc) || (open && rc != (m.news.end.qp_number != 0))) {
+    const bool retired = m.kind == wire::Kind::path_down && m.news.home; // nobody wants it: only paths on demand
+    if ((m.news.gone && rc) || (open && rc != (m.news.end.qp_number != 0)) ||
+        (retired && !c->paths[m.news.path].on_demand)) {
         ++plane_.counters.dropped;
         return;
     }

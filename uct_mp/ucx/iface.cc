@@ -17,7 +17,8 @@ constexpr double kOverhead = 75e-9; // s per operation on the processor, about t
 // what is measured later only the scheduler knows.
 constexpr double kLatency = 700e-9;
 
-constexpr double kCopyRate = 8e9; // bytes/s at which a receiver copies a message to where it belongs
+constexpr double kCopyRate =
+    8e9; // bytes/s at which a receiver copies a message to where it belongs: assumed, not measured
 
 unsigned smallest_mtu(const verbs::DeviceSet& devices) {
     ibv_mtu mtu = IBV_MTU_4096;
