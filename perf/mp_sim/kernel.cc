@@ -9,7 +9,7 @@ namespace ucx_mp::sim {
 const std::vector<Kernel>& kernels() {
     static const std::vector<Kernel> all = [] {
         std::vector<Kernel> out;
-        for (const auto& family : {exchanges(), one_sided_many(), traces(), task_pools()})
+        for (const auto& family : {exchanges(), one_sided_many(), traces(), task_pools(), applications()})
             out.insert(out.end(), family.begin(), family.end());
         return out;
     }();

@@ -37,6 +37,8 @@ struct KernelOptions {
     std::uint64_t messages = 0; // how many of them (or tasks, or phases); 0: as the kernel likes
     std::uint64_t compute = 0;  // ns of computation, where a kernel has some; 0: as it likes
     double skew = 0.6;          // of kernels that draw whom they talk to: Zipf's exponent
+    char problem = 'A';         // of applications: NPB's class, A to C
+    double mops = 243;          // of applications: operations per process and us
     unsigned per_node = 1;      // ranks that share a node
     std::uint64_t seed = 1;     // of what is drawn
 };
@@ -48,7 +50,7 @@ struct Kernel {
 };
 
 // Of each file; all of them.
-[[nodiscard]] std::vector<Kernel> exchanges(), one_sided_many(), traces(), task_pools();
+[[nodiscard]] std::vector<Kernel> exchanges(), one_sided_many(), traces(), task_pools(), applications();
 [[nodiscard]] const std::vector<Kernel>& kernels();
 [[nodiscard]] std::string kernel_names();
 // Throws std::runtime_error with one line for a name that is none.

@@ -10,6 +10,7 @@
 
 #include "options.h"
 #include "run.h"
+#include "tables.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -67,7 +68,14 @@ void count(Cluster& cluster, Sample& out) {
     for (std::uint32_t i = 0; i < cluster.world.image().devices; ++i) out.misses += cluster.world.cache_misses(i);
 }
 
-Sample measure(const SimOptions& o, const std::string& transport, const std::string& policy, std::uint64_t seed) {
+// Where they are asked for.
+struct Tables {
+    std::optional<TransferTable> transfers;
+    std::optional<LinkTable> links;
+};
+
+Sample measure(const SimOptions& o, Tables& tables, const std::string& transport, const std::string& policy,
+               std::uint64_t seed) {
     const Job job = find_kernel(o.kernel).make(kernel_options(o, seed));
     Meter meter(o.quiet, transport + " " + policy + (o.seeds > 1 ? " seed " + std::to_string(seed) : ""));
     meter.say("opening...");
@@ -86,10 +94,16 @@ Sample measure(const SimOptions& o, const std::string& transport, const std::str
         (void)run.once([&](double share) { meter.say("warm-up " + std::to_string(i + 1), share); });
     Sample before;
     count(cluster, before);
+    std::vector<Transfer> transfers;
+    if (tables.transfers) run.record(&transfers);
+    if (tables.links) tables.links->begin(cluster.world);
     for (unsigned i = 0; i < o.repeat; ++i)
         out.time_us +=
             static_cast<double>(run.once([&](double share) { meter.say("run " + std::to_string(i + 1), share); })) /
             1e3 / o.repeat;
+    run.record(nullptr);
+    if (tables.transfers) tables.transfers->add(transport + " " + policy, transfers);
+    if (tables.links) tables.links->end(cluster.world, transport + " " + policy);
     out.bytes = bytes_of(job);
     out.messages = messages_of(job);
     out.fingerprint = cluster.world.fingerprint();
@@ -167,12 +181,15 @@ int main(int argc, char** argv) {
         }
         const auto ranks = static_cast<unsigned>(hosts_of(o, o.seed).size());
         std::vector<Result> results;
+        Tables tables;
+        if (!o.transfers.empty()) tables.transfers.emplace(o.transfers);
+        if (!o.links.empty()) tables.links.emplace(o.links);
         for (const std::string& transport : o.transports)
             for (const std::string& policy : o.policies) {
                 const double begin = seconds();
                 Result result{.transport = transport, .policy = policy, .samples = {}, .wall = 0};
                 for (unsigned i = 0; i < o.seeds; ++i)
-                    result.samples.push_back(measure(o, transport, policy, o.seed + i));
+                    result.samples.push_back(measure(o, tables, transport, policy, o.seed + i));
                 std::sort(result.samples.begin(), result.samples.end(),
                           [](const Sample& a, const Sample& b) { return a.time_us < b.time_us; });
                 result.wall = seconds() - begin;

@@ -25,6 +25,17 @@ void add_job(CLI::App& app, SimOptions& o) {
         ->capture_default_str()
         ->group("Job");
     app.add_option("--skew", o.skew, "Zipf's exponent, in kernels that draw")->capture_default_str()->group("Job");
+    app.add_option("--class", o.problem, "size of applications, as NPB has them")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"A", "B", "C"}))
+        ->group("Job");
+    app.add_option(
+           "--mops", o.mops,
+           "operations per process and us of applications; by itself as the dissertation's LU, class B: 256 s on "
+           "eight processes (section 9.4)")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber)
+        ->group("Job");
     app.add_option("--eager", o.eager, "messages up to this size are eager: no write, no fence, but copies")
         ->capture_default_str()
         ->transform(CLI::AsSizeValue(false))
@@ -132,6 +143,11 @@ void add_runs(CLI::App& app, SimOptions& o) {
     app.add_option("--csv", o.csv, "also write the table to this file")->group("Runs");
     app.add_option("--trace", o.trace, "write whom each rank talks to, in order, one rank a line, and do no more")
         ->group("Runs");
+    app.add_option("--transfers", o.transfers,
+                   "write who has written or read how much when in the measured runs, a line each (CSV)")
+        ->group("Runs");
+    app.add_option("--links", o.links, "write how many bytes each link has carried in the measured runs (CSV)")
+        ->group("Runs");
     app.add_flag("--quiet", o.quiet, "no progress on standard error")->group("Runs");
 }
 
@@ -178,6 +194,8 @@ KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed) {
             .messages = o.messages,
             .compute = o.compute,
             .skew = o.skew,
+            .problem = o.problem[0],
+            .mops = o.mops,
             .per_node = o.per_node,
             .seed = seed};
 }

@@ -11,7 +11,7 @@
 namespace ucx_mp::sim {
 
 struct SimOptions {
-    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", csv, trace;
+    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", csv, trace, transfers, links;
     std::vector<std::string> transports{"mp_rc"},
         policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
     std::vector<std::string> faults;
@@ -19,7 +19,8 @@ struct SimOptions {
     unsigned initiators = 0, receives = 0;
     std::string dci_policy, victims = "own";
     std::uint64_t size = 65536, eager = 1024, messages = 0, compute = 0, seed = 1, max_conn = 0, adapt_interval = 0;
-    double skew = 0.6;
+    double skew = 0.6, mops = 243;
+    std::string problem = "A";
     bool on_demand = false, background = true, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.
     std::optional<softhca::Nanos> post, completion, receive, poll_miss, poll_hit;

@@ -209,18 +209,26 @@ bool Run::message(Rank& rank, unsigned to, std::uint8_t id, std::uint64_t bytes)
     return true;
 }
 
-Run::Done* Run::begin(Rank& rank) {
+Run::Done* Run::begin(Rank& rank, const Step& s) {
     auto* done = new Done;
     done->callback = [](Completion* self) {
         auto* finished = static_cast<Done*>(self);
         if (failed(finished->status)) throw std::runtime_error("an operation failed");
-        --finished->rank->open;
+        Rank& of = *finished->rank;
+        --of.open;
+        if (of.run->transfers_ && finished->noted < of.run->transfers_->size())
+            (*of.run->transfers_)[finished->noted].end = of.run->cluster_.world.now_at(of.index);
         delete finished;
     };
     done->count = 1;
     done->status = Status::ok;
     done->rank = &rank;
     ++rank.open;
+    if (transfers_) {
+        done->noted = transfers_->size();
+        const Nanos now = cluster_.world.now_at(rank.index);
+        transfers_->push_back({.rank = rank.index, .peer = s.peer, .bytes = s.amount, .begin = now, .end = now});
+    }
     return done;
 }
 
@@ -244,7 +252,7 @@ bool Run::operation(Rank& rank, const Step& s) {
     Node::Memory& mine = memory_[rank.index];
     const Node::Memory& theirs = memory_[s.peer];
     const Iov iov = mine.iov(0, s.amount);
-    Done* const done = begin(rank);
+    Done* const done = begin(rank, s);
     Status status = Status::ok;
     if (s.kind == Step::Kind::put)
         status = by.put_zcopy(way, &iov, 1, theirs.address(), theirs.keys, done);
@@ -256,6 +264,7 @@ bool Run::operation(Rank& rank, const Step& s) {
     if (status == Status::in_progress) return true;
     delete done;
     --rank.open;
+    if (transfers_) transfers_->pop_back();
     return accepted(rank, s.peer, status);
 }
 

@@ -11,6 +11,13 @@
 
 namespace ucx_mp::sim {
 
+// A write or a read, rendezvous included: from when the transport took it until it was complete.
+struct Transfer {
+    unsigned rank, peer;
+    std::uint64_t bytes;
+    Nanos begin, end;
+};
+
 class Run {
 public:
     // `hosts[i]`: the fabric's node of rank i, that is, of the cluster's node i. Messages of up to `eager` bytes are
@@ -20,6 +27,9 @@ public:
     Nanos connect();
     // Runs the job once; ns. `progress` is told now and then how many steps of all are done.
     Nanos once(const std::function<void(double)>& progress = {});
+
+    // From now on each transfer is noted there, in the order in which they began. Null: no more.
+    void record(std::vector<Transfer>* transfers) { transfers_ = transfers; }
 
 private:
     struct Received {
@@ -42,6 +52,7 @@ private:
     };
     struct Done : Completion {
         Rank* rank;
+        std::size_t noted = SIZE_MAX; // in transfers_
     };
     struct Packing {
         Node* node;
@@ -56,7 +67,7 @@ private:
     [[nodiscard]] bool operation(Rank& rank, const Step& step);
     [[nodiscard]] bool accepted(Rank& rank, unsigned to, Status status);
     [[nodiscard]] bool await(Rank& rank, const Step& step);
-    [[nodiscard]] Done* begin(Rank& rank);
+    [[nodiscard]] Done* begin(Rank& rank, const Step& step);
     void charge_copy(unsigned rank, std::uint64_t bytes);
     static Status arrived(void* self, void* data, std::size_t length, bool sync);
     [[nodiscard]] channel::Interface& iface(unsigned rank) { return cluster_.node(rank).iface(); }
@@ -68,6 +79,7 @@ private:
     std::vector<Rank> ranks_;
     std::vector<Node::Memory> memory_;
     std::vector<std::vector<Channel*>> channels_; // [from][to]
+    std::vector<Transfer>* transfers_ = nullptr;
     unsigned finished_ = 0;
 };
 

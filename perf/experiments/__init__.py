@@ -1,0 +1,1 @@
+"""The papers' experiments, run again: what their text says beside what this build does. perf/papers runs them."""

@@ -1,0 +1,76 @@
+"""What a paper says of an experiment, what we measure, and whether the order (who wins) is the same.
+
+A change is of the time that something takes, as a part of the time of what it is compared with: -0.25 is a quarter less.
+"""
+import collections
+import csv
+import os
+
+from speed.run import jobs
+
+# agrees: True, False, or None (there is nothing to compare with)
+Claim = collections.namedtuple("Claim", "figure what text ours agrees why", defaults=("",))
+# plots: speed.rows.Plot and Heat; say: shows a line of progress; kept: what mp_sim has measured, so that claims share it
+Context = collections.namedtuple("Context", "build folder quick say plots kept")
+# cells: {(x, y): value}
+Heat = collections.namedtuple("Heat", "title x y unit cells")
+
+SAME = 0.03  # changes within it are none
+
+
+def percent(part):
+    return f"{100 * part:+.0f} %" if abs(part) >= 0.005 else "0 %"
+
+
+def sign(part):
+    return 0 if abs(part) <= SAME else 1 if part > 0 else -1
+
+
+def change(figure, what, text, new, old, why="", expected=None):
+    """text: the paper's change, or its words; then `expected` is -1 (less time), 0 or 1, or None where it says nothing."""
+    ours = new / old - 1
+    if not isinstance(text, str):
+        expected, text = sign(text), percent(text)
+    agrees = None if expected is None else sign(ours) == expected
+    return Claim(figure, what, text, percent(ours), agrees, why)
+
+
+def no_loss(figure, what, new, old, why=""):
+    return Claim(figure, what, "no loss", percent(new / old - 1), new / old <= 1 + SAME, why)
+
+
+def ratio(figure, what, text, new, old, why="", least=1 + SAME):
+    """Of two rates; the text says that the first is higher (least: by how much it has to be)."""
+    shown = text if isinstance(text, str) else f"{text:.2f}"
+    return Claim(figure, what, shown, f"{new / old:.2f}", new / old >= least, why)
+
+
+def simulate(c, kernel, policies, warm_up=4, repeat=2, **options):
+    """{name: us} of one job for each of {name: policy}. Options as mp_sim has them."""
+    words = ["--kernel", kernel, "--warm-up", str(warm_up), "--repeat", str(repeat)]
+    for name, value in options.items():
+        words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
+    key = tuple(words)
+    known = c.kept.setdefault(key, {})
+    missing = [policy for policy in policies.values() if policy not in known]
+    if missing:
+        c.say(" ".join(words))
+        for policy, row in zip(missing, jobs(c.build, c.folder, [*words, "--policy", ";".join(missing)])):
+            known[policy] = float(row["time_us"])
+    return {name: known[policy] for name, policy in policies.items()}
+
+
+def table(c, kernel, policies, option, **options):
+    """The lines of mp_sim's --transfers or --links, {name: [line]}."""
+    path = os.path.join(c.folder, option + ".csv")
+    words = ["--kernel", kernel, "--policy", ";".join(policies.values()), "--" + option, path]
+    for name, value in options.items():
+        words += ["--" + name.replace("_", "-"), str(value)]
+    c.say(" ".join(words))
+    jobs(c.build, c.folder, words)
+    found = {name: [] for name in policies}
+    names = {"mp_rc " + policy: name for name, policy in policies.items()}
+    with open(path, encoding="utf-8") as lines:
+        for line in csv.DictReader(lines):
+            found[names[line["run"]]].append(line)
+    return found

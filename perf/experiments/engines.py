@@ -1,0 +1,51 @@
+"""Dissertation, chapter 6: several queue pairs per port, an adapter with send engines (perf/fabrics/twelve-x), virtual time.
+
+What is calibrated there stands in speed/engines.py.
+"""
+import os
+
+from experiments.claims import change, ratio, simulate
+from speed.engines import ENGINE, HOST, Port
+from speed.run import ROOT
+
+MIB = 1 << 20
+
+
+def port_of(c):
+    return Port(c)
+
+
+def messages(c):
+    """D 6.2 to 6.7: latency and bandwidth of messages with one to four queue pairs"""
+    port = port_of(c)
+    four, single = (port.rate(64, "round_robin", protocol="eager", paths=n) for n in (4, 1))
+    yield ratio("D 6.4", "64 bytes, rate, four queue pairs / one", "no loss", four, single, least=0.97)
+    four, two = (port.rate(4096, "round_robin", protocol="eager", paths=n, signal_interval=1) for n in (4, 2))
+    yield ratio("D 6.4", "4 KiB, four queue pairs / two", "better from 1 KiB on (calibrated)", four, two)
+    for size, least in ((16384, 1.15), (32768, 1.03), (65536, 1.03)):
+        epc, even = port.rate(size, "epc", "non_blocking"), port.rate(size, "even")
+        yield ratio("D 6.6", f"{size // 1024} KiB, bandwidth, EPC / even striping" + (" (calibrated)" if size == 16384 else ""),
+                    "much better", epc, even, "the port is the limit from 32 KiB on: perf/README.md", least=least)
+    four, single = (port.rate(MIB, "epc", "non_blocking", paths=n) for n in (4, 1))
+    yield ratio("D 6.6", "1 MiB, bandwidth, four queue pairs / one (calibrated)", 2745 / 1661, four, single)
+    four, single = (port.rate(MIB, "epc", "non_blocking", "put", paths=n, back=True) for n in (4, 1))
+    yield ratio("D 6.7", "1 MiB, bandwidth both ways, four queue pairs / one", 5263 / 3079, four, single)
+    even, single = (port.rate(MIB, "even", "blocking", paths=n) for n in (4, 1))
+    yield change("D 6.3", "1 MiB, time of blocking messages, four queue pairs / one", -0.33, 1 / even, 1 / single)
+
+
+def applications(c):
+    """D 6.8 to 6.12: all-to-all, IS and FT with EPC"""
+    where = {"fabric": os.path.join(ROOT, "perf", "fabrics", "twelve-x.yaml"), "nodes": 2, "paths": 4, "host_post": HOST, "host_completion": HOST}
+    policies = {"one": "bss:n_paths=1,n_batch=1,explore=0", "epc": "epc"}
+    t = simulate(c, "alltoall", policies, **where, ranks_per_node=4, size=16384)
+    yield change("D 6.8", "alltoall 8 (2x4), 16 KiB, EPC / one queue pair", "better", t["epc"], t["one"],
+                 "processes of a node talk over the adapter here", expected=-1)
+    for figure, kernel, problem, text in (("D 6.9", "is", "A", -0.13), ("D 6.10", "is", "B", -0.09), ("D 6.11", "ft", "A", -0.06),
+                                          ("D 6.12", "ft", "B", -0.06)):
+        t = simulate(c, kernel, policies, warm_up=1, repeat=1, **where, messages=2, **{"class": problem})
+        yield change(figure, f"{kernel.upper()} {problem} 2, EPC / one queue pair", text, t["epc"], t["one"],
+                     f"engines need {ENGINE / 1e3} us a message here; processors as in chapter 9 (--mops)")
+
+
+EXPERIMENTS = [messages, applications]

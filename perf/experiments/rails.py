@@ -1,0 +1,96 @@
+"""Dissertation, chapters 4, 5 and 10: two adapters in a node; bench_sim_transport and mp_sim, virtual time."""
+from experiments.claims import change, ratio, simulate
+from speed.run import bandwidth, fabric
+
+MIB = 1 << 20
+
+
+def two(c):
+    return fabric(c.folder, "two", (8, 8))
+
+
+def one(c):
+    return fabric(c.folder, "one", (8,))
+
+
+def both(c, **options):
+    """MB/s with two rails and with one."""
+    return [bandwidth(c.build, fabric=where, **options) for where in (two(c), one(c))]
+
+
+def messages(c):
+    """D 4.3 to 4.6: latency and bandwidth of messages, two adapters and one"""
+    a, b = both(c, op="rendezvous_get", window=1, size=MIB, run=100)
+    yield change("D 4.3", "1 MiB, latency, two rails / one", -0.5, 1 / a, 1 / b)
+    a, b = both(c, op="eager", window=1, size=8, run=50)
+    yield change("D 4.3", "8 bytes, latency, two rails / one", 0.0, 1 / a, 1 / b)
+    a, b = both(c, op="eager", window=64, size=1024, run=50, policy="round_robin", host_post=300, host_completion=300)
+    yield ratio("D 4.4", "1 KiB messages, two rails / one", "slightly better", a, b, least=1)
+    a, b = both(c, op="rendezvous_get", window=64, size=MIB, run=400)
+    yield ratio("D 4.5", "1 MiB, bandwidth, two rails / one", 1.95, a, b)
+    a, b = both(c, op="put", window=16, size=MIB, run=400, back=True)
+    yield ratio("D 4.6", "1 MiB, bandwidth both ways, two rails / one", 1.99, a, b,
+                "one bus for both directions (PCI-X) can't be described here: 1877 MB/s of four times 880 there")
+
+
+def collectives(c):
+    """D 4.9 to 4.12: broadcast and all-to-all over two adapters, 8 and 16 processes"""
+    policies = {"binding": "binding", "even": "even"}
+    for ranks, per_node in ((8, 1), (16, 2)):
+        for figure, kernel in (("D 4.9" if ranks == 8 else "D 4.11", "bcast"), ("D 4.10" if ranks == 8 else "D 4.12", "alltoall")):
+            t = simulate(c, kernel, policies, fabric="two-rail", nodes=8, ranks_per_node=per_node, size=262144)
+            yield change(figure, f"{kernel} {ranks}, 256 KiB, striping / binding", "less", t["even"], t["binding"], expected=-1)
+
+
+def applications(c):
+    """D 4.13, 4.14: IS and FT over two adapters"""
+    where = {"fabric": "two-rail", "nodes": 8, "class": "A", "messages": 2, "warm_up": 1,
+             "repeat": 1}
+    policies = {"one": "binding", "two": "even"}
+    for kernel, text in (("is", -0.38), ("ft", -0.5)):
+        t = simulate(c, kernel, policies, **where, compute=1)  # ns: nothing but communication
+        yield change("D 4.13", f"{kernel.upper()} A 8, communication, striping / binding", text, t["two"], t["one"])
+    t = simulate(c, "is", policies, **where)
+    yield change("D 4.13", "IS A 8, time, striping / binding", -0.22, t["two"], t["one"],
+                 "processors as in 10.4.2, where communication is a much smaller share of the time")
+
+
+def one_sided(c):
+    """D 5.4 to 5.13: puts and gets, two adapters and one"""
+    for figure, op, text in (("D 5.4", "put", 1750 / 880), ("D 5.10", "get", 1705 / 881)):
+        a, b = both(c, op=op, window=16, size=MIB, run=400)
+        yield ratio(figure, f"1 MiB {op}, bandwidth, two rails / one", text, a, b)
+    for figure, op, text in (("D 5.8", "put", -0.46), ("D 5.12", "get", -0.45)):
+        a, b = both(c, op=op, window=1, size=MIB, run=100)
+        yield change(figure, f"1 MiB {op}, latency, two rails / one", text, 1 / a, 1 / b)
+    a, b = both(c, op="put", window=16, size=MIB, run=400, back=True)
+    yield ratio("D 5.6", "1 MiB put, both ways, two rails / one", 1810 / 941, a, b)
+
+
+def epochs(c):
+    """D 5.16, 5.17: 16 puts and 16 gets in an epoch, in the program's order and reordered"""
+    options = {"op": "both", "window": 16, "size": 65536, "run": 400}
+    a, b = both(c, **options, turns="p" * 16 + "g" * 16)
+    mixed, alone = both(c, **options, turns="pg" * 16)
+    apart = bandwidth(c.build, fabric=two(c), split_reads=True, **options, turns="p" * 16 + "g" * 16)
+    yield ratio("D 5.17", "16 puts + 16 gets, two rails, reordered / not", 2604 / 1474, mixed, a)
+    yield ratio("D 5.17", "16 puts + 16 gets, two rails / one, not reordered", 1474 / 962, a, b)
+    yield ratio("D 5.17", "16 puts + 16 gets, two rails / one, reordered", 2604 / 1900, mixed, alone)
+    yield ratio("ours", "16 puts + 16 gets, UCX_MP_SPLIT_READS=y / reordered", "-", apart, mixed, least=0)
+
+
+def second_network(c):
+    """D 10.8 to 10.10: a slow second network (880 and 100 MB/s)"""
+    # Warm: ports can't tell of such a rate, so it has to be learned.
+    pair, fast = fabric(c.folder, "ib-gige", (7.04, 0.8)), fabric(c.folder, "ib", (7.04,))
+    a, b = (bandwidth(c.build, fabric=where, op="rendezvous_get", window=1, size=MIB // 2, run=200) for where in (pair, fast))
+    yield change("D 10.8", "512 KiB, latency, both networks / the fast one", -0.1, 1 / a, 1 / b)
+    a, b = (bandwidth(c.build, fabric=where, op="rendezvous_get", window=64, size=MIB, run=800, warm_up=300)
+            for where in (pair, fast))
+    yield ratio("D 10.9", "1 MiB, bandwidth, both networks / the fast one", 963 / 880, a, b)
+    a, b = (bandwidth(c.build, fabric=where, op="put", window=16, size=MIB, run=800, warm_up=300, back=True)
+            for where in (pair, fast))
+    yield ratio("D 10.10", "1 MiB, both ways, both networks / the fast one", 1095 / 931, a, b)
+
+
+EXPERIMENTS = [messages, collectives, applications, one_sided, epochs, second_network]
