@@ -19,7 +19,7 @@ def heat(plot):
     return bars.gnuplot(["set title '%s' noenhanced" % plot.title, f"set xlabel '{plot.x}'", f"set ylabel '{plot.y}'",
                          f"set cblabel '{plot.unit}'", "set cbrange [0:*]", "set palette gray", "unset key",
                          f"set xrange [{xs[0] - 0.5}:{xs[-1] + 0.5}]", f"set yrange [{ys[0] - 0.5}:{ys[-1] + 0.5}]", *rows,
-                         "plot $d using 1:2:3 with image"])
+                         "plot $d using 1:2:3 with image pixels"])
 
 
 def write(path, groups, plots, missing, head):
