@@ -85,6 +85,7 @@ struct Bench {
         bool completes; // calls a completion, if in progress
         bool served;    // done by the other side's processor
         Post post;
+        bool alone = false; // complete before the next one begins
     };
 
     // `count` operations in groups; between them whoever has something to do does it. What has no completion of its own
@@ -92,7 +93,7 @@ struct Bench {
     void run(const Operation& operation, unsigned count) {
         uct_completion_t completion{};
         for (unsigned done = 0; done < count;) {
-            const unsigned group = std::min(batch, count - done);
+            const unsigned group = operation.alone ? 1 : std::min(batch, count - done);
             completion.func = on_completion;
             completion.count = static_cast<int>(group) + 1;
             completion.status = UCS_OK;
@@ -166,6 +167,12 @@ int main(int argc, char** argv) {
          [&](uct_completion_t*) {
              return uct_ep_put_short(bench.link.ab, from.memory, 8, bench.remote(), bench.key.rkey);
          }},
+        {"put_short_8_flush", false, true, false,
+         [&](uct_completion_t* done) {
+             const ucs_status_t put = uct_ep_put_short(bench.link.ab, from.memory, 8, bench.remote(), bench.key.rkey);
+             return put == UCS_OK ? uct_ep_flush(bench.link.ab, 0, done) : put;
+         },
+         true},
         {"put_zcopy_64k", false, true, false,
          [&](uct_completion_t* done) {
              return uct_ep_put_zcopy(bench.link.ab, piece(65536), 1, bench.remote(), bench.key.rkey, done);
