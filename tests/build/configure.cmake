@@ -1,17 +1,17 @@
-# Configures the project without UCX's source, in a folder of its own: stops with one line that says what to do, unless only
+# Configures the project without UCX's headers, in a folder of its own: stops with one line that says what to do, unless only
 # the core is wanted. cmake -DCASE=... -DSOURCE=... -DGENERATOR=... -DCOMPILER=... -DFOLDER=... -P configure.cmake
 set(core_only OFF)
-if(CASE STREQUAL no_source_core_only)
+if(CASE STREQUAL no_ucx_core_only)
   set(core_only ON)
 endif()
 file(REMOVE_RECURSE ${FOLDER})
 execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${FOLDER} -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
-                        -DUCX_MP_UCX_SOURCE=${FOLDER}/nowhere -DUCX_MP_CORE_ONLY=${core_only} -DUCX_MP_FUZZ=OFF
+                        -DUCX_MP_UCX_INCLUDE=${FOLDER}/nowhere -DUCX_MP_CORE_ONLY=${core_only} -DUCX_MP_FUZZ=OFF
                 RESULT_VARIABLE result OUTPUT_VARIABLE said ERROR_VARIABLE complained)
 
-if(CASE STREQUAL no_source)
+if(CASE STREQUAL no_ucx)
   if(result EQUAL 0)
-    message(FATAL_ERROR "configured without UCX's source, as if nothing were missing:\n${said}${complained}")
+    message(FATAL_ERROR "configured without UCX, as if nothing were missing:\n${said}${complained}")
   endif()
   string(REGEX MATCHALL "[^\n]*ucx-mp: [^\n]*" lines "${complained}")
   list(LENGTH lines count)

@@ -271,11 +271,11 @@ group.add(batch(("fadd", 8, 100), ("cswap", 8, 100), ("add_mr", 8, 100), options
 for policy in ("least", "quota"):
     group.add(with_option("mp_dc", UCX_MP_DC_DCI_POLICY=policy, UCX_MP_DC_NUM_DCI="2"), f"dci_{policy}", ("modelled",))
 
-# UCX's own examples, built by tests/judges/CMakeLists.txt from the unchanged source.
+# UCX's own examples, built by tests/judges/CMakeLists.txt, unchanged.
 def example(session, name):
     path = os.path.join(session.build, "bin", "ucx_examples", name)
     if not os.path.exists(path):
-        raise Skip(f"{name} was not built: no source of UCX (cmake/install-deps)")
+        raise Skip(f"{name} was not built (cmake/install-deps)")
     return path
 
 

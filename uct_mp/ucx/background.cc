@@ -3,6 +3,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "uct_mp/ucx/abi/async.h"
+
 namespace ucx_mp::face {
 
 bool Background::open(channel::Interface& core, UcxServices& services) {
@@ -19,7 +21,7 @@ bool Background::open(channel::Interface& core, UcxServices& services) {
     }
     (void)core.serve(); // arms
     ucs_async_context_t* const async = services.async();
-    return ucs_async_set_event_handler(async->mode, fd_, UCS_EVENT_SET_EVREAD, serve, this, async) == UCS_OK;
+    return abi::async_watch(abi::mode_of(async), fd_, UCS_EVENT_SET_EVREAD, serve, this, async) == UCS_OK;
 }
 
 bool Background::watch(int fd) {
@@ -31,7 +33,7 @@ bool Background::watch(int fd) {
 
 void Background::close() {
     if (fd_ < 0) return;
-    (void)ucs_async_remove_handler(fd_, 1);
+    (void)abi::async_forget(fd_, 1);
     ::close(fd_);
     fd_ = -1;
 }

@@ -1,18 +1,8 @@
-// UCX's headers, internal ones included, and what of the core's types equals UCX's. No other file of this room includes
-// UCX headers.
+// UCX's headers, and what of the core's types equals UCX's. No other file of this room but abi/ includes UCX headers.
 //
-// Supported: 1.13 (abi/v1_13.cc). A newer version needs a file in abi/ that provides abi/layout.h, and the upper limit
-// below raised. The other files ask for no version. What they still take from UCX's own headers, beside the public API:
-// the base classes of Iface, Ep and Md, the cache's region (md.h), the async context's mode and lock (services.cc).
-// What the tagged sources change, in the structures that we fill:
-//   1.14  uct_md_ops: query takes uct_md_attr_v2_t, mem_reg takes uct_md_mem_reg_params_t, new mem_attach;
-//         uct_iface_internal_ops: ep_connect_to_ep_v2; uct_iface_is_reachable_v2 becomes real
-//   1.15  uct_iface_internal_ops: iface_is_reachable_v2
-//   1.16  uct_md_ops: mkey_pack gets address and length, is_sockaddr_accessible goes; uct_iface_internal_ops:
-//         ep_is_connected; uct_component: rkey_compare
-//   1.19  uct_component: rkey_unpack gets uct_rkey_unpack_params_t; ucs_rcache_params: alignments go
-//   1.20  uct_iface_internal_ops: iface_query_v2 and iface_mem_element_pack (1.20 only), ep_get_device_ep
-//   1.22  uct_iface_internal_ops: iface_query_v2 again, ep_put_sgl_zcopy; uct_md_ops: mem_query takes an attr_v2
+// Only packaged headers, and of these only what is the same from 1.13 to 1.22. The rest is declared in abi/: base.h has
+// what UCX does not package, v1_NN.h what has changed in that version. The library is compiled against any of these
+// versions, and runs with all of them: abi/layout.h.
 #pragma once
 
 #include <dlfcn.h>
@@ -31,53 +21,27 @@
 #include <cstring>
 #include <string>
 
-extern "C" {
-#include <config.h>
-#include <uct/api/version.h>
+// What a release build of UCX logs at most: its own macros ask for it.
+#ifndef UCS_MAX_LOG_LEVEL
+#define UCS_MAX_LOG_LEVEL UCS_LOG_LEVEL_DEBUG
+#endif
 
+extern "C" {
 #include <ucm/api/ucm.h>
-#include <ucs/arch/cpu.h>
-#include <ucs/async/async.h>
-#include <ucs/config/parser.h>
-#include <ucs/datastruct/list.h>
 #include <ucs/datastruct/string_buffer.h>
-#include <ucs/debug/log.h>
-#include <ucs/debug/memtrack_int.h>
-#include <ucs/memory/rcache.h>
-#include <ucs/sys/math.h>
-#include <ucs/sys/string.h>
 #include <ucs/sys/uid.h>
-#include <ucs/time/time.h>
-#include <ucs/type/class.h>
 #include <ucs/vfs/base/vfs_cb.h>
 #include <ucs/vfs/base/vfs_obj.h>
-#include <uct/api/uct.h>
-#include <uct/api/v2/uct_v2.h>
-#include <uct/base/uct_component.h>
-#include <uct/base/uct_iface.h>
-#include <uct/base/uct_md.h>
-#include <uct/base/uct_worker.h>
 }
 
 #include "uct_mp/channel/types.h"
 #include "uct_mp/host/status.h"
-
-#define UCX_MP_UCX_VERSION (UCT_VERNO_MAJOR * 100 + UCT_VERNO_MINOR)
-#if UCX_MP_UCX_VERSION != 113
-#error "uct_mp/ucx/compat.h does not know this version of UCX (known: 1.13)"
-#endif
-#ifdef ENABLE_STATS
-#error "UCX built with --enable-stats is not supported: its interfaces and endpoints have other layouts"
-#endif
+#include "uct_mp/ucx/abi/base.h"
 
 namespace ucx_mp::face {
 
-// "Reaches other nodes": newer versions want to be told, 1.13 asks is_reachable().
-#ifdef UCT_IFACE_FLAG_INTER_NODE
-inline constexpr std::uint64_t kInterNode = UCT_IFACE_FLAG_INTER_NODE;
-#else
-inline constexpr std::uint64_t kInterNode = 0;
-#endif
+// "Reaches other nodes": UCT_IFACE_FLAG_INTER_NODE, from 1.18 on. Before, nobody looks.
+inline constexpr std::uint64_t kInterNode = std::uint64_t{1} << 54;
 
 // The core's types are UCX's under other names, so that pointers pass through.
 static_assert(sizeof(channel::Iov) == sizeof(uct_iov_t));
@@ -93,10 +57,10 @@ static_assert(offsetof(channel::Completion, count) == offsetof(uct_completion_t,
 static_assert(offsetof(channel::Completion, status) == offsetof(uct_completion_t, status));
 static_assert(sizeof(channel::Completion::status) == sizeof(uct_completion_t::status));
 
-static_assert(sizeof(channel::AmHandler) == sizeof(uct_am_handler_t));
-static_assert(offsetof(channel::AmHandler, callback) == offsetof(uct_am_handler_t, cb));
-static_assert(offsetof(channel::AmHandler, arg) == offsetof(uct_am_handler_t, arg));
-static_assert(offsetof(channel::AmHandler, flags) == offsetof(uct_am_handler_t, flags));
+static_assert(sizeof(channel::AmHandler) == sizeof(abi::AmHandlerEntry));
+static_assert(offsetof(channel::AmHandler, callback) == offsetof(abi::AmHandlerEntry, cb));
+static_assert(offsetof(channel::AmHandler, arg) == offsetof(abi::AmHandlerEntry, arg));
+static_assert(offsetof(channel::AmHandler, flags) == offsetof(abi::AmHandlerEntry, flags));
 static_assert(channel::kAmIds == UCT_AM_ID_MAX && channel::kCallbackMayKeep == UCT_CB_PARAM_FLAG_DESC);
 
 static_assert(sizeof(Status) == sizeof(ucs_status_t));
@@ -124,8 +88,10 @@ static_assert(int(channel::AtomicOp::add) == UCT_ATOMIC_OP_ADD &&
     return reinterpret_cast<const channel::Iov*>(iov);
 }
 
-// At load, before anything is registered: the libraries of this process are those that we are compiled for. Otherwise
-// false and one line: if we registered anyway, the first interface would crash.
-[[nodiscard]] bool libraries_fit(std::string& error);
+// As uct_invoke_completion(), which no package has.
+inline void complete(uct_completion_t* completion, ucs_status_t status) {
+    if (completion->status == UCS_OK) completion->status = status;
+    if (--completion->count == 0) completion->func(completion);
+}
 
 } // namespace ucx_mp::face

@@ -11,7 +11,8 @@ namespace {
 __attribute__((constructor)) void register_at_load() {
     (void)guard("registering the component", [] {
         std::string error;
-        if (!libraries_fit(error)) {
+        const abi::Layout* const layout = abi::choose(error);
+        if (!layout) {
             ucs_error("%s", error.c_str());
             return UCS_ERR_UNSUPPORTED;
         }
@@ -19,7 +20,7 @@ __attribute__((constructor)) void register_at_load() {
             ucs_debug("mp: registered already by another copy of the library");
             return UCS_ERR_ALREADY_EXISTS;
         }
-        abi::register_component();
+        layout->register_component();
         return UCS_OK;
     });
 }

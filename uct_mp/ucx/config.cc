@@ -110,7 +110,7 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
     if (options.rails.count == 0) check.fail("RAILS", "", "\"all\" or a list of <device> or <device>:<port>");
 
     out.paths.num_paths = 0;
-    if (options.num_paths != UCS_ULUNITS_AUTO)
+    if (options.num_paths != abi::kAmountAuto)
         check.count("NUM_PATHS", options.num_paths, 1, path::kMaxPathsPerPeer, out.paths.num_paths);
     out.paths.path_bits.clear();
     for (unsigned i = 0; i < options.path_bits.count; ++i) {
@@ -156,7 +156,7 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     check.count("RX_QUEUE_LEN", options.receive_depth, 16, 1 << 16, out.receive_depth);
     check.count("TX_WINDOW", options.window, kMinWindow, kMaxWindow, out.window);
     out.max_send_buffers = UINT_MAX;
-    if (options.max_send_buffers != UCS_ULUNITS_INF) // "auto" is refused by its size
+    if (options.max_send_buffers != abi::kAmountInf) // "auto" is refused by its size
         check.count("TX_MAX_BUFS", options.max_send_buffers, 64, UINT_MAX, out.max_send_buffers);
     check.count("TX_SIGNAL_INTERVAL", options.signal_interval, 1, std::max(1u, options.send_depth / 2),
                 out.signal_interval);
@@ -179,7 +179,7 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
     out.connect_timeout = static_cast<Nanos>(options.connect_timeout * 1e9);
 
     out.max_connections = 0;
-    if (options.max_connections != UCS_ULUNITS_INF)
+    if (options.max_connections != abi::kAmountInf)
         check.count("MAX_CONN", options.max_connections, 1, 1 << 20, out.max_connections);
     check.count("MAX_UNUSED", options.max_unused, 1, 1 << 20, out.max_unused);
 

@@ -19,7 +19,7 @@ namespace ucx_mp::face {
 struct Peer;
 
 // An endpoint holds what the data path needs, and nothing else on this cache line.
-struct Ep : uct_base_ep_t {
+struct Ep : abi::EpBase {
     channel::Interface* core;
     channel::Channel* channel;
     Peer* peer;
@@ -27,7 +27,7 @@ struct Ep : uct_base_ep_t {
     std::uint32_t origin = 0;
     channel::Channel* cancelled = nullptr; // the channel that it has left: UCT_FLUSH_FLAG_CANCEL
 
-    [[nodiscard]] static Ep& of(uct_ep_h ep) { return *static_cast<Ep*>(reinterpret_cast<uct_base_ep_t*>(ep)); }
+    [[nodiscard]] static Ep& of(uct_ep_h ep) { return *static_cast<Ep*>(reinterpret_cast<abi::EpBase*>(ep)); }
 };
 
 } // namespace ucx_mp::face
@@ -37,6 +37,8 @@ namespace ucx_mp::face::ep {
 // ep_life.cc
 ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out);
 void destroy(uct_ep_h ep);
+bool connected_to(uct_ep_h ep, const uct_iface_addr_t* address);
+bool reaches_host(uct_ep_h ep, const uct_device_addr_t* device);
 ucs_status_t pending_add(uct_ep_h ep, uct_pending_req_t* request, unsigned flags);
 void pending_purge(uct_ep_h ep, uct_pending_purge_callback_t callback, void* arg);
 

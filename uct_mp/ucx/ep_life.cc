@@ -27,9 +27,10 @@ ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out) {
             ucs_error("mp: %s", error.c_str());
             return UCS_ERR_UNREACHABLE;
         }
-        const ucs_status_t status = UCS_CLASS_INIT(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()),
-                                                   static_cast<uct_base_iface_t*>(&iface));
+        int classes = 1; // as UCS_CLASS_INIT
+        const ucs_status_t status = abi::ep_init(ep.get(), &abi::ep_class, &classes, &iface);
         if (status != UCS_OK) {
+            ucs_class_call_cleanup_chain(&abi::ep_class, static_cast<abi::EpBase*>(ep.get()), classes);
             iface.core().detach(*ep->channel);
             return status;
         }
@@ -45,10 +46,18 @@ void destroy(uct_ep_h handle) {
     pending_purge(
         handle, [](uct_pending_req_t* request, void*) { ucs_debug("mp: dropping waiting request %p", request); },
         nullptr);
-    UCS_CLASS_CLEANUP(uct_base_ep_t, static_cast<uct_base_ep_t*>(ep.get()));
+    ucs_class_call_cleanup_chain(&abi::ep_class, static_cast<abi::EpBase*>(ep.get()), -1);
     iface.peers().remove(*ep);
     if (!ep->cancelled) iface.core().detach(*ep->channel);
 }
+
+bool connected_to(uct_ep_h handle, const uct_iface_addr_t* address) {
+    connect::InterfaceAddress peer;
+    return connect::unpack(address, peer) && peer.uid == Ep::of(handle).peer->uid;
+}
+
+// Whoever has the interface address knows the host by it.
+bool reaches_host(uct_ep_h, const uct_device_addr_t*) { return true; }
 
 ucs_status_t pending_add(uct_ep_h handle, uct_pending_req_t* request, unsigned) {
     return Iface::of(handle->iface).peers().wait(Ep::of(handle), request);

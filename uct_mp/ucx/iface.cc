@@ -17,6 +17,7 @@ constexpr double kOverhead = 75e-9; // s per operation on the processor, about t
 // what is measured later only the scheduler knows.
 constexpr double kLatency = 700e-9;
 
+constexpr std::size_t kPciPayload = 512; // bytes of a packet of PCI Express
 constexpr double kCopyRate =
     8e9; // bytes/s at which a receiver copies a message to where it belongs: assumed, not measured
 
@@ -30,7 +31,7 @@ unsigned smallest_mtu(const verbs::DeviceSet& devices) {
 } // namespace
 
 ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h worker,
-                         const uct_iface_params_t* params, const uct_iface_config_t& base_options,
+                         const uct_iface_params_t* params, const abi::IfaceOptionsBase& base_options,
                          const IfaceOptions& options, uct_iface_h* out) {
     return guard("opening an interface", [&] {
         struct Deleter {
@@ -47,7 +48,7 @@ ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h
 }
 
 ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
-                              const uct_iface_config_t& options) {
+                              const abi::IfaceOptionsBase& options) {
     if (!(params->field_mask & UCT_IFACE_PARAM_FIELD_OPEN_MODE) || !(params->open_mode & UCT_IFACE_OPEN_MODE_DEVICE)) {
         ucs_error("mp: only UCT_IFACE_OPEN_MODE_DEVICE is supported");
         return UCS_ERR_UNSUPPORTED;
@@ -57,9 +58,11 @@ ucs_status_t Iface::open_base(uct_md_h md, uct_worker_h worker, const uct_iface_
         ucs_error("mp: no device %s, only %s", params->mode.device.dev_name, kDevice);
         return UCS_ERR_NO_DEVICE;
     }
-    const ucs_status_t status =
-        UCS_CLASS_INIT(uct_base_iface_t, static_cast<uct_base_iface_t*>(this), &abi::interface_operations(),
-                       &abi::internal_operations(), md, worker, params, &options);
+    const abi::Layout& layout = abi::layout();
+    int classes = 1; // as UCS_CLASS_INIT
+    const ucs_status_t status = abi::iface_init(this, &abi::iface_class, &classes, layout.interface_operations,
+                                                layout.internal_operations, md, worker, params, &options);
+    if (status != UCS_OK) ucs_class_call_cleanup_chain(&abi::iface_class, static_cast<abi::IfaceBase*>(this), classes);
     base_open_ = status == UCS_OK;
     return status;
 }
@@ -78,7 +81,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     config_.headroom = static_cast<unsigned>(headroom_);
     config_.keeper = static_cast<uct_recv_desc_t*>(&release_);
 
-    config_.background = services_.use(worker->async);
+    config_.background = services_.use(abi::layout().async_of(*this));
 
     // UCX's table of handlers is the core's: uct_iface_set_am_handler() writes into it.
     const auto* handlers = reinterpret_cast<const channel::AmHandler*>(am);
@@ -94,11 +97,11 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
 }
 
 Iface::~Iface() {
-    if (base_open_) uct_base_iface_progress_disable(&super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    if (base_open_) abi::iface_progress_disable(&super, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
     background_.close();
     if (core_) inspect::remove(*this);
     core_.reset();
-    if (base_open_) UCS_CLASS_CLEANUP(uct_base_iface_t, static_cast<uct_base_iface_t*>(this));
+    if (base_open_) ucs_class_call_cleanup_chain(&abi::iface_class, static_cast<abi::IfaceBase*>(this), -1);
 }
 
 void Iface::close(uct_iface_h iface) { delete &of(iface); }
@@ -106,7 +109,7 @@ void Iface::close(uct_iface_h iface) { delete &of(iface); }
 ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     Iface& self = of(iface);
     const channel::Limits& limits = self.core_->limits();
-    uct_base_iface_query(&self, attr);
+    abi::iface_query(&self, attr);
 
     attr->iface_addr_len = connect::packed_size(self.core_->address());
     attr->device_addr_len = connect::kDeviceAddress;
@@ -122,20 +125,20 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     attr->cap.put.max_short = limits.max_put_short;
     attr->cap.put.max_bcopy = limits.max_bcopy;
     attr->cap.put.max_zcopy = limits.max_rdma;
-    attr->cap.put.opt_zcopy_align = UCS_SYS_PCI_MAX_PAYLOAD;
+    attr->cap.put.opt_zcopy_align = kPciPayload;
     attr->cap.put.align_mtu = mtu;
     attr->cap.put.max_iov = limits.max_iov;
 
     attr->cap.get.max_bcopy = limits.max_bcopy;
     attr->cap.get.max_zcopy = limits.max_rdma;
-    attr->cap.get.opt_zcopy_align = UCS_SYS_PCI_MAX_PAYLOAD;
+    attr->cap.get.opt_zcopy_align = kPciPayload;
     attr->cap.get.align_mtu = mtu;
     attr->cap.get.max_iov = limits.max_iov;
 
     attr->cap.am.max_short = limits.max_am_short;
     attr->cap.am.max_bcopy = limits.max_bcopy;
     attr->cap.am.max_zcopy = limits.max_am_zcopy;
-    attr->cap.am.opt_zcopy_align = UCS_SYS_PCI_MAX_PAYLOAD;
+    attr->cap.am.opt_zcopy_align = kPciPayload;
     attr->cap.am.align_mtu = mtu;
     attr->cap.am.max_hdr = limits.max_am_zcopy_header;
     attr->cap.am.max_iov = limits.max_iov;
@@ -190,6 +193,11 @@ int Iface::is_reachable(uct_iface_h iface, const uct_device_addr_t*, const uct_i
     return connect::unpack(address, peer) && self.core_->reachable(peer);
 }
 
+bool Iface::same_host(const uct_device_addr_t* device) {
+    const std::uint64_t here = ucs_get_system_id();
+    return std::memcmp(device, &here, sizeof here) == 0;
+}
+
 void Iface::release(uct_recv_desc_t* hook, void* descriptor) {
     Iface& self = *static_cast<ReleaseHook*>(hook)->iface;
     self.core_->release(static_cast<char*>(descriptor) + self.headroom_);
@@ -228,7 +236,7 @@ unsigned Iface::attend() {
 }
 
 void Iface::progress_enable(uct_iface_h iface, unsigned flags) {
-    uct_base_iface_progress_enable_cb(&of(iface), progress, flags);
+    abi::iface_progress_enable(&of(iface), progress, flags);
 }
 
 ucs_status_t Iface::event_fd_get(uct_iface_h iface, int* fd) {

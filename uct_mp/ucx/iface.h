@@ -23,15 +23,15 @@ namespace ucx_mp::face {
 
 class Md;
 
-class Iface : public uct_base_iface_t {
+class Iface : public abi::IfaceBase {
 public:
     static constexpr char kDevice[] = "mp0";
 
     static ucs_status_t open(connect::Transport transport, uct_md_h md, uct_worker_h worker,
-                             const uct_iface_params_t* params, const uct_iface_config_t& base_options,
+                             const uct_iface_params_t* params, const abi::IfaceOptionsBase& base_options,
                              const IfaceOptions& options, uct_iface_h* out);
     [[nodiscard]] static Iface& of(uct_iface_h iface) {
-        return *static_cast<Iface*>(reinterpret_cast<uct_base_iface_t*>(iface));
+        return *static_cast<Iface*>(reinterpret_cast<abi::IfaceBase*>(iface));
     }
 
     [[nodiscard]] channel::Interface& core() { return *core_; }
@@ -52,6 +52,7 @@ public:
     static ucs_status_t get_device_address(uct_iface_h iface, uct_device_addr_t* out);
     static ucs_status_t get_address(uct_iface_h iface, uct_iface_addr_t* out);
     static int is_reachable(uct_iface_h iface, const uct_device_addr_t* device, const uct_iface_addr_t* address);
+    static bool same_host(const uct_device_addr_t* device);
     static ucs_status_t flush(uct_iface_h iface, unsigned flags, uct_completion_t* completion);
     static ucs_status_t fence(uct_iface_h iface, unsigned flags);
     static unsigned progress(void* iface);
@@ -79,7 +80,7 @@ private:
     explicit Iface(Md& md) : md_(md) {}
     ~Iface();
     ucs_status_t open_base(uct_md_h md, uct_worker_h worker, const uct_iface_params_t* params,
-                           const uct_iface_config_t& options);
+                           const abi::IfaceOptionsBase& options);
     ucs_status_t open_core(const uct_iface_params_t* params, const IfaceOptions& options);
     [[gnu::noinline]] unsigned progress_rarely();
     unsigned attend();

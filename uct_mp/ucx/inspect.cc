@@ -115,8 +115,8 @@ bool listen_for_readers(Registry& all) {
     if (fd < 0) return false;
     const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
     if (bind(fd, reinterpret_cast<sockaddr*>(&address), bytes) != 0 || listen(fd, 8) != 0 ||
-        ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_SPINLOCK, fd, UCS_EVENT_SET_EVREAD, answer, nullptr,
-                                    nullptr) != UCS_OK) {
+        abi::async_watch(UCS_ASYNC_MODE_THREAD_SPINLOCK, fd, UCS_EVENT_SET_EVREAD, answer, nullptr, nullptr) !=
+            UCS_OK) {
         ::close(fd);
         return false;
     }
@@ -143,7 +143,7 @@ void remove(Iface& iface) {
     }
     if (listener < 0) return;
     // Waits for a running handler, so not under the lock that it takes.
-    (void)ucs_async_remove_handler(listener, 1);
+    (void)abi::async_forget(listener, 1);
     ::close(listener);
 }
 

@@ -56,7 +56,7 @@ RegisteredMemory::~RegisteredMemory() {
     if (offers_) keys_->erase(registration_.id);
 }
 
-ucs_status_t Md::open(const MdOptions& options, const uct_md_rcache_config_t& cache_options) {
+ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& cache_options) {
     std::string error;
     verbs::DeviceConfig device_config;
     if (!read_options(options, device_config, config_, error)) {
@@ -115,14 +115,16 @@ bool Md::test_packet_numbers(int wish) {
     return true;
 }
 
-ucs_status_t Md::open_cache(const MdOptions& options, const uct_md_rcache_config_t& cache_options) {
+ucs_status_t Md::open_cache(const MdOptions& options, const abi::CacheOptionsStorage& cache_options) {
     const double devices = static_cast<double>(devices_.devices().size());
     reg_cost_ = ucs_linear_func_make(options.reg_overhead * devices, options.reg_growth * devices);
     if (options.use_rcache == UCS_NO) return UCS_OK;
 
-    const ucs_status_t status = abi::make_cache(*this, cache_options, &cache_);
+    const abi::Layout& layout = abi::layout();
+    const ucs_status_t status = layout.make_cache(*this, cache_options, &cache_);
     if (status == UCS_OK) {
-        reg_cost_ = ucs_linear_func_make(abi::cache_overhead(cache_options), 0);
+        cache_alignment_ = layout.cache_alignment(cache_options);
+        reg_cost_ = ucs_linear_func_make(layout.cache_overhead(cache_options), 0);
         return UCS_OK;
     }
     cache_ = nullptr;
@@ -142,7 +144,7 @@ void Md::memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self) {
 
 Md::~Md() {
     if (hooked_) ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED, memory_unmapped, this);
-    if (cache_) ucs_rcache_destroy(cache_);
+    if (cache_) abi::cache_destroy(cache_);
 }
 
 std::size_t Md::packed_key_size() const {
@@ -171,8 +173,8 @@ void Md::show_in_vfs() {
     const char* const fields[] = {"rate", "lid", "lmc", "subnet_prefix"};
     for (const verbs::Rail& rail : devices_.rails())
         for (std::uint64_t field = 0; field < std::size(fields); ++field)
-            ucs_vfs_obj_add_ro_file(static_cast<uct_md_h>(this), show, const_cast<verbs::Rail*>(&rail), field,
-                                    "rails/%s/%s", rail.name.c_str(), fields[field]);
+            ucs_vfs_obj_add_ro_file(handle(*this), show, const_cast<verbs::Rail*>(&rail), field, "rails/%s/%s",
+                                    rail.name.c_str(), fields[field]);
 }
 
 } // namespace ucx_mp::face

@@ -21,6 +21,10 @@
 #include "uct_mp/verbs/key_table.h"
 #include "uct_mp/verbs/memory.h"
 
+namespace ucx_mp::face::abi {
+struct CacheOptionsStorage;
+}
+
 namespace ucx_mp::face {
 
 // Registered with every adapter for as long as it lives. Offered to peers, and known to the key table, while a handle
@@ -46,12 +50,15 @@ private:
     unsigned offers_ = 0; // handles that have packed
 };
 
-// Of the registration cache, which allocates it and knows nothing of constructors.
+// Of the registration cache, which allocates it and knows nothing of constructors. UCX's part comes first; it begins
+// with the range in every version, and is nowhere larger than this.
 struct Region {
-    ucs_rcache_region_t super;
+    static constexpr std::size_t kHeader = 96; // bytes
+    std::uintptr_t start, end;
+    std::byte rest[kHeader - 2 * sizeof(std::uintptr_t)];
     alignas(RegisteredMemory) std::byte storage[sizeof(RegisteredMemory)];
 
-    [[nodiscard]] static Region& of(ucs_rcache_region_t* region) { return *reinterpret_cast<Region*>(region); }
+    [[nodiscard]] static Region& of(void* region) { return *static_cast<Region*>(region); }
     [[nodiscard]] RegisteredMemory& memory() { return *std::launder(reinterpret_cast<RegisteredMemory*>(storage)); }
 };
 
@@ -75,16 +82,14 @@ struct Memory : verbs::MemoryKeys {
     std::unique_ptr<RegisteredMemory> revocable; // made by the first key packed for invalidation
 };
 
-class Md : public uct_md_t {
+class Md : public abi::MdBase {
 public:
-    static constexpr std::uint64_t kFlags =
-        UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_MEMH | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_INVALIDATE;
-
     Md() = default; // the layout sets the base; open() then
     Md(const Md&) = delete;
     ~Md();
-    ucs_status_t open(const MdOptions& options, const uct_md_rcache_config_t& cache_options);
-    [[nodiscard]] static Md& of(uct_md_h md) { return *static_cast<Md*>(md); }
+    ucs_status_t open(const MdOptions& options, const abi::CacheOptionsStorage& cache_options);
+    [[nodiscard]] static Md& of(uct_md_h md) { return *static_cast<Md*>(reinterpret_cast<abi::MdBase*>(md)); }
+    [[nodiscard]] static uct_md_h handle(Md& md) { return reinterpret_cast<uct_md_h>(static_cast<abi::MdBase*>(&md)); }
 
     [[nodiscard]] const verbs::DeviceSet& devices() const { return devices_; }
     [[nodiscard]] const verbs::KeyTable& keys() const { return keys_; }
@@ -101,6 +106,8 @@ public:
     ucs_status_t pack_key(uct_mem_h memh, bool revocable, void* out);
     static ucs_status_t unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle);
     static ucs_status_t release_key(uct_rkey_t rkey);
+    // 0: of the same registration; else an order.
+    static int compare_keys(uct_rkey_t first, uct_rkey_t second);
 
     // What the registration cache calls. The object in a region exists between a make_region() that succeeds and
     // end_region().
@@ -109,14 +116,15 @@ public:
 
 private:
     [[nodiscard]] bool test_packet_numbers(int wish);
-    ucs_status_t open_cache(const MdOptions& options, const uct_md_rcache_config_t& cache_options);
+    ucs_status_t open_cache(const MdOptions& options, const abi::CacheOptionsStorage& cache_options);
     static void memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self);
     Status make(RegisteredMemory& memory, void* address, std::size_t length, bool quiet);
 
     verbs::DeviceSet devices_;
     verbs::KeyTable keys_;
     channel::Config config_;
-    ucs_rcache_t* cache_ = nullptr;
+    void* cache_ = nullptr;
+    std::size_t cache_alignment_ = 0; // bytes, of its regions
     ucs_linear_func_t reg_cost_{};
     std::mutex packing_;  // of keys, and withdrawing them: slow path
     bool hooked_ = false; // hears when memory is unmapped

@@ -23,9 +23,8 @@ Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, boo
 
 ucs_status_t Md::make_region(Region& region, bool quiet) {
     return guard("registering memory", [&] {
-        const ucs_pgt_region_t& range = region.super.super;
         auto* memory = new (region.storage) RegisteredMemory;
-        const Status status = make(*memory, reinterpret_cast<void*>(range.start), range.end - range.start, quiet);
+        const Status status = make(*memory, reinterpret_cast<void*>(region.start), region.end - region.start, quiet);
         if (status != Status::ok) memory->~RegisteredMemory();
         return to_ucs(status);
     });
@@ -37,8 +36,9 @@ ucs_status_t Md::register_memory(void* address, std::size_t length, unsigned fla
     return guard("registering memory", [&] {
         auto memory = std::make_unique<Memory>(address, length);
         if (cache_) {
-            ucs_rcache_region_t* region = nullptr;
-            const ucs_status_t status = abi::find_in_cache(cache_, address, length, flags, &region);
+            void* region = nullptr;
+            const ucs_status_t status =
+                abi::layout().find_in_cache(cache_, address, length, cache_alignment_, flags, &region);
             if (status != UCS_OK) return status;
             memory->region = &Region::of(region);
             memory->copy_keys(memory->region->memory().registration());
@@ -89,17 +89,16 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
     if (memory->keys_of) std::exchange(memory->keys_of, nullptr)->drop_copy(*memory);
     memory->own.reset();
     if (memory->region) {
-        ucs_rcache_region_t* region = &memory->region->super;
+        Region* const region = memory->region;
         if (invalidate && !all_revoked) {
             // An ordinary key has been given away: it dies with the region, when the last user has let go.
-            ucs_rcache_region_invalidate(
-                cache_, region, [](void* arg) { uct_invoke_completion(static_cast<uct_completion_t*>(arg), UCS_OK); },
-                completion);
+            abi::cache_invalidate(
+                cache_, region, [](void* arg) { complete(static_cast<uct_completion_t*>(arg), UCS_OK); }, completion);
             completion = nullptr;
         }
-        ucs_rcache_region_put(cache_, region);
+        abi::cache_put(cache_, region);
     }
-    if (invalidate && completion) uct_invoke_completion(completion, UCS_OK);
+    if (invalidate && completion) complete(completion, UCS_OK);
     return UCS_OK;
 }
 
@@ -119,6 +118,12 @@ ucs_status_t Md::unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle)
 ucs_status_t Md::release_key(uct_rkey_t rkey) {
     delete reinterpret_cast<verbs::RemoteKeys*>(rkey);
     return UCS_OK;
+}
+
+int Md::compare_keys(uct_rkey_t first, uct_rkey_t second) {
+    const std::uint64_t a = reinterpret_cast<const verbs::RemoteKeys*>(first)->id;
+    const std::uint64_t b = reinterpret_cast<const verbs::RemoteKeys*>(second)->id;
+    return a == b ? 0 : a < b ? -1 : 1;
 }
 
 } // namespace ucx_mp::face

@@ -16,6 +16,13 @@ void push_back(Peer& peer, uct_pending_req_t* request) {
     peer.last = request;
 }
 
+// As uct_base_iface_failure_log_level(). `handled`: what the user's error handler has answered.
+ucs_log_level_t level_of(const abi::IfaceBase& base, ucs_status_t handled, ucs_status_t status) {
+    if (handled != UCS_OK) return UCS_LOG_LEVEL_FATAL;
+    const bool usual = status == UCS_ERR_ENDPOINT_TIMEOUT || status == UCS_ERR_CONNECTION_RESET;
+    return usual ? base.config.failure_level : UCS_LOG_LEVEL_ERROR;
+}
+
 } // namespace
 
 Peer& Peers::of(channel::Channel& channel, std::uint64_t uid) {
@@ -184,8 +191,8 @@ void Peers::failed(channel::Channel& channel, Status status) {
     const std::vector<Ep*> eps = peer.eps;
     for (Ep* ep : eps) {
         if (std::find(peer.eps.begin(), peer.eps.end(), ep) == peer.eps.end()) continue; // destroyed by a handler
-        const ucs_status_t handled = uct_iface_handle_ep_err(&base_.super, &ep->super, to_ucs(status));
-        ucs_log(uct_base_iface_failure_log_level(&base_, handled, to_ucs(status)), "mp: endpoint %p failed: %s", ep,
+        const ucs_status_t handled = abi::ep_failed(&base_.super, &ep->super, to_ucs(status));
+        ucs_log(level_of(base_, handled, to_ucs(status)), "mp: endpoint %p failed: %s", ep,
                 ucs_status_string(to_ucs(status)));
     }
     --peer.busy;

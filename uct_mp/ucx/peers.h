@@ -45,7 +45,7 @@ struct Peer {
 class Peers {
 public:
     // `attention` is set when progress() has to call retry().
-    Peers(uct_base_iface_t& base, std::atomic<bool>& attention) : base_(base), attention_(attention) {}
+    Peers(abi::IfaceBase& base, std::atomic<bool>& attention) : base_(base), attention_(attention) {}
     void use(channel::Interface& core) { core_ = &core; } // before anything else
 
     // An endpoint comes, with its channel, and goes.
@@ -73,7 +73,7 @@ private:
     void drop_if_unused(Peer& peer);
     Peer& of(channel::Channel& channel, std::uint64_t uid);
 
-    uct_base_iface_t& base_;
+    abi::IfaceBase& base_;
     std::atomic<bool>& attention_;
     channel::Interface* core_ = nullptr;
     std::mutex lock_; // of the map and of Peer::eps, against each_endpoint()

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "uct_mp/ucx/abi/async.h"
+
 namespace ucx_mp::face {
 
 namespace {
@@ -33,8 +35,30 @@ ucs_log_level_t to_ucs(LogLevel level) {
 
 } // namespace
 
+namespace {
+
+// Without a counter that all processors agree on UCX counts microseconds of the system's clock.
+bool has_counter() {
+#if defined(__x86_64__) || defined(__aarch64__)
+    constexpr double kMicroseconds = 1e6;
+    return abi::clocks_per_second() != kMicroseconds;
+#else
+    return false;
+#endif
+}
+
+} // namespace
+
 UcxServices::UcxServices()
-    : ns_per_tick_(static_cast<std::uint64_t>(std::llround(1e9 / ucs_time_sec_value() * double(1ull << kFraction)))) {}
+    : by_counter_(has_counter()),
+      ns_per_tick_(static_cast<std::uint64_t>(
+          std::llround((by_counter_ ? 1e9 / abi::clocks_per_second() : 1.0) * double(1ull << kFraction)))) {}
+
+std::uint64_t UcxServices::system_clock() {
+    timespec now{};
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 UcxServices::~UcxServices() {
     forget_aside();
@@ -46,8 +70,9 @@ UcxServices::~UcxServices() {
 // ---- The asynchronous side
 
 bool UcxServices::use(ucs_async_context_t* async) {
-    if (!async || (async->mode != UCS_ASYNC_MODE_THREAD_SPINLOCK && async->mode != UCS_ASYNC_MODE_THREAD_MUTEX))
-        return false;
+    if (!async) return false;
+    const ucs_async_mode_t mode = abi::mode_of(async);
+    if (mode != UCS_ASYNC_MODE_THREAD_SPINLOCK && mode != UCS_ASYNC_MODE_THREAD_MUTEX) return false;
     background_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (background_fd_ < 0) {
         ucs_diag("mp: no timer descriptor (%m): peers are answered by progress only");
@@ -58,18 +83,13 @@ bool UcxServices::use(ucs_async_context_t* async) {
 }
 
 void UcxServices::lock() {
-    if (async_) UCS_ASYNC_BLOCK(async_);
+    if (async_) abi::block(async_);
 }
 
-bool UcxServices::try_lock() {
-    if (!async_) return true;
-    if (async_->mode == UCS_ASYNC_MODE_THREAD_SPINLOCK) return ucs_recursive_spin_trylock(&async_->thread.spinlock);
-    UCS_ASYNC_BLOCK(async_);
-    return true;
-}
+bool UcxServices::try_lock() { return !async_ || abi::try_block(async_); }
 
 void UcxServices::unlock() {
-    if (async_) UCS_ASYNC_UNBLOCK(async_);
+    if (async_) abi::unblock(async_);
 }
 
 Services::Timer UcxServices::at_in_background(Nanos t, std::function<void()> fn) {

@@ -25,7 +25,7 @@ public:
     ~UcxServices() override;
 
     [[nodiscard]] Nanos now() override {
-        return static_cast<Nanos>(static_cast<unsigned __int128>(ucs_get_time()) * ns_per_tick_ >> kFraction) + 1;
+        return static_cast<Nanos>(static_cast<unsigned __int128>(ticks()) * ns_per_tick_ >> kFraction) + 1;
     }
     Timer at(Nanos t, std::function<void()> fn) override { return timers_.add(t, std::move(fn)); }
     void cancel(Timer timer) override { timers_.cancel(timer); }
@@ -63,8 +63,23 @@ public:
 
 private:
     void set_background_fd();
+    // The clock that UCX has as well, where it counts its frequency.
+    [[nodiscard]] std::uint64_t ticks() const {
+        if (by_counter_) [[likely]] {
+#if defined(__x86_64__)
+            return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+            std::uint64_t count = 0;
+            asm volatile("mrs %0, cntvct_el0" : "=r"(count));
+            return count;
+#endif
+        }
+        return system_clock();
+    }
+    [[nodiscard]] static std::uint64_t system_clock(); // ns
 
     static constexpr unsigned kFraction = 32;
+    bool by_counter_;           // of the processor; else the system's clock
     std::uint64_t ns_per_tick_; // fixed point
     TimerQueue timers_;
     TimerQueue background_;    // under the lock

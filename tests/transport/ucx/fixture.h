@@ -13,12 +13,12 @@
 #include <vector>
 
 extern "C" {
-#include <config.h>
-
-#include <ucs/async/async.h>
+#include <ucs/async/async_fwd.h>
 #include <uct/api/uct.h>
-#include <uct/api/v2/uct_v2.h>
+#include <uct/api/version.h>
 }
+
+#include "uct_mp/ucx/abi/base.h" // what UCX does not package
 
 #include <boost/test/unit_test.hpp>
 
@@ -27,6 +27,26 @@ extern "C" {
     if (!(condition)) throw std::runtime_error(#condition)
 
 namespace uct_test {
+
+// uct/api/v2/uct_v2.h, which UCX does not package.
+namespace v2 {
+using ucx_mp::face::abi::DeregParameters;
+using ucx_mp::face::abi::PackParameters;
+ucs_status_t dereg(uct_md_h md, const DeregParameters* parameters) asm("uct_md_mem_dereg_v2");
+// The parameters in use are left out by all who call it here.
+ucs_status_t invalidate(uct_ep_h ep, const void* parameters) asm("uct_ep_invalidate");
+#if UCT_VERNO_MINOR >= 16
+ucs_status_t pack(uct_md_h md, uct_mem_h memh, void* address, std::size_t length, const PackParameters* parameters,
+                  void* out) asm("uct_md_mkey_pack_v2");
+#else
+ucs_status_t pack_all(uct_md_h md, uct_mem_h memh, const PackParameters* parameters,
+                      void* out) asm("uct_md_mkey_pack_v2");
+inline ucs_status_t pack(uct_md_h md, uct_mem_h memh, void*, std::size_t, const PackParameters* parameters, void* out) {
+    return pack_all(md, memh, parameters, out);
+}
+#endif
+inline constexpr unsigned kPackRevocable = 1; // UCT_MD_MKEY_PACK_FLAG_INVALIDATE, later _INVALIDATE_RMA
+} // namespace v2
 
 using Options = std::vector<std::pair<const char*, const char*>>; // without prefix: {"TX_WINDOW", "64"}
 
@@ -189,10 +209,8 @@ public:
     Memory(Domain& domain, void* address, std::size_t length, unsigned pack_flags = 0) : domain_(domain) {
         UCT_TEST_REQUIRE(uct_md_mem_reg(domain.md, address, length, UCT_MD_MEM_ACCESS_ALL, &handle) == UCS_OK);
         packed.resize(domain.attr.rkey_packed_size);
-        uct_md_mkey_pack_params_t params{};
-        params.field_mask = UCT_MD_MKEY_PACK_FIELD_FLAGS;
-        params.flags = pack_flags;
-        UCT_TEST_REQUIRE(uct_md_mkey_pack_v2(domain.md, handle, &params, packed.data()) == UCS_OK);
+        const v2::PackParameters params{.field_mask = ucx_mp::face::abi::kPackFlags, .flags = pack_flags};
+        UCT_TEST_REQUIRE(v2::pack(domain.md, handle, address, length, &params, packed.data()) == UCS_OK);
         UCT_TEST_REQUIRE(uct_rkey_unpack(component(), packed.data(), &key) == UCS_OK);
     }
     ~Memory() {

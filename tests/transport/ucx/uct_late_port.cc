@@ -9,7 +9,7 @@
 
 extern "C" {
 #include <ucs/config/global_opts.h>
-#include <ucs/debug/log.h>
+#include <ucs/debug/log_def.h>
 }
 
 using namespace uct_test;

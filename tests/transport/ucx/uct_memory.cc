@@ -84,19 +84,19 @@ BOOST_DATA_TEST_CASE(invalidated_keys_stop_working, boost::unit_test::data::make
     const uct_ep_h ep = a.connect(b), late = c.connect(b);
     alignas(4096) static char buffer[1 << 16];
     Memory user(domain, buffer, sizeof buffer);
-    Memory revocable(domain, buffer, sizeof buffer, UCT_MD_MKEY_PACK_FLAG_INVALIDATE);
-    Memory neighbour(domain, buffer, sizeof buffer, UCT_MD_MKEY_PACK_FLAG_INVALIDATE);
+    Memory revocable(domain, buffer, sizeof buffer, v2::kPackRevocable);
+    Memory neighbour(domain, buffer, sizeof buffer, v2::kPackRevocable);
     BOOST_TEST(revocable.packed != user.packed);
     BOOST_TEST(revocable.packed != neighbour.packed);
     put(domain, a, ep, "by a revocable key", buffer, revocable.key.rkey);
 
     Done done;
-    uct_md_mem_dereg_params_t params{};
-    params.field_mask = UCT_MD_MEM_DEREG_FIELD_MEMH | UCT_MD_MEM_DEREG_FIELD_FLAGS | UCT_MD_MEM_DEREG_FIELD_COMPLETION;
-    params.flags = UCT_MD_MEM_DEREG_FLAG_INVALIDATE;
-    params.memh = revocable.handle;
-    params.comp = &done;
-    BOOST_REQUIRE(uct_md_mem_dereg_v2(domain.md, &params) == UCS_OK);
+    namespace abi = ucx_mp::face::abi;
+    const v2::DeregParameters params{.field_mask = abi::kDeregMemh | abi::kDeregFlags | abi::kDeregCompletion,
+                                     .flags = abi::kDeregInvalidate,
+                                     .memh = revocable.handle,
+                                     .comp = &done};
+    BOOST_REQUIRE(v2::dereg(domain.md, &params) == UCS_OK);
     revocable.handle = nullptr;
     BOOST_REQUIRE(domain.until([&] { return done.fired; }));
     BOOST_TEST(done.status == UCS_OK);

@@ -7,10 +7,6 @@
 
 #include <memory>
 
-extern "C" {
-#include <uct/base/uct_iface.h>
-}
-
 using namespace uct_test;
 
 namespace {
@@ -279,7 +275,7 @@ BOOST_DATA_TEST_CASE(a_peer_that_has_ended_its_channel_is_noticed, each_transpor
     a.flush(there);
     b.flush(back);
     (void)domain.until([] { return false; }, 0.1);
-    BOOST_TEST(uct_ep_invalidate(there, 0) == UCS_OK);
+    BOOST_TEST(v2::invalidate(there, nullptr) == UCS_OK);
     failed_once(domain, a, there, UCS_ERR_CONNECTION_RESET);
     BOOST_REQUIRE(b.errors.empty());
     BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(back, kCounted, 0, nullptr, 0) == UCS_OK; }));
@@ -306,7 +302,7 @@ BOOST_DATA_TEST_CASE(a_given_up_peer_gets_a_new_channel, each_transport, transpo
         BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(there, kCounted, 0, nullptr, 0) == UCS_OK; }));
         BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(back, kCounted, 0, nullptr, 0) == UCS_OK; }));
         BOOST_REQUIRE(domain.until([&] { return at_a == 1 && at_b == 1; }));
-        BOOST_TEST(uct_ep_invalidate(there, 0) == UCS_OK);
+        BOOST_TEST(v2::invalidate(there, nullptr) == UCS_OK);
         failed_once(domain, a, there, UCS_ERR_CONNECTION_RESET);
         uct_ep_destroy(there);
         // A new endpoint to the same peer works; the peer's old one learns of it, and can be replaced, too.
