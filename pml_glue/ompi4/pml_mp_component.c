@@ -135,9 +135,11 @@ bool mca_pml_mp_open_core(bool threads) {
                               .is_source = is_source,
                               .report = report};
     mca_pml_mp.threads = threads;
+    mca_pml_mp_watch_memory();
     mca_pml_mp.core = mp_core_open(&config, &hooks, error, sizeof error);
     if (mca_pml_mp.core == NULL) {
         opal_output(0, "pml/mp: %s", error);
+        mca_pml_mp_forget_memory();
         return false;
     }
     size_t length;
@@ -149,6 +151,7 @@ bool mca_pml_mp_open_core(bool threads) {
     opal_output(0, "pml/mp: the launcher does not take our address");
     mp_core_close(mca_pml_mp.core);
     mca_pml_mp.core = NULL;
+    mca_pml_mp_forget_memory();
     return false;
 }
 
@@ -161,6 +164,7 @@ void mca_pml_mp_close_core(void) {
     }
     mp_core_close(mca_pml_mp.core);
     mca_pml_mp.core = NULL;
+    mca_pml_mp_forget_memory();
 }
 
 mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc) {
