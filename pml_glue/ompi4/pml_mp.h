@@ -55,10 +55,10 @@ typedef struct mca_pml_mp_module {
     pthread_mutex_t lock;
     bool threads;
     bool memory_open, watching; /* pml_mp_memory.c */
-    unsigned buffered; /* copies for MPI_Bsend that are under way */
+    unsigned buffered;          /* copies for MPI_Bsend that are under way */
     /* MCA parameters */
-    char *transports, *local, *rendezvous;
-    size_t eager_limit, zero_copy, hint_limit;
+    char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
+    size_t hint_limit;
     bool statistics;
     int priority;
 } mca_pml_mp_module_t;
