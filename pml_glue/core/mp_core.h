@@ -72,13 +72,16 @@ typedef struct mp_hooks {
     void (*report)(void* argument, const char* line);
 } mp_hooks_t;
 
+/* A size that is chosen for each peer, by the network's estimates of itself. */
+#define MP_AUTO (SIZE_MAX - 1)
+
 /* Sizes in bytes. */
 typedef struct mp_config {
     uint64_t process;       /* our own name, unique in the job and in jobs that it meets */
     const char* transports; /* of UCT, by comma, best first among those that reach a peer: "self,posix,cma,mp_rc" */
     const char* local;  /* who is on this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
-    size_t eager_limit; /* larger messages go by rendezvous; cut to what the network takes in one piece */
-    size_t zero_copy;   /* eager messages from this size on are not copied at the sender */
+    size_t eager_limit; /* larger messages go by rendezvous; or MP_AUTO */
+    size_t zero_copy;   /* eager messages from this size on are not copied at the sender; or MP_AUTO */
     size_t hint_limit;  /* operations from this size on carry their hint */
     bool rendezvous_by_put; /* the sender writes, instead of the receiver reading */
 } mp_config_t;

@@ -52,11 +52,22 @@ struct Limits {
     bool fence_orders = true;
 };
 
+// Estimates of the network, to choose protocols by: nanoseconds, and nanoseconds per byte. 0: not known.
+struct Costs {
+    double message = 0;                     // of the processor, at either side, per message
+    double latency = 0, byte = 0;           // of a message on its way
+    double copy = 0;                        // of the processor, per byte that is copied once
+    double move = 0;                        // of the processor that starts a write or read
+    double move_latency = 0, move_byte = 0; // of a write on its way
+    double registration = 0;                // of memory, as a rule
+};
+
 // To one process. Messages arrive once each and in order. Writes and reads have no order but by fence().
 class Endpoint {
 public:
     virtual ~Endpoint() = default;
     [[nodiscard]] const Limits& limits() const { return limits_; }
+    [[nodiscard]] const Costs& costs() const { return costs_; }
 
     // `header` is the first 8 bytes of the message (host byte order), `payload` follows.
     virtual Posted send_short(MessageKind kind, std::uint64_t header, const void* payload, std::size_t length) = 0;
@@ -83,6 +94,7 @@ public:
 
 protected:
     Limits limits_;
+    Costs costs_;
 };
 
 // Who is told that a peer is gone. From progress() or a sending call; the endpoint lives until the engine destroys it.

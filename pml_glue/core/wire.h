@@ -1,7 +1,8 @@
 // Messages between two engines. Little endian, packed; version of all of it: kWireVersion, which travels with the
 // port's address.
 //
-// Eager: one message. A synchronous one is answered by `done` when its receive is found.
+// Eager: one message, or `first` and then `more` until all is there. A synchronous one is answered by `done` when its
+// receive is found.
 //
 //     sender                  receiver                        rendezvous by
 //     request ------------->  matches a receive
@@ -24,7 +25,7 @@
 
 namespace ucx_mp::glue::wire {
 
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 
 enum Kind : MessageKind {
     kCompact = 1, // 8 bytes header (compact()), then the data
@@ -35,6 +36,8 @@ enum Kind : MessageKind {
     kFragment,    // FragmentHeader, then the data
     kFinish,      // DoneHeader
     kDone,        // DoneHeader
+    kFirst,       // FirstHeader, then data
+    kMore,        // MoreHeader, then data
 };
 
 // The envelope of most messages: 20 bits context, 20 bits source, 24 bits tag with its sign.
@@ -67,6 +70,23 @@ struct [[gnu::packed]] SyncHeader {
     std::uint64_t request; // its id there
 };
 static_assert(sizeof(SyncHeader) == 32);
+
+// An eager message in pieces.
+struct [[gnu::packed]] FirstHeader {
+    EagerHeader envelope;
+    std::uint64_t sender; // the process
+    std::uint64_t bytes;  // of the message, at most kMostPieces; the first piece has less
+    std::uint32_t number; // names it, among those of this sender that are not complete
+    std::uint32_t zero;
+};
+static_assert(sizeof(FirstHeader) == 40);
+struct [[gnu::packed]] MoreHeader {
+    std::uint64_t sender;
+    std::uint32_t number;
+    std::uint32_t offset; // in the packed message; pieces come in order
+};
+static_assert(sizeof(MoreHeader) == 16);
+inline constexpr std::size_t kMostPieces = std::size_t{16} << 20;
 
 enum RequestFlags : std::uint8_t { kCanGet = 1 }; // the key is there
 struct [[gnu::packed]] RequestHeader {

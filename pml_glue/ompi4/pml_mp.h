@@ -54,10 +54,11 @@ typedef struct mca_pml_mp_module {
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
     bool threads;
-    unsigned buffered; /* copies for MPI_Bsend that are under way */
+    bool memory_open, watching; /* pml_mp_memory.c */
+    unsigned buffered;          /* copies for MPI_Bsend that are under way */
     /* MCA parameters */
-    char *transports, *local, *rendezvous;
-    size_t eager_limit, zero_copy, hint_limit;
+    char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
+    size_t hint_limit;
     bool statistics;
     int priority;
 } mca_pml_mp_module_t;
@@ -82,6 +83,10 @@ static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {
     mp_peer_t* const peer = proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML];
     return OPAL_LIKELY(peer != NULL) ? peer : mca_pml_mp_connect(proc);
 }
+
+/* pml_mp_memory.c: UCX hears of memory that is given back */
+void mca_pml_mp_watch_memory(void);
+void mca_pml_mp_forget_memory(void);
 
 /* pml_mp_request.c */
 mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind);

@@ -31,12 +31,14 @@ static int component_register(void) {
     mca_pml_mp.rendezvous = "get";
     parameter("rendezvous", "Large messages: get (the receiver reads) or put (the sender writes)",
               MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.rendezvous);
-    mca_pml_mp.eager_limit = 8192;
-    parameter("eager_limit", "Larger messages go by rendezvous, bytes; at most what the transport takes in one piece",
-              MCA_BASE_VAR_TYPE_SIZE_T, &mca_pml_mp.eager_limit);
-    mca_pml_mp.zero_copy = SIZE_MAX;
-    parameter("zero_copy", "Eager messages from this size on are sent without a copy, bytes", MCA_BASE_VAR_TYPE_SIZE_T,
-              &mca_pml_mp.zero_copy);
+    mca_pml_mp.eager_limit = "auto";
+    parameter("eager_limit", "Larger messages go by rendezvous: bytes, or auto (by the transport's estimates)",
+              MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.eager_limit);
+    mca_pml_mp.zero_copy = "auto";
+    parameter("zero_copy",
+              "Eager messages from this size on are sent without a copy: bytes, auto (by the transport's estimates, if "
+              "the call does not wait), or never",
+              MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.zero_copy);
     mca_pml_mp.hint_limit = 16384;
     parameter("hint_limit", "From this size on the transport is told who waits for it, bytes", MCA_BASE_VAR_TYPE_SIZE_T,
               &mca_pml_mp.hint_limit);
@@ -113,18 +115,36 @@ static void report(void* unused, const char* line) {
     opal_output(0, "pml/mp: %s", line);
 }
 
+/* "auto", "never" or bytes. */
+static bool read_size(const char* name, const char* text, size_t* out) {
+    char* end = NULL;
+    if (strcmp(text, "auto") == 0) {
+        *out = MP_AUTO;
+    } else if (strcmp(text, "never") == 0) {
+        *out = SIZE_MAX;
+    } else if (*out = strtoull(text, &end, 10), *text < '0' || *text > '9' || *end != '\0') {
+        opal_output(0, "pml/mp: pml_mp_%s=%s: bytes, auto or never", name, text);
+        return false;
+    }
+    return true;
+}
+
 bool mca_pml_mp_open_core(bool threads) {
     char error[512];
+    size_t eager_limit, zero_copy;
     const bool by_put = strcmp(mca_pml_mp.rendezvous, "put") == 0;
     if (!by_put && strcmp(mca_pml_mp.rendezvous, "get") != 0) {
         opal_output(0, "pml/mp: pml_mp_rendezvous=%s: get or put", mca_pml_mp.rendezvous);
         return false;
     }
+    if (!read_size("eager_limit", mca_pml_mp.eager_limit, &eager_limit) ||
+        !read_size("zero_copy", mca_pml_mp.zero_copy, &zero_copy))
+        return false;
     const mp_config_t config = {.process = name_of(&OPAL_PROC_MY_NAME),
                                 .transports = mca_pml_mp.transports,
                                 .local = mca_pml_mp.local,
-                                .eager_limit = mca_pml_mp.eager_limit,
-                                .zero_copy = mca_pml_mp.zero_copy,
+                                .eager_limit = eager_limit,
+                                .zero_copy = zero_copy,
                                 .hint_limit = mca_pml_mp.hint_limit,
                                 .rendezvous_by_put = by_put};
     const mp_hooks_t hooks = {.argument = NULL,
@@ -135,9 +155,11 @@ bool mca_pml_mp_open_core(bool threads) {
                               .is_source = is_source,
                               .report = report};
     mca_pml_mp.threads = threads;
+    mca_pml_mp_watch_memory();
     mca_pml_mp.core = mp_core_open(&config, &hooks, error, sizeof error);
     if (mca_pml_mp.core == NULL) {
         opal_output(0, "pml/mp: %s", error);
+        mca_pml_mp_forget_memory();
         return false;
     }
     size_t length;
@@ -149,6 +171,7 @@ bool mca_pml_mp_open_core(bool threads) {
     opal_output(0, "pml/mp: the launcher does not take our address");
     mp_core_close(mca_pml_mp.core);
     mca_pml_mp.core = NULL;
+    mca_pml_mp_forget_memory();
     return false;
 }
 
@@ -161,6 +184,7 @@ void mca_pml_mp_close_core(void) {
     }
     mp_core_close(mca_pml_mp.core);
     mca_pml_mp.core = NULL;
+    mca_pml_mp_forget_memory();
 }
 
 mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc) {

@@ -175,6 +175,15 @@ inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort&, FakePort& pee
                .max_get = network.can_move ? network.most_move : 0,
                .max_put = network.can_move ? network.most_move : 0,
                .key_bytes = 11};
+    // Thresholds of some kilobytes, and zero copies from 260 bytes on.
+    costs_ = {.message = 30,
+              .latency = 200,
+              .byte = 1,
+              .copy = 0.5,
+              .move = 30,
+              .move_latency = 700,
+              .move_byte = 1,
+              .registration = 100};
 }
 
 // To ourselves: arrives within the call, as UCT's `self` does it.

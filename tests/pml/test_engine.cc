@@ -103,8 +103,12 @@ struct World {
             const mp_config_t config{.process = 100 + static_cast<std::uint64_t>(i),
                                      .transports = nullptr,
                                      .local = nullptr,
-                                     .eager_limit = seed % 4 == 1 ? 64u : 4000u,
-                                     .zero_copy = seed % 2 ? 200u : SIZE_MAX,
+                                     .eager_limit = seed % 4 == 1   ? 64u
+                                                    : seed % 4 == 2 ? MP_AUTO
+                                                                    : 4000u,
+                                     .zero_copy = seed % 2   ? 200u
+                                                  : seed % 4 ? MP_AUTO
+                                                             : SIZE_MAX,
                                      .hint_limit = 1000,
                                      .rendezvous_by_put = by_put};
             rank->engine = std::make_unique<Engine>(*rank->port, config, hooks);

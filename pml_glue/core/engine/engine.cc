@@ -17,6 +17,8 @@ Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     port_.handle(wire::kFragment, on_fragment, this);
     port_.handle(wire::kFinish, on_finish, this);
     port_.handle(wire::kDone, on_done, this);
+    port_.handle(wire::kFirst, on_first, this);
+    port_.handle(wire::kMore, on_more, this);
     port_.listen(*this);
 }
 
@@ -55,18 +57,30 @@ Peer* Engine::peer(std::uint64_t process) {
     auto peer = std::make_unique<Peer>();
     peer->process = process;
     peer->endpoint = std::move(endpoint);
-    peer->most_now = std::min(peer->endpoint->limits().max_short, eager_limit_);
+    choose(*peer);
     return peers_.emplace(process, std::move(peer)).first->second.get();
+}
+
+void Engine::choose(Peer& peer) const {
+    const Limits& limits = peer.endpoint->limits();
+    peer.thresholds =
+        thresholds(peer.endpoint->costs(), limits.max_packed - sizeof(wire::FirstHeader), limits.max_get > 0);
+    for (Sizes* sizes : {&peer.thresholds.other, &peer.thresholds.waiting}) {
+        if (eager_limit_ != MP_AUTO) sizes->eager = std::min(eager_limit_, wire::kMostPieces);
+        if (zero_copy_ != MP_AUTO) sizes->zero_copy = zero_copy_;
+    }
+    peer.most_now = std::min({limits.max_short, peer.thresholds.other.eager, peer.thresholds.waiting.eager});
 }
 
 std::string Engine::statistics() const {
     char text[320];
     std::snprintf(text, sizeof text,
-                  "; eager %llu, rendezvous %llu (read %llu, written %llu, in fragments %llu), unexpected %llu, waited "
+                  "; eager %llu (in pieces %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu), "
+                  "unexpected %llu, waited "
                   "%llu, dropped %llu; stored %zu, posted %zu",
-                  static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.offers),
-                  static_cast<unsigned long long>(counts_.reads), static_cast<unsigned long long>(counts_.writes),
-                  static_cast<unsigned long long>(counts_.fragments),
+                  static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.in_pieces),
+                  static_cast<unsigned long long>(counts_.offers), static_cast<unsigned long long>(counts_.reads),
+                  static_cast<unsigned long long>(counts_.writes), static_cast<unsigned long long>(counts_.fragments),
                   static_cast<unsigned long long>(counts_.unexpected), static_cast<unsigned long long>(counts_.waited),
                   static_cast<unsigned long long>(counts_.dropped), matcher_.stored(), matcher_.posted());
     return port_.traffic() + text;

@@ -13,6 +13,7 @@
 
 #include <unordered_map>
 
+#include "pml_glue/core/engine/assembly.h"
 #include "pml_glue/core/engine/request.h"
 #include "pml_glue/core/engine/slots.h"
 #include "pml_glue/core/wire.h"
@@ -55,12 +56,13 @@ private:
     void clear_request(Request& request) {
         request.shown.complete = false;
         request.is_send = request.synchronous = request.truncated = false;
-        request.outstanding = request.fenced = request.bulk = false;
+        request.outstanding = request.fenced = request.bulk = request.broken = false;
         request.posted.link.linked = false;
         request.engine = this;
         request.peer = nullptr;
         request.id = 0;
         request.moved = 0;
+        request.pieces_out = 0;
         request.memory = nullptr;
         request.key = nullptr;
         request.waiting.is_control = false;
@@ -71,6 +73,8 @@ private:
     void settle_first(Request& request, Posted outcome);
     [[nodiscard]] Posted post_eager(Request& request);
     [[nodiscard]] bool leaves_without_copy(Request& request);
+    [[nodiscard]] static const Sizes& sizes_of(const Request& request);
+    void choose(Peer& peer) const;
     [[nodiscard]] Posted post_zero_copy(Request& request);
     [[nodiscard]] Posted post_synchronous(Request& request);
     [[nodiscard]] Posted post_offer(Request& request);
@@ -89,6 +93,20 @@ private:
     void start_receive(Request& request, const mp_data_t& data, Hint hint);
     [[nodiscard]] StoredEntry& new_entry(std::size_t room);
     void free_entry(StoredEntry& entry);
+
+    // pieces.cc: eager messages of several pieces
+    [[nodiscard]] Posted post_pieces(Request& request);
+    [[nodiscard]] Posted part_on(Request& request);
+    [[nodiscard]] Posted send_piece(Request& request);
+    [[nodiscard]] Posted send_piece_from_place(Request& request);
+    static std::size_t pack_piece(void* out, void* request);
+    static void piece_left(Completion& completion, bool ok);
+    static void on_first(void* self, const std::byte* data, std::size_t length);
+    static void on_more(void* self, const std::byte* data, std::size_t length);
+    void fill(Request& request, const Envelope& envelope, Assembly& assembly);
+    void arrived(Assembly& assembly, const std::byte* data, std::size_t bytes);
+    void put_in(Request& request, const std::byte* data, std::size_t bytes);
+    void forget_pieces(Peer& peer); // the sender is gone
 
     // rendezvous.cc
     static void on_clear(void* self, const std::byte* data, std::size_t length);
@@ -136,10 +154,14 @@ private:
     Port& port_;
     const mp_hooks_t hooks_;
     const std::uint64_t process_;
-    const std::size_t eager_limit_, zero_copy_, hint_limit_;
+    const std::size_t eager_limit_, zero_copy_, hint_limit_; // MP_AUTO: thresholds.h
     const bool by_put_;
     Matcher matcher_;
     Slots slots_;
+    Assemblies assemblies_;
+    std::vector<std::unique_ptr<Piece>> pieces_;
+    Piece* free_pieces_ = nullptr;
+    std::uint32_t message_number_ = 0; // of the last message in pieces
     std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
     std::vector<Peer*> waiting_; // peers with something in a queue
     std::vector<Endpoint*> failed_endpoints_;
@@ -147,8 +169,8 @@ private:
     bool in_progress_ = false;
     StoredEntry* free_small_ = nullptr; // kSmallRoom bytes each
     struct Counts {
-        std::uint64_t eager = 0, offers = 0, reads = 0, writes = 0, fragments = 0, unexpected = 0, waited = 0,
-                      dropped = 0, lost = 0; // lost: requests that a failure has ended
+        std::uint64_t eager = 0, in_pieces = 0, offers = 0, reads = 0, writes = 0, fragments = 0, unexpected = 0,
+                      waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended
     } counts_;
 };
 

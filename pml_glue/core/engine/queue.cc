@@ -181,8 +181,10 @@ void Engine::fail(Peer& peer) {
     slots_.for_each([&](Request& request) {
         if (request.peer != &peer) return;
         request.bulk = false;
-        if (!request.outstanding) complete(request, MP_FAILED);
+        request.broken = true;
+        if (!request.outstanding && request.pieces_out == 0) complete(request, MP_FAILED);
     });
+    forget_pieces(peer);
     std::vector<PostedReceive*> receives;
     matcher_.each_posted([&](PostedReceive& receive, const Envelope& pattern) {
         if (hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process))

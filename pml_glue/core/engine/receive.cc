@@ -132,7 +132,7 @@ void Engine::receive(Request& request, const Envelope& pattern, const mp_data_t&
 
 bool Engine::receive_now(const Envelope& pattern, void* data, std::size_t bytes, mp_status_t& status) {
     StoredEntry* const message = find(pattern);
-    if (!message || message->rendezvous || message->synchronous) return false;
+    if (!message || message->rendezvous || message->synchronous || message->assembly || message->broken) return false;
     matcher_.take(*message);
     const std::size_t fits = std::min(bytes, message->bytes);
     if (fits) std::memcpy(data, message->contents(), fits);
@@ -151,6 +151,17 @@ void Engine::receive_message(Request& request, StoredEntry& message, const mp_da
 
 // A stored message to a receive; both are out of the matching.
 void Engine::deliver(Request& request, StoredEntry& message) {
+    if (message.broken) {
+        request.shown.status = {
+            .source = message.envelope.source, .tag = message.envelope.tag, .error = MP_FAILED, .bytes = 0};
+        free_entry(message);
+        return complete(request, MP_FAILED);
+    }
+    if (Assembly* const assembly = message.assembly) { // what is there; the rest comes to the request itself
+        fill(request, message.envelope, *assembly);
+        put_in(request, message.contents(), assembly->arrived);
+        return free_entry(message);
+    }
     if (message.rendezvous) {
         // The entry has the key, and accept() may complete the request.
         accept(request, message.envelope,
@@ -194,7 +205,7 @@ StoredEntry& Engine::new_entry(std::size_t room) {
     if (room <= kSmallRoom && free_small_) {
         StoredEntry& entry = *free_small_;
         free_small_ = entry.next_free;
-        entry.rendezvous = entry.synchronous = false; // its links are out of all tables
+        entry.rendezvous = entry.synchronous = entry.broken = false; // its links are out of all tables
         return entry;
     }
     room = std::max(room, kSmallRoom);
@@ -205,7 +216,10 @@ StoredEntry& Engine::new_entry(std::size_t room) {
     return entry;
 }
 
+// What of its message is still to come goes nowhere, unless a receive has taken it over.
 void Engine::free_entry(StoredEntry& entry) {
+    if (entry.assembly) entry.assembly->entry = nullptr;
+    entry.assembly = nullptr;
     if (entry.room > kSmallRoom) return std::free(&entry);
     entry.next_free = free_small_;
     free_small_ = &entry;

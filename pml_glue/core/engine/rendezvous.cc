@@ -63,6 +63,8 @@ Posted Engine::move(Request& request) {
         return write_on(request);
     case Phase::pieces:
         return send_pieces(request);
+    case Phase::parting:
+        return part_on(request);
     default:
         return Posted::done;
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "pml_glue/core/engine/thresholds.h"
 #include "pml_glue/core/match/matcher.h"
 #include "pml_glue/core/mp_core.h"
 #include "pml_glue/core/port.h"
@@ -21,9 +22,11 @@ enum class Phase : std::uint8_t {
     offered, // send: the request message is out; on_clear() or on_done() follows
     writing, // send: clear by put; data, fence and finish are under way
     pieces,  // send: clear for fragments, which are being sent
+    parting, // send: its first piece is out, the others follow
     posted,  // receive: in the matching
     reading, // receive: reads the sender's data
     cleared, // receive: waits for fragments, or for the finish
+    filling, // receive: has the first piece of its message, and waits for the others
 };
 
 // Waits for its turn in a peer's queue, in the order of posting.
@@ -47,13 +50,14 @@ struct Request {
     bool outstanding; // the port has the completion, and the memory
     bool fenced;      // writing: the fence is behind the data
     bool bulk;        // in the peer's queue of data
+    bool broken;      // parting: a piece has failed
     Hint hint;
     PostedReceive posted; // receive; a send keeps its envelope in posted.link.key
     mp_data_t data;
     Engine* engine;
     Peer* peer;             // send: to whom; receive: from whom, once that is known
     std::uint64_t id;       // in Slots; 0: none
-    std::uint64_t other_id; // of the request at the other side
+    std::uint64_t other_id; // of the request at the other side; parting: the message's number
     std::size_t expected;   // bytes of the data phase
     std::size_t moved;      // bytes of it that are done, or under way
     std::uint64_t remote;   // address at the other side
@@ -62,6 +66,7 @@ struct Request {
     Completion completion;
     Waiting waiting;
     Request* next_bulk;
+    std::uint32_t pieces_out; // that leave without a copy: the port has their completions
 
     [[nodiscard]] char* at(std::size_t offset) const { return static_cast<char*>(data.buffer) + offset; }
     [[nodiscard]] const Envelope& envelope() const { return posted.link.key; }
@@ -78,6 +83,15 @@ struct Request {
 };
 static_assert(sizeof(Request) <= MP_REQUEST_BYTES);
 
+struct Assembly;
+
+// The completion of one piece; of a pool.
+struct Piece {
+    Completion completion;
+    Request* request = nullptr;
+    Piece* next_free = nullptr;
+};
+
 // A message without a receive: an eager one with its data behind it, or the offer of a rendezvous with its key.
 struct StoredEntry : StoredMessage {
     bool rendezvous = false, synchronous = false, can_get = false;
@@ -86,6 +100,8 @@ struct StoredEntry : StoredMessage {
     std::uint64_t sender = 0, request = 0, address = 0; // of a rendezvous or a synchronous message
     std::size_t bytes = 0;                              // of the message
     std::size_t room = 0;                               // bytes behind this header
+    Assembly* assembly = nullptr;                       // its data is not complete
+    bool broken = false;                                // and will never be: the sender is gone
     StoredEntry* next_free = nullptr;
 
     [[nodiscard]] std::byte* contents() { return reinterpret_cast<std::byte*>(this + 1); }
@@ -97,7 +113,8 @@ struct Peer {
     std::unique_ptr<Endpoint> endpoint;
     bool failed = false;      // and then busy, too
     std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
-    Hint hint = Hint::none;   // that the endpoint has been told
+    Thresholds thresholds{};
+    Hint hint = Hint::none; // that the endpoint has been told
     // What waits for room: first messages and controls in order, then data of requests in turn.
     Waiting *first = nullptr, *last = nullptr;
     bool busy = false; // the first queue is not empty, or is being served: new messages go behind

@@ -26,9 +26,16 @@ void Engine::send(Request& request, Peer& peer, const Envelope& envelope, const 
     settle_first(request, post_first(request));
 }
 
+const Sizes& Engine::sizes_of(const Request& request) {
+    const Thresholds& thresholds = request.peer->thresholds;
+    return request.hint == Hint::blocking || request.hint == Hint::collective ? thresholds.waiting : thresholds.other;
+}
+
+// A synchronous message is answered anyway: pieces would save it nothing.
 bool Engine::needs_rendezvous(const Request& request) const {
-    const std::size_t header = request.synchronous ? sizeof(wire::SyncHeader) : sizeof(wire::EagerHeader);
-    return request.data.bytes > std::min(eager_limit_, request.peer->endpoint->limits().max_packed - header);
+    const std::size_t most = sizes_of(request).eager;
+    if (!request.synchronous) return request.data.bytes > most;
+    return request.data.bytes > std::min(most, request.peer->endpoint->limits().max_packed - sizeof(wire::SyncHeader));
 }
 
 // The first message of a request. The phase is that behind the message before the endpoint is called, since the answer
@@ -54,8 +61,10 @@ Posted Engine::post_eager(Request& request) {
     Posted outcome;
     if (!data.convertor && data.bytes <= endpoint.limits().max_short && wire::fits_compact(request.envelope()))
         outcome = endpoint.send_short(wire::kCompact, wire::compact(request.envelope()), data.buffer, data.bytes);
-    else if (leaves_without_copy(request))
+    else if (data.bytes <= endpoint.limits().max_zero_copy && leaves_without_copy(request))
         return post_zero_copy(request);
+    else if (data.bytes > endpoint.limits().max_packed - sizeof(wire::EagerHeader))
+        return post_pieces(request);
     else
         outcome = endpoint.send_packed(wire::kEager, pack_eager, &request);
     if (outcome == Posted::done) {
@@ -68,8 +77,8 @@ Posted Engine::post_eager(Request& request) {
 bool Engine::leaves_without_copy(Request& request) {
     const Limits& limits = request.peer->endpoint->limits();
     const mp_data_t& data = request.data;
-    if (data.convertor || data.bytes < zero_copy_ || data.bytes == 0 || data.bytes > limits.max_zero_copy ||
-        limits.max_header < sizeof(wire::EagerHeader))
+    if (data.convertor || data.bytes == 0 || data.bytes < sizes_of(request).zero_copy || limits.max_zero_copy == 0 ||
+        limits.max_header < sizeof(wire::FirstHeader))
         return false;
     if (!request.memory) request.memory = request.peer->endpoint->register_memory(data.buffer, data.bytes);
     return request.memory;

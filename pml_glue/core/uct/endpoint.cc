@@ -39,7 +39,7 @@ uct_mem_h of_handle(Memory* memory) {
 
 } // namespace
 
-UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving)
+UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving, double copy)
     : lane_(lane), endpoint_(endpoint), moves_(moves), moving_(moving), mover_(mover) {
     const auto& cap = lane.attributes().cap;
     limits_.max_short = cap.am.max_short > 8 ? cap.am.max_short - 8 : 0;
@@ -57,6 +57,30 @@ UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves
         limits_.key_bytes = moves->domain_attributes().rkey_packed_size;
         limits_.fence_orders = moving_ == endpoint_;
     }
+    estimate(copy);
+}
+
+// What UCT says of itself, in seconds. Bandwidth of transports within the host is that of the copies, which we count.
+void UctEndpoint::estimate(double copy) {
+    const auto nanoseconds = [](double seconds) { return seconds * 1e9; };
+    const auto byte = [&](const uct_iface_attr_t& of) {
+        const double bandwidth = of.bandwidth.dedicated + of.bandwidth.shared;
+        return bandwidth > 0 ? nanoseconds(1 / bandwidth) : 0;
+    };
+    const uct_iface_attr_t& messages = lane_.attributes();
+    const bool network = moves_ == &lane_;
+    costs_ = {.message = nanoseconds(messages.overhead),
+              .latency = nanoseconds(messages.latency.c),
+              .byte = network ? byte(messages) : 0,
+              .copy = copy};
+    if (mover_ == Mover::processor) costs_.move_byte = copy;
+    if (mover_ != Mover::transport) return;
+    const uct_iface_attr_t& moves = moves_->attributes();
+    costs_.move = nanoseconds(moves.overhead);
+    costs_.move_latency = nanoseconds(moves.latency.c);
+    costs_.move_byte = byte(moves);
+    if (moves_->domain_attributes().cap.flags & UCT_MD_FLAG_REG)
+        costs_.registration = nanoseconds(moves_->domain_attributes().reg_cost.c);
 }
 
 UctEndpoint::~UctEndpoint() {

@@ -15,7 +15,8 @@ enum class Mover : std::uint8_t {
 class UctEndpoint final : public Endpoint {
 public:
     // Takes both endpoints over. `moves`: for Mover::transport, may be the lane of the messages and its endpoint.
-    UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving);
+    // `copy`: of the processor, nanoseconds per byte (Costs).
+    UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving, double copy);
     UctEndpoint(const UctEndpoint&) = delete;
     ~UctEndpoint() override;
     [[nodiscard]] bool uses(uct_ep_h endpoint) const { return endpoint == endpoint_ || endpoint == moving_; }
@@ -39,6 +40,8 @@ public:
     [[nodiscard]] ucs_status_t flush();
 
 private:
+    void estimate(double copy);
+
     Lane& lane_;
     uct_ep_h endpoint_;
     Lane* moves_;
