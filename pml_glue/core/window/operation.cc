@@ -146,34 +146,53 @@ Posted Window::advance_message(Operation& operation) {
     return Posted::done;
 }
 
-// As many elements as fit into the message, and into the reply.
+// The target's memory for the next message, from `room` bytes that its runs and, with `shares`, its data have; `most`
+// bytes of data at most. Returns how many.
+std::size_t Window::pack_runs(Operation& operation, std::size_t room, std::size_t most, bool shares, std::byte* out,
+                              std::uint16_t& runs) {
+    std::size_t length = 0;
+    for (runs = 0; operation.position < operation.total && runs < kMostRuns && room > sizeof(wire::WireRun); ++runs) {
+        room -= sizeof(wire::WireRun);
+        const wire::WireRun run = operation.cursor.peek_run(shares ? std::min(room, most) : most);
+        const std::size_t bytes = std::size_t{run.bytes} * run.repeat;
+        if (bytes == 0) break;
+        std::memcpy(out + runs * sizeof run, &run, sizeof run);
+        if (shares) room -= bytes;
+        most -= bytes;
+        operation.cursor.skip(bytes);
+        operation.position += bytes;
+        length += bytes;
+    }
+    return length;
+}
+
+// As many elements as fit into the message, and into the reply. A convertor may have packed less, since it does not cut
+// the program's elements: then the runs are made anew.
 std::size_t Window::pack_operation(void* out, void* argument) {
     Operation& operation = *static_cast<Operation*>(argument);
     const Window& window = *operation.target->window;
     const mp_rma_t& rma = operation.rma;
     const std::size_t most = operation.target->peer->endpoint->limits().max_packed;
     const std::size_t start = operation.position;
-    auto* const bytes = static_cast<std::byte*>(out);
-    const bool brings = rma.origin.bytes > 0 && rma.kind != MP_GET;
-    std::size_t room = most - sizeof(wire::OperationHeader) - (rma.kind == MP_COMPARE_SWAP ? 2 * rma.unit : 0);
-    std::size_t reply_room = operation.wants_reply() ? most - sizeof(wire::ReplyHeader) : SIZE_MAX;
-    std::size_t at = sizeof(wire::OperationHeader);
-    std::uint16_t runs = 0;
-    while (operation.position < operation.total && runs < kMostRuns && room > sizeof(wire::WireRun)) {
-        room -= sizeof(wire::WireRun);
-        const bool shares = brings && rma.kind != MP_COMPARE_SWAP;
-        const wire::WireRun run = operation.cursor.peek_run(shares ? std::min(room, reply_room) : reply_room);
-        const std::size_t length = std::size_t{run.bytes} * run.repeat;
-        if (length == 0) break;
-        std::memcpy(bytes + at, &run, sizeof run);
-        at += sizeof run;
-        ++runs;
-        if (shares) room -= length;
-        if (reply_room != SIZE_MAX) reply_room -= length;
-        operation.cursor.skip(length);
-        operation.position += length;
+    const Cursor cursor = operation.cursor;
+    auto* const runs_at = static_cast<std::byte*>(out) + sizeof(wire::OperationHeader);
+    const bool brings = rma.origin.bytes > 0 && rma.kind != MP_GET, pair = rma.kind == MP_COMPARE_SWAP;
+    const std::size_t room = most - sizeof(wire::OperationHeader) - (pair ? 2 * rma.unit : 0);
+    const std::size_t answered = operation.wants_reply() ? most - sizeof(wire::ReplyHeader) : SIZE_MAX;
+    std::uint16_t runs;
+    std::size_t length = pack_runs(operation, room, answered, brings && !pair, runs_at, runs), brought = 0;
+    if (brings) {
+        std::byte* const data = runs_at + runs * sizeof(wire::WireRun);
+        const std::size_t wanted = pair ? rma.origin.bytes : length;
+        brought = window.pack_data(rma.origin, pair ? 0 : start, data, wanted);
+        if (brought < wanted) {
+            operation.cursor = cursor;
+            operation.position = start;
+            length = pack_runs(operation, room, brought, true, runs_at, runs);
+            std::memmove(runs_at + runs * sizeof(wire::WireRun), data, length);
+            brought = length;
+        }
     }
-    const std::size_t length = operation.position - start;
     const wire::OperationHeader header{.window = window.config_.id,
                                        .origin = window.config_.rank,
                                        .reply = operation.id,
@@ -186,13 +205,9 @@ std::size_t Window::pack_operation(void* out, void* argument) {
                                        .runs = runs,
                                        .kind = static_cast<std::uint8_t>(rma.kind),
                                        .brings = brings};
-    std::memcpy(bytes, &header, sizeof header);
-    if (rma.kind == MP_COMPARE_SWAP)
-        at += window.pack_data(rma.origin, 0, bytes + at, rma.origin.bytes);
-    else if (brings)
-        at += window.pack_data(rma.origin, start, bytes + at, length);
+    std::memcpy(out, &header, sizeof header);
     if (operation.wants_reply()) operation.target->unanswered += length;
-    return at;
+    return sizeof header + runs * sizeof(wire::WireRun) + brought;
 }
 
 std::size_t Window::pack_data(const mp_data_t& data, std::size_t position, void* out, std::size_t bytes) const {
@@ -210,8 +225,8 @@ struct Put {
 } // namespace
 
 std::size_t Window::pack_put(void* out, void* argument) {
-    const Put& put = *static_cast<Put*>(argument);
-    return put.window->pack_data(*put.data, put.position, out, put.bytes);
+    Put& put = *static_cast<Put*>(argument);
+    return put.bytes = put.window->pack_data(*put.data, put.position, out, put.bytes);
 }
 
 Posted Window::advance_moves(Operation& operation) {
@@ -227,6 +242,7 @@ Posted Window::advance_moves(Operation& operation) {
             Put packing{this, &data, operation.position, piece.bytes};
             const Posted outcome = endpoint.put_packed(pack_put, &packing, piece.address, to.key);
             if (outcome != Posted::done) return outcome;
+            piece.bytes = packing.bytes;
             ++all_.counts_.copies;
         } else {
             const Posted outcome = post_move(operation, piece, way_of(operation.rma.kind));

@@ -23,9 +23,13 @@ std::vector<std::byte> Window::keys() const { return exposed_ ? exposed_->keys()
 void Window::set_keys(const std::byte* keys, std::size_t stride) {
     keys_ = keys;
     keys_stride_ = stride;
-    for (Target* target : made_)
-        if (target->peer && stride)
-            target->key = target->peer->endpoint->unpack_exposed(keys + target->rank * stride, stride);
+    for (Target* target : made_) take_key(*target);
+}
+
+// Of a dynamic window there is none: what is attached comes and goes.
+void Window::take_key(Target& target) {
+    if (target.peer && keys_stride_ && !config_.dynamic)
+        target.key = target.peer->endpoint->unpack_exposed(keys_ + target.rank * keys_stride_, keys_stride_);
 }
 
 Target& Window::target(std::uint32_t rank) {
@@ -37,8 +41,7 @@ Target& Window::target(std::uint32_t rank) {
     known->rank = rank;
     known->peer = all_.engine_.peer(processes_[rank]);
     known->failed = !known->peer || known->peer->failed;
-    if (known->peer && keys_stride_)
-        known->key = known->peer->endpoint->unpack_exposed(keys_ + rank * keys_stride_, keys_stride_);
+    take_key(*known);
     made_.push_back(known.get());
     return *known;
 }
@@ -147,7 +150,7 @@ std::string Windows::statistics() const {
     char text[200];
     const auto number = [](std::uint64_t count) { return static_cast<unsigned long long>(count); };
     std::snprintf(text, sizeof text,
-                  "; windows: puts %llu + copied %llu, gets %llu, messages %llu, executed %llu, lost %llu",
+                  "; windows: puts %llu + copied %llu, gets %llu, messages %llu, executed %llu, dropped %llu",
                   number(counts_.puts), number(counts_.copies), number(counts_.gets), number(counts_.messages),
                   number(counts_.executed), number(counts_.dropped));
     return text;

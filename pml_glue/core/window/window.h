@@ -50,6 +50,7 @@ private:
         Lock kind;
     };
     [[nodiscard]] Target& target(std::uint32_t rank);
+    void take_key(Target& target);
 
     // operation.cc: what leaves
     [[nodiscard]] bool can_move(const Target& target, const mp_rma_t& rma) const;
@@ -59,6 +60,8 @@ private:
     [[nodiscard]] Posted advance_message(Operation& operation);
     [[nodiscard]] Posted advance_moves(Operation& operation);
     [[nodiscard]] Posted post_move(Operation& operation, Cursor::Piece piece, unsigned way);
+    static std::size_t pack_runs(Operation& operation, std::size_t room, std::size_t most, bool shares, std::byte* out,
+                                 std::uint16_t& runs);
     static std::size_t pack_operation(void* out, void* operation);
     static std::size_t pack_put(void* out, void* put);
     std::size_t pack_data(const mp_data_t& data, std::size_t position, void* out, std::size_t bytes) const;
