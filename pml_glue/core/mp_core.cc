@@ -4,18 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <optional>
 
-#include "pml_glue/core/engine/engine.h"
-#include "pml_glue/core/uct/uct_port.h"
+#include "pml_glue/core/core.h"
 
 using namespace ucx_mp::glue;
-
-// The engine goes first: its endpoints belong to the port's interfaces.
-struct mp_core {
-    UctPort port;
-    std::optional<Engine> engine;
-};
 
 namespace {
 
@@ -38,6 +30,7 @@ mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char
         auto core = std::make_unique<mp_core>();
         if (core->port.open({.transports = config->transports, .local = config->local}, why)) {
             core->engine.emplace(core->port, *config, *hooks);
+            core->windows.emplace(*core->engine, core->port, *hooks);
             return core.release();
         }
     } catch (const std::exception& exception) { why = exception.what(); }
@@ -62,7 +55,7 @@ mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
     return reinterpret_cast<mp_peer_t*>(core->engine->peer(process));
 }
 
-unsigned mp_core_progress(mp_core_t* core) { return core->engine->progress(); }
+unsigned mp_core_progress(mp_core_t* core) { return core->engine->progress() + core->windows->progress(); }
 
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, mp_envelope_t envelope, const void* data, size_t bytes) {
     return core->engine->send_now(of(peer), of(envelope), data, bytes);
@@ -110,7 +103,7 @@ void mp_core_drop(mp_core_t* core, uint32_t context) { core->engine->drop(contex
 bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) { return core->engine->source_failed(of(pattern)); }
 
 void mp_core_statistics(mp_core_t* core, char* text, size_t size) {
-    std::snprintf(text, size, "%s", core->engine->statistics().c_str());
+    std::snprintf(text, size, "%s", (core->engine->statistics() + core->windows->statistics()).c_str());
 }
 
 } // extern "C"

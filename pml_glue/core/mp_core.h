@@ -27,7 +27,8 @@ typedef enum mp_error {
     MP_OK = 0,
     MP_TRUNCATED, /* the message was longer than the receive; what fits is there */
     MP_FAILED,    /* the peer is gone, or its data could not be moved */
-    MP_CANCELLED
+    MP_CANCELLED,
+    MP_RANGE /* of windows: memory that is not in the target's window */
 } mp_error_t;
 
 /* Numbers of uct_mp_hint_t. */

@@ -46,7 +46,8 @@ struct Limits {
     std::size_t max_zero_copy = 0; // data of send_zero_copy()
     std::size_t max_header = 0;    // header of send_zero_copy()
     std::size_t max_get = 0, max_put = 0;
-    std::size_t key_bytes = 0; // of a packed key
+    std::size_t max_put_packed = 0, max_get_packed = 0; // of put_packed() and get_packed()
+    std::size_t key_bytes = 0;                          // of a packed key
     // Messages behind a fence() come after the writes before it. Otherwise only after those that have completed: writes
     // and messages go different ways.
     bool fence_orders = true;
@@ -81,8 +82,16 @@ public:
                        Completion& completion) = 0;
     virtual Posted get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,
                        Completion& completion) = 0;
+    // The same with data that is copied: no registered memory at our side. The packer writes max_put_packed bytes at
+    // most.
+    virtual Posted put_packed(Packer, void* /*argument*/, std::uint64_t /*to*/, RemoteKey*) { return Posted::failed; }
+    virtual Posted get_packed(void* /*to*/, std::size_t /*length*/, std::uint64_t /*from*/, RemoteKey*, Completion&) {
+        return Posted::failed;
+    }
     // Who sees a message from behind it sees all writes from before it.
     virtual Posted fence() = 0;
+    // Complete when all writes from before it are in the peer's memory, for everybody to see.
+    virtual Posted flush(Completion&) { return Posted::failed; }
     virtual void hint(Hint hint) = 0;
 
     // For writes and reads of both sides. Null: cannot be registered. The port may keep registrations for later.
@@ -91,10 +100,21 @@ public:
     virtual void pack_key(Memory* memory, std::byte* out) = 0;             // limits().key_bytes
     [[nodiscard]] virtual RemoteKey* unpack_key(const std::byte* key) = 0; // null: not a key
     virtual void release_key(RemoteKey* key) = 0;
+    // A key out of the peer's Exposed::keys(). Null: it has none that this endpoint can use.
+    [[nodiscard]] virtual RemoteKey* unpack_exposed(const std::byte* /*keys*/, std::size_t /*length*/) {
+        return nullptr;
+    }
 
 protected:
     Limits limits_;
     Costs costs_;
+};
+
+// Memory of ours that any peer may write and read, by whatever transport; until it is destroyed.
+class Exposed {
+public:
+    virtual ~Exposed() = default;
+    [[nodiscard]] virtual std::vector<std::byte> keys() const = 0; // for Endpoint::unpack_exposed()
 };
 
 // Who is told that a peer is gone. From progress() or a sending call; the endpoint lives until the engine destroys it.
@@ -117,6 +137,8 @@ public:
     // Null: not reachable, and `error` has one line that says why. `self`: the address is our own.
     [[nodiscard]] virtual std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
                                                             std::string& error) = 0;
+    // Null: no transport can write or read it.
+    [[nodiscard]] virtual std::unique_ptr<Exposed> expose(void* /*address*/, std::size_t /*length*/) { return nullptr; }
     // Returns how much has been found.
     virtual unsigned progress() = 0;
     // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.

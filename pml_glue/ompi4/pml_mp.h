@@ -62,7 +62,7 @@ typedef struct mca_pml_mp_module {
     bool statistics;
     int priority;
 } mca_pml_mp_module_t;
-extern mca_pml_mp_module_t mca_pml_mp;
+OMPI_MODULE_DECLSPEC extern mca_pml_mp_module_t mca_pml_mp;
 
 OMPI_MODULE_DECLSPEC extern mca_pml_base_component_2_0_0_t mca_pml_mp_component;
 
@@ -72,6 +72,12 @@ static inline void mca_pml_mp_lock(void) {
 static inline void mca_pml_mp_unlock(void) {
     if (mca_pml_mp.threads) pthread_mutex_unlock(&mca_pml_mp.lock);
 }
+
+/* What osc/mp uses as well: it is linked with this component. */
+OMPI_MODULE_DECLSPEC int mca_pml_mp_code(mp_error_t error);
+OMPI_MODULE_DECLSPEC size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
+OMPI_MODULE_DECLSPEC void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
+OMPI_MODULE_DECLSPEC uint64_t mca_pml_mp_name(const opal_process_name_t* name);
 
 /* pml_mp_component.c: the core, with what it asks of Open MPI; one line to the user if it cannot be had. */
 bool mca_pml_mp_open_core(bool threads);
@@ -94,10 +100,7 @@ void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
 /* Keeps communicator and datatype until the request is released: the user may free them before. */
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
-size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
-void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
 int mca_pml_mp_start(size_t count, ompi_request_t** requests);
-int mca_pml_mp_code(mp_error_t error);
 void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status);
 /* What a message's contents are; prepares the request's convertor if they are not contiguous. */
 mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,

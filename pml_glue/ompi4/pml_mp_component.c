@@ -80,7 +80,7 @@ static bool right_series(void) {
 
 static int component_open(void) { return right_series() ? OMPI_SUCCESS : OMPI_ERR_NOT_AVAILABLE; }
 
-static uint64_t name_of(const opal_process_name_t* name) { return (uint64_t)name->jobid << 32 | name->vpid; }
+uint64_t mca_pml_mp_name(const opal_process_name_t* name) { return (uint64_t)name->jobid << 32 | name->vpid; }
 
 static opal_process_name_t process_of(uint64_t name) {
     return (opal_process_name_t){.jobid = (opal_jobid_t)(name >> 32), .vpid = (opal_vpid_t)name};
@@ -105,7 +105,7 @@ static bool is_source(void* unused, uint32_t context, int32_t source, uint64_t p
     const int end = source == MP_ANY_SOURCE ? group->grp_proc_count : source + 1;
     for (int rank = first; rank < end && rank < group->grp_proc_count; rank++) {
         const opal_process_name_t name = ompi_group_get_proc_name(group, rank);
-        if (name_of(&name) == process) return true;
+        if (mca_pml_mp_name(&name) == process) return true;
     }
     return false;
 }
@@ -140,7 +140,7 @@ bool mca_pml_mp_open_core(bool threads) {
     if (!read_size("eager_limit", mca_pml_mp.eager_limit, &eager_limit) ||
         !read_size("zero_copy", mca_pml_mp.zero_copy, &zero_copy))
         return false;
-    const mp_config_t config = {.process = name_of(&OPAL_PROC_MY_NAME),
+    const mp_config_t config = {.process = mca_pml_mp_name(&OPAL_PROC_MY_NAME),
                                 .transports = mca_pml_mp.transports,
                                 .local = mca_pml_mp.local,
                                 .eager_limit = eager_limit,
@@ -188,7 +188,7 @@ void mca_pml_mp_close_core(void) {
 }
 
 mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc) {
-    mp_peer_t* const peer = mp_core_peer(mca_pml_mp.core, name_of(&proc->super.proc_name));
+    mp_peer_t* const peer = mp_core_peer(mca_pml_mp.core, mca_pml_mp_name(&proc->super.proc_name));
     proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] = peer;
     return peer;
 }

@@ -83,6 +83,8 @@ int mca_pml_mp_code(mp_error_t error) {
     switch (error) {
     case MP_TRUNCATED:
         return MPI_ERR_TRUNCATE;
+    case MP_RANGE:
+        return MPI_ERR_RMA_RANGE;
     case MP_FAILED:
         return MPI_ERR_OTHER; /* 4.1 has no class for a process that has failed */
     case MP_CANCELLED:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-SAID = re.compile(r'pml/mp: rank (\d+): (.*); eager .* dropped (\d+);')
+SAID = re.compile(r'pml/mp: rank (\d+): (.*); eager .* dropped (\d+);.*windows: .* dropped (\d+)')
 SENT = re.compile(r'(\w+) (\d+) messages (\d+) bytes(?: \+ (\d+) moves (\d+) bytes)?')
 
 
@@ -24,10 +24,10 @@ def main():
     if job.returncode:
         sys.exit(job.returncode if job.returncode > 0 else 1)
     wrong, totals, spoke = [], {}, set()
-    for rank, line, dropped in SAID.findall(job.stdout):
+    for rank, line, dropped, of_windows in SAID.findall(job.stdout):
         spoke.add(int(rank))
-        if dropped != '0':
-            wrong.append(f'rank {rank} has dropped {dropped} messages')
+        if dropped != '0' or of_windows != '0':
+            wrong.append(f'rank {rank} has dropped {dropped} messages, {of_windows} of windows')
         for name, messages, bytes_, moves, moved in SENT.findall(line):
             total = totals.setdefault(name, [0, 0, 0])
             total[0] += int(messages)

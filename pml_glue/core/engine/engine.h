@@ -20,6 +20,15 @@
 
 namespace ucx_mp::glue {
 
+// Who else uses peers: windows. From progress().
+class PeerObserver {
+public:
+    virtual void peer_failed(Peer& peer) = 0;
+
+protected:
+    ~PeerObserver() = default;
+};
+
 class Engine : private FailureListener {
 public:
     // The port outlives the engine. `config.transports` and `local` are the port's.
@@ -50,6 +59,19 @@ public:
     void drop(std::uint32_t context);
     unsigned progress();
     [[nodiscard]] std::string statistics() const;
+
+    // For whoever uses peers beside it.
+    void observe(PeerObserver& observer) { observer_ = &observer; }
+    [[nodiscard]] std::uint64_t process() const { return process_; }
+    // An operation of `peer` has failed: it ends with the next progress().
+    void give_up(Peer& peer) { endpoint_failed(*peer.endpoint); }
+    // `hint` is of operations of `bytes` that follow.
+    void tell(Peer& peer, Hint hint, std::size_t bytes) {
+        if (bytes < hint_limit_ || peer.hint == hint) return;
+        peer.hint = hint;
+        peer.endpoint->hint(hint);
+    }
+    void report(const char* line) const { hooks_.report(hooks_.argument, line); }
 
 private:
     // What is not set by who starts it, or before it is read.
@@ -145,8 +167,7 @@ private:
     void endpoint_failed(Endpoint& endpoint) override;
     void fail_peers();
     void fail(Peer& peer);
-    void lost(Request& request); // an operation for it has failed
-    void tell(Peer& peer, Hint hint, std::size_t bytes);
+    void lost(Request& request);    // an operation for it has failed
     void release(Request& request); // what it holds but for the program's memory
     void complete(Request& request, mp_error_t error);
     void dropped(const char* why);
@@ -167,6 +188,7 @@ private:
     std::vector<Endpoint*> failed_endpoints_;
     unsigned failed_peers_ = 0;
     bool in_progress_ = false;
+    PeerObserver* observer_ = nullptr;
     StoredEntry* free_small_ = nullptr; // kSmallRoom bytes each
     struct Counts {
         std::uint64_t eager = 0, in_pieces = 0, offers = 0, reads = 0, writes = 0, fragments = 0, unexpected = 0,

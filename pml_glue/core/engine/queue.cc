@@ -70,12 +70,6 @@ void Engine::tell_done(Peer& peer, MessageKind kind, std::uint64_t id, bool ok) 
     control(peer, kind, &header, sizeof header);
 }
 
-void Engine::tell(Peer& peer, Hint hint, std::size_t bytes) {
-    if (bytes < hint_limit_ || peer.hint == hint) return;
-    peer.hint = hint;
-    peer.endpoint->hint(hint);
-}
-
 unsigned Engine::progress() {
     if (in_progress_) return 0;
     in_progress_ = true;
@@ -198,6 +192,7 @@ void Engine::fail(Peer& peer) {
         matcher_.cancel(*receive);
         complete(request, MP_FAILED);
     }
+    if (observer_) observer_->peer_failed(peer);
     if (counts_.lost == before) return; // nobody misses it: it may have left as it should
     char line[96];
     std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));

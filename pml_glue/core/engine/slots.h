@@ -9,7 +9,7 @@ namespace ucx_mp::glue {
 
 struct Request;
 
-class Slots {
+template <class Request> class SlotsOf {
 public:
     // Not 0. Allocates when there are more open requests than ever.
     [[nodiscard]] std::uint64_t add(Request& request) {
@@ -49,5 +49,6 @@ private:
     std::vector<Slot> slots_;
     std::uint32_t free_ = kNone;
 };
+using Slots = SlotsOf<Request>;
 
 } // namespace ucx_mp::glue

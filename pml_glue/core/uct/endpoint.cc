@@ -54,6 +54,9 @@ UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves
         const auto& moving_cap = moves->attributes().cap;
         if (moves->can(UCT_IFACE_FLAG_GET_ZCOPY)) limits_.max_get = moving_cap.get.max_zcopy;
         if (moves->can(UCT_IFACE_FLAG_PUT_ZCOPY)) limits_.max_put = moving_cap.put.max_zcopy;
+        // Where writes are over when the call returns a copy saves nothing.
+        if (moves == &lane && moves->can(UCT_IFACE_FLAG_PUT_BCOPY)) limits_.max_put_packed = moving_cap.put.max_bcopy;
+        if (moves == &lane && moves->can(UCT_IFACE_FLAG_GET_BCOPY)) limits_.max_get_packed = moving_cap.get.max_bcopy;
         limits_.key_bytes = moves->domain_attributes().rkey_packed_size;
         limits_.fence_orders = moving_ == endpoint_;
     }
@@ -153,10 +156,40 @@ Posted UctEndpoint::get(void* to, std::size_t length, Memory* memory, std::uint6
     return outcome;
 }
 
+Posted UctEndpoint::put_packed(Packer packer, void* argument, std::uint64_t to, RemoteKey* key) {
+    const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
+    const ssize_t length = uct_ep_put_bcopy(moving_, packer, argument, to, bundle->rkey);
+    if (length < 0) return posted(static_cast<ucs_status_t>(length));
+    ++moves_->traffic.moves;
+    moves_->traffic.moved_bytes += static_cast<std::uint64_t>(length);
+    return Posted::done;
+}
+
+namespace {
+void unpack_bytes(void* to, const void* data, std::size_t length) { std::memcpy(to, data, length); }
+} // namespace
+
+Posted UctEndpoint::get_packed(void* to, std::size_t length, std::uint64_t from, RemoteKey* key,
+                               Completion& completion) {
+    const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
+    const Posted outcome =
+        posted(uct_ep_get_bcopy(moving_, unpack_bytes, to, length, from, bundle->rkey, inner_of(completion)));
+    if (outcome == Posted::done || outcome == Posted::in_progress) {
+        ++moves_->traffic.moves;
+        moves_->traffic.moved_bytes += length;
+    }
+    return outcome;
+}
+
 // Writes by another transport than the messages' (cma) may still be on their way: Limits::fence_orders.
 Posted UctEndpoint::fence() {
     if (mover_ != Mover::transport || moving_ != endpoint_) return Posted::done;
     return posted(uct_ep_fence(endpoint_, 0));
+}
+
+Posted UctEndpoint::flush(Completion& completion) {
+    if (mover_ != Mover::transport) return Posted::done;
+    return posted(uct_ep_flush(moving_, 0, inner_of(completion)));
 }
 
 // An endpoint of a transport that knows no hints says so, and goes on without.
@@ -197,6 +230,29 @@ void UctEndpoint::release_key(RemoteKey* key) {
     auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
     uct_rkey_release(moves_->component(), bundle);
     delete bundle;
+}
+
+// Keys of all transports: for each the length of its name, the name, the length of its key, the key.
+RemoteKey* UctEndpoint::unpack_exposed(const std::byte* keys, std::size_t length) {
+    if (mover_ == Mover::processor) return reinterpret_cast<RemoteKey*>(&no_handle);
+    if (mover_ != Mover::transport) return nullptr;
+    const std::byte *at = keys, *const end = keys + length;
+    const auto take = [&](std::size_t& bytes) {
+        bytes = at == end ? 0 : std::to_integer<std::size_t>(*at++);
+        const std::byte* const start = at;
+        if (static_cast<std::size_t>(end - at) < bytes) return static_cast<const std::byte*>(nullptr);
+        at += bytes;
+        return start;
+    };
+    while (at != end) {
+        std::size_t name_bytes, key_bytes;
+        const auto* const name = reinterpret_cast<const char*>(take(name_bytes));
+        const std::byte* const key = take(key_bytes);
+        if (!name || !key || name_bytes == 0) return nullptr;
+        if (moves_->transport() == std::string_view(name, name_bytes))
+            return key_bytes == limits_.key_bytes ? unpack_key(key) : nullptr;
+    }
+    return nullptr;
 }
 
 ucs_status_t UctEndpoint::flush() { return uct_ep_flush(endpoint_, 0, nullptr); }

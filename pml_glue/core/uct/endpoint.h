@@ -29,13 +29,18 @@ public:
                Completion& completion) override;
     Posted get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,
                Completion& completion) override;
+    Posted put_packed(Packer packer, void* argument, std::uint64_t to, RemoteKey* key) override;
+    Posted get_packed(void* to, std::size_t length, std::uint64_t from, RemoteKey* key,
+                      Completion& completion) override;
     Posted fence() override;
+    Posted flush(Completion& completion) override;
     void hint(Hint hint) override;
     [[nodiscard]] Memory* register_memory(void* address, std::size_t length) override;
     void deregister(Memory* memory) override;
     void pack_key(Memory* memory, std::byte* out) override;
     [[nodiscard]] RemoteKey* unpack_key(const std::byte* key) override;
     void release_key(RemoteKey* key) override;
+    [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t length) override;
     // UCS_OK: nothing of this endpoint is under way.
     [[nodiscard]] ucs_status_t flush();
 

@@ -195,6 +195,49 @@ std::unique_ptr<Endpoint> UctPort::connect(const std::byte* address, std::size_t
     return nullptr;
 }
 
+namespace {
+// Registered with every transport that writes and reads.
+class UctExposed final : public Exposed {
+public:
+    UctExposed() = default;
+    UctExposed(const UctExposed&) = delete;
+    ~UctExposed() override {
+        for (const auto& [lane, memory] : registered_)
+            if (memory != UCT_MEM_HANDLE_NULL) uct_md_mem_dereg(lane->domain(), memory);
+    }
+    void add(Lane& lane, void* address, std::size_t length) {
+        uct_mem_h memory = UCT_MEM_HANDLE_NULL;
+        if ((lane.domain_attributes().cap.flags & UCT_MD_FLAG_REG) &&
+            uct_md_mem_reg(lane.domain(), address, length, UCT_MD_MEM_ACCESS_RMA | UCT_MD_MEM_FLAG_HIDE_ERRORS,
+                           &memory) != UCS_OK)
+            return;
+        registered_.emplace_back(&lane, memory);
+    }
+    [[nodiscard]] std::vector<std::byte> keys() const override {
+        std::vector<std::byte> out, key;
+        for (const auto& [lane, memory] : registered_) {
+            key.assign(lane->domain_attributes().rkey_packed_size + 1, {}); // UCT may write nothing
+            if (lane->domain_attributes().rkey_packed_size) uct_md_mkey_pack(lane->domain(), memory, key.data());
+            put(out, lane->transport().data(), lane->transport().size());
+            put(out, key.data(), key.size() - 1);
+        }
+        return out;
+    }
+
+private:
+    std::vector<std::pair<Lane*, uct_mem_h>> registered_;
+};
+} // namespace
+
+std::unique_ptr<Exposed> UctPort::expose(void* address, std::size_t length) {
+    auto exposed = std::make_unique<UctExposed>();
+    for (const auto& lane : lanes_)
+        if (lane->can(UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_ZCOPY) && !of_host(lane->transport()) &&
+            lane->transport() != "self")
+            exposed->add(*lane, address, length);
+    return exposed;
+}
+
 void UctPort::drain() {
     const auto until = std::chrono::steady_clock::now() + kDrain;
     for (UctEndpoint* endpoint : endpoints_)

@@ -1,0 +1,60 @@
+// The C header of windows. Nothing thrown passes it.
+#include "pml_glue/core/mp_window.h"
+
+#include <cstdlib>
+#include <exception>
+
+#include "pml_glue/core/core.h"
+
+using namespace ucx_mp::glue;
+
+namespace {
+Window& of(mp_window_t* window) { return *reinterpret_cast<Window*>(window); }
+} // namespace
+
+extern "C" {
+
+mp_window_t* mp_window_create(mp_core_t* core, const mp_window_config_t* config, const mp_window_hooks_t* hooks) {
+    try {
+        return reinterpret_cast<mp_window_t*>(core->windows->create(*config, *hooks));
+    } catch (const std::exception&) { return nullptr; }
+}
+
+void* mp_window_keys(mp_window_t* window, size_t* length) {
+    const auto keys = of(window).keys();
+    *length = keys.size();
+    void* const out = std::malloc(keys.size() + 1);
+    if (out && !keys.empty()) std::memcpy(out, keys.data(), keys.size());
+    return out;
+}
+
+void mp_window_set_keys(mp_window_t* window, const void* keys, size_t stride) {
+    of(window).set_keys(static_cast<const std::byte*>(keys), stride);
+}
+
+bool mp_window_settled(mp_window_t* window) { return of(window).settled(); }
+void mp_window_free(mp_window_t* window) { of(window).free(); }
+
+bool mp_window_attach(mp_window_t* window, void* base, size_t size) {
+    try {
+        of(window).attach(base, size);
+    } catch (const std::exception&) { return false; }
+    return true;
+}
+bool mp_window_detach(mp_window_t* window, const void* base) { return of(window).detach(base); }
+
+mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) { return of(window).start(*rma); }
+bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local) { return of(window).flushed(rank, local); }
+mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
+
+void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive) { of(window).want_lock(rank, exclusive); }
+bool mp_window_wants_lock(mp_window_t* window, uint32_t rank) { return of(window).wants_lock(rank); }
+bool mp_window_locked(mp_window_t* window, uint32_t rank) { return of(window).locked(rank); }
+bool mp_window_unlocked(mp_window_t* window, uint32_t rank) { return of(window).unlocked(rank); }
+
+void mp_window_access(mp_window_t* window, uint32_t rank, bool check) { of(window).access(rank, check); }
+bool mp_window_completed(mp_window_t* window, uint32_t rank) { return of(window).completed(rank); }
+void mp_window_expose(mp_window_t* window, uint32_t rank, bool check) { of(window).expose(rank, check); }
+bool mp_window_closed(mp_window_t* window, uint32_t rank) { return of(window).closed(rank); }
+
+} // extern "C"

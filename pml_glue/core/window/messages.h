@@ -1,0 +1,61 @@
+// Messages of windows. Little endian, packed; a part of wire::kWireVersion. Both sides name a process by its rank in
+// the window, and memory by its address at the target.
+//
+//     origin                              target
+//     operation: put, accumulate ------>  executes it
+//     operation: others ---------------->  executes it
+//                <----------------------  reply, with data
+//     sync flush(n) -------------------->  n operations have been executed here, since messages are in order
+//                <----------------------  sync flushed(n)
+//
+//     sync lock ------------------------>  waits for its turn       sync post   : the exposure epoch has begun
+//                <----------------------  sync granted              sync done   : the access epoch is over, and what it
+//     sync unlock ---------------------->                                         wrote is there
+#pragma once
+
+#include "pml_glue/core/port.h"
+
+namespace ucx_mp::glue::wire {
+
+enum WindowKind : MessageKind { kWindowOperation = 24, kWindowReply, kWindowSync };
+
+// Then `runs` times WireRun, then `bytes` of data if the operation brings any. A piece of an operation: all its
+// elements are whole.
+struct [[gnu::packed]] OperationHeader {
+    std::uint32_t window, origin;
+    std::uint64_t reply;    // the operation's id at the origin
+    std::uint64_t position; // of this piece in the packed data
+    std::uint32_t bytes;    // packed, of the memory that the runs name
+    std::uint32_t unit, extent;
+    std::uint16_t op, type, runs;
+    std::uint8_t kind; // mp_rma_kind_t
+    std::uint8_t brings;
+};
+static_assert(sizeof(OperationHeader) == 44);
+
+struct [[gnu::packed]] WireRun {
+    std::uint64_t address;
+    std::int64_t stride;
+    std::uint32_t bytes, repeat;
+};
+static_assert(sizeof(WireRun) == 24);
+
+struct [[gnu::packed]] ReplyHeader {
+    std::uint64_t reply;
+    std::uint64_t position;
+    std::uint32_t bytes;
+    std::uint32_t error; // mp_error_t; then there is no data
+};
+static_assert(sizeof(ReplyHeader) == 24);
+
+enum class Sync : std::uint8_t { flush = 1, flushed, lock_shared, lock_exclusive, granted, unlock, post, done };
+struct [[gnu::packed]] WindowSync {
+    std::uint32_t window, origin;
+    std::uint64_t number; // flush, flushed: of operations
+    Sync what;
+    std::uint8_t error; // flushed: mp_error_t
+    std::uint16_t zero;
+};
+static_assert(sizeof(WindowSync) == 20);
+
+} // namespace ucx_mp::glue::wire

@@ -1,0 +1,149 @@
+// What is under way between one window and one rank of it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "pml_glue/core/engine/engine.h"
+#include "pml_glue/core/mp_window.h"
+#include "pml_glue/core/window/messages.h"
+
+namespace ucx_mp::glue {
+
+class Window;
+struct Target;
+
+// A write or read of the port that is under way.
+struct Move {
+    Completion completion;
+    struct Operation* operation;
+    std::size_t bytes;
+    Move* next;
+};
+
+// Goes through the target's memory block by block.
+class Cursor {
+public:
+    struct Piece {
+        std::uint64_t address;
+        std::size_t bytes;
+    };
+    void reset(const mp_run_t* runs, std::uint32_t unit, std::uint32_t extent) {
+        run_ = runs;
+        repeat_ = byte_ = 0;
+        unit_ = unit;
+        extent_ = extent;
+    }
+    // Whole elements of one block, `most` bytes at most; nothing if not one fits.
+    [[nodiscard]] Piece peek(std::size_t most) const {
+        const std::size_t left = run_->bytes - byte_;
+        return {address(), left <= most ? left : most - most % unit_};
+    }
+    // As many blocks of the same run as fit, or a part of one.
+    [[nodiscard]] wire::WireRun peek_run(std::size_t most) const;
+    void skip(std::size_t bytes);
+
+private:
+    [[nodiscard]] std::uint64_t address() const {
+        return run_->address + repeat_ * static_cast<std::uint64_t>(run_->stride) + byte_ / unit_ * extent_;
+    }
+    const mp_run_t* run_ = nullptr;
+    std::uint64_t repeat_ = 0, byte_ = 0;
+    std::uint32_t unit_ = 1, extent_ = 1;
+};
+
+// Of the program, or a message that has to stay in the order of operations.
+struct Operation {
+    Operation* next;
+    Target* target;
+    mp_rma_t rma;
+    mp_run_t run; // if there is one only
+    std::unique_ptr<mp_run_t[]> runs;
+    Cursor cursor;
+    std::size_t position, total; // packed bytes: that have left, of all
+    std::size_t settled;         // that have been answered
+    std::uint64_t id;            // in Windows::ids_; 0: wants no answer
+    unsigned outstanding;        // moves
+    Memory* memory;
+    mp_error_t error;
+    bool is_sync, by_moves;
+    bool held;   // is being posted: nobody else ends it
+    bool queued; // in a line of the target
+    wire::Sync sync;
+    std::byte small[32]; // a copy of what MP_COMPARE_SWAP brings
+
+    [[nodiscard]] bool wants_reply() const { return rma.kind != MP_PUT && rma.kind != MP_ACCUMULATE; }
+};
+
+struct Line {
+    Operation *first = nullptr, *last = nullptr;
+    [[nodiscard]] bool empty() const { return !first; }
+    void push(Operation& operation) {
+        operation.queued = true;
+        operation.next = nullptr;
+        (first ? last->next : first) = &operation;
+        last = &operation;
+    }
+    void push_front(Operation& operation) {
+        operation.queued = true;
+        operation.next = first;
+        if (!first) last = &operation;
+        first = &operation;
+    }
+    Operation& pop() {
+        Operation& operation = *first;
+        first = operation.next;
+        operation.queued = false;
+        return operation;
+    }
+};
+
+// A message that has no order among operations, and found no room.
+struct Answer {
+    MessageKind kind;
+    std::vector<std::byte> bytes;
+};
+
+enum class Lock : std::uint8_t { none, wanted, shared, exclusive };
+
+// A rank of a window, seen from us. Made when it is first needed.
+struct Target {
+    Window* window = nullptr;
+    std::uint32_t rank = 0;
+    Peer* peer = nullptr;
+    RemoteKey* key = nullptr; // null: its memory is reached by messages
+    bool failed = false, listed = false;
+    mp_error_t error = MP_OK; // for mp_window_error()
+    unsigned open = 0;        // operations whose memory is not yet the program's again
+
+    std::deque<Answer> answers; // go first
+    Line messages;              // in order
+    Line moves[2];              // puts and gets: each has its share of the way
+    std::size_t in_flight[2] = {};
+    unsigned moving[2] = {};
+    std::size_t unanswered = 0; // bytes
+
+    // Operations by message without a reply: started, asked about, executed.
+    std::uint64_t started = 0, asked = 0, executed = 0;
+    bool loose = false; // it has been told of an end without an answer
+    // Writes: started; those before the last fence; before the flush that is under way; flushed.
+    std::uint64_t writes = 0, fenced = 0, flushing = 0, flushed = 0;
+    Completion flush{};
+    bool flush_posted = false;
+
+    Lock lock = Lock::none;                   // of ours there: wanted, or we have it (shared)
+    Lock held = Lock::none;                   // of its own here
+    mp_error_t owed = MP_OK;                  // an operation of its own has failed here: told with the next flush
+    std::uint64_t received = 0;               // operations of its own without a reply
+    std::uint64_t starts = 0, posts_seen = 0; // our access epochs, and its exposure epochs
+    std::uint64_t posts = 0, dones_seen = 0;  // our exposure epochs, and its access epochs that are over
+    bool done_told = false, unlock_told = false;
+
+    [[nodiscard]] bool may_go() const { return posts_seen >= starts && lock != Lock::wanted; }
+    [[nodiscard]] bool waits() const {
+        return !answers.empty() || !messages.empty() || !moves[0].empty() || !moves[1].empty();
+    }
+};
+
+} // namespace ucx_mp::glue

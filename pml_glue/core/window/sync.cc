@@ -1,0 +1,209 @@
+// What orders operations: flushes, locks, and the epochs of both sides.
+#include <algorithm>
+
+#include "pml_glue/core/window/window.h"
+
+namespace ucx_mp::glue {
+
+void Window::on_sync(Target& origin, const wire::WindowSync& message) {
+    switch (message.what) {
+    case wire::Sync::flush: {
+        const mp_error_t error = origin.owed;
+        origin.owed = MP_OK;
+        return tell(origin, wire::Sync::flushed, message.number, error);
+    }
+    case wire::Sync::flushed:
+        if (message.number > origin.started || message.error > MP_RANGE)
+            return all_.dropped("more is flushed than was started");
+        origin.executed = std::max<std::uint64_t>(origin.executed, message.number);
+        origin.loose &= origin.executed < origin.started;
+        if (message.error) origin.error = static_cast<mp_error_t>(message.error);
+        return;
+    case wire::Sync::lock_shared:
+    case wire::Sync::lock_exclusive:
+        if (origin.held != Lock::none) return all_.dropped("a lock is asked for twice");
+        origin.held = Lock::wanted;
+        waiters_.push_back({&origin, message.what == wire::Sync::lock_shared ? Lock::shared : Lock::exclusive});
+        return grant_locks();
+    case wire::Sync::granted:
+        if (origin.lock != Lock::wanted) return all_.dropped("a lock is granted that nobody wants");
+        origin.lock = Lock::shared;
+        return;
+    case wire::Sync::unlock:
+        if (origin.held != Lock::shared && origin.held != Lock::exclusive)
+            return all_.dropped("a lock is given back that nobody has");
+        return release_lock(origin);
+    case wire::Sync::post:
+        ++origin.posts_seen;
+        return;
+    case wire::Sync::done:
+        ++origin.dones_seen;
+        return;
+    }
+    all_.dropped("a synchronization of no kind");
+}
+
+// In the order of asking: nobody starves.
+void Window::grant_locks() {
+    while (!waiters_.empty()) {
+        const Waiter next = waiters_.front();
+        if (exclusive_ || (next.kind == Lock::exclusive && sharers_)) return;
+        waiters_.pop_front();
+        if (next.kind == Lock::exclusive)
+            exclusive_ = true;
+        else
+            ++sharers_;
+        next.target->held = next.kind;
+        tell(*next.target, wire::Sync::granted);
+    }
+}
+
+void Window::release_lock(Target& origin) {
+    if (origin.held == Lock::exclusive) exclusive_ = false;
+    if (origin.held == Lock::shared) --sharers_;
+    origin.held = Lock::none;
+    grant_locks();
+}
+
+void Window::want_lock(std::uint32_t rank, bool exclusive) {
+    Target& to = target(rank);
+    to.lock = Lock::wanted;
+    tell(to, exclusive ? wire::Sync::lock_exclusive : wire::Sync::lock_shared);
+}
+
+bool Window::locked(std::uint32_t rank) {
+    const Target& to = target(rank);
+    return to.failed || to.lock != Lock::wanted;
+}
+
+// The unlock is behind all operations; it needs no answer, since those have theirs.
+bool Window::unlocked(std::uint32_t rank) {
+    if (rank != MP_ALL_RANKS) return target_unlocked(target(rank));
+    bool all = true;
+    for (Target* to : made_) all &= target_unlocked(*to);
+    return all;
+}
+
+bool Window::target_unlocked(Target& to) {
+    if (to.failed) {
+        to.lock = Lock::none;
+        to.unlock_told = false;
+        return true;
+    }
+    if (!to.unlock_told) {
+        if (to.lock == Lock::wanted || !target_flushed(to, false)) return false;
+        if (to.lock == Lock::none) return true;
+        tell_in_order(to, wire::Sync::unlock);
+        to.unlock_told = to.loose = true;
+    }
+    if (!to.messages.empty()) return false;
+    to.unlock_told = false;
+    to.lock = Lock::none;
+    return true;
+}
+
+void Window::ask_flush(Target& to) {
+    to.asked = to.started;
+    tell_in_order(to, wire::Sync::flush, to.started);
+}
+
+void Window::writes_flushed(Completion& completion, bool ok) {
+    Target& to = *reinterpret_cast<Target*>(reinterpret_cast<char*>(&completion) - offsetof(Target, flush));
+    to.flush_posted = false;
+    if (ok)
+        to.flushed = to.flushing;
+    else
+        to.window->all_.engine_.give_up(*to.peer);
+}
+
+// True: all writes so far can be seen by everybody.
+bool Window::flush_writes(Target& to) {
+    if (to.flushed == to.writes) return true;
+    if (to.flush_posted || !to.moves[0].empty()) return false;
+    to.flushing = to.writes;
+    to.flush.done = writes_flushed;
+    to.flush_posted = true;
+    const Posted outcome = to.peer->endpoint->flush(to.flush);
+    if (outcome == Posted::in_progress) return false;
+    to.flush_posted = false;
+    if (outcome == Posted::failed) all_.engine_.give_up(*to.peer);
+    if (outcome != Posted::done) return false;
+    to.flushed = to.flushing;
+    return true;
+}
+
+bool Window::target_flushed(Target& to, bool local) {
+    if (to.failed) return to.open == 0 && !to.flush_posted;
+    if (local) return to.open == 0;
+    if (to.executed < to.started && to.asked < to.started) ask_flush(to);
+    return flush_writes(to) && to.executed >= to.started && to.open == 0;
+}
+
+// All flushes are begun before one is waited for.
+bool Window::flushed(std::uint32_t rank, bool local) {
+    if (rank != MP_ALL_RANKS) return !targets_[rank] || target_flushed(*targets_[rank], local);
+    bool all = true;
+    for (Target* to : made_) all &= target_flushed(*to, local);
+    return all;
+}
+
+// An unlock or a done may still be on its way when its sender is done with it.
+bool Window::settled() {
+    bool all = true;
+    for (Target* to : made_) {
+        if (to->loose && !to->failed) {
+            ++to->started;
+            to->loose = false;
+        }
+        all &= target_flushed(*to, false) && to->messages.empty() && to->answers.empty();
+    }
+    return all;
+}
+
+void Window::access(std::uint32_t rank, bool check) {
+    Target& to = target(rank);
+    if (check) ++to.starts;
+}
+
+// The end of an access epoch: what was written is there before the target is told. Where messages cannot overtake
+// writes a fence is enough, else the writes' completions are waited for.
+bool Window::completed(std::uint32_t rank) {
+    Target& to = target(rank);
+    if (to.failed) {
+        to.done_told = false;
+        return to.open == 0;
+    }
+    if (!to.done_told) {
+        if (!to.may_go() || !to.moves[0].empty() || !to.moves[1].empty()) return false;
+        Endpoint& endpoint = *to.peer->endpoint;
+        if (!endpoint.limits().fence_orders && to.moving[0]) return false;
+        if (to.fenced != to.writes) {
+            const Posted outcome = endpoint.fence();
+            if (outcome == Posted::failed) all_.engine_.give_up(*to.peer);
+            if (outcome != Posted::done) return false;
+            to.fenced = to.writes;
+        }
+        tell_in_order(to, wire::Sync::done);
+        to.done_told = to.loose = true;
+    }
+    if (to.open || !to.messages.empty()) return false;
+    to.done_told = false;
+    return true;
+}
+
+void Window::expose(std::uint32_t rank, bool check) {
+    Target& origin = target(rank);
+    ++origin.posts;
+    if (check) tell(origin, wire::Sync::post);
+}
+
+bool Window::closed(std::uint32_t rank) {
+    Target& origin = target(rank);
+    if (origin.failed) {
+        origin.error = MP_FAILED;
+        return true;
+    }
+    return origin.dones_seen >= origin.posts;
+}
+
+} // namespace ucx_mp::glue

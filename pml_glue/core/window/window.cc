@@ -1,0 +1,159 @@
+#include "pml_glue/core/window/window.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace ucx_mp::glue {
+
+Window::Window(Windows& all, const mp_window_config_t& config, const mp_window_hooks_t& hooks)
+    : all_(all), config_(config), hooks_(hooks), processes_(config.processes, config.processes + config.ranks),
+      targets_(config.ranks) {
+    if (!config.dynamic && config.size) exposed_ = all.port_.expose(config.base, config.size);
+}
+
+Window::~Window() {
+    for (Target* target : made_) {
+        if (target->listed) std::erase(all_.waiting_, target);
+        if (target->key) target->peer->endpoint->release_key(target->key);
+    }
+}
+
+std::vector<std::byte> Window::keys() const { return exposed_ ? exposed_->keys() : std::vector<std::byte>(); }
+
+void Window::set_keys(const std::byte* keys, std::size_t stride) {
+    keys_ = keys;
+    keys_stride_ = stride;
+    for (Target* target : made_) take_key(*target);
+}
+
+// Of a dynamic window there is none: what is attached comes and goes.
+void Window::take_key(Target& target) {
+    if (target.peer && keys_stride_ && !config_.dynamic)
+        target.key = target.peer->endpoint->unpack_exposed(keys_ + target.rank * keys_stride_, keys_stride_);
+}
+
+Target& Window::target(std::uint32_t rank) {
+    auto& known = targets_[rank];
+    if (known) [[likely]]
+        return *known;
+    known = std::make_unique<Target>();
+    known->window = this;
+    known->rank = rank;
+    known->peer = all_.engine_.peer(processes_[rank]);
+    known->failed = !known->peer || known->peer->failed;
+    take_key(*known);
+    made_.push_back(known.get());
+    return *known;
+}
+
+mp_error_t Window::error(std::uint32_t rank) {
+    mp_error_t error = MP_OK;
+    for (Target* target : made_)
+        if (rank == MP_ALL_RANKS || target->rank == rank) {
+            if (target->error != MP_OK) error = target->error;
+            target->error = MP_OK;
+        }
+    return error;
+}
+
+void Window::attach(void* base, std::size_t size) { regions_.push_back({reinterpret_cast<std::uint64_t>(base), size}); }
+
+bool Window::detach(const void* base) {
+    const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) {
+        return region.base == reinterpret_cast<std::uint64_t>(base);
+    });
+    if (found == regions_.end()) return false;
+    regions_.erase(found);
+    return true;
+}
+
+void Window::free() { all_.free(*this); }
+
+Windows::Windows(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(engine), port_(port), hooks_(hooks) {
+    port.handle(wire::kWindowOperation, on_operation, this);
+    port.handle(wire::kWindowReply, on_reply, this);
+    port.handle(wire::kWindowSync, on_sync, this);
+    engine.observe(*this);
+}
+
+Windows::~Windows() {
+    windows_.clear();
+    while (Operation* const operation = free_operations_) {
+        free_operations_ = operation->next;
+        delete operation;
+    }
+    while (Move* const move = free_moves_) {
+        free_moves_ = move->next;
+        delete move;
+    }
+}
+
+Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_t& hooks) {
+    auto& place = windows_[config.id];
+    place = std::make_unique<Window>(*this, config, hooks);
+    return place.get();
+}
+
+void Windows::free(Window& window) { windows_.erase(window.config_.id); }
+
+Operation& Windows::new_operation() {
+    Operation* operation = free_operations_;
+    if (operation)
+        free_operations_ = operation->next;
+    else
+        operation = new Operation;
+    operation->id = operation->settled = operation->position = 0;
+    operation->outstanding = 0;
+    operation->memory = nullptr;
+    operation->error = MP_OK;
+    operation->is_sync = operation->by_moves = operation->held = operation->queued = false;
+    return *operation;
+}
+
+Move& Windows::new_move() {
+    Move* const move = free_moves_;
+    if (!move) return *new Move;
+    free_moves_ = move->next;
+    return *move;
+}
+
+// Each target once; who still waits stays listed.
+unsigned Windows::serve_waiting() {
+    std::vector<Target*> turn;
+    turn.swap(waiting_);
+    for (Target* target : turn) {
+        target->listed = false;
+        if (target->failed) continue;
+        target->window->serve(*target);
+        if (target->waits()) list(*target);
+    }
+    return static_cast<unsigned>(turn.size());
+}
+
+void Windows::peer_failed(Peer& peer) {
+    for (const auto& [id, window] : windows_)
+        for (Target* target : window->made_)
+            if (target->peer == &peer) window->fail(*target);
+}
+
+Target* Windows::find(std::uint32_t window, std::uint32_t rank) {
+    const auto found = windows_.find(window);
+    if (found == windows_.end() || rank >= found->second->config_.ranks) return nullptr;
+    return &found->second->target(rank);
+}
+
+void Windows::dropped(const char* why) {
+    if (counts_.dropped++ == 0) engine_.report(why);
+}
+
+std::string Windows::statistics() const {
+    char text[200];
+    const auto number = [](std::uint64_t count) { return static_cast<unsigned long long>(count); };
+    std::snprintf(text, sizeof text,
+                  "; windows: puts %llu + copied %llu, gets %llu, messages %llu, executed %llu, dropped %llu",
+                  number(counts_.puts), number(counts_.copies), number(counts_.gets), number(counts_.messages),
+                  number(counts_.executed), number(counts_.dropped));
+    return text;
+}
+
+} // namespace ucx_mp::glue

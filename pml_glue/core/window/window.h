@@ -1,0 +1,155 @@
+// Windows over a port, beside the engine of point-to-point messages, whose peers they share. mp_window.h tells the
+// contract, messages.h what goes over the wire.
+//
+// To a target there are three ways, each in its own order: messages (executed there in the order of the calls), puts,
+// and gets. Puts and gets take turns: each has a share of bytes under way, so that an epoch's reads fill one direction
+// while its writes fill the other. What ends an epoch waits for all three.
+#pragma once
+
+#include <unordered_map>
+
+#include "pml_glue/core/window/operation.h"
+
+namespace ucx_mp::glue {
+
+class Windows;
+
+class Window {
+public:
+    Window(Windows& all, const mp_window_config_t& config, const mp_window_hooks_t& hooks);
+    Window(const Window&) = delete;
+    ~Window();
+
+    // See mp_window.h.
+    [[nodiscard]] std::vector<std::byte> keys() const;
+    void set_keys(const std::byte* keys, std::size_t stride);
+    [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
+    [[nodiscard]] bool flushed(std::uint32_t rank, bool local);
+    [[nodiscard]] bool settled();
+    [[nodiscard]] mp_error_t error(std::uint32_t rank);
+    void want_lock(std::uint32_t rank, bool exclusive);
+    [[nodiscard]] bool wants_lock(std::uint32_t rank) { return target(rank).lock != Lock::none; }
+    [[nodiscard]] bool locked(std::uint32_t rank);
+    [[nodiscard]] bool unlocked(std::uint32_t rank);
+    void access(std::uint32_t rank, bool check);
+    [[nodiscard]] bool completed(std::uint32_t rank);
+    void expose(std::uint32_t rank, bool check);
+    [[nodiscard]] bool closed(std::uint32_t rank);
+    void attach(void* base, std::size_t size);
+    [[nodiscard]] bool detach(const void* base);
+    void free(); // and is gone
+
+private:
+    friend class Windows;
+    struct Region {
+        std::uint64_t base;
+        std::size_t size;
+    };
+    struct Waiter {
+        Target* target;
+        Lock kind;
+    };
+    [[nodiscard]] Target& target(std::uint32_t rank);
+    void take_key(Target& target);
+
+    // operation.cc: what leaves
+    [[nodiscard]] bool can_move(const Target& target, const mp_rma_t& rma) const;
+    [[nodiscard]] static bool register_memory(Operation& operation);
+    void set_out(Operation& operation);
+    [[nodiscard]] Posted advance(Operation& operation);
+    [[nodiscard]] Posted advance_message(Operation& operation);
+    [[nodiscard]] Posted advance_moves(Operation& operation);
+    [[nodiscard]] Posted post_move(Operation& operation, Cursor::Piece piece, unsigned way);
+    static std::size_t pack_runs(Operation& operation, std::size_t room, std::size_t most, bool shares, std::byte* out,
+                                 std::uint16_t& runs);
+    static std::size_t pack_operation(void* out, void* operation);
+    static std::size_t pack_put(void* out, void* put);
+    std::size_t pack_data(const mp_data_t& data, std::size_t position, void* out, std::size_t bytes) const;
+    static void moved(Completion& completion, bool ok);
+    void finish_if_over(Operation& operation);
+    void finish(Operation& operation);
+    void tell_in_order(Target& target, wire::Sync what, std::uint64_t number = 0);
+    void tell(Target& target, wire::Sync what, std::uint64_t number = 0, mp_error_t error = MP_OK);
+    void answer(Target& target, MessageKind kind, const void* header, std::size_t header_bytes, const void* data,
+                std::size_t bytes);
+    void serve(Target& target);
+    [[nodiscard]] bool serve_line(Line& line);
+    void fail(Target& target);
+
+    // arrive.cc: what others want
+    void execute(Target& origin, const wire::OperationHeader& header, const std::byte* runs, const std::byte* data);
+    [[nodiscard]] bool in_reach(const wire::OperationHeader& header, const wire::WireRun& run) const;
+    [[nodiscard]] bool in_window(__int128 first, __int128 end) const;
+    [[nodiscard]] bool apply(const wire::OperationHeader& header, std::uint64_t address, std::size_t bytes,
+                             const std::byte* in, std::byte* out) const;
+    void reply(Target& origin, const wire::OperationHeader& header, const std::byte* data, mp_error_t error);
+    void replied(Operation& operation, const wire::ReplyHeader& header, const std::byte* data);
+    void on_sync(Target& origin, const wire::WindowSync& message);
+
+    // sync.cc
+    void ask_flush(Target& target);
+    [[nodiscard]] bool flush_writes(Target& target);
+    static void writes_flushed(Completion& completion, bool ok);
+    [[nodiscard]] bool target_flushed(Target& target, bool local);
+    [[nodiscard]] bool target_unlocked(Target& target);
+    void grant_locks();
+    void release_lock(Target& origin);
+
+    Windows& all_;
+    const mp_window_config_t config_;
+    const mp_window_hooks_t hooks_;
+    std::vector<std::uint64_t> processes_;
+    std::vector<std::unique_ptr<Target>> targets_; // by rank
+    std::vector<Target*> made_;
+    std::unique_ptr<Exposed> exposed_;
+    const std::byte* keys_ = nullptr;
+    std::size_t keys_stride_ = 0;
+    std::vector<Region> regions_; // of a dynamic window
+    std::vector<std::byte> results_;
+    std::deque<Waiter> waiters_; // for our lock
+    unsigned sharers_ = 0;
+    bool exclusive_ = false;
+};
+
+// All windows of a process.
+class Windows final : private PeerObserver {
+public:
+    Windows(Engine& engine, Port& port, const mp_hooks_t& hooks);
+    Windows(const Windows&) = delete;
+    ~Windows();
+    [[nodiscard]] Window* create(const mp_window_config_t& config, const mp_window_hooks_t& hooks);
+    void free(Window& window);
+    unsigned progress() { return waiting_.empty() ? 0 : serve_waiting(); }
+    [[nodiscard]] std::string statistics() const;
+
+private:
+    friend class Window;
+    void peer_failed(Peer& peer) override;
+    unsigned serve_waiting();
+    void list(Target& target) {
+        if (target.listed) return;
+        target.listed = true;
+        waiting_.push_back(&target);
+    }
+    void dropped(const char* why);
+    [[nodiscard]] Target* find(std::uint32_t window, std::uint32_t rank);
+    static void on_operation(void* self, const std::byte* data, std::size_t length);
+    static void on_reply(void* self, const std::byte* data, std::size_t length);
+    static void on_sync(void* self, const std::byte* data, std::size_t length);
+    [[nodiscard]] Operation& new_operation();
+    [[nodiscard]] Move& new_move();
+
+    Engine& engine_;
+    Port& port_;
+    const mp_hooks_t hooks_;
+    std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;
+    SlotsOf<Operation> ids_;
+    std::vector<Target*> waiting_;
+    Operation* free_operations_ = nullptr;
+    Move* free_moves_ = nullptr;
+    struct Counts {
+        std::uint64_t puts = 0, gets = 0, copies = 0, messages = 0, executed = 0, dropped = 0;
+    } counts_;
+};
+
+} // namespace ucx_mp::glue

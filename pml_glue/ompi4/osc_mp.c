@@ -1,0 +1,260 @@
+/* What moves data: each call becomes one operation of the core. */
+#include "osc_mp.h"
+
+/* A buffer of a call. */
+typedef struct buffer {
+    const void* address;
+    size_t count;
+    ompi_datatype_t* type;
+} buffer_t;
+
+/* An operation as MPI is asked for it. */
+typedef struct call {
+    mp_rma_kind_t kind;
+    buffer_t origin, result, target; /* target.address: not used */
+    int rank;
+    ptrdiff_t displacement;
+    ompi_op_t* op;
+    ompi_win_t* win;
+} call_t;
+
+static size_t bytes_of(const buffer_t* buffer) {
+    return buffer->type == NULL ? 0 : buffer->count * buffer->type->super.size;
+}
+
+/* Whether what the runs name is in the rank's window. */
+static bool in_window(const mca_osc_mp_rank_t* rank, const mp_rma_t* rma) {
+    const __int128 start = rank->base, end = start + rank->bytes;
+    for (size_t i = 0; i < rma->run_count; i++) {
+        const mp_run_t* const run = &rma->runs[i];
+        const __int128 first = run->address, last = first + (__int128)run->stride * (__int128)(run->repeat - 1);
+        const uint64_t span = (run->bytes / rma->unit - 1) * rma->extent + rma->unit;
+        if ((first < last ? first : last) < start || (first < last ? last : first) + span > end) return false;
+    }
+    return true;
+}
+
+/* A buffer's contents for the core: contiguous memory, or the request's convertor, for which the type is kept. */
+static mp_data_t data_of(const buffer_t* buffer, opal_convertor_t* convertor, ompi_datatype_t** kept, bool send) {
+    mp_data_t data = {.buffer = NULL, .bytes = bytes_of(buffer), .convertor = NULL};
+    if (data.bytes == 0) return data;
+    data.buffer = (char*)buffer->address + buffer->type->super.true_lb;
+    if (mca_pml_mp_contiguous(buffer->type, buffer->count)) return data;
+    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
+    if (send)
+        opal_convertor_copy_and_prepare_for_send(local, &buffer->type->super, buffer->count, buffer->address, 0,
+                                                 convertor);
+    else
+        opal_convertor_copy_and_prepare_for_recv(local, &buffer->type->super, buffer->count, buffer->address, 0,
+                                                 convertor);
+    OMPI_DATATYPE_RETAIN(buffer->type);
+    *kept = buffer->type;
+    data.convertor = convertor;
+    return data;
+}
+
+static bool needs_convertor(const buffer_t* buffer) {
+    return bytes_of(buffer) != 0 && !mca_pml_mp_contiguous(buffer->type, buffer->count);
+}
+
+/* Elements of atomic operations. */
+static int set_elements(const call_t* call, mp_rma_t* rma) {
+    ompi_datatype_t* const element = mca_osc_mp_element(call->target.type);
+    if (element == NULL) return MPI_ERR_TYPE;
+    if (call->kind != MP_COMPARE_SWAP && !mca_osc_mp_defined(call->op, element)) return MPI_ERR_OP;
+    rma->type = (uint16_t)element->d_f_to_c_index;
+    rma->op = call->op == NULL ? 0 : (uint16_t)call->op->o_f_to_c_index;
+    rma->unit = (uint32_t)element->super.size;
+    rma->extent = (uint32_t)(element->super.ub - element->super.lb);
+    return OMPI_SUCCESS;
+}
+
+/* Starts it; `out`: MPI's request, null: none. Called with the lock. */
+static int start(const call_t* call, ompi_request_t** out) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(call->win);
+    int result = mca_osc_mp_may(module, call->rank);
+    if (result != OMPI_SUCCESS) return result;
+    mca_osc_mp_request_t* request = NULL;
+    if (out != NULL || needs_convertor(&call->origin) || needs_convertor(&call->result)) {
+        request = mca_osc_mp_new_request(call->win);
+        if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+        request->shown = out != NULL;
+    }
+    mp_rma_t rma = {.kind = call->kind, .target = (uint32_t)call->rank, .unit = 1, .extent = 1, .user = request};
+    mp_run_t one, *runs = NULL;
+    if (bytes_of(&call->target) == 0) { /* nothing to do, but the request */
+        if (request != NULL) {
+            mca_osc_mp_done(request, MP_OK);
+            if (out != NULL) *out = &request->super;
+        }
+        return OMPI_SUCCESS;
+    }
+    if (call->kind != MP_PUT && call->kind != MP_GET) result = set_elements(call, &rma);
+    const mca_osc_mp_rank_t* const there = mca_osc_mp_rank(module, call->rank);
+    if (result == OMPI_SUCCESS) {
+        const uint64_t address = there->base + (uint64_t)(call->displacement * there->unit);
+        runs =
+            mca_osc_mp_runs(call->target.type, call->target.count, address, rma.unit, rma.extent, &one, &rma.run_count);
+        rma.runs = runs;
+        if (runs == NULL)
+            result = OMPI_ERR_OUT_OF_RESOURCE;
+        else if (!module->dynamic && !in_window(there, &rma))
+            result = MPI_ERR_RMA_RANGE;
+    }
+    const size_t bytes = bytes_of(&call->target), brings = bytes_of(&call->origin), takes = bytes_of(&call->result);
+    if (result == OMPI_SUCCESS && call->kind != MP_COMPARE_SWAP &&
+        ((brings && brings != bytes) || (takes && takes != bytes)))
+        result = MPI_ERR_TYPE;
+    if (result == OMPI_SUCCESS) {
+        rma.origin = request ? data_of(&call->origin, &request->origin, &request->origin_type, true)
+                             : data_of(&call->origin, NULL, NULL, true);
+        rma.result = request ? data_of(&call->result, &request->result, &request->result_type, false)
+                             : data_of(&call->result, NULL, NULL, false);
+        if (request != NULL) request->active = true;
+        if (out != NULL) *out = &request->super;
+        const mp_error_t error = mp_window_start(module->window, &rma);
+        if (error != MP_OK) result = mca_pml_mp_code(error);
+    }
+    if (runs != &one) free(runs);
+    if (result != OMPI_SUCCESS && request != NULL) {
+        request->active = false;
+        mca_osc_mp_release_request(request);
+    }
+    return result;
+}
+
+static int locked_start(const call_t* call, ompi_request_t** out) {
+    mca_pml_mp_lock();
+    const int result = start(call, out);
+    mca_pml_mp_unlock();
+    return result;
+}
+
+static buffer_t buffer(const void* address, int count, ompi_datatype_t* type) {
+    return (buffer_t){.address = address, .count = (size_t)count, .type = type};
+}
+
+static int rput(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
+                int target_count, ompi_datatype_t* target_type, ompi_win_t* win, ompi_request_t** out) {
+    const call_t call = {.kind = MP_PUT,
+                         .origin = buffer(origin, count, type),
+                         .target = buffer(NULL, target_count, target_type),
+                         .rank = target,
+                         .displacement = displacement,
+                         .win = win};
+    return locked_start(&call, out);
+}
+
+static int put(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
+               int target_count, ompi_datatype_t* target_type, ompi_win_t* win) {
+    return rput(origin, count, type, target, displacement, target_count, target_type, win, NULL);
+}
+
+static int rget(void* result, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement, int target_count,
+                ompi_datatype_t* target_type, ompi_win_t* win, ompi_request_t** out) {
+    const call_t call = {.kind = MP_GET,
+                         .result = buffer(result, count, type),
+                         .target = buffer(NULL, target_count, target_type),
+                         .rank = target,
+                         .displacement = displacement,
+                         .win = win};
+    return locked_start(&call, out);
+}
+
+static int get(void* result, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement, int target_count,
+               ompi_datatype_t* target_type, ompi_win_t* win) {
+    return rget(result, count, type, target, displacement, target_count, target_type, win, NULL);
+}
+
+static int raccumulate(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
+                       int target_count, ompi_datatype_t* target_type, ompi_op_t* op, ompi_win_t* win,
+                       ompi_request_t** out) {
+    const call_t call = {.kind = MP_ACCUMULATE,
+                         .origin = buffer(origin, count, type),
+                         .target = buffer(NULL, target_count, target_type),
+                         .rank = target,
+                         .displacement = displacement,
+                         .op = op,
+                         .win = win};
+    return locked_start(&call, out);
+}
+
+static int accumulate(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
+                      int target_count, ompi_datatype_t* target_type, ompi_op_t* op, ompi_win_t* win) {
+    return raccumulate(origin, count, type, target, displacement, target_count, target_type, op, win, NULL);
+}
+
+/* With MPI_NO_OP the origin's buffer is not looked at: it may be null. */
+static int rget_accumulate(const void* origin, int count, ompi_datatype_t* type, void* result, int result_count,
+                           ompi_datatype_t* result_type, int target, ptrdiff_t displacement, int target_count,
+                           ompi_datatype_t* target_type, ompi_op_t* op, ompi_win_t* win, ompi_request_t** out) {
+    const bool reads_only = op == &ompi_mpi_op_no_op.op;
+    const call_t call = {.kind = MP_GET_ACCUMULATE,
+                         .origin = reads_only ? buffer(NULL, 0, NULL) : buffer(origin, count, type),
+                         .result = buffer(result, result_count, result_type),
+                         .target = buffer(NULL, target_count, target_type),
+                         .rank = target,
+                         .displacement = displacement,
+                         .op = op,
+                         .win = win};
+    return locked_start(&call, out);
+}
+
+static int get_accumulate(const void* origin, int count, ompi_datatype_t* type, void* result, int result_count,
+                          ompi_datatype_t* result_type, int target, ptrdiff_t displacement, int target_count,
+                          ompi_datatype_t* target_type, ompi_op_t* op, ompi_win_t* win) {
+    return rget_accumulate(origin, count, type, result, result_count, result_type, target, displacement, target_count,
+                           target_type, op, win, NULL);
+}
+
+static int fetch_and_op(const void* origin, void* result, ompi_datatype_t* type, int target, ptrdiff_t displacement,
+                        ompi_op_t* op, ompi_win_t* win) {
+    return rget_accumulate(origin, 1, type, result, 1, type, target, displacement, 1, type, op, win, NULL);
+}
+
+static int compare_and_swap(const void* origin, const void* compare, void* result, ompi_datatype_t* type, int target,
+                            ptrdiff_t displacement, ompi_win_t* win) {
+    char both[32]; /* the core keeps a copy */
+    const size_t size = type->super.size;
+    if (2 * size > sizeof both || !mca_pml_mp_contiguous(type, 1)) return MPI_ERR_TYPE;
+    memcpy(both, compare, size);
+    memcpy(both + size, origin, size);
+    const call_t call = {.kind = MP_COMPARE_SWAP,
+                         .origin = buffer(both, 2, type),
+                         .result = buffer(result, 1, type),
+                         .target = buffer(NULL, 1, type),
+                         .rank = target,
+                         .displacement = displacement,
+                         .win = win};
+    return locked_start(&call, NULL);
+}
+
+const ompi_osc_base_module_t mca_osc_mp_functions = {.osc_win_shared_query = mca_osc_mp_shared_query,
+                                                     .osc_win_attach = mca_osc_mp_attach,
+                                                     .osc_win_detach = mca_osc_mp_detach,
+                                                     .osc_free = mca_osc_mp_free,
+                                                     .osc_put = put,
+                                                     .osc_get = get,
+                                                     .osc_accumulate = accumulate,
+                                                     .osc_compare_and_swap = compare_and_swap,
+                                                     .osc_fetch_and_op = fetch_and_op,
+                                                     .osc_get_accumulate = get_accumulate,
+                                                     .osc_rput = rput,
+                                                     .osc_rget = rget,
+                                                     .osc_raccumulate = raccumulate,
+                                                     .osc_rget_accumulate = rget_accumulate,
+                                                     .osc_fence = mca_osc_mp_fence,
+                                                     .osc_start = mca_osc_mp_start,
+                                                     .osc_complete = mca_osc_mp_complete,
+                                                     .osc_post = mca_osc_mp_post,
+                                                     .osc_wait = mca_osc_mp_wait_epoch,
+                                                     .osc_test = mca_osc_mp_test,
+                                                     .osc_lock = mca_osc_mp_lock,
+                                                     .osc_unlock = mca_osc_mp_unlock,
+                                                     .osc_lock_all = mca_osc_mp_lock_all,
+                                                     .osc_unlock_all = mca_osc_mp_unlock_all,
+                                                     .osc_sync = mca_osc_mp_sync,
+                                                     .osc_flush = mca_osc_mp_flush,
+                                                     .osc_flush_all = mca_osc_mp_flush_all,
+                                                     .osc_flush_local = mca_osc_mp_flush_local,
+                                                     .osc_flush_local_all = mca_osc_mp_flush_local_all};

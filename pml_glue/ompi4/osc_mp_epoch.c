@@ -1,0 +1,232 @@
+/* Epochs: which calls may come when, and waiting for the core. */
+#include "osc_mp.h"
+
+/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
+enum { POLLS = 64 };
+
+void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank) {
+    for (;;) {
+        for (int i = 0; i < POLLS; i++) {
+            mca_pml_mp_lock();
+            bool over = asked(module->window, rank);
+            if (!over) {
+                mp_core_progress(mca_pml_mp.core);
+                over = asked(module->window, rank);
+            }
+            mca_pml_mp_unlock();
+            if (over) return;
+        }
+        opal_progress();
+    }
+}
+
+static bool flushed(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, false); }
+static bool flushed_here(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, true); }
+
+/* What has gone wrong meanwhile. */
+static int outcome(mca_osc_mp_module_t* module, uint32_t rank) {
+    mca_pml_mp_lock();
+    const mp_error_t error = mp_window_error(module->window, rank);
+    mca_pml_mp_unlock();
+    return mca_pml_mp_code(error);
+}
+
+int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank) {
+    if (module->access.count >= 0) return module->reached[rank] ? OMPI_SUCCESS : OMPI_ERR_RMA_SYNC;
+    if (module->held[rank] != MP_HELD_NONE) return OMPI_SUCCESS;
+    if (module->all) {
+        if (module->all_checks && !mp_window_wants_lock(module->window, (uint32_t)rank))
+            mp_window_want_lock(module->window, (uint32_t)rank, false);
+        return OMPI_SUCCESS;
+    }
+    return module->fence ? OMPI_SUCCESS : OMPI_ERR_RMA_SYNC;
+}
+
+/* 11.5.1. What was written is there for all to see, everywhere, before the barrier. */
+int mca_osc_mp_fence(int assert, ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->access.count >= 0 || module->exposure.count >= 0 || module->locks || module->all)
+        return OMPI_ERR_RMA_SYNC;
+    if (!(assert& MPI_MODE_NOPRECEDE)) mca_osc_mp_wait(module, flushed, MP_ALL_RANKS);
+    const int result = module->comm->c_coll->coll_barrier(module->comm, module->comm->c_coll->coll_barrier_module);
+    module->fence = !(assert& MPI_MODE_NOSUCCEED);
+    const int error = outcome(module, MP_ALL_RANKS);
+    return error != MPI_SUCCESS ? error : result;
+}
+
+/* Ranks of a group in the window; false: no memory. */
+static int enter(mca_osc_mp_module_t* module, mca_osc_mp_group_t* epoch, ompi_group_t* group) {
+    const int count = ompi_group_size(group);
+    int* const theirs = calloc(2 * (size_t)(count + 1), sizeof(int));
+    if (theirs == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+    int* const ours = theirs + count;
+    for (int i = 0; i < count; i++) theirs[i] = i;
+    int result = ompi_group_translate_ranks(group, count, theirs, module->comm->c_local_group, ours);
+    for (int i = 0; i < count; i++)
+        if (ours[i] == MPI_UNDEFINED) result = MPI_ERR_GROUP;
+    if (result != OMPI_SUCCESS) {
+        free(theirs);
+        return result;
+    }
+    memcpy(theirs, ours, sizeof(int) * (size_t)count);
+    epoch->ranks = theirs;
+    epoch->count = count;
+    return OMPI_SUCCESS;
+}
+
+static void leave(mca_osc_mp_group_t* epoch) {
+    free(epoch->ranks);
+    epoch->ranks = NULL;
+    epoch->count = -1;
+}
+
+int mca_osc_mp_start(ompi_group_t* group, int assert, ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->access.count >= 0 || module->locks || module->all) return OMPI_ERR_RMA_SYNC;
+    const int result = enter(module, &module->access, group);
+    if (result != OMPI_SUCCESS) return result;
+    module->fence = false;
+    mca_pml_mp_lock();
+    for (int i = 0; i < module->access.count; i++) {
+        module->reached[module->access.ranks[i]] = true;
+        mp_window_access(module->window, (uint32_t)module->access.ranks[i], !(assert& MPI_MODE_NOCHECK));
+    }
+    mca_pml_mp_unlock();
+    return OMPI_SUCCESS;
+}
+
+int mca_osc_mp_complete(ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    mca_osc_mp_group_t* const group = &module->access;
+    if (group->count < 0) return OMPI_ERR_RMA_SYNC;
+    /* All are asked in turn, so that nobody waits for somebody else's post. */
+    for (unsigned polls = 0, left = (unsigned)group->count; left;) {
+        mca_pml_mp_lock();
+        left = 0;
+        for (int i = 0; i < group->count; i++) {
+            const int rank = group->ranks[i];
+            if (module->reached[rank] && mp_window_completed(module->window, (uint32_t)rank))
+                module->reached[rank] = false;
+            left += module->reached[rank];
+        }
+        if (left) mp_core_progress(mca_pml_mp.core);
+        mca_pml_mp_unlock();
+        if (++polls % POLLS == 0) opal_progress();
+    }
+    leave(group);
+    return outcome(module, MP_ALL_RANKS);
+}
+
+int mca_osc_mp_post(ompi_group_t* group, int assert, ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->exposure.count >= 0) return OMPI_ERR_RMA_SYNC;
+    const int result = enter(module, &module->exposure, group);
+    if (result != OMPI_SUCCESS) return result;
+    opal_atomic_mb();
+    mca_pml_mp_lock();
+    for (int i = 0; i < module->exposure.count; i++)
+        mp_window_expose(module->window, (uint32_t)module->exposure.ranks[i], !(assert& MPI_MODE_NOCHECK));
+    mca_pml_mp_unlock();
+    return OMPI_SUCCESS;
+}
+
+static bool exposure_over(mca_osc_mp_module_t* module) {
+    bool over = true;
+    for (int i = 0; i < module->exposure.count && over; i++)
+        over = mp_window_closed(module->window, (uint32_t)module->exposure.ranks[i]);
+    return over;
+}
+
+int mca_osc_mp_wait_epoch(ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->exposure.count < 0) return OMPI_ERR_RMA_SYNC;
+    for (int i = 0; i < module->exposure.count; i++)
+        mca_osc_mp_wait(module, mp_window_closed, (uint32_t)module->exposure.ranks[i]);
+    leave(&module->exposure);
+    return outcome(module, MP_ALL_RANKS);
+}
+
+int mca_osc_mp_test(ompi_win_t* win, int* flag) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->exposure.count < 0) return OMPI_ERR_RMA_SYNC;
+    mca_pml_mp_lock();
+    *flag = exposure_over(module);
+    if (!*flag) {
+        mp_core_progress(mca_pml_mp.core);
+        *flag = exposure_over(module);
+    }
+    mca_pml_mp_unlock();
+    if (!*flag) {
+        opal_progress();
+        return OMPI_SUCCESS;
+    }
+    leave(&module->exposure);
+    return outcome(module, MP_ALL_RANKS);
+}
+
+int mca_osc_mp_lock(int type, int target, int assert, ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->held[target] != MP_HELD_NONE) return OMPI_ERR_RMA_CONFLICT;
+    if (module->all || module->access.count >= 0) return OMPI_ERR_RMA_SYNC;
+    module->held[target] = assert& MPI_MODE_NOCHECK ? MP_HELD_NOCHECK : MP_HELD_LOCK;
+    module->locks++;
+    if (assert & MPI_MODE_NOCHECK) return OMPI_SUCCESS;
+    mca_pml_mp_lock();
+    mp_window_want_lock(module->window, (uint32_t)target, type == MPI_LOCK_EXCLUSIVE);
+    mca_pml_mp_unlock();
+    mca_osc_mp_wait(module, mp_window_locked, (uint32_t)target);
+    return outcome(module, (uint32_t)target);
+}
+
+int mca_osc_mp_unlock(int target, ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->held[target] == MP_HELD_NONE) return OMPI_ERR_RMA_SYNC;
+    mca_osc_mp_wait(module, mp_window_unlocked, (uint32_t)target);
+    module->held[target] = MP_HELD_NONE;
+    module->locks--;
+    return outcome(module, (uint32_t)target);
+}
+
+/* The lock of a rank is asked for by the first operation on it; our own at once, since our memory is used without one.
+ */
+int mca_osc_mp_lock_all(int assert, ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (module->all || module->locks || module->access.count >= 0) return OMPI_ERR_RMA_SYNC;
+    module->all = true;
+    module->all_checks = !(assert& MPI_MODE_NOCHECK);
+    if (!module->all_checks) return OMPI_SUCCESS;
+    const uint32_t self = (uint32_t)ompi_comm_rank(module->comm);
+    mca_pml_mp_lock();
+    mp_window_want_lock(module->window, self, false);
+    mca_pml_mp_unlock();
+    mca_osc_mp_wait(module, mp_window_locked, self);
+    return OMPI_SUCCESS;
+}
+
+int mca_osc_mp_unlock_all(ompi_win_t* win) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (!module->all) return OMPI_ERR_RMA_SYNC;
+    mca_osc_mp_wait(module, mp_window_unlocked, MP_ALL_RANKS);
+    module->all = false;
+    return outcome(module, MP_ALL_RANKS);
+}
+
+int mca_osc_mp_sync(ompi_win_t* win) {
+    (void)win;
+    opal_atomic_mb();
+    opal_progress();
+    return OMPI_SUCCESS;
+}
+
+static int flush(ompi_win_t* win, mca_osc_mp_asked_t asked, uint32_t rank) {
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    if (!module->all && (rank == MP_ALL_RANKS ? !module->locks : module->held[rank] == MP_HELD_NONE))
+        return OMPI_ERR_RMA_SYNC;
+    mca_osc_mp_wait(module, asked, rank);
+    return outcome(module, rank);
+}
+
+int mca_osc_mp_flush(int target, ompi_win_t* win) { return flush(win, flushed, (uint32_t)target); }
+int mca_osc_mp_flush_all(ompi_win_t* win) { return flush(win, flushed, MP_ALL_RANKS); }
+int mca_osc_mp_flush_local(int target, ompi_win_t* win) { return flush(win, flushed_here, (uint32_t)target); }
+int mca_osc_mp_flush_local_all(ompi_win_t* win) { return flush(win, flushed_here, MP_ALL_RANKS); }

@@ -1,0 +1,148 @@
+/* Datatypes as runs of memory, and MPI's operations on elements. */
+#include "osc_mp.h"
+
+typedef struct run_list {
+    mp_run_t* runs;
+    size_t count, room;
+    uint32_t unit, extent;
+    bool failed;
+} run_list_t;
+
+/* Some more elements, one after the other. They join the last block, or repeat it, if they can. */
+static void add(run_list_t* list, uint64_t address, uint64_t bytes) {
+    mp_run_t* const last = list->count ? &list->runs[list->count - 1] : NULL;
+    if (last != NULL && last->repeat == 1 && address == last->address + last->bytes / list->unit * list->extent) {
+        last->bytes += bytes;
+        return;
+    }
+    if (last != NULL && last->bytes == bytes) {
+        if (last->repeat == 1) last->stride = (int64_t)(address - last->address);
+        if (address == last->address + last->repeat * (uint64_t)last->stride) {
+            last->repeat++;
+            return;
+        }
+        if (last->repeat == 1) last->stride = 0;
+    }
+    if (list->count == list->room) {
+        const size_t room = list->room ? 2 * list->room : 16;
+        mp_run_t* const grown = realloc(list->runs, room * sizeof *grown);
+        if (grown == NULL) {
+            list->failed = true;
+            return;
+        }
+        list->runs = grown;
+        list->room = room;
+    }
+    list->runs[list->count++] = (mp_run_t){.address = address, .stride = 0, .bytes = bytes, .repeat = 1};
+}
+
+mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address, uint32_t unit, uint32_t extent,
+                          mp_run_t* one, size_t* run_count) {
+    const uint64_t bytes = count * type->super.size;
+    const bool contiguous = unit == extent ? mca_pml_mp_contiguous(type, count) : ompi_datatype_is_predefined(type);
+    if (contiguous) {
+        *one = (mp_run_t){.address = address + (uint64_t)type->super.true_lb, .stride = 0, .bytes = bytes, .repeat = 1};
+        *run_count = 1;
+        return one;
+    }
+    run_list_t list = {.unit = unit, .extent = extent};
+    opal_convertor_t convertor;
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    opal_convertor_copy_and_prepare_for_recv(ompi_proc_local()->super.proc_convertor, &type->super, count,
+                                             (void*)(uintptr_t)address, 0, &convertor);
+    uint64_t packed = 0; /* where we are */
+    bool done;
+    do {
+        struct iovec pieces[32];
+        uint32_t piece_count = sizeof pieces / sizeof *pieces;
+        size_t length;
+        done = opal_convertor_raw(&convertor, pieces, &piece_count, &length);
+        for (uint32_t i = 0; i < piece_count; i++) {
+            const uint64_t at = (uint64_t)(uintptr_t)pieces[i].iov_base, size = pieces[i].iov_len;
+            if (size == 0) continue;
+            if (unit == extent)
+                add(&list, at, size);
+            else /* elements with gaps: each has a first byte somewhere */
+                for (uint64_t first = (packed + unit - 1) / unit * unit; first < packed + size; first += unit)
+                    add(&list, at + (first - packed), unit);
+            packed += size;
+        }
+    } while (!done);
+    opal_convertor_cleanup(&convertor);
+    OBJ_DESTRUCT(&convertor);
+    if (list.failed) {
+        free(list.runs);
+        return NULL;
+    }
+    *run_count = list.count;
+    return list.runs;
+}
+
+ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type) {
+    return ompi_datatype_is_predefined(type) ? type : ompi_datatype_get_single_predefined_type_from_args(type);
+}
+
+bool mca_osc_mp_defined(const ompi_op_t* op, const ompi_datatype_t* element) {
+    if (op == &ompi_mpi_op_replace.op || op == &ompi_mpi_op_no_op.op) return true;
+    const int index = element->id < OMPI_DATATYPE_MAX_PREDEFINED ? ompi_op_ddt_map[element->id] : -1;
+    return ompi_op_is_intrinsic((ompi_op_t*)op) && index >= 0 && op->o_func.intrinsic.fns[index] != NULL;
+}
+
+/* Elements with gaps are packed and unpacked by a convertor. */
+static void convert(ompi_datatype_t* type, size_t count, void* memory, void* packed, bool pack) {
+    opal_convertor_t convertor;
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
+    if (pack) {
+        opal_convertor_copy_and_prepare_for_send(local, &type->super, count, memory, 0, &convertor);
+        mca_pml_mp_pack(&convertor, 0, packed, count * type->super.size);
+    } else {
+        opal_convertor_copy_and_prepare_for_recv(local, &type->super, count, memory, 0, &convertor);
+        mca_pml_mp_unpack(&convertor, 0, packed, count * type->super.size);
+    }
+    opal_convertor_cleanup(&convertor);
+    OBJ_DESTRUCT(&convertor);
+}
+
+/* Room for operands as the operations want them: aligned, and with gaps. Under the lock. */
+static void* operands(size_t bytes) {
+    static void* room;
+    static size_t size;
+    if (bytes > size) {
+        free(room);
+        size = bytes + 16384;
+        if (posix_memalign(&room, 64, size) != 0) room = NULL;
+        if (room == NULL) size = 0;
+    }
+    return room;
+}
+
+bool mca_osc_mp_apply(uint16_t op_index, uint16_t type_index, void* memory, size_t count, const void* in, void* out) {
+    ompi_datatype_t* const type = PMPI_Type_f2c(type_index);
+    ompi_op_t* const op = PMPI_Op_f2c(op_index);
+    if (type == NULL || op == NULL || !ompi_datatype_is_predefined(type) || !mca_osc_mp_defined(op, type)) return false;
+    const size_t size = type->super.size, extent = (size_t)(type->super.ub - type->super.lb);
+    const bool gaps = size != extent;
+    if (out != NULL) {
+        if (gaps)
+            convert(type, count, memory, out, true);
+        else
+            memcpy(out, memory, count * size);
+    }
+    if (in == NULL || op == &ompi_mpi_op_no_op.op) return true;
+    if (op == &ompi_mpi_op_replace.op) {
+        if (gaps)
+            convert(type, count, memory, (void*)in, false);
+        else
+            memcpy(memory, in, count * size);
+        return true;
+    }
+    void* const aligned = operands(count * extent);
+    if (aligned == NULL) return false;
+    if (gaps)
+        convert(type, count, aligned, (void*)in, false);
+    else
+        memcpy(aligned, in, count * size);
+    ompi_op_reduce(op, aligned, memory, count, type);
+    return true;
+}
