@@ -297,3 +297,26 @@ BOOST_AUTO_TEST_CASE(without_endpoints) {
         },
         1'000 * kMs));
 }
+
+// Connections that are parked before anybody has counted: their messages count.
+BOOST_AUTO_TEST_CASE(parked_between_counts) {
+    channel::Config c = config(4);
+    c.adapt.tuning.min_interval = c.adapt.tuning.interval = 80 * kMs;
+    c.adapt.tuning.costs.make_rc = 600'000; // 4000 messages
+    Cluster cluster("two-rail", 2, c);
+    Messages messages(cluster);
+    BOOST_REQUIRE(messages.all(from_one({1}), 8));
+    const std::uint32_t slot = cluster.channel(0, 1).local_id & channel::kSlotMask;
+    for (unsigned round = 0; round < 200; ++round) {
+        BOOST_REQUIRE(messages.all(from_one({1}), 40));
+        for (unsigned i = 0; i < 2; ++i) (void)cluster.node(i).iface().park(cluster.channel(i, 1 - i));
+        BOOST_TEST(cluster.until([&] { return cluster.channel(0, 1).parked; }, 100 * kMs));
+    }
+    BOOST_TEST((cluster.channel(0, 1).local_id & channel::kSlotMask) == slot);
+    BOOST_TEST(messages.mistakes == 0u);
+    for (unsigned round = 0; with_rc(cluster, 0).empty() && round < 400; ++round) {
+        BOOST_REQUIRE(messages.all(from_one({1}), 1)); // too few by themselves
+        cluster.run_for(kMs);
+    }
+    BOOST_TEST(with_rc(cluster, 0).size() == 1u);
+}

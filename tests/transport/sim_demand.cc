@@ -9,6 +9,7 @@
 #include "both_transports.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
+#include "uct_mp/channel/core.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -328,6 +329,55 @@ BOOST_DATA_TEST_CASE(switches_and_faults,
     BOOST_TEST(at_rest(cluster) == "");
     for (unsigned i = 0; i < 2; ++i) BOOST_TEST(cluster.node(i).services().errors == 0u);
     BOOST_TEST(traffic(cluster, seed + 100) == "");
+}
+
+// The server waits for the life that it has been offered. The client's half goes with its adapter, and nobody wants it
+// any more then: the server must hear of that.
+BOOST_DATA_TEST_CASE(forgotten_offer, boost::unit_test::data::make({1u, 2u, 3u, 4u}), seed) {
+    Cluster cluster("two-rail", 2, config(0), {.seed = seed});
+    BOOST_TEST(traffic(cluster, seed) == "");
+    const unsigned client = cluster.channel(0, 1).connection.server;
+    const auto waits = [&](unsigned at) {
+        for (const auto& path : statistics(cluster.node(at)).channels.at(0).paths)
+            if (path.recovery == std::string("half")) return true;
+        return false;
+    };
+    BOOST_TEST((serve(cluster, seed % 2, 1 - seed % 2, Service::rc) == Status::ok));
+    BOOST_REQUIRE(cluster.until([&] { return waits(1 - client); }, 10 * kMs));
+    for (const char* const device : {":softhca_0", ":softhca_1"})
+        cluster.world.fault("adapter-death " + std::to_string(client) + device);
+    cluster.run_for(kMs / 10);
+    BOOST_TEST((serve(cluster, seed % 2, 1 - seed % 2, Service::shared) == Status::ok));
+    cluster.run_for(kMs);
+    for (const char* const device : {":softhca_0", ":softhca_1"})
+        cluster.world.fault("adapter-revive " + std::to_string(client) + device);
+    BOOST_TEST(cluster.until([&] { return at_rest(cluster).empty(); }, 500 * kMs));
+    BOOST_TEST(at_rest(cluster) == "");
+    BOOST_TEST(of_kind(cluster, Kind::rc).up == 0u);
+    BOOST_TEST(traffic(cluster, seed + 10) == "");
+}
+
+// RC only over pairs of rails that DC uses: when a late port has a path of its own, what was there in its place is
+// spare.
+BOOST_DATA_TEST_CASE(routes_of_use, boost::unit_test::data::make({0u, 1u}), who) {
+    const std::string port = std::to_string(who) + ":softhca_1:1";
+    Cluster cluster("two-rail", 2, config(), {}, {}, {"port down " + port});
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(of_kind(cluster, Kind::dc).up == 4u);
+    cluster.world.fault("port up " + port);
+    BOOST_TEST(cluster.until([&] { return of_kind(cluster, Kind::dc).up == 6; }, 100 * kMs));
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    cluster.run_for(100 * kMs);
+    BOOST_TEST(of_kind(cluster, Kind::rc).up == 4u);
+    BOOST_TEST(of_kind(cluster, Kind::rc).spare == 0u);
+    const std::uint64_t written = of_kind(cluster, Kind::rc).written;
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST(of_kind(cluster, Kind::rc).written > written);
+    // It comes when it is of use.
+    cluster.world.fault("port down " + port);
+    BOOST_TEST(traffic(cluster, 3) == "");
+    cluster.world.fault("port up " + port);
+    BOOST_TEST(traffic(cluster, 4) == "");
 }
 
 // A peer that does not know such places has DC alone; one of whose kinds are fixed has those.

@@ -16,6 +16,7 @@ constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // then it is tak
 constexpr unsigned kSamples = 32; // of a path's latency: by then the first guess of it is forgotten
 constexpr double kHeavier = 1.5;  // an asker must be, for taking another one's place: no to and fro
 constexpr double kGain = 0.25;    // of the means
+constexpr unsigned kStale = 32;   // windows after which it is to be known anew what messages take by DC
 } // namespace
 
 Adaptation::Adaptation(Core& core) : core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
@@ -48,9 +49,14 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
     for (std::uint32_t slot = 0; slot < seen_.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         Seen& seen = seen_[slot];
-        if (channel.self || (channel.gates & (gate::not_ready | gate::failed))) continue;
+        if (core_.directory.channels.is_free(slot)) seen = {};
+        const std::uint32_t parked = std::exchange(seen.parked, 0);
+        if (channel.self || (channel.gates & (gate::not_ready | gate::failed))) {
+            if (parked) entries.push_back({slot, static_cast<float>(parked)});
+            continue;
+        }
         if (seen.id != channel.local_id) seen = {.id = channel.local_id};
-        const std::uint32_t received = channel.expected - std::exchange(seen.expected, channel.expected);
+        const std::uint32_t received = parked + channel.expected - std::exchange(seen.expected, channel.expected);
         const std::uint32_t sent = channel.next_sequence - std::exchange(seen.next, channel.next_sequence);
         const Served served = core_.observer->served(channel);
         if (served.places == 0) continue;
@@ -58,6 +64,16 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
         if (received + sent) entries.push_back({slot, static_cast<float>(received) + static_cast<float>(sent)});
     }
     return entries;
+}
+
+// Its next connection has another id, and counts from zero.
+void Adaptation::parking(const Channel& channel) {
+    if (!windows_ || channel.self || core_.observer->served(channel).places == 0) return;
+    const std::uint32_t slot = channel.local_id & kSlotMask;
+    if (seen_.size() <= slot) seen_.resize(slot + 1);
+    Seen& seen = seen_[slot];
+    const std::uint32_t known = seen.id == channel.local_id ? seen.expected + seen.next : 0;
+    seen.parked += channel.expected + channel.next_sequence - known;
 }
 
 void Adaptation::end_slice(Nanos now) {
@@ -68,11 +84,37 @@ void Adaptation::end_slice(Nanos now) {
     if (endpoints == 0) return leave_all();
     if (core_.config.adapt.measured) measure();
     if (due) choose_among_askers();
+    if (due) end_reference();
     if (core_.config.adapt.measured && !saving_.known)
         give_trial();
     else if (due)
         look();
+    if (due && core_.config.adapt.measured && saving_.known) renew_reference();
     if (due) clear_refusals();
+}
+
+// The busiest goes by DC for a window. Its paths of RC stay: neither way costs a command.
+void Adaptation::renew_reference() {
+    const Nanos now = windows_->counts().end();
+    if (!referred_) referred_ = now;
+    if (now - referred_ < (kStale * windows_->interval()) << std::min(references_, 6u)) return;
+    const Peer* busiest = nullptr;
+    for (const Peer& peer : peers_)
+        if (peer.served.ours == Service::rc && peer.served.theirs != Service::rc &&
+            peer.sent >= kTrialMessages / adapt::Tuning::kSlices && (!busiest || peer.sent > busiest->sent))
+            busiest = &peer;
+    if (!busiest) return;
+    referred_ = now;
+    ++references_;
+    reference_ = busiest->channel->local_id;
+    (void)core_.observer->serve_by(*busiest->channel, Service::shared);
+}
+
+// Before look(), which judges what everybody has otherwise.
+void Adaptation::end_reference() {
+    const std::uint32_t id = std::exchange(reference_, kSlotMask);
+    for (Peer& peer : peers_)
+        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc);
 }
 
 // Who has refused may be asked again when we look next.
@@ -91,7 +133,7 @@ void Adaptation::leave_all() {
 }
 
 // What messages to the same peer took by DC and take by RC. Who is far, or whom all send to, is slow by both.
-// The latency by DC is that of the time before, if the paths of DC are spare now.
+// The latency by DC is that of the time before, if the paths of DC are spare now: not of long before.
 void Adaptation::measure() {
     double saved = 0, weight = 0;
     const Nanos since = windows_->counts().end() - std::min(windows_->counts().end(), windows_->interval());
@@ -193,7 +235,9 @@ void Adaptation::choose_among_askers() {
         if (peer.served.theirs == Service::rc && peer.served.ours != Service::rc &&
             (!lightest || count_of(peer) < count_of(*lightest)))
             lightest = &peer;
-        if (peer.served.asks && (!heaviest || count_of(peer) > count_of(*heaviest))) heaviest = &peer;
+        // Without an endpoint here it would be refused again.
+        if (peer.served.asks && peer.channel->usage.endpoints && (!heaviest || count_of(peer) > count_of(*heaviest)))
+            heaviest = &peer;
     }
     if (lightest && heaviest && count_of(*heaviest) > kHeavier * count_of(*lightest))
         core_.observer->revoke(*lightest->channel);

@@ -9,7 +9,9 @@
 //
 // What RC saves is the difference of the latencies that paths of both kinds to the same peers have shown
 // (schedule::PathTable). So it has contention, reconnects and cache misses in it. When those of DC are known the
-// busiest peer gets RC for trial. What RC costs is what both sides pay for commands: who is waited for delays others.
+// busiest peer gets RC for trial. What DC took before, where RC has taken over, is forgotten after a while: then one of
+// them goes by DC for a window, ever less often. What RC costs is what both sides pay for commands: who is waited for
+// delays others.
 //
 // Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
 // Threads: the interface's.
@@ -31,6 +33,8 @@ public:
     void attend(Nanos now);
     // Eager: RC at once, while there are few peers.
     void connected(Channel& channel);
+    // It is parked now: what has come and gone counts nevertheless.
+    void parking(const Channel& channel);
     // Commands that made and connected half of a path took so long, ns.
     void note_commands(Nanos took);
     void describe(AdaptationStatistics& out) const;
@@ -38,6 +42,7 @@ public:
 private:
     struct Seen { // of the channel in this slot, at the end of the last slice
         std::uint32_t id = 0, expected = 0, next = 0;
+        std::uint32_t parked = 0; // messages since then, of connections that have been parked
     };
     struct Peer { // of a slot that may get RC
         Channel* channel;
@@ -53,6 +58,8 @@ private:
     void end_slice(Nanos now);
     void measure();
     void give_trial();
+    void renew_reference();
+    void end_reference();
     void look();
     void apply(const adapt::Mapping& map);
     void choose_among_askers();
@@ -71,6 +78,9 @@ private:
     unsigned silent_ = 0;     // slices that the peer on trial has shown nothing in
     unsigned trials_ = 0;
     Nanos next_trial_ = 0;
+    std::uint32_t reference_ = kSlotMask; // the channel that goes by DC meanwhile; or nobody's id
+    unsigned references_ = 0;             // times that DC has been measured anew
+    Nanos referred_ = 0;                  // the last one, or when a first difference was known
     std::uint64_t looks_ = 0, changes_ = 0, refusals_ = 0;
 };
 

@@ -41,12 +41,16 @@ Admission::~Admission() {
 
 bool Admission::limited() const { return core_.config.max_connections != 0; }
 
-Admission::Held Admission::held() const {
+void Admission::hold(Channel& channel) {
+    if (std::ranges::find(holders_, &channel) == holders_.end()) holders_.push_back(&channel);
+}
+
+Admission::Held Admission::held() {
     Held held;
     const Nanos now = core_.services.now();
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
-        const Channel& channel = *core_.directory.channels[slot];
-        if (core_.directory.channels.is_free(slot) || !holds_place(channel)) continue;
+    std::erase_if(holders_, [](const Channel* one) { return !holds_place(*one); });
+    for (const Channel* const one : holders_) {
+        const Channel& channel = *one;
         ++held.all;
         if (channel.ending.renewing || channel.ending.parted)
             ++held.ending;
@@ -59,7 +63,8 @@ Admission::Held Admission::held() const {
 }
 
 bool Admission::may_connect(Channel& channel, Side side) {
-    if (!limited() || channel.self || holds_place(channel)) return true;
+    if (!limited() || channel.self) return true;
+    if (holds_place(channel)) return hold(channel), true;
     const Held now = held();
     const auto place = std::ranges::find(waiting_, &channel, &Waiting::channel);
     const bool first = waiting_.empty() || place == waiting_.begin();
@@ -68,6 +73,7 @@ bool Admission::may_connect(Channel& channel, Side side) {
     const unsigned most = core_.config.max_connections + (stuck ? kBeyond : 0);
     if (now.all < most && (first || stuck)) {
         if (place != waiting_.end()) waiting_.erase(place);
+        hold(channel); // it will, before anybody counts
         return true;
     }
     if (place == waiting_.end()) waiting_.push_back({&channel, core_.services.now()});
@@ -78,6 +84,7 @@ bool Admission::may_connect(Channel& channel, Side side) {
 
 void Admission::forget(const Channel& channel) {
     std::erase_if(waiting_, [&](const Waiting& one) { return one.channel == &channel; });
+    std::erase(holders_, &channel);
     if (!limited()) return;
     due = true; // it had a place, perhaps
     core_.attention.store(true, std::memory_order_relaxed);
@@ -98,6 +105,7 @@ void Admission::connected(Channel& channel) {
     channel.usage.connected_at = core_.services.now();
     channel.usage.moved = 0;
     const std::lock_guard lock(core_.services);
+    hold(channel);
     due = true; // there may be too many
     core_.attention.store(true, std::memory_order_relaxed);
 }
@@ -136,6 +144,7 @@ unsigned Admission::start_waiting(Nanos now) {
         if (next.channel->gates & gate::failed) continue;
         next.channel->asked = true;
         core_.control->start(next.channel->connection);
+        hold(*next.channel);
         ++all;
     }
     return all;
@@ -166,20 +175,24 @@ void Admission::look() {
     const Nanos now = core_.services.now();
     const unsigned places = core_.config.max_connections;
     unsigned wanted = 0, ending = 0;
+    bool waits = false;
     {
         const std::lock_guard lock(core_.services);
         due = false;
         wanted = start_waiting(now) + static_cast<unsigned>(waiting_.size());
+        waits = !waiting_.empty();
         const Held places_held = held();
         // Nobody waits: those that are too many because peers are silent may stay until these answer.
-        ending = places_held.ending + (waiting_.empty() ? places_held.silent : 0);
+        ending = places_held.ending + (waits ? 0 : places_held.silent);
     }
     looked_ = core_.services.now();
     took_ = looked_ - now;
     if (wanted <= places) return;
+    const unsigned missing = wanted - places;
+    // Their answers, or that they have gone, set `due`. A peer that computes for long has nobody look meanwhile.
+    if (!waits && missing <= ending) return;
     // Not all at once: who waits behind may find that he is connected by then.
     const unsigned most = (places + 1) / 2;
-    const unsigned missing = wanted - places;
     if (missing > ending && most > ending) seek(std::min(std::min(missing, most) - ending, kMostVictims), now);
     looked_ = core_.services.now();
     took_ = looked_ - now;
@@ -188,10 +201,10 @@ void Admission::look() {
     pause_ = std::min(2 * pause_, kMostPause);
 }
 
-void Admission::note_used() {
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
-        Channel& channel = *core_.directory.channels[slot];
-        if (core_.directory.channels.is_free(slot) || channel.self || !channel.wiring.paths) continue;
+void Admission::note_used(const std::vector<Channel*>& holders) {
+    for (Channel* const holder : holders) {
+        Channel& channel = *holder;
+        if (!channel.wiring.paths) continue;
         const std::uint32_t count = moved(channel);
         if (std::exchange(channel.usage.moved, count) != count) victims_.used(channel.uid);
     }
@@ -214,13 +227,18 @@ void Admission::nudged(Channel& channel, Nanos now) {
 }
 
 void Admission::seek(unsigned count, Nanos now) {
-    note_used();
+    std::vector<Channel*> holders;
+    {
+        const std::lock_guard lock(core_.services);
+        holders = holders_;
+    }
+    note_used(holders);
     unsigned expected = 0; // just nudged: they will be idle, mostly
     std::vector<Channel*> idle;
     std::vector<adapt::Victims::Key> keys;
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
-        Channel& channel = *core_.directory.channels[slot];
-        if (core_.directory.channels.is_free(slot) || is_unused(channel) || !core_.endings.may_park(channel)) continue;
+    for (Channel* const holder : holders) {
+        Channel& channel = *holder;
+        if (is_unused(channel) || !core_.endings.may_park(channel)) continue;
         if (!may_ask(channel, now)) {
             expected += channel.usage.stalls == 1 && now < channel.usage.nudged_until;
             continue;

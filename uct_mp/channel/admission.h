@@ -16,7 +16,8 @@
 // Nothing is paid on the data path: whether a connection has been used is seen from numbers that move anyway, when a
 // victim is sought. Keepalive moves none of them.
 //
-// Threads: the interface's, where not said otherwise. Slow path: each search looks at all channels.
+// Threads: the interface's, where not said otherwise. Slow path: each search looks at those that hold places, which are
+// about as many as may, and not at all peers.
 #pragma once
 
 #include <vector>
@@ -37,7 +38,7 @@ public:
     // May this channel connect now? Else it waits, and is connected when it is its turn. With the lock held, by either
     // side's thread.
     [[nodiscard]] bool may_connect(Channel& channel, Side side);
-    // It waits no more. With the lock held.
+    // It waits no more, and holds no place. With the lock held.
     void forget(const Channel& channel);
     // Its connection is there; the peer would not give it back; it has been given back. Progress.
     void connected(Channel& channel);
@@ -61,22 +62,24 @@ private:
         unsigned silent = 0; // their peers have been asked, and have not answered for a while
     };
     [[nodiscard]] bool limited() const;
-    [[nodiscard]] Held held() const;                 // with the lock held
+    [[nodiscard]] Held held();                       // with the lock held
+    void hold(Channel& channel);                     // likewise
     [[nodiscard]] unsigned start_waiting(Nanos now); // places held then. Likewise
     [[nodiscard]] static std::uint32_t moved(const Channel& channel);
     void look();
     void look_in(Nanos pause);
-    void note_used();
+    void note_used(const std::vector<Channel*>& holders);
     void nudged(Channel& channel, Nanos now);
     [[nodiscard]] static bool may_ask(const Channel& channel, Nanos now);
     void seek(unsigned count, Nanos now);
 
     Core& core_;
     adapt::Victims victims_;
-    std::vector<Waiting> waiting_; // under the lock
-    Services::Timer timer_ = 0;    // runs while somebody waits, or there are too many
-    Nanos pause_ = 0;              // until it fires
-    Nanos took_ = 0, looked_ = 0;  // the last look, and when it was over
+    std::vector<Waiting> waiting_;  // under the lock
+    std::vector<Channel*> holders_; // likewise: those with a place are among them
+    Services::Timer timer_ = 0;     // runs while somebody waits, or there are too many
+    Nanos pause_ = 0;               // until it fires
+    Nanos took_ = 0, looked_ = 0;   // the last look, and when it was over
 };
 
 } // namespace ucx_mp::channel

@@ -342,6 +342,7 @@ void Endings::end_channel(Channel& channel) {
 // The connection is taken away, as if there had never been one; what lasts is for the endpoints that use the channel.
 // Under another id, so that what is late is nobody's. With the lock held.
 void Endings::begin_anew(Channel& channel) {
+    core_.adaptation.parking(channel);
     clear(channel);
     connect::Connection connection;
     connection.follow(channel.connection);

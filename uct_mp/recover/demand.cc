@@ -16,6 +16,10 @@ namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of a wish
 constexpr Nanos kRest = 1'000'000; // the peer hears that nobody wants a path, and what it has sent there comes back
 bool is_there(Phase phase) { return phase != Phase::absent && phase != Phase::ended; }
+bool same_route(const path::PathSpec& a, const path::PathSpec& b) {
+    return a.client_rail == b.client_rail && a.server_rail == b.server_rail && a.client_bits == b.client_bits &&
+           a.server_bits == b.server_bits && a.reads == b.reads && a.writes == b.writes;
+}
 } // namespace
 
 // -- Wishes
@@ -227,22 +231,31 @@ void Demand::refresh(Channel& channel) {
         all_.joining.join_paths(channel);
     } else {
         for (PathIndex path = 0; path < channel.wiring.places; ++path) {
-            // A client that has offered a life goes on until the server has taken or refused it.
+            // A client that has offered a life goes on until the server has taken or refused it, also if its half is
+            // gone: the server would wait for it.
             if (!is_on_demand(channel, path) || channel.wiring.paths[path].phase != Phase::reopening) continue;
-            if (!channel.wiring.recovery->paths[path].next) give_back(channel, path);
+            if (!channel.wiring.recovery->paths[path].offered) give_back(channel, path);
         }
         trim_due = core_.alert = true;
     }
     all_.joining.find_spares(channel);
 }
 
+bool Demand::is_of_use(const Channel& channel, PathIndex path) const {
+    const std::vector<path::PathSpec>& paths = channel.connection.paths;
+    PathMask there = 0, twins = 0; // of DC, whether they work just now or not
+    for (PathIndex dc = 0; dc < channel.wiring.places; ++dc) {
+        if (paths[dc].kind != path::Kind::dc || !is_there(channel.wiring.paths[dc].phase)) continue;
+        there |= PathMask{1} << dc;
+        if (same_route(paths[dc], paths[path])) twins |= PathMask{1} << dc;
+    }
+    const bool choosy = channel.connection.absent && !core_.config.paths.cross_rails; // as Joining::find_spares()
+    return twins & ~(choosy ? static_cast<PathMask>(path::spare_paths(paths, there)) : 0);
+}
+
 PathMask Demand::spares(const Channel& channel) const {
     PathMask spare = 0;
     const std::vector<path::PathSpec>& paths = channel.connection.paths;
-    const auto same_route = [](const path::PathSpec& a, const path::PathSpec& b) {
-        return a.client_rail == b.client_rail && a.server_rail == b.server_rail && a.client_bits == b.client_bits &&
-               a.server_bits == b.server_bits && a.reads == b.reads && a.writes == b.writes;
-    };
     for (PathIndex rc = 0; rc < channel.wiring.places; ++rc) {
         if (!paths[rc].on_demand || channel.wiring.paths[rc].phase != Phase::up) continue;
         if (!is_wanted(channel)) {

@@ -36,6 +36,8 @@ public:
     }
     // Absent now, and there has been a life of it: what had arrived may still be asked for.
     [[nodiscard]] bool was_there(const Channel& channel, PathIndex path) const;
+    // Its route carries traffic over DC: the path of DC has joined, and is not spare beside those of other rails.
+    [[nodiscard]] bool is_of_use(const Channel& channel, PathIndex path) const;
     // Settled, and nobody wants it: give_back() instead of opening it again.
     [[nodiscard]] bool lets_go(const Channel& channel, PathIndex path) const;
     void give_back(Channel& channel, PathIndex path); // its queue pair; it is absent then

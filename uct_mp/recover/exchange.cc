@@ -88,10 +88,12 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     PathRecovery& r = all_.failure.recovery_of(channel).paths[path];
     if (static_cast<std::int32_t>(news.life - r.life) < 0) return; // of an older life, long settled
     if (news.life != r.life) {
-        // The server gave up the life that we were about to accept: nothing has been sent in it.
-        if (news.life != r.life + 1 || channel.wiring.paths[path].phase != Phase::reopening || !r.next) return;
+        // The server gave up the life that we were about to accept: nothing has been sent in it. What we have offered
+        // it may be gone, with its adapter.
+        if (news.life != r.life + 1 || channel.wiring.paths[path].phase != Phase::reopening || !r.offered) return;
         r.life = news.life;
         r.next.reset();
+        r.offered = false;
         r.mine.life = r.life;
         r.mine.psn = connect::kUnknownPsn; // it has nothing to ask
         r.theirs = news;
@@ -227,6 +229,7 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
             return set_path_timer(channel, path, core_.services.now() + kSoon,
                                   [this](Channel& c, PathIndex p) { time_to_open(c, p); });
         }
+        r.offered = !dc;
     }
     ++r.attempts;
     set_path_timer(channel, path, core_.services.now() + pause_between_tries(channel, r),
@@ -289,6 +292,7 @@ void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
     }
     r.life = news.life;
     r.next.reset();
+    r.offered = false;
     r.greet = true;
     path_is_up(channel, path);
 }

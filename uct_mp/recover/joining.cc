@@ -92,7 +92,7 @@ void Joining::widen(Channel& channel) {
 bool Joining::wanted(const Channel& channel, PathIndex path) const {
     const connect::Connection& connection = channel.connection;
     const path::PathSpec& spec = connection.paths[path];
-    if (spec.on_demand && !all_.demand.is_wanted(channel)) return false;
+    if (spec.on_demand) return all_.demand.is_wanted(channel) && all_.demand.is_of_use(channel, path);
     bool same_pair = false, our_rail = false, their_rail = false;
     const unsigned ours = connection.local_rail(path), theirs = connection.remote_rail_index(path);
     const auto lids = [](unsigned lmc) { return 1u << lmc; };
@@ -113,7 +113,7 @@ bool Joining::wanted(const Channel& channel, PathIndex path) const {
             (connection.server ? other.client_bits : other.server_bits) == remote_bits)
             return false;
     }
-    return spec.on_demand || same_pair || !our_rail || !their_rail || core_.config.paths.cross_rails;
+    return same_pair || !our_rail || !their_rail || core_.config.paths.cross_rails;
 }
 
 // Its ends are known now: it is down like any path that has been lost.

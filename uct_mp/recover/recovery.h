@@ -71,6 +71,7 @@ struct PathRecovery {
     bool port = false;    // because of our own port or adapter: the other side hears of no event, see tell_gone()
     bool greet = false;   // mp_rc, client: `path_up` has to be sent
     bool retired = false; // on demand: this life ends because nobody wants it
+    bool offered = false; // mp_rc, client: the server has been told of the next life, and may be in it
     bool mine_known = false, theirs_known = false;
     std::uint8_t jobs_due = 0; // a bit for each Job::What
     std::uint32_t round = 0;   // Progress::looks when it failed
