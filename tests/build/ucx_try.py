@@ -53,7 +53,7 @@ def try_version(args, build, prefix, port):
         server = subprocess.Popen(command(session, 0, [tool, "-p", str(port)] + words), env=env, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         client = None
-        for _ in range(20):  # the server listens a little later
+        for _ in range(100):  # the server listens a little later
             client = subprocess.run(["timeout", "60"] + command(session, 1, [tool, "127.0.0.1", "-p", str(port)] + words),
                                     env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if client.returncode == 0 or "onnection refused" not in client.stdout:
