@@ -306,7 +306,8 @@ BOOST_AUTO_TEST_CASE(a_forked_child_is_a_process_of_its_own) {
 }
 
 BOOST_AUTO_TEST_CASE(nodes_are_given_out_and_named) {
-    unsetenv("OMPI_COMM_WORLD_RANK"), unsetenv("PMIX_RANK"), unsetenv("SLURM_PROCID"), unsetenv(kNodeEnv);
+    unsetenv("OMPI_COMM_WORLD_RANK"), unsetenv("PMIX_RANK"), unsetenv("PMI_RANK"), unsetenv("SLURM_PROCID"),
+        unsetenv(kNodeEnv);
     LocalSession s;
     BOOST_TEST(s.process().choose_node() == 0u);
     const auto in_child = [&](const char* name, const char* value) {
@@ -322,4 +323,5 @@ BOOST_AUTO_TEST_CASE(nodes_are_given_out_and_named) {
     BOOST_TEST(in_child(kNodeEnv, "2") == 50);
     BOOST_TEST(in_child(kNodeEnv, "nowhere") == 50);
     BOOST_TEST(in_child("PMIX_RANK", "5") == 1);
+    BOOST_TEST(in_child("PMI_RANK", "3") == 1); // MPICH
 }

@@ -14,12 +14,13 @@ namespace softhca {
 
 namespace {
 
-// ../lib/libsofthca.so beside this executable: build trees and installations look alike.
+// Beside this executable: ../lib in a build tree, ../lib/ucx-mp where it is installed.
 std::string find_library() {
     namespace fs = std::filesystem;
-    const fs::path library = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib" / "libsofthca.so";
-    if (!fs::exists(library)) throw std::runtime_error("the adapter's library is missing: " + library.string());
-    return library.lexically_normal().string();
+    const fs::path lib = fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "lib";
+    for (const fs::path& library : {lib / "libsofthca.so", lib / "ucx-mp" / "libsofthca.so"})
+        if (fs::exists(library)) return library.lexically_normal().string();
+    throw std::runtime_error("the adapter's library is missing: libsofthca.so in " + lib.string());
 }
 
 } // namespace

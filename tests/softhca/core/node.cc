@@ -23,7 +23,7 @@ uint32_t find_node(const FabricImage& image, const char* text) {
 }
 
 bool rank(uint32_t& value) {
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"})
+    for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
         if (const char* text = std::getenv(name); text && *text) {
             char* end = nullptr;
             value = static_cast<uint32_t>(std::strtoul(text, &end, 10));

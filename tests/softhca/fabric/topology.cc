@@ -245,6 +245,13 @@ Topology load_topology(const std::filesystem::path& file) {
     return parse_topology(text.str(), file.string());
 }
 
+// ../share/ucx-mp/fabrics beside the executable: build trees and installations look alike.
+static std::filesystem::path fabric_folder() {
+    namespace fs = std::filesystem;
+    std::error_code none;
+    return fs::read_symlink("/proc/self/exe", none).parent_path().parent_path() / "share" / "ucx-mp" / "fabrics";
+}
+
 std::filesystem::path find_fabric(const std::string& path_or_name) {
     namespace fs = std::filesystem;
     std::error_code ignored;
@@ -252,7 +259,7 @@ std::filesystem::path find_fabric(const std::string& path_or_name) {
     if (fs::is_regular_file(path_or_name, ignored)) return path_or_name;
     if (looks_like_path) throw FabricError(path_or_name + ": no such fabric file");
     const char* variable = std::getenv("SOFTHCA_FABRICS");
-    const fs::path folder = variable && *variable ? variable : SOFTHCA_FABRIC_DIR;
+    const fs::path folder = variable && *variable ? fs::path(variable) : fabric_folder();
     fs::path file = folder / (path_or_name + ".yaml");
     if (fs::is_regular_file(file, ignored)) return file;
     std::vector<std::string> known;

@@ -19,6 +19,7 @@ REFUSES(ibv_cmd_create_ah)
 REFUSES(ibv_cmd_create_counters)
 REFUSES(ibv_cmd_create_cq)
 REFUSES(ibv_cmd_create_cq_ex)
+REFUSES(ibv_cmd_create_cq_ex2) // rdma-core 56
 REFUSES(ibv_cmd_create_flow)
 REFUSES(ibv_cmd_create_flow_action_esp)
 REFUSES(ibv_cmd_create_qp)
@@ -87,6 +88,28 @@ VERBS_API void verbs_init_cq(void*, void*, void*, void*) {}
 VERBS_API void __verbs_log(void*, uint32_t, const char*, ...) {}
 VERBS_API void* _verbs_init_and_alloc_context(void*, int, size_t, void*, uint32_t) { return fail_null(EOPNOTSUPP); }
 VERBS_API ibv_context* verbs_open_device(ibv_device* device, void*) { return ibv_open_device(device); }
+
+// rdma-core 56, for messages of providers.
+VERBS_API const char* ibv_wr_opcode_str(ibv_wr_opcode opcode) {
+    switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+        return "rdma write";
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+        return "rdma write with immediate";
+    case IBV_WR_SEND:
+        return "send";
+    case IBV_WR_SEND_WITH_IMM:
+        return "send with immediate";
+    case IBV_WR_RDMA_READ:
+        return "rdma read";
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+        return "compare and swap";
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return "fetch and add";
+    default:
+        return "another operation";
+    }
+}
 
 // Sysfs: emulated devices have no folder there.
 VERBS_API const char* ibv_get_sysfs_path() { return "/sys"; }
