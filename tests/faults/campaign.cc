@@ -17,6 +17,10 @@ channel::Config config_of(const CampaignOptions& options) {
         config.adapt.pool = kPools[options.seed % 3];
         if (options.seed % 4 == 0) config.adapt.max_rc = 4; // some are refused
     }
+    if (options.rings) {
+        config.adapt.max_rings = 64;
+        config.adapt.ring = {options.seed % 2 ? 16u : 4u, options.seed % 3 ? 4096u : 256u};
+    }
     config.policy = *schedule::make_policy(options.policy).config;
     config.window = options.window;
     config.receive_depth = 128;
@@ -172,7 +176,9 @@ void Campaign::switch_kinds() {
     if (over_) return;
     const auto at = static_cast<unsigned>(random_() % cluster_->size());
     const auto from = static_cast<unsigned>(random_() % cluster_->size());
-    const adapt::Service service = random_() % 2 ? adapt::Service::rc : adapt::Service::shared;
+    adapt::Service service = random_() % 2 ? adapt::Service::rc : adapt::Service::shared;
+    if (options_.rings && (!options_.switch_kinds || random_() % 2)) // of either transport
+        service = service == adapt::Service::rc ? adapt::Service::dc_ring : adapt::Service::shared;
     cluster_->world.select(at);
     (void)cluster_->node(at).iface().serve_by(cluster_->channel(at, from), service);
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap / 2), [this] { switch_kinds(); });
@@ -207,7 +213,7 @@ CampaignResult Campaign::run() {
                               .lull = options_.park ? Nanos{100'000} : 0});
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
-    if (options_.switch_kinds) switch_kinds();
+    if (options_.switch_kinds || options_.rings) switch_kinds();
     for (const std::string& fault : late_)
         cluster_->world.at(cluster_->world.now() + about(4 * options_.mean_gap), [this, fault] {
             cluster_->world.fault("port up" + fault.substr(std::string("port down").size()));
@@ -226,7 +232,8 @@ CampaignResult Campaign::run() {
         result.parks += statistics.parks;
         for (const auto& channel : statistics.channels) {
             result.duplicates += channel.duplicates;
-            result.switches += channel.service.switches;
+            result.switches += channel.service.switches + channel.ring.switches;
+            result.by_rings += channel.ring.messages_out;
             result.messages_again += channel.recovery.messages_again;
             result.puts_again += channel.recovery.puts_again;
             result.gets_again += channel.recovery.gets_again;

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
     app.add_flag("--both-kinds", options.both_kinds, "paths of RC and of DC in every channel");
     app.add_flag("--switch-kinds", options.switch_kinds, "mp_dc: RC comes and goes, by either side's wish");
+    app.add_flag("--rings", options.rings, "message rings come and go, over whatever paths there are");
     app.add_option("--policy", options.policy, "as UCX_MP_POLICY")->capture_default_str();
     app.add_option("--nodes", options.nodes, "that talk, each with each and with itself")
         ->capture_default_str()
@@ -105,7 +106,9 @@ int main(int argc, char** argv) {
                     (unsigned long long)result.puts_again, (unsigned long long)result.gets_again,
                     (unsigned long long)result.puts_found_done, (unsigned long long)result.duplicates,
                     double(result.bytes) / 1e6, double(result.bytes_again) / 1e6, double(result.time) / 1e6);
-        if (options.switch_kinds) std::printf("  %llu wishes were granted\n", (unsigned long long)result.switches);
+        if (options.switch_kinds || options.rings)
+            std::printf("  %llu wishes were granted\n", (unsigned long long)result.switches);
+        if (options.rings) std::printf("  %llu messages by rings\n", (unsigned long long)result.by_rings);
         std::fflush(stdout);
         if (!result.finished || !result.verdict.empty()) {
             std::printf("FAILED with --seed %llu%s\n%s\n", (unsigned long long)options.seed,

@@ -31,6 +31,7 @@
 
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/queues.h"
+#include "uct_mp/channel/rings.h"
 #include "uct_mp/channel/wire.h"
 #include "uct_mp/channel/work.h"
 #include "uct_mp/connect/control_plane.h"
@@ -97,7 +98,8 @@ inline constexpr std::uint32_t parts = 64;      // not closed: messages may be t
 inline constexpr std::uint32_t keys = 32; // the peer is asked for keys of an adapter that is back (recover/renewal.h)
 inline constexpr std::uint32_t unseen =
     128; // messages only: writes have completed that another adapter's message could overtake
-inline constexpr std::uint32_t rdma = ~(unseen | parts); // those that concern puts and gets
+inline constexpr std::uint32_t ring = 512; // not closed: messages alone may go by a ring, and look for it (rings.h)
+inline constexpr std::uint32_t rdma = ~(unseen | parts | ring); // those that concern puts and gets
 inline constexpr std::uint32_t retiring = 256; // the peer has been asked whether the connection may end (endings.h)
 inline constexpr std::uint32_t lasting = held; // those that have nothing to do with the connection
 } // namespace gate
@@ -306,6 +308,7 @@ public:
     Watch watch;
     Ending ending;
     Counts counts;
+    std::unique_ptr<RingPair> rings; // made when one side wants one
 
     explicit Channel(Core* of = nullptr, const Lasting& lasting = {}) : Lasting(lasting), core(of) {}
     Channel(const Channel&) = delete;

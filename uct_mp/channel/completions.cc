@@ -54,7 +54,7 @@ constexpr unsigned kBatch = Adapter::kFetch;
     const std::uint16_t position = link::request_id::position_of(id);
     if (status != IBV_WC_SUCCESS) [[unlikely]]
         core.failures.send_failed(queue, position, status, vendor_error);
-    else if (queue.sole())
+    else if (queue.sole)
         reap_sole(core, queue, position);
     else
         core.completions.reap(adapter, queue, position, ticks);

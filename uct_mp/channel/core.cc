@@ -141,6 +141,7 @@ Core::~Core() {
         if (cancel->timer) services.cancel(cancel->timer);
     for (std::uint32_t slot = 0; slot < directory.channels.size(); ++slot) parts.drop_joined(*directory.channels[slot]);
     observer.reset(); // its timers
+    rings.end();
     ends.graves.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
     dc.rails.clear();

@@ -33,6 +33,8 @@
 #include "uct_mp/channel/placement.h"
 #include "uct_mp/channel/progress.h"
 #include "uct_mp/channel/receiver.h"
+#include "uct_mp/channel/ring_choice.h"
+#include "uct_mp/channel/rings.h"
 #include "uct_mp/channel/sender.h"
 #include "uct_mp/channel/visibility.h"
 #include "uct_mp/channel/works.h"
@@ -46,6 +48,12 @@ inline constexpr unsigned kMaxUserHeader = 256; // of am_zcopy, beyond Config::s
 // After the header: UCT's 8 bytes of am_short, or the user's header; at the end perhaps a fence's trailer.
 inline constexpr unsigned kExtra = 64;
 inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (Visibility)
+
+// What there is to do in each progress.
+namespace due {
+inline constexpr std::uint8_t lists = 1; // something is, or was a moment ago, in one of the parts' lists
+inline constexpr std::uint8_t rings = 2; // rings are to be looked at
+} // namespace due
 
 struct Core {
     Core(const verbs::DeviceSet& devices, const Config& config, Services& services, Events& events,
@@ -62,10 +70,12 @@ struct Core {
     [[nodiscard]] bool rc_on_demand() const {
         return config.adapt.enabled() && config.transport == connect::Transport::dc;
     }
+    // Of either transport.
+    [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
     // Puts something into a part's list; Progress looks at the lists then.
     template <class T> void enlist(std::vector<T>& in, const std::type_identity_t<T>& what) {
         in.push_back(what);
-        listed = true;
+        due |= due::lists;
     }
 
     // What every progress looks at, together: few cache lines.
@@ -74,7 +84,7 @@ struct Core {
     const std::uint32_t ring;           // entries of a channel's rings: config.window or more, a power of two
     bool alert = false;                 // some path is not up, or something else is to be repaired
     unsigned recovery_steps = 0;        // things that happened there, in this round
-    bool listed = false;                // something is, or was a moment ago, in one of the parts' lists
+    std::uint8_t due = 0;               // see due::
     bool timed = false;                 // completions of adapters bring timestamps, if they can
     std::atomic<bool> attention{false}; // Progress::attend() now: mail, or a handshake under way
     const AmHandler* const handlers;
@@ -100,6 +110,7 @@ struct Core {
     Sender sender{*this};
     Parts parts{*this};
     Receiver receiver{*this};
+    Rings rings{*this};
     Completions completions{*this};
     Works works{*this};
     Mover mover{*this};
@@ -112,6 +123,7 @@ struct Core {
     Cancels cancels{*this};
     Closing closing{*this};
     Adaptation adaptation{*this};
+    RingChoice ring_choice{*this};
     Ends ends{*this};
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)

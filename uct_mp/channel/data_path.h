@@ -28,7 +28,7 @@ namespace ucx_mp::channel {
                                                          Start& start) {
     if (!channel.window_open()) [[unlikely]]
         return Status::no_resource;
-    start.fenced = false;
+    start.way = Start::Way::plain;
     start.placed = size;
     if (SendQueue* only = channel.wiring.only) {
         if (!only->room()) [[unlikely]]
@@ -78,8 +78,8 @@ template <Fits fits> [[gnu::always_inline]] inline void Sender::post_own(Channel
 
 inline void Sender::finish_message(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                    std::uint32_t length, std::uint8_t flags) {
-    if (start.fenced) [[unlikely]]
-        return finish_fenced(channel, start, kind, am_id, length, flags);
+    if (start.way != Start::Way::plain) [[unlikely]]
+        return finish_other(channel, start, kind, am_id, length, flags);
     compose(channel, *start.buffer, start.path, kind, am_id, length, flags);
     bool signaled = start.queue->signal_due();
     if (!channel.wiring.only) {

@@ -325,7 +325,8 @@ void Endings::clear(Channel& channel) {
             if (own) core_.ends.graves.push_back(std::move(own));
     if (!std::exchange(channel.wiring.prepared.taken, false)) return;
     --core_.directory.connected;
-    core_.progress.provide_due = core_.listed = true;
+    core_.progress.provide_due = true;
+    core_.due |= due::lists;
     core_.attention.store(true, std::memory_order_relaxed);
 }
 

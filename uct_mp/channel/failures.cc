@@ -57,7 +57,9 @@ void Failures::send_failed(SendQueue& queue, std::uint16_t position, ibv_wc_stat
     }
     queue.close();
     core_.observer->drain(queue, culprit, last.path);
-    if (is_mistake(status) || !recoverable(culprit))
+    // Of messages those that are written into a ring name memory. A key that is void there is no mistake of the user's.
+    const bool ring = status == IBV_WC_REM_ACCESS_ERR && !last.work && culprit.rings;
+    if ((is_mistake(status) && !ring) || !recoverable(culprit))
         fail_channel(culprit, status_of(status));
     else if (first || !queue.dc)
         core_.observer->path_failed(culprit, last.path, ibv_wc_status_str(status), false);
@@ -92,6 +94,7 @@ void Failures::fail_channel(Channel& channel, Status status) {
     core_.enlist(list, &channel);
     core_.directory.bury(channel);
     core_.observer->ended(channel, status);
+    core_.rings.forget(channel);
     // Everything posted comes back flushed; not what has been executed without asking for a completion, therefore a
     // last request that does. A DC initiator is shared: others' requests on it must not suffer.
     if (channel.wiring.has_dc) (void)core_.epochs.push_out(channel);

@@ -85,6 +85,8 @@ Status Interface::arm() {
         const std::lock_guard lock(m.services);
         if (!m.peers.mail.empty() || !m.ends.graves.empty() || m.admission.due) return Status::busy;
     }
+    // Nothing wakes us when a ring is written to.
+    if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
     // Who sleeps makes few calls of progress().
     if (const Nanos now = m.services.now(); now >= m.progress.next_watch) m.observer->watch_peers(now);
     bool busy = false;
@@ -112,8 +114,14 @@ void Interface::hold(Channel& channel, bool held) {
 void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel.hint = hint; }
 
 Status Interface::serve_by(Channel& channel, adapt::Service service) {
-    return core_->observer->serve_by(channel, service);
+    // A ring goes over whatever paths there are.
+    const Status ring = core_->rings.serve(channel, service != adapt::Service::shared);
+    if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
+    if (service != adapt::Service::rc && core_->observer->served(channel).places == 0) return ring;
+    return core_->observer->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared);
 }
+
+Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core_->rings.misses}; }
 
 Status Interface::park(Channel& channel) { return core_->endings.park(channel); }
 

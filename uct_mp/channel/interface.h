@@ -76,10 +76,15 @@ struct AdaptConfig {
         on,     // all paths are DC at first; the heaviest sources get RC
         eager,  // likewise, and while there are few peers each gets RC at once
     } mode = Mode::off;
-    adapt::Tuning tuning; // without rings
+    adapt::Tuning tuning;
     bool measured = true; // the costs are, when the first source could get RC; else those of `tuning`
     unsigned max_rc = 26; // queue pairs of RC that are wanted at a time, for either direction; one peer's in any case
-    unsigned pool = 128;  // queue pairs of RC that are kept, wanted or not; those not wanted for longest go first
+    // Rings, of either transport
+    bool rings_at_once = false; // each peer that has sent something gets one; else as `tuning` says, if costs.ring is
+                                // known. They are not measured yet: costs of rings are the user's
+    unsigned max_rings = 0;     // peers that have a ring here at a time (rings.h); 0: there are no rings
+    link::RingShape ring{16, 4096}; // of each
+    unsigned pool = 128; // queue pairs of RC that are kept, wanted or not; those not wanted for longest go first
     [[nodiscard]] bool enabled() const { return mode != Mode::off; }
 };
 
@@ -256,6 +261,12 @@ public:
     // Sleeping (UCX wake-up): one descriptor for all. arm(): busy if something happened meanwhile; progress() then.
     [[nodiscard]] int event_fd();
     Status arm();
+
+    // Slots of rings that progress() has looked at so far: with a message, and in vain.
+    struct Looks {
+        std::uint64_t hits, misses;
+    };
+    [[nodiscard]] Looks ring_looks() const;
 
     // A look from outside, for mp_info, VFS and tests. See statistics.h.
     struct Statistics;

@@ -16,7 +16,8 @@
 namespace ucx_mp::channel {
 
 connect::Terms Parts::own_terms() const {
-    const std::uint64_t without = core_.config.recovery.enabled ? 0 : connect::feature::on_demand;
+    const std::uint64_t without = (core_.config.recovery.enabled ? 0 : connect::feature::on_demand) |
+                                  (core_.has_rings() ? 0 : connect::feature::rings);
     return {.features = connect::feature::known & ~without,
             .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
             .window = core_.config.window,
@@ -48,8 +49,7 @@ void Parts::agree(Channel& channel) {
                                                     .ring = connection.peer_ring,
                                                     .segment = connection.peer_segment};
     channel.window = common_window(ours, theirs);
-    // The peer waits when as many of its own are under way.
-    channel.ack_threshold = std::max(1u, channel.window / 4);
+    set_ack_threshold(channel);
     if (theirs.segment >= ours.segment) return;
     channel.gates |= gate::parts;
     if (!whole) whole = std::make_unique<std::byte[]>(ours.segment);
@@ -58,6 +58,9 @@ void Parts::agree(Channel& channel) {
                        core_.config.segment, theirs.segment - std::min(theirs.segment, kMaxUserHeader),
                        static_cast<unsigned long long>(channel.uid), most_parts(channel));
 }
+
+// The peer waits when as many of its own are under way.
+void Parts::set_ack_threshold(Channel& channel) { channel.ack_threshold = std::max(1u, channel.window / 4); }
 
 // -- Sending
 

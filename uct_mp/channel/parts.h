@@ -22,6 +22,7 @@ public:
     [[nodiscard]] std::string misfit(const connect::Terms& theirs);
     // The connection is made and its terms fit: sets the window, and the gate if parts are needed.
     void agree(Channel& channel);
+    static void set_ack_threshold(Channel& channel); // what it is without a ring
 
     // -- Sending
     [[nodiscard]] bool room_for_parts(Channel& channel);

@@ -116,6 +116,12 @@ unsigned Peers::read_mail() {
         case Mail::What::verdict:
             core_.observer->take_verdict(channel, m.number, m.found);
             break;
+        case Mail::What::ring:
+            core_.rings.take_offer(channel, m.ring);
+            break;
+        case Mail::What::ring_verdict:
+            core_.rings.take_verdict(channel, m.number, m.found, m.until);
+            break;
         case Mail::What::abandoned:
             // The peer had wanted a connection, and what we have to send has waited for that.
             channel.asked = false;
@@ -205,7 +211,7 @@ void Peers::establish(Channel& channel) {
     core_.visibility.note_devices(channel);
     if (channel.wiring.path_count == 1 && plain) {
         channel.wiring.only = channel.wiring.paths[0].queue[0];
-        channel.wiring.only->set_sole(true);
+        channel.wiring.only->sole = true;
         // Completions teach nothing here: as few as keep the queue from filling.
         channel.wiring.only->set_signal_interval(
             std::max(core_.config.signal_interval, std::min(64u, core_.config.send_depth / 4)));
@@ -215,7 +221,8 @@ void Peers::establish(Channel& channel) {
     channel.parked = false;
     channel.set_live();
     ++core_.directory.connected;
-    core_.progress.provide_due = core_.listed = true;
+    core_.progress.provide_due = true;
+    core_.due |= due::lists;
     core_.admission.connected(channel);
     core_.observer->established(channel);
     core_.services.say(LogLevel::debug, "channel %u to %016llx: %u paths, %u not yet, %s", channel.local_id & kSlotMask,
@@ -320,6 +327,21 @@ void Peers::wish_answered(Connection& connection, std::uint32_t number, bool tak
           .status = Status::ok,
           .number = number,
           .found = taken});
+}
+
+void Peers::ring_offered(Connection& connection, const connect::RingOffer& offer) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::ring, .channel = &channel_of(connection), .status = Status::ok, .ring = offer});
+}
+
+void Peers::ring_answered(Connection& connection, std::uint32_t number, bool taken, std::uint32_t until) {
+    if (mail_is_full()) return;
+    tell({.what = Mail::What::ring_verdict,
+          .channel = &channel_of(connection),
+          .status = Status::ok,
+          .number = number,
+          .found = taken,
+          .until = until});
 }
 
 std::string Peers::misfit(const connect::Terms& theirs) { return core_.parts.misfit(theirs); }

@@ -22,7 +22,9 @@ struct Mail {
         ended,
         parted,
         wish,
-        verdict
+        verdict,
+        ring,
+        ring_verdict
     } what;
     Channel* channel;
     Status status = Status::ok;                       // failed
@@ -30,11 +32,13 @@ struct Mail {
     connect::Goodbye goodbye{};                       // ended
     connect::PathKind kind = connect::PathKind::down; // path
     connect::PathNews news{};
-    std::uint32_t number = 0; // rails, verdict
+    std::uint32_t number = 0; // rails, verdict, ring_verdict
     std::vector<path::RemoteRail> rails{};
     verbs::RemoteKeys keys{};    // keys
-    bool found = false;          // keys; verdict: taken
+    bool found = false;          // keys; verdict, ring_verdict: taken
     connect::ServiceWish wish{}; // wish
+    connect::RingOffer ring{};   // ring
+    std::uint32_t until = 0;     // ring_verdict
 };
 
 class Peers final : public connect::Peers, public connect::News {
@@ -61,6 +65,8 @@ public:
     void keys_told(connect::Connection& connection, bool found, const verbs::RemoteKeys& told) override;
     void wished(connect::Connection& connection, const connect::ServiceWish& wish) override;
     void wish_answered(connect::Connection& connection, std::uint32_t number, bool taken) override;
+    void ring_offered(connect::Connection& connection, const connect::RingOffer& offer) override;
+    void ring_answered(connect::Connection& connection, std::uint32_t number, bool taken, std::uint32_t until) override;
 
     Channel& channel_of(connect::Connection& connection);
     [[nodiscard]] bool mail_is_full() const; // with the lock held; who repeats himself is not heard then

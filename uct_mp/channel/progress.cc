@@ -55,7 +55,8 @@ unsigned Progress::step() {
         core_.observer->step();
     if (core_.recovery_steps) [[unlikely]]
         n += std::exchange(core_.recovery_steps, 0);
-    if (core_.listed) {
+    if (core_.due) {
+        if (core_.due & due::rings) n += core_.rings.poll();
         serve_lists(n);
         n += std::exchange(core_.recovery_steps, 0);
     }
@@ -85,10 +86,11 @@ void Progress::serve_lists(unsigned found) {
         if (!core_.mover.pulls_due.empty()) core_.mover.pull_due();
         if (!core_.placement.waiting.empty()) core_.placement.wake_waiting();
     }
-    core_.listed = provide_due || !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() &&
-                                    core_.visibility.read_backs_due.empty() && core_.sender.acks_due.empty() &&
-                                    core_.failures.list.empty() && core_.endings.list.empty() &&
-                                    core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
+    const bool more = provide_due || !(core_.atomics.replies.empty() && core_.epochs.pushes_due.empty() &&
+                                       core_.visibility.read_backs_due.empty() && core_.sender.acks_due.empty() &&
+                                       core_.failures.list.empty() && core_.endings.list.empty() &&
+                                       core_.mover.pulls_due.empty() && core_.placement.waiting.empty());
+    core_.due = static_cast<std::uint8_t>((core_.due & ~due::lists) | (more ? due::lists : 0));
 }
 
 unsigned Progress::attend(unsigned found) {
@@ -115,6 +117,8 @@ unsigned Progress::attend(unsigned found) {
             if (now >= next_watch) core_.observer->watch_peers(now);
             core_.observer->watch_paths(now);
             core_.adaptation.attend(now);
+            core_.rings.attend(now);
+            core_.ring_choice.attend(now);
         }
     }
     return n;

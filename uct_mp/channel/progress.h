@@ -28,6 +28,8 @@ public:
     // What had come by then (`since`: `looks` at that moment) has been handled.
     [[nodiscard]] bool looked_since(std::uint32_t since) const { return looks - since >= 2; }
 
+    [[nodiscard]] std::uint32_t quiet_mask() const { return quiet_mask_; }
+
     // -- What others read
     unsigned polled_count = 0; // the other adapters, the last ones, have had no active port yet: nothing can have come
     std::uint32_t looks = 0;   // rounds that saw all queues empty, or took as much as they hold; wraps
@@ -39,7 +41,7 @@ public:
 
 private:
     unsigned attend(unsigned found);  // what is rare; so much has been found at the adapters
-    void serve_lists(unsigned found); // see Core::listed
+    void serve_lists(unsigned found); // see due::lists
     void count_look(unsigned found);  // by a round of progress over all adapters
 
     Core& core_;

@@ -97,6 +97,10 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     const auto kind = static_cast<Kind>(header.kind);
     if (kind <= Kind::atomic_reply) [[likely]] {
         const std::uint32_t sequence = header.sequence;
+        if (sequence != channel.expected && channel.rings) [[unlikely]] {
+            core_.rings.look(channel); // what comes before it may lie there
+            if (channel.gates & gate::failed) return adapter.give_back(buffer);
+        }
         if (sequence == channel.expected && !(header.flags & flag::fenced)) [[likely]] {
             if (header.flags & flag::ack_request) answer_soon(core_, channel, header);
             if (deliver_next(core_, channel, header, [&] { return deliver(channel, buffer, length); }))

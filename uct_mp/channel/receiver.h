@@ -33,6 +33,9 @@ public:
         stored_free = &buffer->wr;
     }
 
+    // The messages that have come into a ring, in order, as far as they may be delivered. How many.
+    [[nodiscard]] unsigned take_from_ring(RingIn& ring);
+
     // -- What others read
     std::uint64_t dropped = 0; // messages that were not believed
     std::uint64_t forged = 0;  // of them: by other than the channel's peer

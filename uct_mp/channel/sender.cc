@@ -46,10 +46,13 @@ Status Sender::pass_gate_message(Channel& channel) {
 // -- Beginning and ending a message
 
 Status Sender::start_gated(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    if (channel.gates == gate::ring) [[likely]]
+        return start_ring(channel, pool, size, start);
     if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
     if (channel.gates & gate::unseen) core_.visibility.mark_unseen(channel);
-    return channel.fences.marker_due ? start_fenced(channel, pool, size, start)
-                                     : start_plain(channel, pool, size, start);
+    if (channel.fences.marker_due) return start_fenced(channel, pool, size, start);
+    return channel.gates & gate::ring ? start_ring(channel, pool, size, start)
+                                      : start_plain(channel, pool, size, start);
 }
 
 // The message takes one of the paths that have carried puts, and is that path's marker; the other paths get theirs now.
@@ -94,14 +97,14 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
     channel.fences.marked_paths = 0;
     channel.wiring.scheduler->place_on(start.path, Direction::write, size);
     start.queue = core_.placement.queue_for(channel, start.path, Direction::write);
-    start.fenced = true;
+    start.way = Start::Way::fenced;
     start.placed = size;
     channel.fences.fence_number = number;
     return Status::ok;
 }
 
 void Sender::finish_pieces(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
-    if (start.fenced) [[unlikely]]
+    if (start.way == Start::Way::fenced) [[unlikely]]
         return finish_fenced(channel, start, Kind::am, am_id, length, flag::ack_request);
     compose(channel, *start.buffer, start.path, Kind::am, am_id, length, flag::ack_request);
     post_message(channel, *start.buffer, *start.queue, start.path, start.placed);

@@ -28,8 +28,8 @@ public:
         Buffer* buffer;
         SendQueue* queue;
         PathIndex path;
-        bool fenced;
-        std::uint32_t placed; // bytes in the account
+        enum class Way : std::uint8_t { plain, fenced, ring } way; // ring: if it turns out to fit there
+        std::uint32_t placed;                                      // bytes in the account
     };
     // `size`: header included, a fence's trailer not; 0: not known yet. ok: `start` holds a path and a buffer.
     Status start_message(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
@@ -76,6 +76,10 @@ public:
     std::vector<Channel*> acks_due;
 
 private:
+    Status start_ring(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
+    [[gnu::noinline]] void finish_other(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
+                                        std::uint32_t length, std::uint8_t flags);
+    void finish_ring(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     template <Fits> void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);

@@ -18,6 +18,7 @@ void Interface::statistics(Statistics& out) const {
     out.forged = m.receiver.forged;
     m.observer->describe(out);
     m.adaptation.describe(out.adaptation);
+    m.rings.describe(out.rings);
     out.control = m.control->counters();
     out.parks = m.endings.parks;
     for (const auto& dc : m.dc.rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
@@ -38,6 +39,7 @@ void Interface::statistics(Statistics& out) const {
         to.gates = channel->gates;
         to.parked = channel->parked;
         to.parks = channel->usage.parks;
+        Rings::describe(*channel, to.ring);
         out.parked += channel->parked;
         for (unsigned i = 0; i < channel->wiring.path_count; ++i) {
             const Path& sub = channel->wiring.paths[i];

@@ -41,6 +41,23 @@ struct RecoveryStatistics { // what has been sent again because its path failed
     bool resend = false, listed = false;
 };
 
+// Rings in which messages come (channel/rings.h), of an interface.
+struct RingStatistics {
+    unsigned rings = 0;                     // that are looked at
+    std::uint64_t bytes = 0;                // of their memory, and of those that late writes may still come to
+    std::uint64_t hits = 0, misses = 0;     // looks at a slot: with a message, in vain
+    std::uint64_t foreign = 0, garbled = 0; // entries of who does not know the key; of who does, and that mean nothing
+};
+// Of a channel.
+struct RingPairStatistics {
+    const char* in = "none";              // offered, open, leaving, ending
+    bool out = false;                     // we may write there
+    std::uint64_t messages_out = 0;       // ever
+    std::uint64_t messages_in = 0;        // into the present one
+    std::uint32_t switches = 0, left = 0; // taken by the peer; left by it early, lately
+    std::uint64_t bytes = 0;
+};
+
 struct ServiceStatistics {         // how messages shall come (adapt::Service)
     const char* ours = "shared";   // to us, as we wish
     const char* theirs = "shared"; // to the peer, as it wishes and we agree
@@ -70,6 +87,7 @@ struct ChannelStatistics {
     std::uint64_t parks = 0;            // so often in all
     std::uint64_t sent = 0, delivered = 0, early = 0, duplicates = 0, acks_sent = 0, markers_sent = 0; // messages
     ServiceStatistics service;
+    RingPairStatistics ring;
     RecoveryStatistics recovery;
     std::vector<PathStatistics> paths;
 };
@@ -95,6 +113,7 @@ struct Interface::Statistics {
     std::uint64_t parks = 0; // ever
     connect::ControlCounters control;
     AdaptationStatistics adaptation;
+    RingStatistics rings;
     std::vector<ChannelStatistics> channels;
     std::uint64_t transitions = 0;             // ever
     std::vector<TransitionStatistics> history; // the latest of them, oldest first

@@ -92,6 +92,14 @@ void ControlPlane::answer(const Connection& connection, std::uint32_t number, bo
     plane_->wishes.answer(connection, number, taken, attempt);
 }
 
+void ControlPlane::offer_ring(const Connection& connection, const RingOffer& ring, unsigned attempt) {
+    plane_->wishes.offer_ring(connection, ring, attempt);
+}
+void ControlPlane::answer_ring(const Connection& connection, std::uint32_t number, bool taken, std::uint32_t until,
+                               unsigned attempt) {
+    plane_->wishes.answer_ring(connection, number, taken, until, attempt);
+}
+
 // ---- Progress
 
 unsigned ControlPlane::poll(bool occupied) {

@@ -49,6 +49,7 @@
 #include "uct_mp/connect/address.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
+#include "uct_mp/link/ring.h"
 #include "uct_mp/path/path.h"
 #include "uct_mp/verbs/memory.h"
 
@@ -102,7 +103,8 @@ inline constexpr std::uint64_t kinds = 2; // each path has a kind of its own: Te
 inline constexpr std::uint64_t park = 4;  // idle connections end by agreement: questions are numbered, and parked
                                           // peers hear of rails
 inline constexpr std::uint64_t on_demand = 8; // paths of RC come and go: wire::kOnDemand, `service`, path_down's `home`
-inline constexpr std::uint64_t known = parts | kinds | park | on_demand;
+inline constexpr std::uint64_t rings = 16;    // messages may be written into rings: `ring`
+inline constexpr std::uint64_t known = parts | kinds | park | on_demand | rings;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
 
@@ -110,6 +112,14 @@ inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_
 struct ServiceWish {
     std::uint32_t number = 0; // counted by who wishes; 0: none
     adapt::Service service = adapt::Service::shared;
+};
+
+// A ring in memory of who offers it, for messages of the other side (channel/rings.h, link/ring.h).
+struct RingOffer {
+    std::uint32_t number = 0; // counted by who offers; 0: none
+    link::RingShape shape;    // no slots: the ring before is taken back
+    std::uint64_t address = 0, key = 0;
+    verbs::RemoteKeys keys; // without an id
 };
 
 // One side of a connection ends it.
@@ -322,6 +332,9 @@ public:
     // The peer wishes, again and again until it is answered (ControlPlane::answer). And its answer to a wish of ours.
     virtual void wished(Connection&, const ServiceWish&) {}
     virtual void wish_answered(Connection&, std::uint32_t /*number*/, bool /*taken*/) {}
+    // Likewise of rings. Not taken: nothing has been written there from message `until` on.
+    virtual void ring_offered(Connection&, const RingOffer&) {}
+    virtual void ring_answered(Connection&, std::uint32_t /*number*/, bool /*taken*/, std::uint32_t /*until*/) {}
 };
 
 struct Owner {
@@ -423,6 +436,10 @@ public:
     // is answered.
     void wish(const Connection& connection, const ServiceWish& wish, unsigned attempt);
     void answer(const Connection& connection, std::uint32_t number, bool taken, unsigned attempt);
+    // Likewise of a ring, or of none any more.
+    void offer_ring(const Connection& connection, const RingOffer& ring, unsigned attempt);
+    void answer_ring(const Connection& connection, std::uint32_t number, bool taken, std::uint32_t until,
+                     unsigned attempt);
     [[nodiscard]] std::uint32_t random_psn();
     [[nodiscard]] std::uint64_t random_tag(); // tells nothing of others
     // The port of a rail is active again.

@@ -72,6 +72,10 @@ void Inbox::dispatch(const Target& way_back, const Message& m) {
     case wire::Kind::service_known:
         plane_.wishes.on_wish(m);
         break;
+    case wire::Kind::ring:
+    case wire::Kind::ring_known:
+        plane_.wishes.on_ring(m);
+        break;
     case wire::Kind::ended:
         plane_.goodbyes.on_ended(way_back, m);
         break;

@@ -43,6 +43,8 @@ struct Message {
     std::uint32_t rails_number = 0; // rails, rails_known
     Goodbye goodbye;                // ended; ended_known: its number
     ServiceWish wish;               // service; service_known: its number, and whether it `holds`
+    RingOffer ring;                 // ring; ring_known: its number
+    std::uint32_t until = 0;        // ring_known, which `holds` if it is taken
     verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
 };
 

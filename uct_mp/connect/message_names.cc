@@ -35,6 +35,10 @@ const char* name(wire::Kind kind) {
         return "service";
     case Kind::service_known:
         return "service_known";
+    case Kind::ring:
+        return "ring";
+    case Kind::ring_known:
+        return "ring_known";
     case Kind::keys:
         return "keys";
     case Kind::keys_told:

@@ -150,6 +150,24 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
     case Kind::service_known:
         out.put(wire::ServiceKnown{m.incarnation, m.wish.number, m.holds, {z, z, z}});
         break;
+    case Kind::ring: {
+        wire::Ring body{.incarnation = m.incarnation,
+                        .number = m.ring.number,
+                        .slots = m.ring.shape.slots,
+                        .entry = m.ring.shape.entry,
+                        .address = m.ring.address,
+                        .key = m.ring.key,
+                        .lives = m.ring.keys.lives,
+                        .count = m.ring.keys.count,
+                        .reserved = {z, z, z, z, z, z, z},
+                        .rkey = {}};
+        for (unsigned i = 0; i < m.ring.keys.count; ++i) body.rkey[i] = m.ring.keys.rkey[i];
+        out.put(body);
+        break;
+    }
+    case Kind::ring_known:
+        out.put(wire::RingKnown{m.incarnation, m.ring.number, m.until, m.holds, {z, z, z}});
+        break;
     case Kind::ended:
         out.put(wire::Ended{.incarnation = m.incarnation,
                             .delivered = m.goodbye.delivered,

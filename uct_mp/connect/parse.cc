@@ -243,6 +243,36 @@ bool read_service_known(Reader& in, Message& out) {
     return true;
 }
 
+bool read_ring(Reader& in, Message& out) {
+    wire::Ring b;
+    if (!in.take(b) || b.number == 0) return false;
+    const link::RingShape shape{.slots = b.slots, .entry = b.entry};
+    out.incarnation = b.incarnation;
+    out.ring.number = b.number;
+    for (unsigned i = std::min<unsigned>(b.count, verbs::kMaxDevices); i < verbs::kMaxDevices; ++i)
+        if (b.rkey[i] || (b.lives >> (8 * i) & 0xff)) return false;
+    if (b.slots == 0) return b.entry == 0 && b.address == 0 && b.key == 0 && b.count == 0;
+    if (!shape.valid() || b.count < 1 || b.count > verbs::kMaxDevices) return false;
+    if (b.address == 0 || b.address % 64 || b.address + shape.bytes() < b.address) return false;
+    out.ring.shape = shape;
+    out.ring.address = b.address;
+    out.ring.key = b.key;
+    out.ring.keys.count = b.count;
+    out.ring.keys.lives = b.lives;
+    for (unsigned i = 0; i < b.count; ++i) out.ring.keys.rkey[i] = b.rkey[i];
+    return true;
+}
+
+bool read_ring_known(Reader& in, Message& out) {
+    wire::RingKnown b;
+    if (!in.take(b) || b.number == 0 || b.taken > 1 || (b.taken && b.until)) return false;
+    out.incarnation = b.incarnation;
+    out.ring.number = b.number;
+    out.until = b.until;
+    out.holds = b.taken == 1;
+    return true;
+}
+
 bool read_ended(Reader& in, Message& out) {
     wire::Ended b;
     if (!in.take(b) || b.idle > 1) return false;
@@ -306,6 +336,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .news = {},
                   .goodbye = {},
                   .wish = {},
+                  .ring = {},
                   .keys = {}};
     // Refusals are the same in all versions: this is how the other one learns of it.
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
@@ -350,6 +381,12 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
         break;
     case Kind::service_known:
         good = read_service_known(in, out);
+        break;
+    case Kind::ring:
+        good = read_ring(in, out);
+        break;
+    case Kind::ring_known:
+        good = read_ring_known(in, out);
         break;
     case Kind::ended:
         good = read_ended(in, out);

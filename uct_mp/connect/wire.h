@@ -58,6 +58,8 @@ enum class Kind : std::uint8_t {
     ended_known = 28,   // EndedKnown: the answer, also for a connection that is not known (any more)
     service = 29,       // Service: how the receiver's messages shall come to the sender
     service_known = 30, // ServiceKnown: the answer
+    ring = 31,          // Ring: memory that the receiver's messages may be written to; or not any more
+    ring_known = 32,    // RingKnown: the answer
 };
 
 // Why a handshake ends. Unknown values are taken as `resources`.
@@ -287,6 +289,30 @@ struct __attribute__((packed)) ServiceKnown {
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(ServiceKnown) == 12);
+
+// Repeated until the answer has come. Format of the ring: uct_mp/link/ring.h.
+struct __attribute__((packed)) Ring {
+    std::uint32_t incarnation; // of the connection
+    std::uint32_t number;      // counted by the sender in this connection, from 1, wraps; older ones are void
+    std::uint32_t slots;       // 0: the ring before is taken back, and the rest is 0
+    std::uint32_t entry;       // bytes of each
+    std::uint64_t address;     // aligned to 64
+    std::uint64_t key;         // of the entries' tails: a secret
+    std::uint64_t lives;       // byte i: of the sender's device i, that its rkey belongs to
+    std::uint8_t count;        // of devices: 1..verbs::kMaxDevices
+    std::uint8_t reserved[7];
+    std::uint32_t rkey[verbs::kMaxDevices];
+};
+static_assert(sizeof(Ring) == 80);
+
+struct __attribute__((packed)) RingKnown {
+    std::uint32_t incarnation;
+    std::uint32_t number; // that this answers
+    std::uint32_t until;  // sequence number from which on the sender has written nothing there; 0 if it is `taken`
+    std::uint8_t taken;   // 1: the sender of this uses the ring; 0: it does not, or not any more
+    std::uint8_t reserved[3];
+};
+static_assert(sizeof(RingKnown) == 16);
 
 // `gids`: of the rails, how many are RoCE
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails, std::size_t gids) {

@@ -31,4 +31,32 @@ void Wishes::on_wish(const Message& m) {
         plane_.owner.news.wish_answered(*c, m.wish.number, m.holds);
 }
 
+void Wishes::offer_ring(const Connection& c, const RingOffer& ring, unsigned attempt) {
+    plane_.outbox.mend();
+    Message m = plane_.outbox.message_to(wire::Kind::ring, c);
+    m.ring = ring;
+    plane_.outbox.send_to(c, attempt, m);
+}
+
+void Wishes::answer_ring(const Connection& c, std::uint32_t number, bool taken, std::uint32_t until, unsigned attempt) {
+    plane_.outbox.mend();
+    Message m = plane_.outbox.message_to(wire::Kind::ring_known, c);
+    m.ring.number = number;
+    m.holds = taken;
+    m.until = until;
+    plane_.outbox.send_to(c, attempt, m);
+}
+
+void Wishes::on_ring(const Message& m) {
+    Connection* const c = plane_.inbox.connection_of(m);
+    if (!c || c->state != State::established || c->incarnation != m.incarnation)
+        ++plane_.counters.late;
+    else if (!(c->features & plane_.config.terms.features & feature::rings))
+        ++plane_.counters.dropped;
+    else if (m.kind == wire::Kind::ring)
+        plane_.owner.news.ring_offered(*c, m.ring);
+    else
+        plane_.owner.news.ring_answered(*c, m.ring.number, m.holds, m.until);
+}
+
 } // namespace ucx_mp::connect

@@ -1,4 +1,5 @@
-// How messages of the peer shall come to us, and its answers: carried here, understood by uct_mp/recover.
+// How messages of the peer shall come to us, and its answers: carried here. What they mean is known by uct_mp/recover
+// (kinds of paths) and uct_mp/channel (rings).
 #pragma once
 
 #include "uct_mp/connect/message.h"
@@ -13,6 +14,9 @@ public:
     void tell(const Connection& c, const ServiceWish& wish, unsigned attempt);
     void answer(const Connection& c, std::uint32_t number, bool taken, unsigned attempt);
     void on_wish(const Message& m); // or the answer to one
+    void offer_ring(const Connection& c, const RingOffer& ring, unsigned attempt);
+    void answer_ring(const Connection& c, std::uint32_t number, bool taken, std::uint32_t until, unsigned attempt);
+    void on_ring(const Message& m); // or the answer to one
 
 private:
     Plane& plane_;

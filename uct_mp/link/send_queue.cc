@@ -44,8 +44,9 @@ void SendQueue::replace(verbs::QueuePair fresh) {
     find_calls();
 }
 
-bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buffer, bool signaled, Nanos t_post) {
-    const std::uint32_t bytes = buffer.length;
+// Its place in a record, of its own or not. The flags that it is posted with.
+[[gnu::always_inline]] inline unsigned SendQueue::join(const Origin& from, std::uint32_t bytes, bool signaled,
+                                                       Nanos t_post) {
     Posted* joined = open_;
     if (joined && joined->epoch == from.epoch && joined->channel == from.channel && joined->path == from.path) {
         joined->bytes += bytes;
@@ -59,7 +60,7 @@ bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buff
         wr_.wr_id = id_of(head - 1);
     }
     joined->extra += extra_packets(bytes);
-    unsigned flags = IBV_SEND_SOLICITED;
+    unsigned flags = 0;
     if (signaled) {
         joined->signaled = true;
         ++adapter->owed;
@@ -68,8 +69,14 @@ bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buff
         joined->t_post = t_post;
         open_ = nullptr;
         quiet_left_ = signal_interval_;
-        flags |= IBV_SEND_SIGNALED;
+        flags = IBV_SEND_SIGNALED;
     }
+    return flags;
+}
+
+bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buffer, bool signaled, Nanos t_post) {
+    const std::uint32_t bytes = buffer.length;
+    unsigned flags = join(from, bytes, signaled, t_post) | IBV_SEND_SOLICITED;
     sge_.addr = buffer.address();
     sge_.length = bytes;
     if (bytes <= inline_bytes)
@@ -83,11 +90,24 @@ bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buff
     return error == 0 || take_back(bytes);
 }
 
+bool SendQueue::write_whole(const Origin& from, const DcAddress& to, Buffer& buffer, const Written& as) {
+    unsigned flags = join(from, as.bytes, as.signaled, as.t_post);
+    ibv_sge sge{buffer.address(), as.bytes, 0};
+    if (as.bytes <= inline_bytes)
+        flags |= IBV_SEND_INLINE;
+    else
+        sge.lkey = buffer.lkey[adapter->index];
+    const int error =
+        dc ? post_dc(to, IBV_WR_RDMA_WRITE, &sge, 1, as.to, flags) : post_rc(IBV_WR_RDMA_WRITE, &sge, 1, as.to, flags);
+    return error == 0 || take_back(as.bytes, true);
+}
+
 // The request that has just been recorded was not posted.
-bool SendQueue::take_back(std::uint32_t bytes) {
+bool SendQueue::take_back(std::uint32_t bytes, bool written) {
     Posted& last = at(head - 1);
     last.bytes -= bytes;
-    last.extra -= extra_packets(bytes + (addressed_ && !dc ? kTagBytes : 0)); // of messages that share a record
+    last.extra -=
+        extra_packets(bytes + (addressed_ && !dc && !written ? kTagBytes : 0)); // of messages that share a record
     adapter->owed -= std::exchange(last.signaled, false);
     if (--last.requests == 0) --head;
     open_ = nullptr;

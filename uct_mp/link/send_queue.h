@@ -59,6 +59,14 @@ struct RemotePiece {
     std::uint32_t rkey;
 };
 
+// How a message is written: all in all `bytes`.
+struct Written {
+    RemotePiece to;
+    std::uint32_t bytes;
+    bool signaled;
+    Nanos t_post; // as send_whole()
+};
+
 // What a caller knows at compile time.
 enum class Fits : bool { maybe, yes }; // the message is short enough for being copied into the request
 
@@ -97,7 +105,7 @@ public:
     const bool dc;
 
 private:
-    bool addressed_, sole_ = false; // a request needs what DcAddress says
+    bool addressed_; // a request needs what DcAddress says
     std::uint8_t mtu_shift_ = 12;
     ibv_sge sge_{};
     ibv_send_wr wr_{};
@@ -117,6 +125,8 @@ public:
     // A retained message in one piece, copied into the request if it is short enough; it may join the record of the
     // messages before. t_post: 0, or the time, if it is signaled.
     [[nodiscard]] bool send_whole(const Origin& from, const DcAddress& to, Buffer& buffer, bool signaled, Nanos t_post);
+    // The same written to the peer's memory, with more behind it; no tag goes before it.
+    [[nodiscard]] bool write_whole(const Origin& from, const DcAddress& to, Buffer& buffer, const Written& as);
     // The same in two steps, for who knows that it may join if there is anything to join (mp_rc). Null: there isn't, or
     // the next request must ask for a completion. send_joined() false: the caller calls take_back().
     [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
@@ -125,8 +135,7 @@ public:
     [[nodiscard]] bool signal_due() const;
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
     // The queue pair of the only path to a peer (Wiring::only).
-    [[nodiscard]] bool sole() const { return sole_; }
-    void set_sole(bool sole) { sole_ = sole; }
+    bool sole = false;
     // At most half of the queue's depth: with kReserve kept free, one that asks for a completion must still fit.
     void set_signal_interval(std::uint32_t n) { quiet_left_ = signal_interval_ = n < depth_ / 2 ? n : depth_ / 2; }
     [[nodiscard]] bool send_inline(const DcAddress& to, const void* data, std::uint32_t length, const Posted& posted,
@@ -140,7 +149,7 @@ public:
     // The parts of rdma() for mp_rc, for who has what belongs into the record at hand.
     void record(const Posted& posted, bool signaled);
     [[nodiscard]] int post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
-    bool take_back(std::uint32_t bytes); // false
+    bool take_back(std::uint32_t bytes, bool written = false); // false
 
     // 64 bit; `result` takes the value before. swap != null: compare and swap, else add.
     [[nodiscard]] bool atomic(const DcAddress& to, ibv_sge result, RemotePiece remote, std::uint64_t compare_add,
@@ -164,15 +173,14 @@ public:
     std::uint32_t head = 0, tail = 0; // records made, reaped; count up for ever
     // In the error state: nothing may be posted.
     [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
-    void fail() {
-        if (!failed()) slots_ -= kFailed;
-    }
+    void fail() { slots_ -= failed() ? 0 : kFailed; }
     std::uint32_t drained_from = 0; // psn() when this life ended
     // How its life ends (recover/failure.h). `draining`: nothing but the last request may be posted. `error_due`: the
     // queue pair is still to be moved to the error state. `end_due`: the last request is still to be posted.
     bool draining = false, error_due = false, end_due = false;
 
 private:
+    unsigned join(const Origin& from, std::uint32_t bytes, bool signaled, Nanos t_post); // flags
     // Of the record at `position`.
     [[nodiscard]] std::uint64_t id_of(std::uint32_t position) const { return id_ | std::uint64_t{position} << 48; }
     void find_calls(); // of the queue pair

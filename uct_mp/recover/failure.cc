@@ -107,6 +107,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
         break;
     }
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
+    if (!r.retired) core_.rings.path_failed(channel);
     r.stays = stays;
     set_phase(channel, path, Phase::draining);
     r.mine_known = r.theirs_known = r.back = r.greet = false;

@@ -74,7 +74,7 @@ void Joining::widen(Channel& channel) {
     }
     recovery.widening = false;
     queue.close();
-    queue.set_sole(false);
+    queue.sole = false;
     queue.set_signal_interval(core_.config.signal_interval);
     channel.wiring.only = nullptr;
     channel.wiring.by_lane = true;

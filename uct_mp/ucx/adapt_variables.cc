@@ -44,6 +44,16 @@ std::vector<Variable> adapt_variables(const channel::Config& defaults) {
                             ". Larger: peers that take turns get RC back without waiting. See ADAPT.",
                     .syntax = Syntax::count,
                     .offset = offsetof(IfaceOptions, adapt_pool)});
+    list.push_back(
+        {.group = Group::tuning,
+         .name = "ADAPT_MAX_RINGS",
+         .initial = std::to_string(adapt.max_rings),
+         .help = "Peers whose small messages may come by a ring of their own in memory, which is polled, at most " +
+                 std::to_string(kMaxAdaptRings) + ". Each ring takes " + std::to_string(adapt.ring.bytes() / 1024) +
+                 " KiB. It saves the receiver a completion for each message. Needs d, p, c and delta in ADAPT_COSTS; "
+                 "not for programs that sleep until something comes. See ADAPT.",
+         .syntax = Syntax::count,
+         .offset = offsetof(IfaceOptions, adapt_max_rings)});
     list.push_back({.group = Group::tuning,
                     .name = "ADAPT_GAIN",
                     .initial = std::to_string(static_cast<unsigned>(adapt.tuning.least_gain)) + "ns",
@@ -55,7 +65,9 @@ std::vector<Variable> adapt_variables(const channel::Config& defaults) {
                     .initial = "measure",
                     .help =
                         "What RC saves per message, and what it costs to give it to a peer: \"measure\", or both in "
-                        "nanoseconds, as \"r=150,rho=400000\". See ADAPT.",
+                        "nanoseconds, as \"r=150,rho=400000\". With ADAPT_MAX_RINGS also, or alone (then the others "
+                        "are measured), what a ring saves per message, what a look at an empty one costs, an "
+                        "acknowledgment, and making one, as \"d=100,p=10,c=300,delta=100000\". See ADAPT.",
                     .syntax = Syntax::text,
                     .offset = offsetof(IfaceOptions, adapt_costs)});
     return list;

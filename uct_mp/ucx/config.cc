@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <iterator>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -77,22 +78,36 @@ std::uint8_t rnr_code(double value) {
 
 constexpr unsigned kMaxPathBits = 127; // LMC is at most 7
 
-// "r=150,rho=400000", in any order; the paper's names.
-bool read_costs(const std::string& text, adapt::Costs& out) {
-    bool rc = false, make_rc = false;
+// "r=150,rho=400000", or "d=100,p=10,c=300,delta=100000", or both, in any order; the paper's names.
+struct GivenCosts {
+    bool rc = false, rings = false;
+};
+std::optional<GivenCosts> read_costs(const std::string& text, adapt::Costs& out) {
+    const struct {
+        const char* name;
+        double& value;
+    } all[] = {{"r", out.rc},   {"rho", out.make_rc}, {"d", out.ring},
+               {"p", out.miss}, {"c", out.credit},    {"delta", out.make_ring}};
+    constexpr unsigned kRc = 0x3, kRings = 0x3c;
+    unsigned known = 0;
     std::istringstream items(text);
     for (std::string item; std::getline(items, item, ',');) {
         const std::size_t at = item.find('=');
-        if (at == std::string::npos) return false;
+        if (at == std::string::npos) return {};
         char* end = nullptr;
         const double value = std::strtod(item.c_str() + at + 1, &end);
-        if (at + 1 == item.size() || *end || !(value >= 0 && value <= 1e9)) return false;
-        const std::string name = item.substr(0, at);
-        bool& known = name == "r" ? rc : make_rc;
-        if ((name != "r" && name != "rho") || std::exchange(known, true)) return false;
-        (name == "r" ? out.rc : out.make_rc) = value;
+        if (at + 1 == item.size() || *end || !(value >= 0 && value <= 1e9)) return {};
+        const auto found =
+            std::ranges::find(all, item.substr(0, at), [](const auto& a) { return std::string(a.name); });
+        if (found == std::end(all)) return {};
+        const unsigned bit = 1u << (found - all);
+        if (known & bit) return {};
+        known |= bit;
+        found->value = value;
     }
-    return rc && make_rc;
+    const GivenCosts given{.rc = (known & kRc) == kRc, .rings = (known & kRings) == kRings};
+    const unsigned whole = (given.rc ? kRc : 0) | (given.rings ? kRings : 0);
+    return known && known == whole ? std::optional(given) : std::nullopt;
 }
 
 } // namespace
@@ -196,9 +211,16 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
         check.count("ADAPT_POOL", options.adapt_pool, 0, kMaxAdaptQueuePairs, adapt.pool);
         check.time("ADAPT_GAIN", options.adapt_gain, 0, 1);
         adapt.tuning.least_gain = std::round(options.adapt_gain * 1e9);
-        adapt.measured = std::string(options.adapt_costs) == "measure";
-        if (!adapt.measured && !read_costs(options.adapt_costs, adapt.tuning.costs))
-            check.fail("ADAPT_COSTS", options.adapt_costs, "\"measure\", or r=NS,rho=NS (0 to 1e9 each)");
+        check.count("ADAPT_MAX_RINGS", options.adapt_max_rings, 0, kMaxAdaptRings, adapt.max_rings);
+        const bool measure = std::string(options.adapt_costs) == "measure";
+        const auto given = measure ? GivenCosts{} : read_costs(options.adapt_costs, adapt.tuning.costs);
+        if (!given)
+            check.fail("ADAPT_COSTS", options.adapt_costs,
+                       "\"measure\", or r=NS,rho=NS or d=NS,p=NS,c=NS,delta=NS or all of these (0 to 1e9 each)");
+        else if (adapt.max_rings && !given->rings)
+            check.fail("ADAPT_MAX_RINGS", std::to_string(adapt.max_rings),
+                       "0, or with d, p, c and delta in UCX_MP_DC_ADAPT_COSTS: costs of rings are not measured");
+        adapt.measured = !given || !given->rc;
     }
     return error.empty();
 }

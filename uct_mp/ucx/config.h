@@ -56,7 +56,7 @@ struct IfaceOptions {
     unsigned dci_count, dci_policy;
     unsigned adapt; // off, on, eager
     double adapt_interval;
-    unsigned adapt_max_rc, adapt_pool;
+    unsigned adapt_max_rc, adapt_pool, adapt_max_rings;
     double adapt_gain; // s, as adapt_interval
     char* adapt_costs;
 };
@@ -65,6 +65,7 @@ struct IfaceOptions {
 inline constexpr unsigned kMinWindow = 16, kMaxWindow = 1 << 15;
 inline constexpr unsigned kMaxDci = 64;
 inline constexpr unsigned kMaxAdaptQueuePairs = 1 << 16;
+inline constexpr unsigned kMaxAdaptRings = 1 << 16;
 inline constexpr unsigned kMaxRetryCount = 7;
 inline constexpr unsigned kMaxServiceLevel = 15;
 

@@ -46,6 +46,9 @@ void describe(Iface& iface, std::string& out) {
                a.rc_in_use, a.rc_kept, a.looks, a.changes, a.refusals, static_cast<double>(a.interval) * 1e-6,
                a.count_bytes, a.costs.rc, a.costs.make_rc);
     }
+    if (const auto& r = s.rings; r.rings || r.hits || r.bytes)
+        append(out, "rings %u bytes %lu messages %lu misses %lu foreign %lu garbled %lu\n", r.rings, r.bytes, r.hits,
+               r.misses, r.foreign, r.garbled);
     for (const auto& t : s.history) {
         append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid,
                t.path, t.what);
@@ -65,6 +68,9 @@ void describe(Iface& iface, std::string& out) {
         if (const auto& v = c.service; by_demand)
             append(out, "service receives_by %s sends_by %s places %u switches %u%s%s\n", v.ours, v.theirs, v.places,
                    v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
+        if (const auto& r = c.ring; r.switches || r.out || r.messages_out)
+            append(out, "ring receives_by %s bytes %lu messages %lu switches %u sends_by %s messages %lu\n", r.in,
+                   r.bytes, r.messages_in, r.switches, r.out ? "ring" : "queue", r.messages_out);
         if (const auto& r = c.recovery; r.seen)
             append(
                 out,

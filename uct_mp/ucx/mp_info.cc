@@ -104,11 +104,11 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
         std::istringstream words(line);
         std::string kind;
         words >> kind;
-        if (kind == "interface" || kind == "adapt") {
+        if (kind == "interface" || kind == "adapt" || kind == "rings") {
             std::printf("%s\n", line.c_str());
         } else if (kind == "event") {
             if (history) show_event(words);
-        } else if (kind == "recovery" || kind == "service") {
+        } else if (kind == "recovery" || kind == "service" || kind == "ring") {
             std::printf("    %s\n", line.c_str());
         } else if (kind == "peer") {
             words >> peer;

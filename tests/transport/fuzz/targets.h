@@ -58,7 +58,7 @@ inline std::vector<connect::Message> sample_messages() {
                  {wire::Kind::request, wire::Kind::reply, wire::Kind::confirm, wire::Kind::ready, wire::Kind::refuse,
                   wire::Kind::ping, wire::Kind::pong, wire::Kind::rails, wire::Kind::rails_known, wire::Kind::keys,
                   wire::Kind::keys_told, wire::Kind::ended, wire::Kind::ended_known, wire::Kind::service,
-                  wire::Kind::service_known}) {
+                  wire::Kind::service_known, wire::Kind::ring, wire::Kind::ring_known}) {
                 Message m;
                 m.kind = kind;
                 m.transport = transport;
@@ -85,6 +85,18 @@ inline std::vector<connect::Message> sample_messages() {
                 if (kind == wire::Kind::service)
                     m.wish = {0xfffffffd, rails > 1 ? adapt::Service::rc : adapt::Service::shared};
                 if (kind == wire::Kind::service_known) m.wish.number = 6, m.holds = rails > 1;
+                if (kind == wire::Kind::ring) {
+                    m.ring.number = 0xfffffffb;
+                    if (rails > 1) {
+                        m.ring.shape = {16, 4096};
+                        m.ring.address = 0x7f0000001000, m.ring.key = 0xabcdabcdabcdabcd;
+                        m.ring.keys.count = verbs::kMaxDevices;
+                        m.ring.keys.lives = 0x80ff000000000001;
+                        for (unsigned i = 0; i < verbs::kMaxDevices; ++i) m.ring.keys.rkey[i] = 0xfffffe00 + i;
+                    }
+                }
+                if (kind == wire::Kind::ring_known)
+                    m.ring.number = 7, m.holds = rails > 1, m.until = rails > 1 ? 0 : 0xfffffffa;
                 if (kind == wire::Kind::ended_known) m.holds = rails > 1, m.goodbye.number = 0x8001;
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
@@ -233,6 +245,12 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
     case wire::Kind::service:
     case wire::Kind::service_known:
         note(body + offsetof(wire::Service, reserved), 3);
+        break;
+    case wire::Kind::ring:
+        note(body + offsetof(wire::Ring, reserved), 7);
+        break;
+    case wire::Kind::ring_known:
+        note(body + offsetof(wire::RingKnown, reserved), 3);
         break;
     case wire::Kind::pong:
         note(body + offsetof(wire::Pong, reserved), 3);

@@ -152,6 +152,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"ADAPT_INTERVAL", UCT_TEST_VALUE(adapt.tuning.interval)},
     {"ADAPT_MAX_RC", UCT_TEST_VALUE(adapt.max_rc)},
     {"ADAPT_POOL", UCT_TEST_VALUE(adapt.pool)},
+    {"ADAPT_MAX_RINGS", UCT_TEST_VALUE(adapt.max_rings)},
     {"ADAPT_GAIN", UCT_TEST_VALUE(adapt.tuning.least_gain)},
     {"ADAPT_COSTS", UCT_TEST_VALUE(adapt.measured)},
 };
@@ -285,9 +286,24 @@ BOOST_AUTO_TEST_CASE(adaptation) {
     BOOST_TEST(given.config.adapt.tuning.costs.rc == 150.0);
     BOOST_TEST(given.config.adapt.tuning.costs.make_rc == 400000.0);
     for (const char* wrong : {"", "r=1", "r=1,r=2", "r=1,rho=", "r=1,rho=x", "r=-1,rho=1", "r=1,rho=1e10",
-                              "r=1,rho=nan", "r=1,rho=2,d=3", "paper"})
+                              "r=1,rho=nan", "r=1,rho=2,d=3", "d=1,p=1,c=1", "r=1,d=1,p=1,c=1,delta=1", "paper"})
         BOOST_TEST(dc({{"ADAPT_COSTS", wrong}}).error.starts_with(std::string("UCX_MP_DC_ADAPT_COSTS=") + wrong),
                    wrong);
+    // Costs of rings are the user's; the others may be measured beside them.
+    const char* const rings = "d=100,p=10,c=300,delta=100000";
+    const Told both = dc({{"ADAPT_MAX_RINGS", "8"}, {"ADAPT_COSTS", rings}});
+    BOOST_TEST(both.error == "");
+    BOOST_TEST(both.config.adapt.measured);
+    BOOST_TEST(both.config.adapt.max_rings == 8u);
+    BOOST_TEST(both.config.adapt.tuning.costs.ring == 100.0);
+    BOOST_TEST(both.config.adapt.tuning.costs.make_ring == 100000.0);
+    const Told all = dc({{"ADAPT_MAX_RINGS", "8"}, {"ADAPT_COSTS", "delta=4,c=3,p=2,d=1,r=5,rho=6"}});
+    BOOST_TEST(all.error == "");
+    BOOST_TEST(!all.config.adapt.measured);
+    BOOST_TEST(all.config.adapt.tuning.costs.credit == 3.0);
+    for (const char* lacking : {"measure", "r=1,rho=2"})
+        BOOST_TEST(
+            dc({{"ADAPT_MAX_RINGS", "8"}, {"ADAPT_COSTS", lacking}}).error.starts_with("UCX_MP_DC_ADAPT_MAX_RINGS=8"));
 }
 
 // Other numbers that help texts name.

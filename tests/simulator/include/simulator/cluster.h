@@ -119,7 +119,7 @@ public:
     [[nodiscard]] bool waiting() const { return resume_ || services_.has_due(); }                  // for its turn
     // The program does something that takes its processor `cost`: copies, packs.
     void spend(Nanos cost) { world_.spend(host_, index_, cost); }
-    // Who polls rings says how often so far; each call of progress() then costs what it has looked at.
+    // Each call of progress() costs what it has looked at: the interface's rings, or what is said here.
     std::function<RingLooks()> ring_looks;
     // The program's own turn, behind each call of progress(), while its processor is free. False: it had nothing to do.
     std::function<bool()> on_turn;
@@ -143,8 +143,11 @@ private:
     bool own_turn() { return on_turn && !busy() && on_turn(); }
     bool advance() {
         const bool any = iface_->progress() != 0;
-        if (ring_looks) {
-            const RingLooks now = ring_looks(), before = std::exchange(looks_, now);
+        const auto [hits, misses] = iface_->ring_looks();
+        const RingLooks now = ring_looks ? ring_looks() : RingLooks{.misses = misses, .hits = hits};
+        const RingLooks before = std::exchange(looks_, now);
+        // Who finds nothing would have waited meanwhile: that costs nobody anything (and would come again for ever).
+        if (any || ring_looks) {
             const softhca::sim::HostCosts& costs = world_.host_costs();
             spend((now.misses - before.misses) * costs.poll_miss + (now.hits - before.hits) * costs.poll_hit);
         }

@@ -1,0 +1,455 @@
+// Small messages by rings: over DC and over RC, while rings come and go and everything fails. Nothing is lost, nothing
+// comes twice, nothing stops; what is forged is not taken for a message.
+#define BOOST_TEST_MODULE transport_ring
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include <cstring>
+#include <random>
+
+#include "both_transports.h"
+#include "random_faults.h"
+#include "simulator/stress.h"
+#include "simulator/traffic.h"
+#include "uct_mp/channel/core.h"
+#include "uct_mp/schedule/policy_factory.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+using adapt::Service;
+using channel::Interface;
+using path::Kind;
+
+namespace {
+
+constexpr Nanos kMs = 1'000'000;
+constexpr std::uint8_t kNote = 7;
+
+channel::Config config(link::RingShape shape = {16, 4096}, unsigned rings = 64) {
+    channel::Config config = config_of(connect::Transport::dc);
+    config.adapt.mode = channel::AdaptConfig::Mode::manual;
+    config.adapt.max_rings = rings;
+    config.adapt.ring = shape;
+    config.send_depth = 32;
+    config.dci_count = 2;
+    config.recovery.hold_down = 1'000'000;
+    config.recovery.max_hold_down = 4'000'000;
+    config.recovery.watch_interval = 100'000;
+    config.recovery.max_open_interval = 2'000'000;
+    config.recovery.reopen_interval = 200'000;
+    config.recovery.max_reopen_interval = 400'000;
+    config.recovery.partition_timeout = 0;
+    return config;
+}
+
+Interface::Statistics statistics(Node& node) {
+    Interface::Statistics out;
+    node.iface().statistics(out);
+    return out;
+}
+
+// Of all channels of a node.
+struct OfRings {
+    unsigned in = 0, out = 0, offered = 0;
+    std::uint64_t messages = 0, again = 0, duplicates = 0, early = 0, acks = 0;
+};
+OfRings of_rings(Node& node) {
+    OfRings sum;
+    for (const auto& channel : statistics(node).channels) {
+        sum.in += channel.ring.in == std::string("open");
+        sum.offered += channel.ring.in != std::string("none");
+        sum.out += channel.ring.out;
+        sum.messages += channel.ring.messages_out;
+        sum.again += channel.recovery.messages_again;
+        sum.duplicates += channel.duplicates;
+        sum.early += channel.early;
+        sum.acks += channel.acks_sent;
+    }
+    return sum;
+}
+OfRings of_rings(Cluster& cluster) {
+    OfRings sum;
+    for (unsigned i = 0; i < cluster.size(); ++i) {
+        const OfRings one = of_rings(cluster.node(i));
+        sum.in += one.in, sum.out += one.out, sum.offered += one.offered, sum.messages += one.messages;
+        sum.again += one.again, sum.duplicates += one.duplicates, sum.early += one.early;
+    }
+    return sum;
+}
+bool settles(Cluster& cluster, unsigned rings) {
+    return cluster.until(
+        [&] {
+            const OfRings now = of_rings(cluster);
+            return now.in == rings && now.out == rings && now.offered == rings;
+        },
+        1'000 * kMs);
+}
+std::uint64_t written(Node& node, Kind kind) {
+    std::uint64_t sum = 0;
+    for (const auto& channel : statistics(node).channels)
+        for (const auto& path : channel.paths) sum += path.kind == kind ? path.written : 0;
+    return sum;
+}
+
+Status serve(Cluster& cluster, unsigned at, unsigned from, Service service) {
+    return cluster.node(at).iface().serve_by(cluster.channel(at, from), service);
+}
+
+// Numbered messages from one node to others, of any length.
+class Notes {
+public:
+    explicit Notes(Cluster& cluster) : cluster_(cluster), taken(cluster.size()) {
+        for (unsigned i = 0; i < cluster.size(); ++i)
+            cluster.node(i).on_am(
+                kNote,
+                [](void* self, void* data, std::size_t length, unsigned) {
+                    return static_cast<Notes*>(self)->take(data, length), Status::ok;
+                },
+                this);
+    }
+    // False: not all have come.
+    bool send(unsigned from, unsigned to, unsigned count, std::size_t length = 8) {
+        channel::Channel& channel = cluster_.channel(from, to);
+        std::vector<std::uint32_t> message((length + 3) / 4);
+        const std::uint32_t before = taken[to];
+        for (unsigned i = 0; i < count; ++i) {
+            std::fill(message.begin(), message.end(), sent_ + 1);
+            struct Packed {
+                const void* from;
+                std::size_t length;
+            } packed{message.data(), length};
+            const auto pack = [](void* to, void* arg) {
+                const auto* p = static_cast<Packed*>(arg);
+                std::memcpy(to, p->from, p->length);
+                return p->length;
+            };
+            if (!cluster_.until([&] { return Interface::am_bcopy(channel, kNote, pack, &packed) >= 0; }, 1'000 * kMs))
+                return false;
+            ++sent_;
+            if (i % burst == burst - 1 && !cluster_.until([&] { return taken[to] == before + i + 1; }, 1'000 * kMs))
+                return false;
+        }
+        return cluster_.until([&] { return taken[to] == before + count; }, 1'000 * kMs);
+    }
+    bool wrong = false;
+    unsigned burst = 4; // under way
+
+private:
+    void take(const void* data, std::size_t length) {
+        std::vector<std::uint32_t> message((length + 3) / 4);
+        std::memcpy(message.data(), data, length);
+        ++taken[cluster_.progressing()];
+        ++got_;
+        for (std::size_t i = 0; i < length / 4; ++i) wrong |= message[i] != got_;
+    }
+    Cluster& cluster_;
+    std::uint32_t sent_ = 0, got_ = 0;
+
+public:
+    std::vector<std::uint32_t> taken;
+};
+
+} // namespace
+
+// Whoever wishes, over DC and over RC: messages that fit go by the ring, and it goes away again.
+BOOST_DATA_TEST_CASE(comes_and_goes, boost::unit_test::data::make({false, true}), by_rc) {
+    const Service service = by_rc ? Service::rc : Service::dc_ring;
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST((serve(cluster, 0, 1, service) == Status::busy)); // not connected
+    BOOST_TEST(traffic(cluster, 1) == "");
+    for (unsigned round = 0; round < 3; ++round) {
+        const OfRings before = of_rings(cluster);
+        BOOST_TEST((serve(cluster, 0, 1, service) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 1));
+        BOOST_TEST(of_rings(cluster.node(1)).out == 1u);
+        cluster.run_for(50 * kMs);
+        Notes notes(cluster);
+        const std::uint64_t rc = written(cluster.node(1), Kind::rc);
+        for (const std::size_t length : {0u, 1u, 7u, 8u, 100u, 240u, 1000u, 4072u})
+            BOOST_TEST(notes.send(1, 0, 40, length));
+        BOOST_TEST(!notes.wrong);
+        BOOST_TEST((written(cluster.node(1), Kind::rc) > rc) == (service == Service::rc));
+        BOOST_TEST(of_rings(cluster.node(1)).messages > before.messages + 200);
+        BOOST_TEST(statistics(cluster.node(0)).rings.hits > 200u);
+        // Too long, and the other direction.
+        const std::uint64_t messages = of_rings(cluster).messages;
+        BOOST_TEST(notes.send(1, 0, 40, 4073));
+        BOOST_TEST(notes.send(0, 1, 40, 8));
+        BOOST_TEST(of_rings(cluster).messages == messages);
+        BOOST_TEST(!notes.wrong);
+        BOOST_TEST(traffic(cluster, 2 + round) == "");
+        BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 0));
+        BOOST_TEST(traffic(cluster, 20 + round) == "");
+    }
+    const OfRings after = of_rings(cluster);
+    BOOST_TEST(after.again == 0u); // nothing was in the way of a switch
+    BOOST_TEST(after.duplicates == 0u);
+    cluster.world.at(cluster.world.now() + 3'000 * kMs, [] {});
+    cluster.run_for(3'000 * kMs);
+    BOOST_TEST(traffic(cluster, 40) == "");
+    BOOST_TEST(statistics(cluster.node(0)).rings.bytes == 0u); // no late write can come any more
+    BOOST_TEST(statistics(cluster.node(0)).rings.rings == 0u);
+}
+
+// As many messages as there are slots, then the queue; slots come back with acknowledgments.
+BOOST_DATA_TEST_CASE(credits, boost::unit_test::data::make({2u, 4u, 16u}), slots) {
+    channel::Config c = config({slots, 256});
+    Cluster cluster("two-rail", 2, c);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    cluster.run_for(10 * kMs);
+    Notes notes(cluster);
+    notes.burst = std::max(1u, slots / 4);
+    BOOST_TEST(notes.send(1, 0, 3));
+    cluster.run_for(10 * kMs);
+    cluster.sleep(0, true);
+    channel::Channel& channel = cluster.channel(1, 0);
+    const std::uint64_t messages = of_rings(cluster).messages;
+    const std::uint32_t in_flight = channel.in_flight();
+    unsigned sent = 0;
+    for (unsigned i = 0; i < 3 * slots; ++i) sent += Interface::am_short(channel, 9, 0, nullptr, 0) == Status::ok;
+    BOOST_TEST(sent > slots);
+    BOOST_TEST(of_rings(cluster).messages == messages + slots - in_flight);
+    cluster.sleep(0, false);
+    BOOST_TEST(
+        cluster.until([&] { return statistics(cluster.node(0)).channels[0].delivered == channel.next_sequence; }));
+    const std::uint64_t early = of_rings(cluster).early;
+    BOOST_TEST(notes.send(1, 0, 1000));
+    BOOST_TEST(!notes.wrong);
+    BOOST_TEST(of_rings(cluster).messages > messages + 800);
+    BOOST_TEST(of_rings(cluster).early == early); // what lies in the ring is looked for before what came behind it
+}
+
+BOOST_AUTO_TEST_CASE(limits) {
+    std::vector<channel::Config> configs(4, config());
+    configs[0].adapt.max_rings = 2;
+    configs[3].adapt.max_rings = 0; // knows no rings
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 3, Service::dc_ring) == Status::unsupported));
+    BOOST_TEST((serve(cluster, 3, 0, Service::dc_ring) == Status::unsupported));
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_TEST((serve(cluster, 0, 2, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 2));
+    BOOST_TEST((serve(cluster, 1, 0, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 3));
+    BOOST_TEST(statistics(cluster.node(0)).rings.rings == 2u);
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Who sleeps is not woken by a ring: it has none then.
+BOOST_AUTO_TEST_CASE(sleepers) {
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    BOOST_TEST((cluster.node(0).iface().arm() == Status::busy));
+    BOOST_TEST(settles(cluster, 0));
+    cluster.run_for(10 * kMs);
+    BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::unsupported));
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Somebody else writes into the ring, or its source writes what means nothing.
+BOOST_DATA_TEST_CASE(forged, boost::unit_test::data::make({0u, 1u, 2u, 3u, 4u, 5u}), what) {
+    Cluster cluster("two-rail", 2, config({16, 256}));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    cluster.run_for(10 * kMs);
+    Notes notes(cluster);
+    BOOST_TEST(notes.send(1, 0, 20));
+    unsigned failures = 0;
+    for (unsigned i = 0; i < 2; ++i) {
+        cluster.node(i).services().threshold = LogLevel::error;
+        cluster.node(i).services().quiet = true;
+        cluster.node(i).on_failure = [&](channel::Channel&, Status) { ++failures; };
+    }
+    channel::Channel& receiver = cluster.channel(0, 1);
+    channel::RingIn& ring = *receiver.rings->in;
+    const std::uint32_t next = receiver.expected;
+    std::vector<std::byte> message(256);
+    channel::MessageHeader header{.kind = 1,
+                                  .version = 1,
+                                  .flags = 0,
+                                  .am_id = 9,
+                                  .path = 0,
+                                  .channel = receiver.local_id,
+                                  .sequence = next,
+                                  .ack = receiver.next_sequence};
+    std::uint32_t length = 16;
+    std::uint64_t key = ring.key;
+    switch (what) {
+    case 0:
+        key ^= 1ull << 40 | 3; // a stranger
+        break;
+    case 1:
+        key = 0;
+        break;
+    case 2:
+        length = 15; // a source that has lost its mind
+        break;
+    case 3:
+        header.channel ^= 1;
+        break;
+    case 4:
+        header.sequence += 16;
+        break;
+    default:
+        header.am_id = 32;
+    }
+    std::memcpy(message.data(), &header, sizeof header);
+    const std::uint32_t all = link::seal_ring_message(message.data(), length, next, key);
+    std::memcpy(ring.memory + ring.shape.end_of(next) - all, message.data(), all);
+    cluster.settle_all();
+    cluster.run_for(300 * kMs);
+    const auto now = statistics(cluster.node(0)).rings;
+    if (what < 2) { // nothing of it is believed, and it is told
+        BOOST_TEST(failures == 0u);
+        BOOST_TEST(notes.send(1, 0, 50));
+        BOOST_TEST(!notes.wrong);
+        cluster.run_for(300 * kMs);
+        BOOST_TEST(traffic(cluster, 2) == "");
+        BOOST_TEST(statistics(cluster.node(0)).rings.foreign + (now.foreign == 0) > 0u);
+        BOOST_TEST(now.garbled == 0u);
+    } else { // only the peer knows the key: as with any other message of it
+        BOOST_TEST(now.garbled == 1u);
+        BOOST_TEST(failures > 0u);
+    }
+}
+
+namespace {
+// Wishes of random sides for random services, as fast as they can be made.
+class Switches {
+public:
+    Switches(Cluster& cluster, std::uint64_t seed, Nanos pause)
+        : cluster_(cluster), random_(seed * 104'729), pause_(pause) {
+        next();
+    }
+    unsigned made = 0;
+    bool over = false;
+
+private:
+    void next() {
+        if (over) return;
+        cluster_.world.at(cluster_.world.now() + 1 + random_() % pause_, [this] {
+            if (over) return;
+            const unsigned at = random_() % cluster_.size(),
+                           from = (at + 1 + random_() % (cluster_.size() - 1)) % cluster_.size();
+            cluster_.world.select(at);
+            const Service services[] = {Service::shared, Service::dc_ring, Service::rc, Service::dc_ring};
+            made += serve(cluster_, at, from, services[random_() % 4]) == Status::ok;
+            next();
+        });
+    }
+    Cluster& cluster_;
+    std::mt19937_64 random_;
+    const Nanos pause_;
+};
+
+// Rings are open at both sides or at none.
+bool at_rest(Cluster& cluster) {
+    const OfRings now = of_rings(cluster);
+    return now.in == now.out && now.offered == now.in;
+}
+} // namespace
+
+// Traffic of all kinds while rings, and RC, come and go; also where adapters place late, each in order.
+BOOST_DATA_TEST_CASE(switches_under_traffic,
+                     boost::unit_test::data::make({1u, 2u, 3u, 4u, 5u, 6u}) *
+                         boost::unit_test::data::make({false, true}),
+                     seed, late) {
+    channel::Config c = config({seed % 2 ? 16u : 4u, seed % 3 ? 4096u : 256u});
+    c.policy = *schedule::make_policy(seed % 2 ? "default" : "round_robin").config;
+    c.recovery.watch_interval = 10'000'000; // nothing is to fail
+    c.reliability = {};
+    Cluster cluster(seed == 3 ? "four-path" : "two-rail", 3, c, {.seed = seed});
+    Stress stress(cluster, {.seed = seed, .late = late ? Nanos{20'000} : 0});
+    Switches switches(cluster, seed, 100'000);
+    BOOST_TEST(stress.run());
+    BOOST_TEST(stress.verdict() == "");
+    BOOST_TEST(switches.made > 20u);
+    switches.over = true;
+    BOOST_TEST(of_rings(cluster).messages > 0u);
+    BOOST_TEST(of_rings(cluster).again == 0u);
+    cluster.after_progress = {};
+    BOOST_TEST(cluster.until([&] { return at_rest(cluster); }, 500 * kMs));
+}
+
+// Likewise while everything fails and comes back.
+BOOST_DATA_TEST_CASE(switches_and_faults,
+                     boost::unit_test::data::make({1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u}), seed) {
+    channel::Config c = config({seed % 2 ? 16u : 4u, seed % 3 ? 4096u : 256u});
+    c.recovery.packet_numbers = seed % 3 != 0; // else markers decide
+    c.policy = *schedule::make_policy(seed % 2 ? "default" : "round_robin").config;
+    Cluster cluster("two-rail", 2, c, {.seed = seed});
+    Stress stress(cluster, {.seed = seed, .operations = 1500, .slot = 1 << 18, .constant = 1 << 18});
+    Faults faults(cluster, seed);
+    Switches switches(cluster, seed, 300'000);
+    BOOST_TEST(stress.run(4'000'000'000));
+    faults.over = true;
+    BOOST_TEST(stress.verdict() == "");
+    BOOST_TEST(faults.begun > 3u);
+    BOOST_TEST(switches.made > 3u);
+    switches.over = true;
+    cluster.after_progress = {};
+    BOOST_TEST(cluster.until([&] { return at_rest(cluster); }, 2'000 * kMs));
+    BOOST_TEST(of_rings(cluster).messages > 0u);
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(cluster.node(i).services().errors == 0u);
+    BOOST_TEST(traffic(cluster, seed + 100) == "");
+}
+
+// A message in a ring that was not acknowledged goes again by other ways, and the ring comes back, elsewhere.
+BOOST_DATA_TEST_CASE(failover, boost::unit_test::data::make({false, true}), by_rc) {
+    const Service service = by_rc ? Service::rc : Service::dc_ring;
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, service) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    cluster.run_for(50 * kMs);
+    Notes notes(cluster);
+    BOOST_TEST(notes.send(1, 0, 20));
+    const std::byte* const before = cluster.channel(0, 1).rings->in->memory;
+    cluster.world.fault("drop 100% 1:softhca_0:1"); // silent
+    cluster.world.fault("drop 100% 1:softhca_1:1");
+    channel::Channel& channel = cluster.channel(1, 0);
+    for (unsigned i = 0; i < 10; ++i) BOOST_TEST((Interface::am_short(channel, 9, 0, nullptr, 0) == Status::ok));
+    cluster.run_for(200'000);
+    cluster.world.fault("drop 0% 1:softhca_1:1");
+    BOOST_TEST(notes.send(1, 0, 20));
+    BOOST_TEST(of_rings(cluster).again > 0u);
+    cluster.world.fault("drop 0% 1:softhca_0:1");
+    BOOST_REQUIRE(settles(cluster, 1));
+    BOOST_TEST(cluster.channel(0, 1).rings->in->memory != before);
+    const std::uint64_t messages = of_rings(cluster).messages;
+    BOOST_TEST(notes.send(1, 0, 40));
+    BOOST_TEST(of_rings(cluster).messages > messages);
+    BOOST_TEST(!notes.wrong);
+    BOOST_TEST(traffic(cluster, 3) == "");
+}
+
+// Parked with a ring, and closed with one.
+BOOST_AUTO_TEST_CASE(endings) {
+    Cluster cluster("two-rail", 2, config());
+    for (unsigned round = 0; round < 3; ++round) {
+        BOOST_TEST(traffic(cluster, 1 + round) == "");
+        BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+        BOOST_TEST((serve(cluster, 1, 0, Service::dc_ring) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 2));
+        BOOST_TEST(traffic(cluster, 10 + round) == "");
+        BOOST_TEST(cluster.until(
+            [&] {
+                cluster.world.select(0);
+                return cluster.node(0).iface().park(cluster.channel(0, 1)) == Status::ok ||
+                       statistics(cluster.node(0)).parked;
+            },
+            100 * kMs));
+        BOOST_TEST(of_rings(cluster).offered == 0u);
+    }
+    BOOST_TEST(traffic(cluster, 5) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+}

@@ -1,0 +1,86 @@
+#include "uct_mp/channel/ring_choice.h"
+
+#include <utility>
+
+#include "uct_mp/channel/core.h"
+
+namespace ucx_mp::channel {
+
+using adapt::Service;
+using Mode = AdaptConfig::Mode;
+
+RingChoice::RingChoice(Core& core)
+    : core_(core), at_once_(core.has_rings() && core.config.adapt.rings_at_once),
+      weighs_(core.has_rings() && !at_once_ && core.config.adapt.tuning.costs.ring > 0 &&
+              (core.config.adapt.mode == Mode::on || core.config.adapt.mode == Mode::eager)),
+      tuning_(core.config.adapt.tuning) {
+    // RC is chosen elsewhere.
+    tuning_.costs.rc = tuning_.costs.make_rc = 0;
+    tuning_.limits.rc = 0;
+    tuning_.limits.rings = core.config.adapt.max_rings;
+    tuning_.limits.slots = core.config.adapt.ring.slots;
+    tuning_.limits.cold_every = core.config.quiet_interval;
+}
+
+void RingChoice::attend(Nanos now) {
+    if (!at_once_ && !weighs_) return;
+    if (!windows_) windows_.emplace(tuning_, now);
+    if (now >= windows_->slice_end()) end_slice(now);
+}
+
+// What has come from each since the last time, by slot.
+std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
+    std::vector<adapt::Counts::Entry> entries;
+    seen_.resize(core_.directory.channels.size());
+    for (std::uint32_t slot = 0; slot < seen_.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        Seen& seen = seen_[slot];
+        if (channel.gates & (gate::not_ready | gate::failed) || !core_.rings.may_have(channel)) continue;
+        if (seen.id != channel.local_id) seen = {.id = channel.local_id};
+        const std::uint32_t received = channel.expected - std::exchange(seen.expected, channel.expected);
+        if (received) entries.push_back({slot, static_cast<float>(received)});
+    }
+    return entries;
+}
+
+void RingChoice::end_slice(Nanos now) {
+    std::vector<adapt::Counts::Entry> counts = read_counts();
+    unsigned endpoints = 0;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
+        endpoints += core_.directory.channels[slot]->usage.endpoints;
+    if (at_once_ && endpoints)
+        for (const adapt::Counts::Entry& entry : counts)
+            (void)core_.rings.serve(*core_.directory.channels[entry.id], true);
+    const bool due = windows_->end_slice(now, std::move(counts));
+    if (endpoints == 0)
+        serve_all({}); // nobody here looks
+    else if (due && weighs_)
+        look();
+}
+
+void RingChoice::look() {
+    adapt::Mapping present;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        const Channel& channel = *core_.directory.channels[slot];
+        if (channel.rings && channel.rings->wanted) present.set(slot, Service::dc_ring);
+    }
+    const adapt::Windows::Verdict verdict = windows_->look(present, {});
+    if (verdict.why == adapt::Windows::Why::nothing || verdict.map.choices == present.choices) return;
+    ++changes;
+    core_.services.say(LogLevel::debug, "rings for %u peers (%s window, %.1f ns a message)",
+                       verdict.map.count(Service::dc_ring), name(verdict.why),
+                       std::max(verdict.extended_gain, verdict.shrunk_gain));
+    serve_all(verdict.map);
+}
+
+// What is taken back makes room for what is wished.
+void RingChoice::serve_all(const adapt::Mapping& map) {
+    for (const bool wanted : {false, true})
+        for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+            Channel& channel = *core_.directory.channels[slot];
+            const bool has = channel.rings && channel.rings->wanted;
+            if (has != wanted && (map.of(slot) == Service::dc_ring) == wanted) (void)core_.rings.serve(channel, wanted);
+        }
+}
+
+} // namespace ucx_mp::channel

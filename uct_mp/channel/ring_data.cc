@@ -1,0 +1,94 @@
+// The way of a message by a ring, on both sides. Data path.
+#include <cstring>
+
+#include "uct_mp/channel/data_path.h"
+
+namespace ucx_mp::channel {
+
+// -- Sending
+
+// As usual; only what is posted will differ. The slot is free if the message before there has been acknowledged.
+Status Sender::start_ring(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
+    const Status status = start_plain(channel, pool, size, start);
+    if (channel.in_flight() < channel.rings->out.shape.slots) start.way = Start::Way::ring;
+    return status;
+}
+
+void Sender::finish_other(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
+                          std::uint8_t flags) {
+    if (start.way == Start::Way::fenced) return finish_fenced(channel, start, kind, am_id, length, flags);
+    if (kind == Kind::am && flags == 0 && length <= channel.rings->out.shape.longest()) [[likely]]
+        return finish_ring(channel, start, am_id, length);
+    Start plain = start;
+    plain.way = Start::Way::plain;
+    finish_message(channel, plain, kind, am_id, length, flags);
+}
+
+void Sender::finish_ring(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length) {
+    RingOut& ring = channel.rings->out;
+    const std::uint32_t sequence = channel.next_sequence;
+    Buffer& buffer = *start.buffer;
+    compose(channel, buffer, start.path, Kind::am, am_id, length, 0);
+    const std::uint32_t bytes = link::seal_ring_message(buffer.data(), length, sequence, ring.key);
+    if (bytes > start.placed) channel.wiring.scheduler->place_on(start.path, Direction::write, bytes - start.placed);
+    const bool signaled = start.queue->signal_due() || bytes >= schedule::PathTable::kRateBytes;
+    Path& sub = channel.wiring.paths[start.path];
+    sub.open += start.queue->dc;
+    const Nanos t_post = signaled && !channel.wiring.only ? core_.services.now() : 0;
+    ++channel.epoch_open[channel.epoch];
+    ++ring.messages;
+    const link::RemotePiece remote{ring.address + ring.shape.end_of(sequence) - bytes, ring.rkey[sub.remote_device]};
+    if (!start.queue->write_whole({&channel, start.path, channel.epoch}, sub.dc, buffer,
+                                  {.to = remote, .bytes = bytes, .signaled = signaled, .t_post = t_post})) [[unlikely]]
+        post_refused(channel, *start.queue,
+                     {.channel = &channel, .bytes = bytes, .path = start.path, .epoch = channel.epoch});
+}
+
+// -- Receiving
+
+// In place. Nobody keeps what lies there, and the peer could write there again: so the header is read once.
+unsigned Receiver::take_from_ring(RingIn& ring) {
+    unsigned n = 0;
+    while (Channel* const found = ring.channel) {
+        Channel& channel = *found;
+        if (channel.gates & (gate::failed | gate::not_ready)) [[unlikely]]
+            break;
+        std::byte* message;
+        std::uint32_t length;
+        const link::RingEntry entry =
+            link::look_into_ring(ring.memory, ring.shape, ring.key, channel.expected, kHeader, message, length);
+        if (entry == link::RingEntry::none) {
+            ++core_.rings.misses;
+            break;
+        }
+        MessageHeader header{};
+        std::uint16_t first = 0;
+        if (entry == link::RingEntry::message) [[likely]] {
+            std::memcpy(&header, message, sizeof header);
+            std::memcpy(&first, &header, sizeof first);
+        }
+        if (first != kPlainAm || header.am_id >= kAmIds || header.channel != channel.local_id ||
+            header.sequence != channel.expected) [[unlikely]] {
+            core_.rings.garbled(channel);
+            break;
+        }
+        (void)deliver_next(
+            core_, channel, header, [&]() __attribute__((always_inline)) {
+                if (header.ack != channel.ack_seen) {
+                    channel.ack_seen = header.ack;
+                    take_ack(channel, header.ack);
+                }
+                const AmHandler& handler = core_.handlers[header.am_id];
+                (void)handler.callback(handler.arg, message + kHeader, length - kHeader, 0);
+                return true;
+            });
+        if (channel.early_count) [[unlikely]]
+            drain_early(channel);
+        ++ring.messages;
+        if (++n == ring.shape.slots) break; // others have their turn
+    }
+    core_.rings.hits += n;
+    return n;
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,344 @@
+// Rings come and go. Slow path, but for poll().
+#include "uct_mp/channel/rings.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/channel/core.h"
+#include "uct_mp/channel/statistics.h"
+
+namespace ucx_mp::channel {
+
+using State = RingIn::State;
+
+namespace {
+constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
+constexpr Nanos kAgain = 10'000'000;                           // after the peer has left one: the first pause, doubled
+constexpr unsigned kMostDoublings = 10;
+constexpr Nanos kSteady = 1'000'000'000;     // a ring that has lasted so long says that paths are good again
+constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes, unless packet_lifetime is longer
+constexpr Nanos kInspection = 100'000'000;
+constexpr std::uint32_t kCold = 64; // looks in vain, then a ring is looked at less often
+
+Nanos pause_after(unsigned attempts) { return std::min(kMaxRepeat, kRepeat << std::min(attempts, 16u)); }
+} // namespace
+
+RingPair& Rings::pair_of(Channel& channel) {
+    if (!channel.rings) channel.rings = std::make_unique<RingPair>();
+    return *channel.rings;
+}
+
+void Rings::stop(Services::Timer& timer) {
+    if (timer) core_.services.cancel(std::exchange(timer, 0));
+}
+
+bool Rings::may_have(const Channel& channel) const {
+    return core_.has_rings() && !channel.self && (channel.connection.features & connect::feature::rings) &&
+           channel.connection.peer_segment <= core_.config.segment + kMaxUserHeader; // else it sends in parts
+}
+
+// -- Receiving side
+
+Status Rings::serve(Channel& channel, bool wanted) {
+    if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
+    if (!may_have(channel) || asleep_) return Status::unsupported;
+    RingPair& pair = pair_of(channel);
+    pair.wanted = wanted;
+    if (wanted) return pair.in || pair.timer ? Status::ok : offer(channel);
+    if (!pair.in) stop(pair.timer);
+    if (pair.in && pair.in->state < State::leaving) take_back(channel);
+    return Status::ok;
+}
+
+Status Rings::offer(Channel& channel) {
+    RingPair& pair = pair_of(channel);
+    if (polled_.size() >= core_.config.adapt.max_rings) {
+        pair.wanted = false;
+        return Status::no_resource;
+    }
+    auto ring = std::make_unique<RingIn>();
+    ring->shape = core_.config.adapt.ring;
+    ring->owner = {static_cast<std::byte*>(std::aligned_alloc(4096, (ring->shape.bytes() + 4095) & ~std::size_t{4095})),
+                   std::free};
+    ring->memory = ring->owner.get();
+    if (!ring->memory ||
+        ucx_mp::failed(verbs::register_memory(core_.devices, ring->memory, ring->shape.bytes(),
+                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, ring->registration))) {
+        core_.services.say(LogLevel::info, "no memory for a ring of %zu bytes", ring->shape.bytes());
+        pair.wanted = false;
+        return Status::no_memory;
+    }
+    ring->since = core_.services.now();
+    {
+        const std::lock_guard lock(core_.services);
+        ring->key = core_.control->random_tag();
+    }
+    link::clear_ring(ring->memory, ring->shape, ring->key);
+    ring->channel = &channel;
+    polled_.push_back(ring.get());
+    core_.due |= due::rings;
+    pair.in = std::move(ring);
+    // Slots are free again when the peer knows.
+    channel.ack_threshold = std::min(channel.ack_threshold, pair.in->shape.slots / 2);
+    channel.ack_after = std::min(channel.ack_after, channel.ack_threshold);
+    if (++pair.number == 0) ++pair.number;
+    pair.attempts = 0;
+    tell(channel);
+    return Status::ok;
+}
+
+void Rings::take_back(Channel& channel) {
+    RingPair& pair = *channel.rings;
+    pair.in->state = State::leaving;
+    if (++pair.number == 0) ++pair.number;
+    pair.attempts = 0;
+    tell(channel);
+}
+
+// Until it is answered. No bound: a peer that lives answers, and a channel whose peer is dead fails.
+void Rings::tell(Channel& channel) {
+    RingPair& pair = *channel.rings;
+    stop(pair.timer);
+    connect::RingOffer offer{.number = pair.number, .shape = {}, .keys = {}};
+    if (pair.in->state == State::offered) {
+        offer.shape = pair.in->shape;
+        offer.address = reinterpret_cast<std::uint64_t>(pair.in->memory);
+        offer.key = pair.in->key;
+        pair.in->registration.look_up(offer.keys);
+        offer.keys.id = 0;
+    }
+    {
+        const std::lock_guard lock(core_.services);
+        core_.control->offer_ring(channel.connection, offer, pair.attempts);
+    }
+    pair.timer = core_.services.at(core_.services.now() + pause_after(pair.attempts++), [this, &channel] {
+        channel.rings->timer = 0;
+        tell(channel);
+    });
+}
+
+void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std::uint32_t until) {
+    if (!core_.failures.recoverable(channel) || !channel.rings || !channel.rings->in) return;
+    RingPair& pair = *channel.rings;
+    RingIn& ring = *pair.in;
+    if (number != pair.number || ring.state == State::ending) return; // late, or a copy
+    if (ring.state == State::leaving) {
+        if (taken) return;
+        stop(pair.timer);
+        ring.state = State::ending;
+        ring.until = until;
+        ended_ = true;
+        return;
+    }
+    if (taken) {
+        if (ring.state == State::offered) ++pair.switches;
+        stop(pair.timer);
+        ring.state = State::open;
+        return;
+    }
+    // It has left it by itself. Our next number tells that we know.
+    const bool lasted = core_.services.now() - ring.since >= kSteady;
+    pair.left = lasted ? 1 : pair.left + 1;
+    take_back(channel);
+}
+
+// The memory stays: the adapter of the peer may still write there.
+void Rings::retire(Channel& channel) {
+    RingPair& pair = *channel.rings;
+    RingIn& ring = *pair.in;
+    stop(pair.timer);
+    ring.channel = nullptr;
+    ring.since = core_.services.now();
+    ended_ = true;
+    retired_.push_back(std::move(pair.in));
+    next_inspection_ = std::min(next_inspection_, ring.since + kInspection);
+    core_.parts.set_ack_threshold(channel);
+    if (!pair.wanted || (channel.gates & gate::failed)) return;
+    const Nanos pause = pair.left ? kAgain << std::min(pair.left - 1, kMostDoublings) : 0;
+    pair.timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
+        channel.rings->timer = 0;
+        if (channel.rings->wanted && core_.failures.recoverable(channel) && !asleep_) (void)offer(channel);
+    });
+}
+
+// Those that are over are not looked at any more.
+void Rings::retire_ended() {
+    bool later = false;
+    for (RingIn* const ring : polled_) {
+        if (!ring->channel || ring->state != State::ending) continue;
+        if (static_cast<std::int32_t>(ring->until - ring->channel->expected) <= 0)
+            retire(*ring->channel);
+        else
+            later = true;
+    }
+    ended_ = later;
+    std::erase_if(polled_, [](const RingIn* ring) { return !ring->channel; });
+    if (polled_.empty()) core_.due &= static_cast<std::uint8_t>(~due::rings);
+}
+
+unsigned Rings::poll() {
+    unsigned n = 0;
+    ++round_;
+    // Who waits for what has come by some moment (Progress::looks) wants all of it.
+    const bool around = core_.alert || (round_ & core_.progress.quiet_mask()) == 0;
+    // By index: callbacks may want rings, and none goes away here.
+    for (std::size_t i = 0; i < polled_.size(); ++i) {
+        RingIn& ring = *polled_[i];
+        if (ring.quiet >= kCold && !around) continue;
+        const unsigned found = core_.receiver.take_from_ring(ring);
+        n += found;
+        ring.quiet = found ? 0 : ring.quiet + (ring.quiet < kCold);
+    }
+    if (ended_) [[unlikely]]
+        retire_ended();
+    return n;
+}
+
+void Rings::look(Channel& channel) {
+    if (channel.rings && channel.rings->in) (void)core_.receiver.take_from_ring(*channel.rings->in);
+}
+
+bool Rings::may_sleep() {
+    asleep_ = true;
+    for (std::size_t i = 0; i < polled_.size(); ++i) {
+        Channel* const channel = polled_[i]->channel;
+        if (!channel) continue;
+        channel->rings->wanted = false;
+        if (polled_[i]->state < State::leaving) take_back(*channel);
+    }
+    return polled_.empty();
+}
+
+void Rings::garbled(Channel& channel) {
+    ++garbled_;
+    core_.receiver.broken(channel, "something into its ring that is no message", channel.expected);
+}
+
+// Who does not know the key has written here: nothing of it has been taken for a message. It is wiped.
+void Rings::inspect(RingIn& ring) {
+    const std::uint32_t expected = ring.channel->expected;
+    for (std::uint32_t slot = 0; slot < ring.shape.slots; ++slot) {
+        if (!link::wipe_foreign_entry(ring.memory, ring.shape, ring.key, slot, expected)) continue;
+        ++foreign_;
+        core_.services.say(LogLevel::warn, "somebody else than peer %016" PRIx64 " has written into its ring: ignored",
+                           ring.channel->uid);
+    }
+}
+
+void Rings::attend(Nanos now) {
+    if (now < next_inspection_ || (polled_.empty() && retired_.empty())) return;
+    next_inspection_ = now + kInspection;
+    const Nanos rest = std::max(kQuarantine, 2 * core_.config.recovery.packet_lifetime);
+    if (!ended_) // else some of them may be retired already
+        std::erase_if(retired_, [&](const auto& ring) { return now - ring->since >= rest; });
+    for (RingIn* const ring : polled_)
+        if (ring->channel) inspect(*ring);
+}
+
+// -- Sending side
+
+void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
+    if (!core_.failures.recoverable(channel) || !may_have(channel)) return; // it will be repeated
+    RingOut& out = pair_of(channel).out;
+    if (out.number && static_cast<std::int32_t>(offer.number - out.number) < 0) return;
+    if (offer.number != out.number) {
+        // Keys of another life of its adapters than we know: one of the two is to come.
+        if (offer.shape.slots && offer.keys.lives != channel.remote_lives) return;
+        stop(out.timer);
+        leave(channel);
+        out.number = offer.number;
+        out.answers = out.told = 0;
+        if (offer.shape.slots) {
+            out.open = true;
+            out.shape = offer.shape;
+            out.key = offer.key;
+            out.address = offer.address;
+            std::copy_n(offer.keys.rkey, verbs::kMaxDevices, out.rkey);
+            channel.gates |= gate::ring;
+        }
+    }
+    const std::lock_guard lock(core_.services);
+    core_.control->answer_ring(channel.connection, out.number, out.open, out.open ? 0 : out.until, out.answers++);
+}
+
+// From this message on.
+void Rings::leave(Channel& channel) {
+    RingOut& out = channel.rings->out;
+    if (!std::exchange(out.open, false)) {
+        if (out.number == 0) out.until = channel.next_sequence;
+        return;
+    }
+    channel.gates &= ~gate::ring;
+    out.until = channel.next_sequence;
+}
+
+void Rings::path_failed(Channel& channel) {
+    if (!channel.rings || !channel.rings->out.open) return;
+    leave(channel);
+    channel.rings->out.told = 0;
+    tell_left(channel);
+}
+
+// Until the peer's next number comes.
+void Rings::tell_left(Channel& channel) {
+    RingOut& out = channel.rings->out;
+    stop(out.timer);
+    {
+        const std::lock_guard lock(core_.services);
+        core_.control->answer_ring(channel.connection, out.number, false, out.until, out.answers++);
+    }
+    out.timer = core_.services.at(core_.services.now() + pause_after(out.told++), [this, &channel] {
+        channel.rings->out.timer = 0;
+        tell_left(channel);
+    });
+}
+
+// -- The end
+
+void Rings::forget(Channel& channel) {
+    if (!channel.rings) return;
+    RingPair& pair = *channel.rings;
+    pair.wanted = false;
+    if (pair.in) retire(channel);
+    stop(pair.timer);
+    stop(pair.out.timer);
+    pair.out.open = false;
+    channel.gates &= ~gate::ring;
+}
+
+void Rings::end() {
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
+        if (RingPair* const pair = core_.directory.channels[slot]->rings.get())
+            stop(pair->timer), stop(pair->out.timer);
+}
+
+void Rings::describe(RingStatistics& out) const {
+    out = {.hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_};
+    for (const auto& ring : retired_) out.bytes += ring->shape.bytes();
+    for (const RingIn* const ring : polled_) {
+        if (!ring->channel) continue;
+        ++out.rings;
+        out.bytes += ring->shape.bytes();
+    }
+}
+
+void Rings::describe(const Channel& channel, RingPairStatistics& out) {
+    if (!channel.rings) return;
+    const RingPair& pair = *channel.rings;
+    out.out = pair.out.open;
+    out.messages_out = pair.out.messages;
+    out.switches = pair.switches;
+    out.left = pair.left;
+    if (!pair.in) return;
+    constexpr const char* kStates[] = {"offered", "open", "leaving", "ending"};
+    out.in = kStates[static_cast<unsigned>(pair.in->state)];
+    out.messages_in = pair.in->messages;
+    out.bytes = pair.in->shape.bytes();
+}
+
+} // namespace ucx_mp::channel

@@ -1,0 +1,140 @@
+// Rings: memory that one peer's small messages are written into, where they are polled (format: link/ring.h; exchange:
+// PROTOCOL.md, "Rings"). It saves the receiver a completion and a receive for each message.
+//
+// A ring is the receiver's. It is offered to one peer, with a key of its own, and taken back; each is answered. The
+// source decides for each message whether it goes by the ring: if it is short, is not fenced, and its slot is free.
+// Else it goes as it would without a ring. Either way it has its number and is retained, so there is nothing to wait
+// for when a ring comes or goes. Which path carries the write does not matter: over RC it is the paper's RC ring, over
+// DC its DC ring.
+//
+// A slot is free when the message `slots` before has been acknowledged. That one may have been lost with a path and be
+// sent again elsewhere: then its write may still come, late, over what lies there by then. So from the failure of a
+// path on the source uses the ring no more, and the receiver makes a new one, elsewhere and with another key.
+//
+// What a ring promises about writes before a message is what a receive promises: the writes of one adapter are placed
+// in order. What might be overtaken goes as a fenced message (visibility.h), never by a ring.
+//
+// Nothing wakes who sleeps when a ring is written to. So an interface that is armed once has no rings any more.
+//
+// Who calls: recovery (serve, path_failed), Peers (what the peer tells), Progress (poll), Sender and Receiver.
+// Threads: the interface's. Times are ns.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "uct_mp/channel/types.h"
+#include "uct_mp/connect/control_plane.h"
+#include "uct_mp/host/services.h"
+#include "uct_mp/link/ring.h"
+#include "uct_mp/verbs/memory.h"
+
+namespace ucx_mp::channel {
+
+struct Core;
+class Channel;
+struct RingStatistics;
+struct RingPairStatistics;
+
+// Receiving. It stays where it is until late writes cannot come any more, also when its channel is gone.
+struct RingIn {
+    Channel* channel = nullptr; // null: nobody looks here any more
+    link::RingShape shape;
+    std::uint64_t key = 0;
+    std::byte* memory = nullptr;
+    enum class State : std::uint8_t {
+        offered, // no answer yet; looked at
+        open,    // the peer uses it
+        leaving, // it shall not any more, and has not answered yet
+        ending,  // it does not any more: until message `until` has been delivered
+    } state = State::offered;
+    std::uint32_t quiet = 0; // looks in a row that have found nothing
+    std::uint32_t until = 0; // ending
+    std::uint64_t messages = 0;
+    Nanos since = 0; // offered; retired
+    std::unique_ptr<std::byte, void (*)(void*)> owner{nullptr, nullptr};
+    verbs::Registration registration; // ends before the memory
+};
+
+// Sending.
+struct RingOut {
+    bool open = false;
+    link::RingShape shape;
+    std::uint64_t key = 0, address = 0;
+    std::uint32_t rkey[verbs::kMaxDevices] = {}; // by the peer's device
+    std::uint32_t number = 0;                    // the newest that has been heard; 0: none
+    std::uint32_t until = 0;                     // not open: next_sequence when it was left
+    unsigned answers = 0, told = 0;
+    Services::Timer timer = 0; // the peer is told that it has been left
+    std::uint64_t messages = 0;
+};
+
+// Of one channel; made when first needed.
+struct RingPair {
+    std::unique_ptr<RingIn> in;
+    RingOut out;
+    std::uint32_t number = 0;  // of our newest offer, or of taking it back
+    bool wanted = false;       // by us
+    unsigned attempts = 0;     // of telling our number
+    unsigned left = 0;         // times that the peer has left one early, lately
+    Services::Timer timer = 0; // tells our number again; or offers again
+    std::uint32_t switches = 0;
+};
+
+class Rings {
+public:
+    explicit Rings(Core& core) : core_(core) {}
+    // Timers end. The memory is there until this is destroyed.
+    void end();
+
+    // -- Receiving side
+    // Whether the peer's messages shall come by a ring. unsupported: they cannot. no_resource: too many rings.
+    Status serve(Channel& channel, bool wanted);
+    void take_verdict(Channel& channel, std::uint32_t number, bool taken, std::uint32_t until);
+    // Looks at all of them; messages that have come. Data path.
+    unsigned poll();
+    // At this channel's, before something is stored because it came early.
+    void look(Channel& channel);
+    // Who polls may sleep now: there are none any more, and there will be none. False: not yet.
+    [[nodiscard]] bool may_sleep();
+    void attend(Nanos now); // now and then
+
+    // -- Sending side
+    void take_offer(Channel& channel, const connect::RingOffer& offer);
+    // A path has: nothing more is written to a ring that late writes may come to.
+    void path_failed(Channel& channel);
+
+    // The channel has failed.
+    void forget(Channel& channel);
+    [[nodiscard]] bool may_have(const Channel& channel) const; // both sides have rings
+    void describe(RingStatistics& out) const;
+    static void describe(const Channel& channel, RingPairStatistics& out);
+    void garbled(Channel& channel); // the entry that is next there
+
+    std::uint64_t hits = 0, misses = 0;
+
+private:
+    static RingPair& pair_of(Channel& channel);
+    Status offer(Channel& channel);
+    void take_back(Channel& channel);
+    void tell(Channel& channel);
+    void tell_left(Channel& channel);
+    void leave(Channel& channel);
+    void retire(Channel& channel);
+    void retire_ended();
+    void inspect(RingIn& ring);
+    void stop(Services::Timer& timer);
+
+    Core& core_;
+    std::vector<RingIn*> polled_;
+    std::vector<std::unique_ptr<RingIn>> retired_;
+    std::uint32_t round_ = 0;
+    bool ended_ = false;  // one of polled_ is over
+    bool asleep_ = false; // somebody has slept
+    std::uint64_t foreign_ = 0, garbled_ = 0;
+    Nanos next_inspection_ = 0;
+};
+
+} // namespace ucx_mp::channel
