@@ -1,12 +1,13 @@
 /* Epochs: which calls may come when, and waiting for the core. */
 #include "osc_mp.h"
 
-/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
-enum { POLLS = 64 };
+/* Polls of our own between two of everything that Open MPI has to poll. It yields the processor there, if there are
+ * fewer of them than ranks: then somebody whom we wait for may need it. */
+static int polls(void) { return opal_progress_yield_when_idle ? 4 : 64; }
 
 void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank) {
     for (;;) {
-        for (int i = 0; i < POLLS; i++) {
+        for (int i = polls(); i > 0; i--) {
             mca_pml_mp_lock();
             bool over = asked(module->window, rank);
             if (!over) {
@@ -100,7 +101,8 @@ int mca_osc_mp_complete(ompi_win_t* win) {
     mca_osc_mp_group_t* const group = &module->access;
     if (group->count < 0) return OMPI_ERR_RMA_SYNC;
     /* All are asked in turn, so that nobody waits for somebody else's post. */
-    for (unsigned polls = 0, left = (unsigned)group->count; left;) {
+    int until = polls();
+    for (unsigned left = (unsigned)group->count; left;) {
         mca_pml_mp_lock();
         left = 0;
         for (int i = 0; i < group->count; i++) {
@@ -111,7 +113,10 @@ int mca_osc_mp_complete(ompi_win_t* win) {
         }
         if (left) mp_core_progress(mca_pml_mp.core);
         mca_pml_mp_unlock();
-        if (++polls % POLLS == 0) opal_progress();
+        if (left && --until == 0) {
+            opal_progress();
+            until = polls();
+        }
     }
     leave(group);
     return outcome(module, MP_ALL_RANKS);

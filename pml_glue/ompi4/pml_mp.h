@@ -81,6 +81,9 @@ OMPI_MODULE_DECLSPEC uint64_t mca_pml_mp_name(const opal_process_name_t* name);
 /* pml_mp_component.c: the core, with what it asks of Open MPI; one line to the user if it cannot be had. */
 bool mca_pml_mp_open_core(bool threads);
 void mca_pml_mp_close_core(void);
+/* pml_mp_memory.c: before and after the core */
+void mca_pml_mp_watch_memory(void);
+void mca_pml_mp_unwatch_memory(void);
 /* The peer behind a rank; null: cannot be reached. */
 mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc);
 static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {

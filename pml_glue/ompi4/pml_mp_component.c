@@ -135,6 +135,7 @@ bool mca_pml_mp_open_core(bool threads) {
                               .is_source = is_source,
                               .report = report};
     mca_pml_mp.threads = threads;
+    mca_pml_mp_watch_memory();
     mca_pml_mp.core = mp_core_open(&config, &hooks, error, sizeof error);
     if (mca_pml_mp.core == NULL) {
         opal_output(0, "pml/mp: %s", error);
@@ -160,6 +161,7 @@ void mca_pml_mp_close_core(void) {
         opal_output(0, "pml/mp: rank %u: %s", OPAL_PROC_MY_NAME.vpid, text);
     }
     mp_core_close(mca_pml_mp.core);
+    mca_pml_mp_unwatch_memory();
     mca_pml_mp.core = NULL;
 }
 

@@ -237,7 +237,12 @@ Posted Window::advance_moves(Operation& operation) {
     const mp_data_t& data = put ? operation.rma.origin : operation.rma.result;
     while (operation.position < operation.total) {
         Cursor::Piece piece = operation.cursor.peek(put ? limits.max_put : limits.max_get);
-        if (put && limits.max_put_packed && (data.convertor || piece.bytes <= kCopied)) {
+        if (put && !data.convertor && piece.bytes <= limits.max_put_short) {
+            const Posted outcome = endpoint.put_short(static_cast<const std::byte*>(data.buffer) + operation.position,
+                                                      piece.bytes, piece.address, to.key);
+            if (outcome != Posted::done) return outcome;
+            ++all_.counts_.copies;
+        } else if (put && limits.max_put_packed && (data.convertor || piece.bytes <= kCopied)) {
             piece.bytes = std::min(piece.bytes, limits.max_put_packed);
             Put packing{this, &data, operation.position, piece.bytes};
             const Posted outcome = endpoint.put_packed(pack_put, &packing, piece.address, to.key);

@@ -144,7 +144,7 @@ private:
     const mp_hooks_t hooks_;
     std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;
     SlotsOf<Operation> ids_;
-    std::vector<Target*> waiting_;
+    std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
     struct Counts {
