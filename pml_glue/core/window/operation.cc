@@ -78,6 +78,17 @@ mp_error_t Window::start(const mp_rma_t& rma) {
     return MP_OK;
 }
 
+bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address) {
+    Target& to = target(rank);
+    if (!to.key || to.failed || !to.moves[0].empty() || !to.may_go()) return false;
+    Endpoint& endpoint = *to.peer->endpoint;
+    if (bytes > endpoint.limits().max_put_short || endpoint.put_short(from, bytes, address, to.key) != Posted::done)
+        return false;
+    ++to.writes;
+    ++all_.counts_.copies;
+    return true;
+}
+
 // What is too long for a copy. False: it cannot be registered.
 bool Window::register_memory(Operation& operation) {
     Endpoint& endpoint = *operation.target->peer->endpoint;

@@ -24,6 +24,7 @@ public:
     [[nodiscard]] std::vector<std::byte> keys() const;
     void set_keys(const std::byte* keys, std::size_t stride);
     [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
+    [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address);
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local);
     [[nodiscard]] bool settled();
     [[nodiscard]] mp_error_t error(std::uint32_t rank);
