@@ -98,6 +98,9 @@ bool mp_window_completed(mp_window_t* window, uint32_t rank);
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_closed(mp_window_t* window, uint32_t rank);
 
+/* All ranks of the window have come here. */
+bool mp_window_barrier(mp_window_t* window);
+
 #ifdef __cplusplus
 }
 #endif

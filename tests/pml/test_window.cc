@@ -231,6 +231,17 @@ void run(std::uint32_t seed) {
                 BOOST_REQUIRE(
                     world.until([&](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, false); }));
             }
+            unsigned begun = 0; // nobody leaves a barrier before all have come
+            std::vector<int> state(count);
+            BOOST_REQUIRE(world.until([&](Rank& rank, unsigned i) {
+                if (state[i] == 0 && world.dice(5)) return false;
+                if (state[i] == 0) ++begun, state[i] = 1;
+                if (state[i] == 1 && rank.window->barrier()) {
+                    BOOST_REQUIRE_EQUAL(begun, count);
+                    state[i] = 2;
+                }
+                return state[i] == 2;
+            }));
             BOOST_REQUIRE_EQUAL(counts.count, all.size());
             BOOST_REQUIRE_EQUAL(counts.failed, 0u);
             check(world, all, model);

@@ -36,6 +36,7 @@ public:
     [[nodiscard]] bool completed(std::uint32_t rank);
     void expose(std::uint32_t rank, bool check);
     [[nodiscard]] bool closed(std::uint32_t rank);
+    [[nodiscard]] bool barrier();
     void attach(void* base, std::size_t size);
     [[nodiscard]] bool detach(const void* base);
     void free(); // and is gone
@@ -110,6 +111,8 @@ private:
     std::deque<Waiter> waiters_; // for our lock
     unsigned sharers_ = 0;
     bool exclusive_ = false;
+    std::uint64_t barriers_ = 0;      // that are over
+    std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
 };
 
 // All windows of a process.
