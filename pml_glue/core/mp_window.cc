@@ -44,6 +44,9 @@ bool mp_window_attach(mp_window_t* window, void* base, size_t size) {
 bool mp_window_detach(mp_window_t* window, const void* base) { return of(window).detach(base); }
 
 mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) { return of(window).start(*rma); }
+bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address) {
+    return of(window).put_now(rank, from, bytes, address);
+}
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local) { return of(window).flushed(rank, local); }
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
 
@@ -56,5 +59,6 @@ void mp_window_access(mp_window_t* window, uint32_t rank, bool check) { of(windo
 bool mp_window_completed(mp_window_t* window, uint32_t rank) { return of(window).completed(rank); }
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check) { of(window).expose(rank, check); }
 bool mp_window_closed(mp_window_t* window, uint32_t rank) { return of(window).closed(rank); }
+bool mp_window_barrier(mp_window_t* window) { return of(window).barrier(); }
 
 } // extern "C"

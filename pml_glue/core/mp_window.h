@@ -77,6 +77,9 @@ bool mp_window_detach(mp_window_t* window, const void* base);
 /* Starts an operation. MP_FAILED: the target is gone; rma_done is not called. */
 mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma);
 
+/* A small put of contiguous data: true if it has left, and `from` may be changed. */
+bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address);
+
 enum { MP_ALL_RANKS = UINT32_MAX };
 /* All operations to a rank that were started are over here (`local`), or also there. */
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local);
@@ -94,6 +97,9 @@ void mp_window_access(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_completed(mp_window_t* window, uint32_t rank);
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_closed(mp_window_t* window, uint32_t rank);
+
+/* All ranks of the window have come here. */
+bool mp_window_barrier(mp_window_t* window);
 
 #ifdef __cplusplus
 }

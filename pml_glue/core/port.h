@@ -46,6 +46,7 @@ struct Limits {
     std::size_t max_zero_copy = 0; // data of send_zero_copy()
     std::size_t max_header = 0;    // header of send_zero_copy()
     std::size_t max_get = 0, max_put = 0;
+    std::size_t max_put_short = 0;                      // of put_short()
     std::size_t max_put_packed = 0, max_get_packed = 0; // of put_packed() and get_packed()
     std::size_t key_bytes = 0;                          // of a packed key
     // Messages behind a fence() come after the writes before it. Otherwise only after those that have completed: writes
@@ -85,6 +86,9 @@ public:
     // The same with data that is copied: no registered memory at our side. The packer writes max_put_packed bytes at
     // most.
     virtual Posted put_packed(Packer, void* /*argument*/, std::uint64_t /*to*/, RemoteKey*) { return Posted::failed; }
+    virtual Posted put_short(const void* /*from*/, std::size_t /*length*/, std::uint64_t /*to*/, RemoteKey*) {
+        return Posted::failed;
+    }
     virtual Posted get_packed(void* /*to*/, std::size_t /*length*/, std::uint64_t /*from*/, RemoteKey*, Completion&) {
         return Posted::failed;
     }

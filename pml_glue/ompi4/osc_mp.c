@@ -145,8 +145,30 @@ static int rput(const void* origin, int count, ompi_datatype_t* type, int target
     return locked_start(&call, out);
 }
 
+/* Small and contiguous, at both sides. False: nothing has happened. */
+static bool put_now(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
+                    int target_count, ompi_datatype_t* target_type, ompi_win_t* win) {
+    enum { kSmall = 256 };
+    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    const size_t bytes = (size_t)count * type->super.size;
+    if (bytes - 1 >= kSmall || bytes != (size_t)target_count * target_type->super.size ||
+        !mca_pml_mp_contiguous(type, (size_t)count) ||
+        (target_type != type && !mca_pml_mp_contiguous(target_type, (size_t)target_count)))
+        return false;
+    const mca_osc_mp_rank_t* const there = mca_osc_mp_rank(module, target);
+    const uint64_t offset = (uint64_t)(displacement * there->unit + target_type->super.true_lb);
+    if (offset > there->bytes || bytes > there->bytes - offset || mca_osc_mp_may(module, target) != OMPI_SUCCESS)
+        return false;
+    return mp_window_put_now(module->window, (uint32_t)target, (const char*)origin + type->super.true_lb, bytes,
+                             there->base + offset);
+}
+
 static int put(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
                int target_count, ompi_datatype_t* target_type, ompi_win_t* win) {
+    mca_pml_mp_lock();
+    const bool left = put_now(origin, count, type, target, displacement, target_count, target_type, win);
+    mca_pml_mp_unlock();
+    if (left) return OMPI_SUCCESS;
     return rput(origin, count, type, target, displacement, target_count, target_type, win, NULL);
 }
 

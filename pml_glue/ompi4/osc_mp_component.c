@@ -1,7 +1,11 @@
 /* The component: windows are made and freed. */
 #include "osc_mp.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
+
+/* Larger windows are aligned to such pages: adapters and kernels need fewer entries for them. */
+enum { HUGE_PAGE = 2 << 20 };
 
 static int component_register(void);
 static int component_open(void);
@@ -134,8 +138,10 @@ static int fill(mca_osc_mp_module_t* module, void** base, size_t size, int unit,
     module->reached = calloc(ranks, sizeof *module->reached);
     uint64_t* const processes = calloc(ranks, sizeof *processes);
     if (flavor == MPI_WIN_FLAVOR_ALLOCATE) {
-        const size_t page = (size_t)getpagesize();
-        if (posix_memalign(&module->memory, page, size ? size : 1) != 0) module->memory = NULL;
+        const bool huge = size >= HUGE_PAGE;
+        if (posix_memalign(&module->memory, huge ? HUGE_PAGE : (size_t)getpagesize(), size ? size : 1) != 0)
+            module->memory = NULL;
+        if (huge && module->memory != NULL) (void)madvise(module->memory, size, MADV_HUGEPAGE);
         *base = module->memory;
     }
     if (module->held == NULL || module->reached == NULL || processes == NULL ||

@@ -1,12 +1,13 @@
 /* Epochs: which calls may come when, and waiting for the core. */
 #include "osc_mp.h"
 
-/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
-enum { POLLS = 64 };
+/* Polls of our own between two of everything that Open MPI has to poll. It yields the processor there, if there are
+ * fewer of them than ranks: then somebody whom we wait for may need it. */
+static int polls(void) { return opal_progress_yield_when_idle ? 4 : 64; }
 
 void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank) {
     for (;;) {
-        for (int i = 0; i < POLLS; i++) {
+        for (int i = polls(); i > 0; i--) {
             mca_pml_mp_lock();
             bool over = asked(module->window, rank);
             if (!over) {
@@ -21,6 +22,10 @@ void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint
 }
 
 static bool flushed(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, false); }
+static bool all_here(mp_window_t* window, uint32_t unused) {
+    (void)unused;
+    return mp_window_barrier(window);
+}
 static bool flushed_here(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, true); }
 
 /* What has gone wrong meanwhile. */
@@ -43,15 +48,14 @@ int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank) {
 }
 
 /* 11.5.1. What was written is there for all to see, everywhere, before the barrier. */
-int mca_osc_mp_fence(int assert, ompi_win_t* win) {
+int mca_osc_mp_fence(int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->access.count >= 0 || module->exposure.count >= 0 || module->locks || module->all)
         return OMPI_ERR_RMA_SYNC;
-    if (!(assert& MPI_MODE_NOPRECEDE)) mca_osc_mp_wait(module, flushed, MP_ALL_RANKS);
-    const int result = module->comm->c_coll->coll_barrier(module->comm, module->comm->c_coll->coll_barrier_module);
-    module->fence = !(assert& MPI_MODE_NOSUCCEED);
-    const int error = outcome(module, MP_ALL_RANKS);
-    return error != MPI_SUCCESS ? error : result;
+    if (!(promises & MPI_MODE_NOPRECEDE)) mca_osc_mp_wait(module, flushed, MP_ALL_RANKS);
+    mca_osc_mp_wait(module, all_here, 0);
+    module->fence = !(promises & MPI_MODE_NOSUCCEED);
+    return outcome(module, MP_ALL_RANKS);
 }
 
 /* Ranks of a group in the window; false: no memory. */
@@ -80,7 +84,7 @@ static void leave(mca_osc_mp_group_t* epoch) {
     epoch->count = -1;
 }
 
-int mca_osc_mp_start(ompi_group_t* group, int assert, ompi_win_t* win) {
+int mca_osc_mp_start(ompi_group_t* group, int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->access.count >= 0 || module->locks || module->all) return OMPI_ERR_RMA_SYNC;
     const int result = enter(module, &module->access, group);
@@ -89,7 +93,7 @@ int mca_osc_mp_start(ompi_group_t* group, int assert, ompi_win_t* win) {
     mca_pml_mp_lock();
     for (int i = 0; i < module->access.count; i++) {
         module->reached[module->access.ranks[i]] = true;
-        mp_window_access(module->window, (uint32_t)module->access.ranks[i], !(assert& MPI_MODE_NOCHECK));
+        mp_window_access(module->window, (uint32_t)module->access.ranks[i], !(promises & MPI_MODE_NOCHECK));
     }
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
@@ -100,7 +104,8 @@ int mca_osc_mp_complete(ompi_win_t* win) {
     mca_osc_mp_group_t* const group = &module->access;
     if (group->count < 0) return OMPI_ERR_RMA_SYNC;
     /* All are asked in turn, so that nobody waits for somebody else's post. */
-    for (unsigned polls = 0, left = (unsigned)group->count; left;) {
+    int until = polls();
+    for (unsigned left = (unsigned)group->count; left;) {
         mca_pml_mp_lock();
         left = 0;
         for (int i = 0; i < group->count; i++) {
@@ -111,13 +116,16 @@ int mca_osc_mp_complete(ompi_win_t* win) {
         }
         if (left) mp_core_progress(mca_pml_mp.core);
         mca_pml_mp_unlock();
-        if (++polls % POLLS == 0) opal_progress();
+        if (left && --until == 0) {
+            opal_progress();
+            until = polls();
+        }
     }
     leave(group);
     return outcome(module, MP_ALL_RANKS);
 }
 
-int mca_osc_mp_post(ompi_group_t* group, int assert, ompi_win_t* win) {
+int mca_osc_mp_post(ompi_group_t* group, int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->exposure.count >= 0) return OMPI_ERR_RMA_SYNC;
     const int result = enter(module, &module->exposure, group);
@@ -125,7 +133,7 @@ int mca_osc_mp_post(ompi_group_t* group, int assert, ompi_win_t* win) {
     opal_atomic_mb();
     mca_pml_mp_lock();
     for (int i = 0; i < module->exposure.count; i++)
-        mp_window_expose(module->window, (uint32_t)module->exposure.ranks[i], !(assert& MPI_MODE_NOCHECK));
+        mp_window_expose(module->window, (uint32_t)module->exposure.ranks[i], !(promises & MPI_MODE_NOCHECK));
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }
@@ -164,13 +172,13 @@ int mca_osc_mp_test(ompi_win_t* win, int* flag) {
     return outcome(module, MP_ALL_RANKS);
 }
 
-int mca_osc_mp_lock(int type, int target, int assert, ompi_win_t* win) {
+int mca_osc_mp_lock(int type, int target, int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->held[target] != MP_HELD_NONE) return OMPI_ERR_RMA_CONFLICT;
     if (module->all || module->access.count >= 0) return OMPI_ERR_RMA_SYNC;
-    module->held[target] = assert& MPI_MODE_NOCHECK ? MP_HELD_NOCHECK : MP_HELD_LOCK;
+    module->held[target] = promises & MPI_MODE_NOCHECK ? MP_HELD_NOCHECK : MP_HELD_LOCK;
     module->locks++;
-    if (assert & MPI_MODE_NOCHECK) return OMPI_SUCCESS;
+    if (promises & MPI_MODE_NOCHECK) return OMPI_SUCCESS;
     mca_pml_mp_lock();
     mp_window_want_lock(module->window, (uint32_t)target, type == MPI_LOCK_EXCLUSIVE);
     mca_pml_mp_unlock();
@@ -189,11 +197,11 @@ int mca_osc_mp_unlock(int target, ompi_win_t* win) {
 
 /* The lock of a rank is asked for by the first operation on it; our own at once, since our memory is used without one.
  */
-int mca_osc_mp_lock_all(int assert, ompi_win_t* win) {
+int mca_osc_mp_lock_all(int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->all || module->locks || module->access.count >= 0) return OMPI_ERR_RMA_SYNC;
     module->all = true;
-    module->all_checks = !(assert& MPI_MODE_NOCHECK);
+    module->all_checks = !(promises & MPI_MODE_NOCHECK);
     if (!module->all_checks) return OMPI_SUCCESS;
     const uint32_t self = (uint32_t)ompi_comm_rank(module->comm);
     mca_pml_mp_lock();

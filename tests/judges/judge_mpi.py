@@ -134,10 +134,10 @@ group.add(netpipe("-s", "-a", integrity=False), "netpipe_stream", seconds=60)
 MPI4PY = {**ON_ADAPTER, "UCX_RC_TX_POLL_ALWAYS": "y"}
 
 
-def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent):
+def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent, own_windows=False):
     def run(session):
         mpi4py_suite.judge(lambda n, argv: session.start(launch(n, *argv), env=env), ranks, session.folder, 120,
-                           ordered=not session.modelled)
+                           ordered=not session.modelled, own_windows=own_windows)
         for program in session.programs:
             also(session, ranks, program.output())
     return run

@@ -84,6 +84,33 @@ public:
         fence_ = moves_;
         return Posted::done;
     }
+    Posted put_short(const void* from, std::size_t length, std::uint64_t to, RemoteKey*) override {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        const auto* const bytes = static_cast<const std::byte*>(from);
+        return keep({bytes, bytes + length}, to);
+    }
+    Posted put_packed(Packer packer, void* argument, std::uint64_t to, RemoteKey*) override {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        std::vector<std::byte> data(limits_.max_put_packed);
+        data.resize(packer(data.data(), argument));
+        return keep(std::move(data), to);
+    }
+    Posted get_packed(void* to, std::size_t length, std::uint64_t from, RemoteKey*, Completion& completion) override {
+        return move({++moves_, false, to, from, length, &completion, false});
+    }
+    // Ends when all moves from before it are executed.
+    Posted flush(Completion& completion) override {
+        if (failed) return Posted::failed;
+        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (under_way_.empty()) return Posted::done;
+        flushes_.push_back({moves_, &completion});
+        return Posted::in_progress;
+    }
+    [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t) override {
+        return network_.can_move ? unpack_key(keys) : nullptr;
+    }
     void hint(Hint) override {}
     [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
         if (!network_.can_move || network_.dice(16)) return nullptr;
@@ -111,6 +138,24 @@ private:
         return put_away(std::move(message));
     }
     Posted put_away(FakeMessage message);
+    // A write whose data is ours; nobody is told of its end.
+    Posted keep(std::vector<std::byte> data, std::uint64_t to) {
+        copies_.push_back(std::move(data));
+        under_way_.push_back({++moves_, true, copies_.back().data(), to, copies_.back().size(), nullptr, false});
+        return Posted::done;
+    }
+    bool end_flush() {
+        for (std::size_t i = 0; i < flushes_.size(); ++i) {
+            bool over = true;
+            for (const FakeMove& move : under_way_) over &= move.number > flushes_[i].first;
+            if (!over) continue;
+            Completion* const completion = flushes_[i].second;
+            flushes_.erase(flushes_.begin() + static_cast<std::ptrdiff_t>(i));
+            completion->done(*completion, true);
+            return true;
+        }
+        return false;
+    }
     Posted move(FakeMove move) {
         if (failed) return Posted::failed;
         if (network_.dice(network_.no_room)) return Posted::no_room;
@@ -127,6 +172,8 @@ private:
     const bool self_;
     std::deque<FakeMessage> messages_;
     std::vector<FakeMove> under_way_;
+    std::deque<std::vector<std::byte>> copies_;
+    std::vector<std::pair<std::uint64_t, Completion*>> flushes_;
     std::uint64_t moves_ = 0, fence_ = 0;
 };
 
@@ -174,6 +221,9 @@ inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort&, FakePort& pee
                .max_header = 64,
                .max_get = network.can_move ? network.most_move : 0,
                .max_put = network.can_move ? network.most_move : 0,
+               .max_put_short = 40,
+               .max_put_packed = 500,
+               .max_get_packed = 300,
                .key_bytes = 11};
     // Thresholds of some kilobytes, and zero copies from 260 bytes on.
     costs_ = {.message = 30,
@@ -200,7 +250,8 @@ inline Posted FakeEndpoint::put_away(FakeMessage message) {
 inline bool FakeEndpoint::step() {
     if (failed) return false;
     const std::size_t choices = under_way_.size() + (messages_.empty() ? 0 : 1);
-    if (choices == 0) return false;
+    if (!flushes_.empty() && network_.dice(3) && end_flush()) return true;
+    if (choices == 0) return end_flush();
     const std::size_t choice = network_.random() % choices;
     if (choice < under_way_.size()) {
         FakeMove& move = under_way_[choice];
@@ -210,7 +261,7 @@ inline bool FakeEndpoint::step() {
         }
         Completion* const completion = move.completion;
         under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(choice));
-        completion->done(*completion, true);
+        if (completion) completion->done(*completion, true);
         return true;
     }
     FakeMessage& first = messages_.front();
@@ -233,7 +284,11 @@ inline void FakeEndpoint::fail() {
     auto messages = std::move(messages_);
     under_way_.clear();
     messages_.clear();
-    for (FakeMove& move : moves) move.completion->done(*move.completion, false);
+    auto flushes = std::move(flushes_);
+    flushes_.clear();
+    for (FakeMove& move : moves)
+        if (move.completion) move.completion->done(*move.completion, false);
+    for (auto& [number, completion] : flushes) completion->done(*completion, false);
     for (FakeMessage& message : messages)
         if (message.completion) message.completion->done(*message.completion, false);
 }

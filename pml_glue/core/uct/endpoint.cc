@@ -56,6 +56,7 @@ UctEndpoint::UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves
         if (moves->can(UCT_IFACE_FLAG_PUT_ZCOPY)) limits_.max_put = moving_cap.put.max_zcopy;
         // Where writes are over when the call returns a copy saves nothing.
         if (moves == &lane && moves->can(UCT_IFACE_FLAG_PUT_BCOPY)) limits_.max_put_packed = moving_cap.put.max_bcopy;
+        if (moves == &lane && moves->can(UCT_IFACE_FLAG_PUT_SHORT)) limits_.max_put_short = moving_cap.put.max_short;
         if (moves == &lane && moves->can(UCT_IFACE_FLAG_GET_BCOPY)) limits_.max_get_packed = moving_cap.get.max_bcopy;
         limits_.key_bytes = moves->domain_attributes().rkey_packed_size;
         limits_.fence_orders = moving_ == endpoint_;
@@ -163,6 +164,16 @@ Posted UctEndpoint::put_packed(Packer packer, void* argument, std::uint64_t to, 
     ++moves_->traffic.moves;
     moves_->traffic.moved_bytes += static_cast<std::uint64_t>(length);
     return Posted::done;
+}
+
+Posted UctEndpoint::put_short(const void* from, std::size_t length, std::uint64_t to, RemoteKey* key) {
+    const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
+    const ucs_status_t status = uct_ep_put_short(moving_, from, static_cast<unsigned>(length), to, bundle->rkey);
+    if (status == UCS_OK) [[likely]] {
+        ++moves_->traffic.moves;
+        moves_->traffic.moved_bytes += length;
+    }
+    return posted(status);
 }
 
 namespace {

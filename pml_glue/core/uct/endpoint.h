@@ -30,6 +30,7 @@ public:
     Posted get(void* to, std::size_t length, Memory* memory, std::uint64_t from, RemoteKey* key,
                Completion& completion) override;
     Posted put_packed(Packer packer, void* argument, std::uint64_t to, RemoteKey* key) override;
+    Posted put_short(const void* from, std::size_t length, std::uint64_t to, RemoteKey* key) override;
     Posted get_packed(void* to, std::size_t length, std::uint64_t from, RemoteKey* key,
                       Completion& completion) override;
     Posted fence() override;

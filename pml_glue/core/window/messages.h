@@ -11,6 +11,9 @@
 //     sync lock ------------------------>  waits for its turn       sync post   : the exposure epoch has begun
 //                <----------------------  sync granted              sync done   : the access epoch is over, and what it
 //     sync unlock ---------------------->                                         wrote is there
+//
+//     sync barrier, in rounds: to the next rank, the second next, the fourth next; who has heard of all the last ones
+//     of each round knows that everybody has come
 #pragma once
 
 #include "pml_glue/core/port.h"
@@ -48,7 +51,17 @@ struct [[gnu::packed]] ReplyHeader {
 };
 static_assert(sizeof(ReplyHeader) == 24);
 
-enum class Sync : std::uint8_t { flush = 1, flushed, lock_shared, lock_exclusive, granted, unlock, post, done };
+enum class Sync : std::uint8_t {
+    flush = 1,
+    flushed,
+    lock_shared,
+    lock_exclusive,
+    granted,
+    unlock,
+    post,
+    done,
+    barrier
+};
 struct [[gnu::packed]] WindowSync {
     std::uint32_t window, origin;
     std::uint64_t number; // flush, flushed: of operations

@@ -78,6 +78,17 @@ mp_error_t Window::start(const mp_rma_t& rma) {
     return MP_OK;
 }
 
+bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address) {
+    Target& to = target(rank);
+    if (!to.key || to.failed || !to.moves[0].empty() || !to.may_go()) return false;
+    Endpoint& endpoint = *to.peer->endpoint;
+    if (bytes > endpoint.limits().max_put_short || endpoint.put_short(from, bytes, address, to.key) != Posted::done)
+        return false;
+    ++to.writes;
+    ++all_.counts_.copies;
+    return true;
+}
+
 // What is too long for a copy. False: it cannot be registered.
 bool Window::register_memory(Operation& operation) {
     Endpoint& endpoint = *operation.target->peer->endpoint;
@@ -237,7 +248,12 @@ Posted Window::advance_moves(Operation& operation) {
     const mp_data_t& data = put ? operation.rma.origin : operation.rma.result;
     while (operation.position < operation.total) {
         Cursor::Piece piece = operation.cursor.peek(put ? limits.max_put : limits.max_get);
-        if (put && limits.max_put_packed && (data.convertor || piece.bytes <= kCopied)) {
+        if (put && !data.convertor && piece.bytes <= limits.max_put_short) {
+            const Posted outcome = endpoint.put_short(static_cast<const std::byte*>(data.buffer) + operation.position,
+                                                      piece.bytes, piece.address, to.key);
+            if (outcome != Posted::done) return outcome;
+            ++all_.counts_.copies;
+        } else if (put && limits.max_put_packed && (data.convertor || piece.bytes <= kCopied)) {
             piece.bytes = std::min(piece.bytes, limits.max_put_packed);
             Put packing{this, &data, operation.position, piece.bytes};
             const Posted outcome = endpoint.put_packed(pack_put, &packing, piece.address, to.key);

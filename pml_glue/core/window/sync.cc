@@ -39,6 +39,9 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     case wire::Sync::done:
         ++origin.dones_seen;
         return;
+    case wire::Sync::barrier:
+        ++origin.barriers_seen;
+        return;
     }
     all_.dropped("a synchronization of no kind");
 }
@@ -158,6 +161,31 @@ bool Window::settled() {
         all &= target_flushed(*to, false) && to->messages.empty() && to->answers.empty();
     }
     return all;
+}
+
+// By dissemination. Nobody waits for a rank that is gone; who would have heard of it is told by error().
+bool Window::barrier() {
+    const std::uint32_t rank = config_.rank, ranks = config_.ranks;
+    const auto tell_next = [&] {
+        if (barrier_round_ < ranks) tell(target((rank + barrier_round_) % ranks), wire::Sync::barrier);
+    };
+    if (barrier_round_ == 0) {
+        barrier_round_ = 1;
+        tell_next();
+    }
+    while (barrier_round_ < ranks) {
+        Target& last = target((rank + ranks - barrier_round_) % ranks);
+        if (last.failed) last.error = MP_FAILED;
+        if (!last.failed && last.barriers_seen <= barriers_) return false;
+        barrier_round_ *= 2;
+        tell_next();
+    }
+    // The last one told may still wait for room.
+    for (std::uint32_t round = 1; round < ranks; round *= 2)
+        if (!target((rank + round) % ranks).answers.empty()) return false;
+    barrier_round_ = 0;
+    ++barriers_;
+    return true;
 }
 
 void Window::access(std::uint32_t rank, bool check) {

@@ -119,15 +119,16 @@ Move& Windows::new_move() {
 
 // Each target once; who still waits stays listed.
 unsigned Windows::serve_waiting() {
-    std::vector<Target*> turn;
-    turn.swap(waiting_);
-    for (Target* target : turn) {
+    turn_.swap(waiting_);
+    for (Target* target : turn_) {
         target->listed = false;
         if (target->failed) continue;
         target->window->serve(*target);
         if (target->waits()) list(*target);
     }
-    return static_cast<unsigned>(turn.size());
+    const auto count = static_cast<unsigned>(turn_.size());
+    turn_.clear();
+    return count;
 }
 
 void Windows::peer_failed(Peer& peer) {

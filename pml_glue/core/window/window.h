@@ -24,6 +24,7 @@ public:
     [[nodiscard]] std::vector<std::byte> keys() const;
     void set_keys(const std::byte* keys, std::size_t stride);
     [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
+    [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address);
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local);
     [[nodiscard]] bool settled();
     [[nodiscard]] mp_error_t error(std::uint32_t rank);
@@ -35,6 +36,7 @@ public:
     [[nodiscard]] bool completed(std::uint32_t rank);
     void expose(std::uint32_t rank, bool check);
     [[nodiscard]] bool closed(std::uint32_t rank);
+    [[nodiscard]] bool barrier();
     void attach(void* base, std::size_t size);
     [[nodiscard]] bool detach(const void* base);
     void free(); // and is gone
@@ -109,6 +111,8 @@ private:
     std::deque<Waiter> waiters_; // for our lock
     unsigned sharers_ = 0;
     bool exclusive_ = false;
+    std::uint64_t barriers_ = 0;      // that are over
+    std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
 };
 
 // All windows of a process.
@@ -144,7 +148,7 @@ private:
     const mp_hooks_t hooks_;
     std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;
     SlotsOf<Operation> ids_;
-    std::vector<Target*> waiting_;
+    std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
     struct Counts {
