@@ -284,8 +284,8 @@ template <connect::Transport transport> ucs_status_t iface_open(uct_md_h md, uct
 
 ucs_status_t query_domains(uct_component_t* component, uct_md_resource_desc_t** out, unsigned* count) {
     return guard("looking for adapters", [&] {
-        return verbs::DeviceSet::active_ports().empty() ? uct_md_query_empty_md_resource(out, count)
-                                                        : uct_md_query_single_md_resource(component, out, count);
+        return verbs::DeviceSet::has_ports() ? uct_md_query_single_md_resource(component, out, count)
+                                             : uct_md_query_empty_md_resource(out, count);
     });
 }
 
