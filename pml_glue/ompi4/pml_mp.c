@@ -79,6 +79,8 @@ static void* buffer_room(size_t bytes) {
     const double until = MPI_Wtime() + kPatience;
     while (room == NULL && mca_pml_mp.buffered != 0 && MPI_Wtime() < until) {
         mp_core_progress(mca_pml_mp.core);
+        mca_pml_mp_unlock(); /* the other threads' messages do not wait for it */
+        mca_pml_mp_lock();
         room = mca_pml_base_bsend_request_alloc_buf(bytes);
     }
     return room;

@@ -269,3 +269,41 @@ BOOST_AUTO_TEST_CASE(some_port_must_be_up) {
                               {"port down 0:softhca_0:1", "port down 0:softhca_1:1"}),
                       std::runtime_error);
 }
+
+// The first message to a peer while no port is active, of ours, of the peer's, or of both: it waits.
+BOOST_DATA_TEST_CASE(first_contact_during_an_outage, kBoth* boost::unit_test::data::make({1u, 2u, 3u}), transport,
+                     who) {
+    Cluster cluster("two-rail", 2, config_of(transport));
+    std::vector<std::string> ports;
+    for (unsigned node = 0; node < 2; ++node)
+        for (unsigned rail = 0; rail < 2; ++rail)
+            if (who >> node & 1) ports.push_back(std::to_string(node) + ":softhca_" + std::to_string(rail) + ":1");
+    for (const std::string& port : ports) cluster.world.fault("port down " + port);
+    cluster.world.at(cluster.world.now() + 700'000'000, [&] {
+        for (const std::string& port : ports) cluster.world.fault("port up " + port);
+    });
+    BOOST_TEST(traffic(cluster, 1) == "");
+    for (unsigned i = 0; i < 2; ++i) BOOST_TEST(cluster.node(i).services().errors == 0u);
+    BOOST_TEST(all_up(cluster, 2));
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// One that lasts too long ends the operations that wait for it. Not before, and not never.
+BOOST_DATA_TEST_CASE(first_contact_waits_for_a_bounded_time, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.connect_timeout = 300'000'000;
+    Cluster cluster("two-rail", 2, config);
+    for (const char* port : {"0:softhca_0:1", "0:softhca_1:1"}) cluster.world.fault(std::string("port down ") + port);
+    bool failed = false;
+    for (unsigned i = 0; i < 2; ++i) cluster.node(i).services().quiet = true;
+    cluster.node(0).on_failure = [&](Channel&, Status status) { failed = status == Status::endpoint_timeout; };
+    Channel& to = cluster.channel(0, 1);
+    const Nanos began = cluster.world.now();
+    BOOST_TEST(cluster.until([&] {
+        if (!failed) (void)cluster.node(0).iface().am_short(to, 1, 0, nullptr, 0);
+        return failed;
+    }));
+    BOOST_TEST(cluster.world.now() - began >= 300'000'000);
+    BOOST_TEST(cluster.world.now() - began < 400'000'000);
+    BOOST_TEST(cluster.node(0).services().errors == 1u); // it says why
+}

@@ -146,14 +146,21 @@ bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to
     return verbs::is_ipv4(gid) == verbs::is_ipv4(to.gid) && (routed || verbs::in_network(to.gid, prefix));
 }
 
+bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to) {
+    const bool roce = verbs::is_set(to.gid), usable = to.lid || roce;
+    if (active && usable) return false; // reach() knows
+    if (ethernet) return roce || !usable;
+    return !roce && to.subnet_tag == subnet_tag(prefix);
+}
+
 bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport) {
     if (address.transport != transport) return false;
     if (address.min_version > kMaxVersion || address.max_version < kMinVersion) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
-        return rail.active &&
-               std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
-                   return reach(rail.subnet_prefix, rail.gid, c, true);
-               });
+        return std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
+            return (rail.active && reach(rail.subnet_prefix, rail.gid, c, true)) ||
+                   may_reach(rail.subnet_prefix, rail.ethernet, rail.active, c);
+        });
     });
 }
 

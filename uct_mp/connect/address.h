@@ -65,7 +65,11 @@ void pack(const InterfaceAddress& address, void* out); // packed_size bytes
 // Our rail, whose subnet is `prefix` and whose own address is `gid` (unset: InfiniBand), may send there. path::reach()
 // is the same where more is known of the other side.
 [[nodiscard]] bool reach(std::uint64_t prefix, const verbs::Gid& gid, const ControlAddress& to, bool routed);
-// Some control address can be reached from one of our active rails, and the transports and versions fit.
+// Not now, since one of the ports is down, but when both are active. A port that is down keeps its subnet; RoCE may be
+// routed anywhere. `ethernet`, `active`: our rail.
+[[nodiscard]] bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to);
+// Some control address can be reached from one of our rails, now or when their ports are active, and the transports
+// and versions fit.
 [[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport);
 
 } // namespace ucx_mp::connect

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cinttypes>
 #include <cstdio>
 
 #include "uct_mp/connect/bytes.h"
@@ -10,6 +11,8 @@
 namespace ucx_mp::connect {
 
 namespace {
+
+constexpr Nanos kLong = 10'000'000'000; // without an answer: the user hears of it
 
 bool transient(Status s) { return s == Status::no_resource || s == Status::busy; }
 
@@ -56,9 +59,10 @@ void Client::start(Connection& c) {
     c.attempts = c.sent = 0;
     c.telling.offered = plane_.identity.rails_number; // of repetitions the first that arrives counts
     plane_.states.set(c, State::requesting, "wanted");
-    if (hopeless(c, nullptr) == Status::ok)
+    if (hopeless(c, nullptr) == Status::ok) {
+        if (!plane_.outbox.route(c, 0)) say_waiting(c);
         plane_.turns.send(c);
-    else // the owner does not expect the answer inside of start()
+    } else // the owner does not expect the answer inside of start()
         plane_.states.set_timer(c, c.started, [this, &c] { give_up(c); });
 }
 
@@ -73,10 +77,18 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
                                                 " of the handshake, we " + range(a.min_version, a.max_version));
     if (p.transport != plane_.config.transport)
         return because(Status::unsupported, connect::name(wire::Reason::transport));
-    // Where a connection has been, rails come back: as in a partition.
-    if (!c.parked && !plane_.outbox.route(c, 0))
+    // Ports come back: until then requests are repeated in vain, as in a partition.
+    if (!c.parked && !plane_.outbox.route(c, 0) && !plane_.outbox.may_come(c))
         return because(Status::unreachable, "no working rail of ours is in the subnet of one of its rails");
     return Status::ok;
+}
+
+void Client::say_waiting(const Connection& c) {
+    if (said_ || c.parked) return;
+    said_ = true;
+    plane_.services.say(LogLevel::warn, "mp: %s peer %016" PRIx64 ": waiting, %s at most (UCX_MP_%s_CONNECT_TIMEOUT)",
+                        plane_.outbox.route(c, 0) ? "no answer from" : "no active port leads to", c.peer.uid,
+                        seconds(plane_.config.timeout).c_str(), plane_.config.transport == Transport::dc ? "DC" : "RC");
 }
 
 void Client::give_up(Connection& c) {
@@ -129,6 +141,7 @@ void Client::repeat(Connection& c) {
                                std::to_string(c.sent) + " messages sent); is its process alive, are the links up?");
         return;
     }
+    if (waited >= kLong) say_waiting(c);
     ++c.attempts;
     ++plane_.counters.repeated;
     plane_.outbox.mend();
@@ -217,6 +230,7 @@ void Client::on_ready(const Message& m) {
         return;
     }
     plane_.states.set(*c, State::established, "ready");
+    said_ = false;
     c->telling.known = c->telling.offered;
     plane_.owner.peers.established(*c);
     plane_.rail_lists.tell(*c); // what has changed since the request

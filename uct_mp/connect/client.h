@@ -30,7 +30,10 @@ private:
     [[nodiscard]] Status hopeless(const Connection& c, std::string* why) const;
     [[nodiscard]] Nanos back_off(const Connection& c) const;
 
+    void say_waiting(const Connection& c);
+
     Plane& plane_;
+    bool said_ = false; // that we wait for a port; until the next connection
 };
 
 } // namespace ucx_mp::connect

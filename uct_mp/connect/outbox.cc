@@ -79,6 +79,28 @@ std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const
                   .q_key = c.peer.q_key};
 }
 
+bool Outbox::may_come(std::span<const path::RemoteRail> remote) const {
+    const std::vector<path::RemoteRail>& own = plane_.identity.rails;
+    for (unsigned i = 0; i < own.size(); ++i)
+        for (const path::RemoteRail& r : remote)
+            if (may_reach(own[i].subnet_prefix, plane_.devices.rails()[i].ethernet,
+                          own[i].usable() && plane_.datagrams.works(i),
+                          {.lid = r.lid, .subnet_tag = subnet_tag(r.subnet_prefix), .gid = r.gid}))
+                return true;
+    return false;
+}
+
+bool Outbox::may_come(const Connection& c) const {
+    if (!c.remote_rails.empty()) return may_come(std::span(c.remote_rails));
+    const std::vector<path::RemoteRail>& own = plane_.identity.rails;
+    for (unsigned i = 0; i < own.size(); ++i)
+        for (unsigned j = 0; j < c.peer.count; ++j)
+            if (may_reach(own[i].subnet_prefix, plane_.devices.rails()[i].ethernet,
+                          own[i].usable() && plane_.datagrams.works(i), c.peer.control[j]))
+                return true;
+    return false;
+}
+
 bool Outbox::send(const Target& to, const Message& m) {
     std::uint8_t datagram[wire::kMaxMessage];
     const std::size_t bytes = pack(m, datagram);

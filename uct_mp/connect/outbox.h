@@ -16,6 +16,9 @@ public:
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
 
     [[nodiscard]] std::optional<Target> route(const Connection& c, unsigned attempt) const;
+    // There is no route now, but may be when ports that are down are active.
+    [[nodiscard]] bool may_come(const Connection& c) const;
+    [[nodiscard]] bool may_come(std::span<const path::RemoteRail> remote) const;
     bool send(const Target& to, const Message& m); // false: there is no room now
     // By route(). Without any it is counted as unsent, and true: waiting would not help.
     bool send_to(const Connection& c, unsigned attempt, const Message& m);

@@ -84,6 +84,10 @@ void Server::on_request(const Target& way_back, const Message& m) {
     std::uint8_t absent = 0;
     std::vector<path::PathSpec> paths = plan(m, absent);
     if (paths.empty()) {
+        if (plane_.outbox.may_come(m.rails)) { // a port is active, but nobody has told us yet
+            ++plane_.counters.late;
+            return;
+        }
         plane_.outbox.refuse(way_back, m, wire::Reason::unreachable);
         return;
     }

@@ -146,6 +146,7 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
     out.recovery.reopen_interval = static_cast<Nanos>(options.reopen_interval * 1e9);
     out.recovery.max_reopen_interval = 20 * out.recovery.reopen_interval;
     check.time("PARTITION_TIMEOUT", options.partition_timeout, 0, 1e7);
+    check.time("PORT_TIMEOUT", options.port_timeout, 0, 1e7);
     out.recovery.partition_timeout = static_cast<Nanos>(options.partition_timeout * 1e9);
     out.atomics = static_cast<channel::AtomicsMode>(options.atomics);
     out.read_back = static_cast<channel::ReadBack>(options.read_back);

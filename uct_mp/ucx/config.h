@@ -38,6 +38,7 @@ struct MdOptions {
     double hold_down;         // s
     double reopen_interval;   // s
     double partition_timeout; // s; 0: for ever
+    double port_timeout;      // s
 };
 
 struct IfaceOptions {

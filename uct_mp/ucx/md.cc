@@ -1,6 +1,9 @@
 #include "uct_mp/ucx/md.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "uct_mp/path/path.h"
 #include "uct_mp/ucx/abi/layout.h"
@@ -25,6 +28,19 @@ ucs_status_t init_fork(int wish) {
     }
     ucs_debug("mp: ibv_fork_init() failed: %s; fork() is not safe", strerror(result));
     return UCS_OK;
+}
+
+// An outage at the start: waits for a port, not for longer than `timeout` (s). Slow.
+Status open_devices(const verbs::DeviceConfig& config, double timeout, verbs::DeviceSet& out, std::string& error) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout);
+    for (bool said = false;; said = true) {
+        const Status status = verbs::DeviceSet::open(config, out, error);
+        const bool down = status == Status::ok ? std::ranges::none_of(out.rails(), &verbs::Rail::active)
+                                               : status == Status::unreachable && verbs::DeviceSet::has_ports();
+        if (!down || std::chrono::steady_clock::now() >= until) return status;
+        if (!said) ucs_warn("mp: no port is active: waiting for one, %.1f s at most (UCX_MP_PORT_TIMEOUT)", timeout);
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
 }
 
 } // namespace
@@ -65,7 +81,7 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     }
     if (const ucs_status_t status = init_fork(options.fork_init); status != UCS_OK) return status;
 
-    const Status status = verbs::DeviceSet::open(device_config, devices_, error);
+    const Status status = open_devices(device_config, options.port_timeout, devices_, error);
     if (status == Status::unreachable && device_config.rails.empty()) {
         // Nobody asked for us by name.
         ucs_debug("mp: %s", error.c_str());

@@ -245,11 +245,17 @@ void add_faults(Builder& out, const channel::Config& defaults) {
     out.add({.group = Group::faults,
              .name = "PARTITION_TIMEOUT",
              .initial = time(recovery.partition_timeout),
-             .help = "Time without any path to a peer after which it counts as failed; until then operations wait. A "
-                     "peer that is known to be dead (another process on its node answers) fails sooner. 0: wait for "
-                     "ever.",
+             .help = "Time without any path to a peer after which it counts as failed; until then operations wait. One "
+                     "that is known to be dead (another process on its node answers) fails sooner. 0: for ever.",
              .syntax = Syntax::time,
              .offset = offsetof(MdOptions, partition_timeout)});
+    out.add({.group = Group::tuning,
+             .name = "PORT_TIMEOUT",
+             .initial = "0s",
+             .help = "Time that a starting process waits for an active port. 0: there is no device without one. "
+                     "mpirun-mp sets it to a minute.",
+             .syntax = Syntax::time,
+             .offset = offsetof(MdOptions, port_timeout)});
     out.add({.group = Group::tuning,
              .name = "REOPEN_INTERVAL",
              .initial = time(recovery.reopen_interval),
@@ -334,8 +340,8 @@ void add_connections(Builder& out, const channel::Config& defaults) {
     out.add({.group = Group::tuning,
              .name = "CONNECT_TIMEOUT",
              .initial = time(defaults.connect_timeout),
-             .help = "Time from the first message to a peer until the connection must exist. Then the peer counts as "
-                     "failed.",
+             .help = "Time from the first message until the connection must exist, also while no port is active. "
+                     "Then the peer counts as failed.",
              .syntax = Syntax::time,
              .offset = offsetof(IfaceOptions, connect_timeout)});
 }

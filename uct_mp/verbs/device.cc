@@ -326,6 +326,12 @@ std::vector<std::string> DeviceSet::active_ports() {
     return out;
 }
 
+bool DeviceSet::has_ports() {
+    const std::vector<Adapter> adapters = look_around();
+    return std::ranges::any_of(
+        adapters, [](const Adapter& adapter) { return std::ranges::any_of(adapter.ports, &Port::is_rail); });
+}
+
 bool DeviceSet::all_have_dc() const { return !devices_.empty() && std::ranges::all_of(devices_, &Device::has_dc); }
 
 bool refresh(const Device& device, Rail& rail) {

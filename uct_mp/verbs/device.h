@@ -80,6 +80,7 @@ public:
     [[nodiscard]] static Status open(const DeviceConfig& config, DeviceSet& out, std::string& error);
     // Names and cheap facts only (no protection domain): what a query of resources needs. Never fails; empty if none.
     [[nodiscard]] static std::vector<std::string> active_ports();
+    [[nodiscard]] static bool has_ports(); // active or down: one that comes up would be a rail
 
     [[nodiscard]] std::span<const Device> devices() const { return devices_; }
     [[nodiscard]] std::span<const Rail> rails() const { return rails_; }

@@ -31,10 +31,11 @@ Engine::~Engine() {
     std::vector<StoredEntry*> entries;
     matcher_.each_stored([&](StoredMessage& message) { entries.push_back(static_cast<StoredEntry*>(&message)); });
     for (StoredEntry* entry : entries) std::free(entry);
-    while (StoredEntry* const entry = free_small_) {
-        free_small_ = entry->next_free;
-        std::free(entry);
-    }
+    for (FreeEntries& free : free_entries_)
+        while (StoredEntry* const entry = free.first) {
+            free.first = entry->next_free;
+            std::free(entry);
+        }
 }
 
 Peer* Engine::peer(std::uint64_t process) {
@@ -73,16 +74,18 @@ void Engine::choose(Peer& peer) const {
 }
 
 std::string Engine::statistics() const {
-    char text[320];
-    std::snprintf(text, sizeof text,
-                  "; eager %llu (in pieces %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu), "
-                  "unexpected %llu, waited "
-                  "%llu, dropped %llu; stored %zu, posted %zu",
-                  static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.in_pieces),
-                  static_cast<unsigned long long>(counts_.offers), static_cast<unsigned long long>(counts_.reads),
-                  static_cast<unsigned long long>(counts_.writes), static_cast<unsigned long long>(counts_.fragments),
-                  static_cast<unsigned long long>(counts_.unexpected), static_cast<unsigned long long>(counts_.waited),
-                  static_cast<unsigned long long>(counts_.dropped), matcher_.stored(), matcher_.posted());
+    char text[400];
+    std::snprintf(
+        text, sizeof text,
+        "; eager %llu (in pieces %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu; %llu for "
+        "keys of another size), unexpected %llu, waited "
+        "%llu, dropped %llu; stored %zu, posted %zu",
+        static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.in_pieces),
+        static_cast<unsigned long long>(counts_.offers), static_cast<unsigned long long>(counts_.reads),
+        static_cast<unsigned long long>(counts_.writes), static_cast<unsigned long long>(counts_.fragments),
+        static_cast<unsigned long long>(counts_.unlike), static_cast<unsigned long long>(counts_.unexpected),
+        static_cast<unsigned long long>(counts_.waited), static_cast<unsigned long long>(counts_.dropped),
+        matcher_.stored(), matcher_.posted());
     return port_.traffic() + text;
 }
 

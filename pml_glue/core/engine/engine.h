@@ -189,10 +189,13 @@ private:
     unsigned failed_peers_ = 0;
     bool in_progress_ = false;
     PeerObserver* observer_ = nullptr;
-    StoredEntry* free_small_ = nullptr; // kSmallRoom bytes each
+    struct FreeEntries {
+        StoredEntry* first = nullptr;
+        unsigned count = 0;
+    } free_entries_[2]; // of kRooms bytes each
     struct Counts {
-        std::uint64_t eager = 0, in_pieces = 0, offers = 0, reads = 0, writes = 0, fragments = 0, unexpected = 0,
-                      waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended
+        std::uint64_t eager = 0, in_pieces = 0, unlike = 0, offers = 0, reads = 0, writes = 0, fragments = 0,
+                      unexpected = 0, waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended
     } counts_;
 };
 

@@ -8,7 +8,9 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kSmallRoom = 512; // entries of up to this many bytes are kept for the next message
+// Entries of these sizes are kept for the next message, so many of each.
+constexpr std::size_t kRooms[] = {64, 512};
+constexpr unsigned kMostFree = 1024;
 
 template <class Header> bool read(const std::byte* data, std::size_t length, Header& header) {
     if (length < sizeof header) return false;
@@ -202,13 +204,17 @@ void Engine::drop(std::uint32_t context) {
 }
 
 StoredEntry& Engine::new_entry(std::size_t room) {
-    if (room <= kSmallRoom && free_small_) {
-        StoredEntry& entry = *free_small_;
-        free_small_ = entry.next_free;
+    for (std::size_t i = 0; i < std::size(kRooms); ++i) {
+        if (room > kRooms[i]) continue;
+        FreeEntries& free = free_entries_[i];
+        room = kRooms[i];
+        if (!free.first) break;
+        StoredEntry& entry = *free.first;
+        free.first = entry.next_free;
+        --free.count;
         entry.rendezvous = entry.synchronous = entry.broken = false; // its links are out of all tables
         return entry;
     }
-    room = std::max(room, kSmallRoom);
     void* const memory = std::malloc(sizeof(StoredEntry) + room);
     if (!memory) throw std::bad_alloc();
     StoredEntry& entry = *new (memory) StoredEntry{};
@@ -220,9 +226,15 @@ StoredEntry& Engine::new_entry(std::size_t room) {
 void Engine::free_entry(StoredEntry& entry) {
     if (entry.assembly) entry.assembly->entry = nullptr;
     entry.assembly = nullptr;
-    if (entry.room > kSmallRoom) return std::free(&entry);
-    entry.next_free = free_small_;
-    free_small_ = &entry;
+    for (std::size_t i = 0; i < std::size(kRooms); ++i) {
+        FreeEntries& free = free_entries_[i];
+        if (entry.room != kRooms[i] || free.count == kMostFree) continue;
+        entry.next_free = free.first;
+        free.first = &entry;
+        ++free.count;
+        return;
+    }
+    std::free(&entry);
 }
 
 } // namespace ucx_mp::glue

@@ -36,8 +36,11 @@ void Engine::accept(Request& request, const Envelope& envelope, const Offer& off
 bool Engine::start_reading(Request& request, const Offer& offer) {
     Endpoint& endpoint = *request.peer->endpoint;
     const Limits& limits = endpoint.limits();
-    if (!offer.can_get || request.data.convertor || limits.max_get == 0 || offer.key_bytes != limits.key_bytes)
+    if (!offer.can_get || request.data.convertor || limits.max_get == 0) return false;
+    if (offer.key_bytes != limits.key_bytes) { // of a host with more adapters or fewer
+        ++counts_.unlike;
         return false;
+    }
     request.memory = endpoint.register_memory(request.data.buffer, request.expected);
     if (!request.memory) return false;
     request.key = endpoint.unpack_key(offer.key);
@@ -153,6 +156,7 @@ void Engine::on_clear(void* self, const std::byte* data, std::size_t length) {
     request->hint = static_cast<Hint>(header.hint);
     Endpoint& endpoint = *request->peer->endpoint;
     // A key of another length is of a host with more adapters or fewer.
+    if (header.way == wire::Way::put && header.key_bytes != endpoint.limits().key_bytes) ++engine.counts_.unlike;
     if (header.way == wire::Way::put && !request->data.convertor && header.key_bytes == endpoint.limits().key_bytes) {
         request->key = endpoint.unpack_key(data + sizeof header);
         if (!request->memory) request->memory = endpoint.register_memory(request->data.buffer, request->data.bytes);

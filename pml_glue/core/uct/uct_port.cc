@@ -99,6 +99,8 @@ bool UctPort::open(const Config& config, std::string& error) {
     std::istringstream names(config.transports);
     bool network = false;
     for (std::string name; std::getline(names, name, ',');) {
+        // Every adapter has RC: what is behind it in the list would never reach anybody first, but be polled.
+        if (of_network(name) && lane("mp_rc")) continue;
         auto lane = std::make_unique<Lane>();
         std::string why;
         if (lane->open(name, worker_, on_error, this, why)) {

@@ -1,6 +1,7 @@
 // The port over UCT's public API: a worker, and an interface for each transport that the program wants and the machine
 // has. Which of them reaches a peer is decided when it is connected: `self` to ourselves, a transport of shared memory
 // to processes of the same host (with `cma` for the data), else the first network transport that both sides have.
+// Behind mp_rc, which all adapters have, no other one is opened.
 //
 // Shared memory does not tell of peers that die: there the launcher has to end the job.
 #pragma once

@@ -161,6 +161,42 @@ BOOST_AUTO_TEST_CASE(a_port_that_is_not_active) {
     BOOST_CHECK_THROW(Cluster({"a", "a"}, both, "port down 0:softhca_0:1"), std::runtime_error);
 }
 
+// A port that is down may be the one that leads there: who has started or been told before waits for it, and not for
+// ever. Which side it is on does not matter.
+BOOST_AUTO_TEST_CASE(no_active_port_leads_there) {
+    ControlConfig config;
+    config.timeout = 2 * kSecond;
+    for (const std::size_t client : {0, 1})
+        for (const bool comes_up : {true, false}) {
+            Cluster c({"ab", "a"}, {config, config}, "port down 0:softhca_0:1");
+            Peer& p = c[client].connect_to(c[!client]);
+            c.settle(kSecond);
+            BOOST_TEST(p.times_failed == 0u);
+            if (!comes_up) {
+                BOOST_TEST(c.run([&] { return p.times_failed == 1; }, 3 * kSecond));
+                BOOST_TEST((p.status == Status::timed_out));
+                continue;
+            }
+            c.world().fault("port up 0:softhca_0:1");
+            verbs::Rail rail = c[0].devices.rails()[0];
+            c.world().select(0);
+            BOOST_TEST(verbs::refresh(c[0].devices.device_of(rail), rail));
+            {
+                const std::lock_guard lock(c.services);
+                c[0].plane->renew(rail);
+            }
+            if (client == 0) {
+                BOOST_TEST(c.run([&] { return c.connected(0, 1); }, kSecond));
+                BOOST_TEST(c.greet());
+            } else {
+                // It has been told an address without that port. The other side knows the way.
+                BOOST_TEST(p.times_failed == 0u);
+                c[0].connect_to(c[1]);
+                BOOST_TEST(c.run([&] { return c.connected(0, 1); }, kSecond));
+            }
+        }
+}
+
 BOOST_AUTO_TEST_CASE(a_lost_ready_is_repeated) {
     Cluster c({"a", "a"});
     Peer& p = c[0].connect_to(c[1]);

@@ -156,7 +156,8 @@ const std::map<std::string, Value> kTransportValues = {
     {"ADAPT_GAIN", UCT_TEST_VALUE(adapt.tuning.least_gain)},
     {"ADAPT_COSTS", UCT_TEST_VALUE(adapt.measured)},
 };
-const std::set<std::string> kNotInTheCore = {"RAILS", "RCACHE", "FORK_INIT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
+const std::set<std::string> kNotInTheCore = {"RAILS",        "RCACHE",           "FORK_INIT",
+                                             "PORT_TIMEOUT", "MEM_REG_OVERHEAD", "MEM_REG_GROWTH"};
 
 void compare(const std::vector<face::Variable>& variables, const std::map<std::string, Value>& values,
              const channel::Config& parsed) {

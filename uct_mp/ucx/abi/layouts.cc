@@ -66,8 +66,8 @@ uct_iface_ops_t iface_operations = {
 
 ucs_status_t query_domains(void* component, uct_md_resource_desc_t** out, unsigned* count) {
     return guard("looking for adapters", [&] {
-        return verbs::DeviceSet::active_ports().empty() ? empty_md_resource(out, count)
-                                                        : single_md_resource(component, out, count);
+        return verbs::DeviceSet::has_ports() ? single_md_resource(component, out, count)
+                                             : empty_md_resource(out, count);
     });
 }
 
