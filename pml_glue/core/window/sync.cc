@@ -203,6 +203,7 @@ bool Window::completed(std::uint32_t rank) {
     }
     if (!to.done_told) {
         if (!to.may_go() || !to.moves[0].empty() || !to.moves[1].empty()) return false;
+        if (to.moving[1]) return false; // the target may use its memory otherwise, then
         Endpoint& endpoint = *to.peer->endpoint;
         if (!endpoint.limits().fence_orders && to.moving[0]) return false;
         if (to.fenced != to.writes) {
