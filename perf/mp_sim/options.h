@@ -19,6 +19,8 @@ struct SimOptions {
     unsigned initiators = 0, receives = 0;
     std::string dci_policy, victims = "own";
     std::uint64_t size = 65536, eager = 1024, messages = 0, compute = 0, seed = 1, max_conn = 0, adapt_interval = 0;
+    unsigned rings = 0, ring_slots = 0;
+    std::string ring_costs;
     double skew = 0.6;
     bool on_demand = false, background = true, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.
