@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
 #include <stdexcept>
 
@@ -83,6 +84,16 @@ void add_transport(CLI::App& app, SimOptions& o) {
     app.add_option("--adapt-interval", o.adapt_interval,
                    "adaptive, eager: ns between two looks; 0: the transport's default")
         ->capture_default_str()
+        ->group("Transport");
+    app.add_option("--rings", o.rings, "rings that a process may have for messages of its peers; 0: none")
+        ->capture_default_str()
+        ->group("Transport");
+    app.add_option("--ring-slots", o.ring_slots,
+                   "messages that a ring of 64 KiB holds, a power of two; 0: the transport's default")
+        ->group("Transport");
+    app.add_option("--ring-costs", o.ring_costs,
+                   "adaptive, eager: ns that a ring saves a message, that a look in vain takes, that credits take, and "
+                   "that making one takes, as D,P,C,DELTA. Otherwise each peer that has sent something gets a ring")
         ->group("Transport");
     app.add_option("--policy", o.policies,
                    "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())
@@ -227,6 +238,25 @@ template <class Config> void adapt(Config& config, const SimOptions& o, const st
         throw std::runtime_error("--transport " + transport + ": this build has no adaptive selection");
 }
 
+template <class Config> void add_rings(Config& config, const SimOptions& o, bool adaptive) {
+    if (o.rings == 0) return;
+    if constexpr (requires { config.adapt.max_rings; }) {
+        config.adapt.max_rings = o.rings;
+        config.adapt.rings_at_once = !adaptive;
+        if (o.ring_slots) config.adapt.ring = {o.ring_slots, 65536 / o.ring_slots};
+        if (!config.adapt.ring.valid()) throw std::runtime_error("--ring-slots: a power of two, 2 to 1024");
+        if (!adaptive) {
+            if (o.adapt_interval) config.adapt.tuning.interval = o.adapt_interval;
+            return;
+        }
+        auto& costs = config.adapt.tuning.costs;
+        if (std::sscanf(o.ring_costs.c_str(), "%lf,%lf,%lf,%lf", &costs.ring, &costs.miss, &costs.credit,
+                        &costs.make_ring) != 4)
+            throw std::runtime_error("--ring-costs \"" + o.ring_costs + "\": give four numbers, as 100,10,300,100000");
+    } else
+        throw std::runtime_error("--rings: this build has no rings");
+}
+
 } // namespace
 
 channel::Config config_of(const SimOptions& o, const std::string& transport, const std::string& policy) {
@@ -235,6 +265,7 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     channel::Config config;
     config.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
     if (transport == "adaptive" || transport == "eager") adapt(config, o, transport);
+    add_rings(config, o, transport == "adaptive" || transport == "eager");
     config.policy = *choice.config;
     config.paths.num_paths = o.paths;
     // Small: what a simulation needs, not what a node has. Payload is not carried.

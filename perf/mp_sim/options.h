@@ -21,6 +21,8 @@ struct SimOptions {
     std::uint64_t size = 65536, eager = 1024, messages = 0, compute = 0, seed = 1, max_conn = 0, adapt_interval = 0;
     double skew = 0.6, mops = 243;
     std::string problem = "A";
+    unsigned rings = 0, ring_slots = 0;
+    std::string ring_costs;
     bool on_demand = false, background = true, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.
     std::optional<softhca::Nanos> post, completion, receive, poll_miss, poll_hit;

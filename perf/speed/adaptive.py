@@ -5,6 +5,7 @@ A row is a function of a Context; it yields Result. All figures repeat bit for b
 """
 import collections
 import os
+import re
 
 from speed import connections
 from speed.rows import Plot, Result
@@ -18,6 +19,7 @@ NODES = (8, 16, 32, 64)
 DC = {"transport": "mp_dc", "dci": 28}
 RC = {"transport": "mp_rc"}
 ADAPTIVE = {"transport": "adaptive", "dci": 4}
+RINGS = 256  # tau
 # What a connection's queue pair takes: requests of 64 bytes and what is copied into them, and a page for the rest. The text
 # of ACTS says 44 KB; that of AQPS 1424 KB.
 SEND_DEPTH, REQUEST, REST = 128, 64 + 256 + 16, 4096
@@ -52,20 +54,46 @@ def has_adaptive(c):
     return can(c, **ADAPTIVE)
 
 
+def has_rings(c):
+    return can(c, **DC, rings=1)
+
+
+def ring_costs():
+    """d, p, c and delta as the fabric's processors have them: what the user would have measured."""
+    with open(os.path.join(ROOT, "config", "fabrics", FABRIC + ".yaml"), encoding="utf-8") as file:
+        found = dict(re.findall(r"^  +(\w+): ([\d.]+) (?:ns|us)$", file.read(), re.MULTILINE))
+    ns = {name: float(value) for name, value in found.items()}
+    # An acknowledgment is posted, its completion found, and taken from the queue at the other side.
+    credit = ns["post"] + ns["completion"] + ns["receive"]
+    return f"{ns['receive'] - ns['poll_hit']:.0f},{ns['poll_miss']:.0f},{credit:.0f},{1e3 * ns['command_reg']:.0f}"
+
+
 def has_limit(c):
     return can(c, max_conn=4)
 
 
 def missing(c):
     return ([] if has_adaptive(c) else ["this build has no adaptive selection: its columns are left out"]) + \
+           ([] if has_rings(c) else ["this build has no rings: all is compared without"]) + \
            ([] if has_limit(c) else ["this build has no limit of connections: the task pool runs without"])
 
 
 def competitors(c):
+    """With rings, DC-RDMA-OD and RC-RDMA-OD as the text has them: each peer that has sent something gets a ring."""
+    rings = {"rings": RINGS} if has_rings(c) else {}
     found = {"DC": DC, "RC": RC}
+    if rings:
+        found |= {"DC with rings": DC | rings, "RC with rings": RC | rings}
     if has_adaptive(c):
         found["adaptive"] = ADAPTIVE
+        if rings:
+            found["adaptive with rings"] = ADAPTIVE | rings | {"ring_costs": ring_costs()}
     return found
+
+
+def interval(name):
+    """The text's second would be longer than the whole run: 1/50 of what the text sends is sent."""
+    return {"adapt_interval": 200_000} if "adaptive" in name or "rings" in name else {}
 
 
 def by_processes(c, row, kernel, messages, text_dc, text_rc):
@@ -75,18 +103,21 @@ def by_processes(c, row, kernel, messages, text_dc, text_rc):
     series = {name: [] for name in competitors(c)}
     for nodes in NODES:
         for name, how in competitors(c).items():
-            # An interval of the text's second would be longer than the whole run: 1/50 of what the text sends is sent.
-            more = {"adapt_interval": 200_000} if name == "adaptive" else {}
-            found = simulate(c, kernel, nodes=nodes, size=1, messages=messages, warm_up=1, seeds=1 if c.quick else 3, **how, **more)
+            found = simulate(c, kernel, nodes=nodes, size=1, messages=messages, warm_up=1, seeds=1 if c.quick else 3, **how,
+                             **interval(name))
             series[name].append((nodes, 1e3 * found["us_per_message"]))
         at = {name: points[-1][1] for name, points in series.items()}
         yield Result(row, f"{nodes} processes", ", ".join(f"{name} {value:.0f} ns" for name, value in at.items())
                      + f" a message; RC/DC {at['RC'] / at['DC']:.3f}")
     text = (1 - text_dc) / (1 - text_rc)
     yield Result(row, "64 processes, RC/DC", f"text {text:.3f}, ours {at['RC'] / at['DC']:.3f}")
+    rings = " with rings" if "DC with rings" in at else ""
+    if rings:
+        yield Result(row, "64 processes, what rings save", ", ".join(
+            f"{name} {100 * (at[name + rings] / at[name] - 1):+.1f} %" for name in at if name + rings in at))
     if "adaptive" in at:
-        for name, reduction in (("DC", text_dc), ("RC", text_rc)):
-            ours = at["adaptive"] / at[name] - 1
+        for name, reduction in (("DC" + rings, text_dc), ("RC" + rings, text_rc)):
+            ours = at["adaptive" + rings] / at[name] - 1
             yield Result(row, f"64 processes, adaptive by {name}", f"text {-100 * reduction:+.0f} %, ours {100 * ours:+.0f} %",
                          1 + ours, "<=", round(1 - reduction, 2))
     c.plots.append(Plot(f"{kernel}: one message of 1 byte, by processes", "lines", ["processes"], series, "ns"))
@@ -113,8 +144,7 @@ def traces(c):
     kernels = ("smg2000", "dl-poly", "namd")
     for kernel in kernels:
         for name, how in competitors(c).items():
-            more = {"adapt_interval": 200_000} if name == "adaptive" else {}
-            found = simulate(c, kernel, nodes=64, size=1, messages=20 if c.quick else 100, repeat=2, **how, **more)
+            found = simulate(c, kernel, nodes=64, size=1, messages=20 if c.quick else 100, repeat=2, **how, **interval(name))
             bars[name].append(found["time_us"] / 1e3)
         yield Result("traces", f"{kernel}, 64 processes", ", ".join(f"{name} {times[-1]:.3f} ms" for name, times in bars.items()))
     c.plots.append(Plot("Synthetic traces, 64 processes", "bars", list(kernels), bars, "ms"))

@@ -46,6 +46,7 @@ void Renewal::note_lives(Channel& channel) {
     }
     if (std::exchange(channel.remote_lives, lives) == lives || (channel.gates & (gate::not_ready | gate::failed)))
         return;
+    core_.rings.path_failed(channel); // its keys are not those that we know any more
     if (channel.wiring.recovery)
         std::erase_if(channel.wiring.recovery->renewed, [&](const auto& entry) { return is_old(entry.second, lives); });
     if (channel.epochs_empty()) return; // each of its works counts in one

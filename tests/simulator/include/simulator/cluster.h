@@ -147,7 +147,7 @@ private:
         const RingLooks now = ring_looks ? ring_looks() : RingLooks{.misses = misses, .hits = hits};
         const RingLooks before = std::exchange(looks_, now);
         // Who finds nothing would have waited meanwhile: that costs nobody anything (and would come again for ever).
-        if (any || ring_looks) {
+        if (now.misses + now.hits != before.misses + before.hits && (any || ring_looks)) {
             const softhca::sim::HostCosts& costs = world_.host_costs();
             spend((now.misses - before.misses) * costs.poll_miss + (now.hits - before.hits) * costs.poll_hit);
         }
