@@ -11,6 +11,7 @@ namespace {
 // Entries of these sizes are kept for the next message, so many of each.
 constexpr std::size_t kRooms[] = {64, 512};
 constexpr unsigned kMostFree = 1024;
+constexpr std::uint8_t kNoShelf = std::size(kRooms);
 
 template <class Header> bool read(const std::byte* data, std::size_t length, Header& header) {
     if (length < sizeof header) return false;
@@ -204,21 +205,22 @@ void Engine::drop(std::uint32_t context) {
 }
 
 StoredEntry& Engine::new_entry(std::size_t room) {
-    for (std::size_t i = 0; i < std::size(kRooms); ++i) {
-        if (room > kRooms[i]) continue;
-        FreeEntries& free = free_entries_[i];
-        room = kRooms[i];
-        if (!free.first) break;
-        StoredEntry& entry = *free.first;
-        free.first = entry.next_free;
-        --free.count;
-        entry.rendezvous = entry.synchronous = entry.broken = false; // its links are out of all tables
-        return entry;
+    std::uint8_t shelf = 0;
+    while (shelf < kNoShelf && room > kRooms[shelf]) ++shelf;
+    if (shelf < kNoShelf) {
+        room = kRooms[shelf];
+        FreeEntries& free = free_entries_[shelf];
+        if (StoredEntry* const entry = free.first) {
+            free.first = entry->next_free;
+            --free.count;
+            entry->rendezvous = entry->synchronous = entry->broken = false; // its links are out of all tables
+            return *entry;
+        }
     }
     void* const memory = std::malloc(sizeof(StoredEntry) + room);
     if (!memory) throw std::bad_alloc();
     StoredEntry& entry = *new (memory) StoredEntry{};
-    entry.room = room;
+    entry.shelf = shelf;
     return entry;
 }
 
@@ -226,9 +228,8 @@ StoredEntry& Engine::new_entry(std::size_t room) {
 void Engine::free_entry(StoredEntry& entry) {
     if (entry.assembly) entry.assembly->entry = nullptr;
     entry.assembly = nullptr;
-    for (std::size_t i = 0; i < std::size(kRooms); ++i) {
-        FreeEntries& free = free_entries_[i];
-        if (entry.room != kRooms[i] || free.count == kMostFree) continue;
+    if (entry.shelf < kNoShelf && free_entries_[entry.shelf].count < kMostFree) {
+        FreeEntries& free = free_entries_[entry.shelf];
         entry.next_free = free.first;
         free.first = &entry;
         ++free.count;

@@ -99,7 +99,7 @@ struct StoredEntry : StoredMessage {
     std::uint16_t key_bytes = 0;
     std::uint64_t sender = 0, request = 0, address = 0; // of a rendezvous or a synchronous message
     std::size_t bytes = 0;                              // of the message
-    std::size_t room = 0;                               // bytes behind this header
+    std::uint8_t shelf = 0;                             // where it is kept for the next message
     Assembly* assembly = nullptr;                       // its data is not complete
     bool broken = false;                                // and will never be: the sender is gone
     StoredEntry* next_free = nullptr;

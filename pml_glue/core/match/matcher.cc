@@ -25,6 +25,7 @@ PostedReceive* Matcher::arrive(const Envelope& message) {
 void Matcher::store(StoredMessage& message) {
     message.number = ++stored_number_;
     messages_[kExact].push(message.exact, message.envelope);
+    if (!wild_) return;
     for (const Kind kind : {kByTag, kBySource, kByContext})
         if (made_[kind]) add(message, kind);
 }
@@ -39,7 +40,7 @@ void Matcher::add(StoredMessage& message, Kind kind) {
 }
 
 void Matcher::make(Kind kind) {
-    made_[kind] = true;
+    made_[kind] = wild_ = true;
     std::vector<StoredMessage*> all;
     each_stored([&](StoredMessage& message) { all.push_back(&message); });
     std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->number < b->number; });
@@ -48,6 +49,7 @@ void Matcher::make(Kind kind) {
 
 void Matcher::take(StoredMessage& message) {
     messages_[kExact].erase(message.exact);
+    if (!wild_) return;
     for (const Kind kind : {kByTag, kBySource, kByContext})
         if (Link& link = link_of(message, kind); link.linked) messages_[kind].erase(link);
 }

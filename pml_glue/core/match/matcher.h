@@ -81,6 +81,7 @@ private:
 
     Index receives_[kKinds], messages_[kKinds];
     bool made_[kKinds] = {true, false, false, false};
+    bool wild_ = false; // some other than the first is made
     std::uint64_t posted_number_ = 0, stored_number_ = 0;
 };
 
