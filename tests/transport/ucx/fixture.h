@@ -65,10 +65,17 @@ inline uct_component_h component() {
     return found;
 }
 
+// `name`: without prefix. From 1.17 on UCX wants it with the one of its table.
+inline ucs_status_t modify(void* config, const char* name, const char* value) {
+    for (const char* prefix : {"", "MP_", "MP_RC_", "MP_DC_"})
+        if (uct_config_modify(config, (prefix + std::string(name)).c_str(), value) == UCS_OK) return UCS_OK;
+    return UCS_ERR_NO_ELEM;
+}
+
 inline ucs_status_t open_md(const Options& options, uct_md_h* md) {
     uct_md_config_t* config = nullptr;
     UCT_TEST_REQUIRE(uct_md_config_read(component(), nullptr, nullptr, &config) == UCS_OK);
-    for (const auto& [name, value] : options) UCT_TEST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+    for (const auto& [name, value] : options) UCT_TEST_REQUIRE(modify(config, name, value) == UCS_OK);
     const ucs_status_t status = uct_md_open(component(), "mp", config, md);
     uct_config_release(config);
     return status;
@@ -154,7 +161,7 @@ public:
                              uct_iface_h* out) {
         uct_iface_config_t* config = nullptr;
         UCT_TEST_REQUIRE(uct_md_iface_config_read(domain.md, transport, nullptr, nullptr, &config) == UCS_OK);
-        for (const auto& [name, value] : options) UCT_TEST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+        for (const auto& [name, value] : options) UCT_TEST_REQUIRE(modify(config, name, value) == UCS_OK);
         uct_iface_params_t params{};
         params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
                             UCT_IFACE_PARAM_FIELD_RX_HEADROOM | UCT_IFACE_PARAM_FIELD_ERR_HANDLER |

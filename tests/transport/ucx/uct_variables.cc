@@ -73,7 +73,7 @@ struct Told {
     std::string error;
 };
 template <class Handle, class Read> void set_and_read(Handle* config, const Options& options, const Read& read) {
-    for (const auto& [name, value] : options) BOOST_TEST_REQUIRE(uct_config_modify(config, name, value) == UCS_OK);
+    for (const auto& [name, value] : options) BOOST_TEST_REQUIRE(modify(config, name, value) == UCS_OK);
     read(face::abi::options_of(*config));
     uct_config_release(config);
 }
