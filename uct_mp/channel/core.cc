@@ -142,6 +142,7 @@ Core::~Core() {
     for (std::uint32_t slot = 0; slot < directory.channels.size(); ++slot) parts.drop_joined(*directory.channels[slot]);
     observer.reset(); // its timers
     ends.graves.clear();
+    ends.pool.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
     dc.rails.clear();
     directory.channels.clear();

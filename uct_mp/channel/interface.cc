@@ -83,7 +83,7 @@ Status Interface::arm() {
         return Status::busy;
     {
         const std::lock_guard lock(m.services);
-        if (!m.peers.mail.empty() || !m.ends.graves.empty() || m.admission.due) return Status::busy;
+        if (!m.peers.mail.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
     }
     // Who sleeps makes few calls of progress().
     if (const Nanos now = m.services.now(); now >= m.progress.next_watch) m.observer->watch_peers(now);
