@@ -23,6 +23,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 struct Sample {
     double time_us = 0, connect_us = 0;
     std::uint64_t bytes = 0, messages = 0, queue_pairs = 0, control = 0, parks = 0, misses = 0, fingerprint = 0;
+    channel::AdmissionStatistics limit; // all processes together
 };
 
 struct Result {
@@ -64,6 +65,14 @@ void count(Cluster& cluster, Sample& out) {
         out.queue_pairs += statistics.queue_pairs;
         out.control += statistics.control.sent;
         out.parks += statistics.parks;
+        const channel::AdmissionStatistics& limit = statistics.admission;
+        out.limit.waits += limit.waits;
+        out.limit.connections += limit.connections;
+        out.limit.partings += limit.partings;
+        out.limit.for_places += limit.for_places;
+        out.limit.handshakes += limit.handshakes;
+        out.limit.questions += limit.questions;
+        out.limit.most = std::max(out.limit.most, limit.most);
     }
     for (std::uint32_t i = 0; i < cluster.world.image().devices; ++i) out.misses += cluster.world.cache_misses(i);
 }
@@ -81,8 +90,10 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     meter.say("opening...");
     // Messages are carried, what is written and read is not.
     const std::uint64_t carried = std::max<std::uint64_t>(512, o.eager + 128);
-    Cluster cluster(o.fabric, hosts_of(o, seed), config_of(o, transport, policy),
-                    {.seed = seed, .payload_limit = carried});
+    const std::vector<unsigned> hosts = hosts_of(o, seed);
+    std::vector<channel::Config> configs(hosts.size(), config_of(o, transport, policy));
+    for (std::size_t i = 0; o.unlimited && i < configs.size(); i += o.unlimited) configs[i].max_connections = 0;
+    Cluster cluster(o.fabric, hosts, configs, {.seed = seed, .payload_limit = carried});
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
@@ -134,6 +145,14 @@ void print(const SimOptions& o, const std::vector<Result>& results, unsigned ran
                     static_cast<double>(s.queue_pairs) / ranks, static_cast<double>(s.parks) / ranks,
                     static_cast<double>(s.misses) / per, r.wall, static_cast<unsigned long long>(s.fingerprint));
     }
+    const auto each = [](Nanos sum, std::uint64_t n) { return n ? static_cast<double>(sum) / 1e3 / double(n) : 0; };
+    for (const Result& r : results)
+        if (const auto& l = r.median().limit; l.connections)
+            std::printf("%-34s a process: %.1f waits for a place of %.1f us, %.1f handshakes of %.1f us, %.1f partings "
+                        "of %.1f us; %u places at most\n",
+                        r.name().c_str(), double(l.waits) / ranks, each(l.for_places, l.waits),
+                        double(l.connections) / ranks, each(l.handshakes, l.connections), double(l.partings) / ranks,
+                        each(l.questions, l.partings), l.most);
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     std::printf("peak memory %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
@@ -141,14 +160,20 @@ void print(const SimOptions& o, const std::vector<Result>& results, unsigned ran
 
 void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned ranks) {
     std::ofstream out(o.csv);
-    out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,parks,misses\n";
+    out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,parks,misses,"
+           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most\n";
     for (const Result& r : results) {
         const Sample& s = r.median();
         out << r.transport << ",\"" << r.policy << "\"," << s.time_us << ',' << s.time_us / results[0].median().time_us
             << ',' << r.samples.front().time_us << ',' << r.samples.back().time_us << ','
             << (s.messages ? s.time_us / static_cast<double>(s.messages) : 0) << ',' << s.connect_us << ','
             << static_cast<double>(s.queue_pairs) / ranks << ',' << static_cast<double>(s.parks) / ranks << ','
-            << s.misses << '\n';
+            << s.misses;
+        const auto& l = s.limit; // a process
+        const double n = ranks;
+        out << ',' << double(l.waits) / n << ',' << double(l.for_places) / 1e3 / n << ',' << double(l.connections) / n
+            << ',' << double(l.handshakes) / 1e3 / n << ',' << double(l.partings) / n << ','
+            << double(l.questions) / 1e3 / n << ',' << l.most << '\n';
     }
     if (!out.flush()) throw std::runtime_error("--csv " + o.csv + ": cannot be written");
 }

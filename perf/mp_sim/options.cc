@@ -115,6 +115,9 @@ void add_transport(CLI::App& app, SimOptions& o) {
     app.add_option("--max-conn", o.max_conn, "connections that a process may have; 0: any number")
         ->capture_default_str()
         ->group("Transport");
+    app.add_option("--unlimited", o.unlimited,
+                   "with --max-conn: every so manyth process, from the first, has no limit (data servers); 0: none")
+        ->group("Transport");
     app.add_option("--victims", o.victims,
                    "with --max-conn, whose connection is given back: lru, lru_m, or the transport's own choice")
         ->check(CLI::IsMember({"lru", "lru_m", "own"}))

@@ -51,7 +51,8 @@ private:
     std::vector<unsigned> working_set_;
 };
 
-Job task_pool(const KernelOptions& o) {
+// `dedicated`: servers do nothing but serve. In the paper a server is a thread of its own, which is always awake.
+Job pool(const KernelOptions& o, bool dedicated) {
     Job job(o.ranks);
     const unsigned servers = std::max(1u, o.ranks / kProcessesPerServer);
     const std::uint64_t tasks = o.messages ? o.messages : 50, work = o.compute ? o.compute : 500'000;
@@ -61,6 +62,7 @@ Job task_pool(const KernelOptions& o) {
     for (unsigned i = 0; i < servers; ++i) popular[i] = i;
     for (unsigned i = servers; i > 1; --i) std::swap(popular[i - 1], popular[below(shared, i)]);
     for (unsigned i = 0; i < o.ranks; ++i) {
+        if (dedicated && i % kProcessesPerServer == 0) continue;
         Owners owner(popular, o.skew, o.seed * 1'000'003 + i);
         const auto bytes = [&] { return 32'768 + owner.random() % (262'144 - 32'768); };
         for (std::uint64_t task = 0; task < tasks; ++task) {
@@ -81,10 +83,14 @@ Job task_pool(const KernelOptions& o) {
     return job;
 }
 
+Job task_pool(const KernelOptions& o) { return pool(o, false); }
+Job data_servers(const KernelOptions& o) { return pool(o, true); }
+
 } // namespace
 
 std::vector<Kernel> task_pools() {
-    return {{"taskpool", "counter, two reads, computation, a write; --messages tasks per process (ACTS)", task_pool}};
+    return {{"taskpool", "counter, two reads, computation, a write; --messages tasks per process (ACTS)", task_pool},
+            {"dataservers", "the same, but every fourth process does nothing but serve", data_servers}};
 }
 
 } // namespace ucx_mp::sim

@@ -216,4 +216,5 @@ def wrong_order(c):
 
 
 ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "traces": traces, "memory": memory,
-        "victims": connections.victims, "taskpool": connections.task_pool}
+        "victims": connections.victims, "taskpool": connections.task_pool,
+        "dataservers": connections.data_servers}

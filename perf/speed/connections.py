@@ -6,6 +6,7 @@ from speed.rows import Plot, Result
 from speed.run import ROOT, environment, output
 
 TASKS = 3000 # of a process, in the text's 131 s: 44 ms each
+TASK_NS = 43_000_000 # computation of one: the rest is communication
 TEAR_DOWN = 300e-6 # s: the text's "hundreds of micro-seconds"; 0.11 s and 0.70 s are then 370 and 2300 of them
 
 
@@ -75,14 +76,14 @@ def tear_downs(traces, policy, places):
     return total / len(traces)
 
 
-def traces_of(c, ranks, tasks, some, seed):
-    """Whom `some` of the processes talk to, in order."""
+def traces_of(c, ranks, tasks, some, seed, kernel="taskpool", nodes=64):
+    """Whom `some` of the processes that have tasks talk to, in order."""
     path = os.path.join(c.folder, "trace.txt")
-    output([f"{c.build}/bin/mp_sim", "--fabric", adaptive.FABRIC, "--kernel", "taskpool", "--nodes", "64", "--ranks-per-node",
-            str(ranks // 64), "--messages", str(tasks), "--seed", str(seed), "--trace", path],
+    output([f"{c.build}/bin/mp_sim", "--fabric", adaptive.FABRIC, "--kernel", kernel, "--nodes", str(nodes), "--ranks-per-node",
+            str(ranks // nodes), "--messages", str(tasks), "--seed", str(seed), "--trace", path],
            environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"))
     with open(path, encoding="ascii") as lines:
-        rows = [line.split() for line in lines]
+        rows = [row for row in (line.split() for line in lines) if row]
     return [rows[i] for i in range(1, len(rows), max(1, len(rows) // some))][:some]
 
 
@@ -108,31 +109,49 @@ def victims(c):
 
 def task_pool(c):
     """The task pool over the transport: what connecting on demand costs, and what a limit of connections costs"""
-    per_node, tasks = (4, 40) if c.quick else (16, 150)
-    # Commands as that text has them (tear-down in hundreds of microseconds), not as the other's.
-    job = {"nodes": 16, "ranks_per_node": per_node, "messages": tasks, "compute": 10_000_000, "warm_up": 0,
-           "fault": ["command-cost create 100us all", "command-cost modify 60us all"]}
+    yield from limits(c, "taskpool", {})
+
+
+def data_servers(c):
+    """The same with data servers that only serve, and have no limit: the text's setting"""
+    yield from limits(c, "dataservers", {"unlimited": 4})
+
+
+def limits(c, kernel, how):
+    per_node, tasks = (4, 40) if c.quick else (16, 60)
+    # A task takes 44 ms, as the text's. Commands as that text has them (tear-down in hundreds of microseconds), not as the
+    # other's.
+    job = {"nodes": 16, "ranks_per_node": per_node, "messages": tasks, "compute": TASK_NS, "warm_up": 0,
+           "fault": [f"command-cost {what} all" for what in ("create 100us", "modify 60us", "destroy 100us")]}
     ranks, servers = 16 * per_node, 4 * per_node
-    ready = adaptive.simulate(c, "taskpool", **job, **adaptive.RC)
-    demand = adaptive.simulate(c, "taskpool", **job, **adaptive.RC, on_demand=True)
-    dc = adaptive.simulate(c, "taskpool", **job, transport="mp_dc", on_demand=True)
+    ready = adaptive.simulate(c, kernel, **job, **adaptive.RC)
+    demand = adaptive.simulate(c, kernel, **job, **adaptive.RC, on_demand=True)
+    dc = adaptive.simulate(c, kernel, **job, transport="mp_dc", on_demand=True)
 
     def text(found):
         return f"{found['time_us'] / 1e3:.1f} ms ({100 * (found['time_us'] / ready['time_us'] - 1):+.1f} %), " \
-               f"{found['queue_pairs']:.0f} queue pairs, {found['parks']:.1f} tear-downs a process"
-    yield Result("taskpool", f"{ranks} processes, connected before", f"RC {text(ready)}")
-    yield Result("taskpool", f"{ranks} processes, on demand", f"RC {text(demand)}; DC {text(dc)}")
+               f"{found['queue_pairs']:.1f} queue pairs, {found['parks']:.1f} tear-downs a process"
+
+    def spent(found):
+        return f"a process waits {found['wait_us'] / 1e3:.1f} ms for places ({found['waits']:.1f} times), " \
+               f"{found['handshake_us'] / 1e3:.1f} ms for {found['handshakes']:.1f} handshakes; " \
+               f"its questions take {found['parting_us'] / 1e3:.1f} ms; {found['most']:.0f} places at most"
+    yield Result(kernel, f"{ranks} processes, connected before", f"RC {text(ready)}")
+    yield Result(kernel, f"{ranks} processes, on demand", f"RC {text(demand)}; DC {text(dc)}")
     if not adaptive.has_limit(c):
         return
+    traces = traces_of(c, ranks, tasks, 64, 1, kernel, 16)
     # As the text's: a quarter and a sixteenth of the servers, and 4.
     series = {victims: [] for victims in ("lru", "lru_m", "own")}
-    for limit, loss in ((servers // 4, 0.02), (max(4, servers // 16), 0.05), (4, 0.07)):
+    for limit, loss in ((servers // 4, 0.02), (max(5, servers // 16), 0.05), (4, 0.07)):
+        computed = ", ".join(f"{name} {tear_downs(traces, policy, limit):.1f}" for name, policy in POLICIES.items())
+        yield Result(kernel, f"{ranks} processes, max_conn {limit}", f"tear-downs of a process by its trace: {computed}")
         for name, points in series.items():
-            found = adaptive.simulate(c, "taskpool", **job, **adaptive.RC, on_demand=True, max_conn=limit, victims=name)
+            found = adaptive.simulate(c, kernel, **job, **adaptive.RC, on_demand=True, max_conn=limit, victims=name, **how)
             ours = found["time_us"] / demand["time_us"] - 1
             points.append((limit, 100 * ours))
             judged = {"value": 1 + ours, "sense": "<=", "target": 1 + loss / 2} if name == "own" else {}
-            yield Result("taskpool", f"{ranks} processes, max_conn {limit}, {name}",
-                         f"text +{100 * loss:.0f} %, ours {100 * ours:+.1f} %: {text(found)}", **judged)
-    c.plots.append(Plot(f"Task pool of {ranks} processes: time lost, by max_conn", "lines", ["max_conn"],
+            yield Result(kernel, f"{ranks} processes, max_conn {limit}, {name}",
+                         f"text +{100 * loss:.0f} %, ours {100 * ours:+.1f} %: {text(found)}; {spent(found)}", **judged)
+    c.plots.append(Plot(f"{kernel}, {ranks} processes: time lost, by max_conn", "lines", ["max_conn"],
                         {name: sorted(points) for name, points in series.items()}, "%"))

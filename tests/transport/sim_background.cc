@@ -13,6 +13,7 @@ channel::Config config_of_thread(std::uint64_t seed) {
     config.control_interval = config.event_interval = config.quiet_interval = config.silent_interval = 1;
     config.background = true;
     config.connect_timeout = 20'000'000;
+    config.queue_pair_pool = 0; // what is dropped is destroyed
     config.seed = seed;
     return config;
 }

@@ -11,7 +11,9 @@ namespace ucx_mp::channel {
 namespace {
 
 constexpr unsigned kBeyond = 2;         // places beyond the limit
-constexpr Nanos kPatience = 10'000'000; // then one may take a place beyond the limit
+constexpr unsigned kFewest = 4;         // places of which one is kept free
+constexpr unsigned kAhead = 8;          // times after somebody has had to wait
+constexpr Nanos kPatience = 10'000'000; // then one may take a place beyond the limit: peers may compute for long
 constexpr Nanos kDespair = 100'000'000; // then any number of them
 constexpr Nanos kLook = 5'000;          // while somebody waits: is anything idle now? At first
 constexpr Nanos kMostPause = 5'000'000; // ... and in the end
@@ -45,6 +47,22 @@ void Admission::hold(Channel& channel) {
     if (std::ranges::find(holders_, &channel) == holders_.end()) holders_.push_back(&channel);
 }
 
+void Admission::grant(Channel& channel, unsigned all, Nanos since) {
+    hold(channel); // it will, before anybody counts
+    const Nanos now = core_.services.now();
+    channel.usage.granted_at = now;
+    spent.most = std::max(spent.most, all);
+    if (since) {
+        ++spent.waits;
+        spent.for_places += now - since;
+        ahead_left_ = kAhead;
+    }
+    if (core_.config.max_connections < kFewest || all < core_.config.max_connections || ahead_left_ == 0) return;
+    --ahead_left_;
+    ahead_ = due = true;
+    core_.attention.store(true, std::memory_order_relaxed);
+}
+
 Admission::Held Admission::held() {
     Held held;
     const Nanos now = core_.services.now();
@@ -70,10 +88,14 @@ bool Admission::may_connect(Channel& channel, Side side) {
     const bool first = waiting_.empty() || place == waiting_.begin();
     // Nothing could be parked: handshakes wait for peers that are as full as we are, perhaps of handshakes with us.
     const bool stuck = side == Side::server && now.parkable == 0 && now.ending == 0;
-    const unsigned most = core_.config.max_connections + (stuck ? kBeyond : 0);
-    if (now.all < most && (first || stuck)) {
-        if (place != waiting_.end()) waiting_.erase(place);
-        hold(channel); // it will, before anybody counts
+    // Nor while the program computes: then the limit gives way for peers that have waited.
+    const bool patient =
+        side == Side::server && place != waiting_.end() && core_.services.now() - place->since >= kPatience;
+    const unsigned beyond = patient ? core_.config.max_connections : stuck ? kBeyond : 0;
+    if (now.all < core_.config.max_connections + beyond && (first || stuck || patient)) {
+        const Nanos since = place != waiting_.end() ? place->since : 0;
+        if (since) waiting_.erase(place);
+        grant(channel, now.all + 1, since);
         return true;
     }
     if (place == waiting_.end()) waiting_.push_back({&channel, core_.services.now()});
@@ -103,6 +125,10 @@ std::uint32_t Admission::moved(const Channel& channel) {
 void Admission::connected(Channel& channel) {
     if (!limited() || channel.self) return;
     channel.usage.connected_at = core_.services.now();
+    if (const Nanos granted = std::exchange(channel.usage.granted_at, 0)) {
+        ++spent.connections;
+        spent.handshakes += channel.usage.connected_at - granted;
+    }
     channel.usage.moved = 0;
     const std::lock_guard lock(core_.services);
     hold(channel);
@@ -119,8 +145,10 @@ void Admission::refused(Channel& channel) {
     core_.attention.store(true, std::memory_order_relaxed);
 }
 
-void Admission::parked(Channel& channel) {
+void Admission::parked(Channel& channel, Nanos asked_at) {
     if (!limited()) return;
+    spent.partings += asked_at != 0;
+    spent.questions += asked_at ? core_.services.now() - asked_at : 0;
     channel.usage.refusals = channel.usage.nudges = channel.usage.stalls = 0;
     channel.usage.nudged_until = 0;
     victims_.torn_down(channel.uid);
@@ -131,7 +159,10 @@ bool Admission::is_unused(const Channel& channel) const {
 }
 
 unsigned Admission::start_waiting(Nanos now) {
-    unsigned all = held().all;
+    const Held places = held();
+    unsigned all = places.all;
+    // Who has been asked and computes will agree: nothing is sent there any more.
+    const unsigned silent = std::min(places.silent, core_.config.max_connections);
     std::erase_if(waiting_, [&](const Waiting& one) {
         return holds_place(*one.channel) || one.channel->ending.buried ||
                one.channel->connection.state != connect::State::closed;
@@ -139,13 +170,14 @@ unsigned Admission::start_waiting(Nanos now) {
     while (!waiting_.empty()) {
         const Waiting next = waiting_.front();
         const Nanos waited = now - next.since;
-        if (waited < kDespair && all >= core_.config.max_connections + (waited < kPatience ? 0 : kBeyond)) break;
+        if (waited < kDespair &&
+            all >= core_.config.max_connections + (waited < kPatience ? 0 : std::max(silent, kBeyond)))
+            break;
         waiting_.erase(waiting_.begin());
         if (next.channel->gates & gate::failed) continue;
         next.channel->asked = true;
         core_.control->start(next.channel->connection);
-        hold(*next.channel);
-        ++all;
+        grant(*next.channel, ++all, next.since);
     }
     return all;
 }
@@ -181,6 +213,9 @@ void Admission::look() {
         due = false;
         wanted = start_waiting(now) + static_cast<unsigned>(waiting_.size());
         waits = !waiting_.empty();
+        // In vain for long: all are in use.
+        ahead_ = ahead_ && wanted >= places && (waits || pause_ < kMostPause);
+        wanted += ahead_;
         const Held places_held = held();
         // Nobody waits: those that are too many because peers are silent may stay until these answer.
         ending = places_held.ending + (waits ? 0 : places_held.silent);

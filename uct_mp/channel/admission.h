@@ -8,8 +8,10 @@
 // Nobody waits for ever. Two that are full of handshakes with each other have nothing to park: then, and for whoever
 // has waited for kPatience, there are kBeyond places more. Peers that are never idle cannot be parked: whoever has
 // waited for kDespair is connected all the same. Who has more connections than places parks until it has not.
-// A peer that computes does not answer for as long: its connection counts as one that ends for kAnswer only, and then
-// others are asked. What is missing before a connection is idle is asked for again ever less often.
+// A peer that computes does not answer for as long: others are asked after kAnswer, and who has waited for kPatience
+// may have its place. While our program computes requests of peers get places beyond the limit. What is missing before
+// a connection is idle is asked for again ever less often. Who takes the last place has a victim sought at once, if
+// somebody has had to wait lately: so there is a place when the next peer is wanted.
 // No thrash: a connection that we have asked for is kept until something went over it, for kFresh at most. A peer that
 // refuses is left alone for a while, which doubles.
 //
@@ -24,6 +26,7 @@
 
 #include "uct_mp/adapt/victims.h"
 #include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/statistics.h"
 
 namespace ucx_mp::channel {
 
@@ -43,7 +46,7 @@ public:
     // Its connection is there; the peer would not give it back; it has been given back. Progress.
     void connected(Channel& channel);
     void refused(Channel& channel);
-    void parked(Channel& channel);
+    void parked(Channel& channel, Nanos asked_at); // 0: we have not asked
     // Nothing has gone over this connection yet, and it is young.
     [[nodiscard]] bool is_unused(const Channel& channel) const;
     // Progress, without the lock: goes on with those who wait.
@@ -51,6 +54,7 @@ public:
 
     // -- What others read
     bool due = false; // step() is. Under the lock
+    AdmissionStatistics spent;
 
 private:
     struct Waiting {
@@ -62,9 +66,10 @@ private:
         unsigned silent = 0; // their peers have been asked, and have not answered for a while
     };
     [[nodiscard]] bool limited() const;
-    [[nodiscard]] Held held();                       // with the lock held
-    void hold(Channel& channel);                     // likewise
-    [[nodiscard]] unsigned start_waiting(Nanos now); // places held then. Likewise
+    [[nodiscard]] Held held();                               // with the lock held
+    void hold(Channel& channel);                             // likewise
+    void grant(Channel& channel, unsigned all, Nanos since); // likewise; 0: it has not waited
+    [[nodiscard]] unsigned start_waiting(Nanos now);         // places held then. Likewise
     [[nodiscard]] static std::uint32_t moved(const Channel& channel);
     void look();
     void look_in(Nanos pause);
@@ -80,6 +85,8 @@ private:
     Services::Timer timer_ = 0;     // runs while somebody waits, or there are too many
     Nanos pause_ = 0;               // until it fires
     Nanos took_ = 0, looked_ = 0;   // the last look, and when it was over
+    bool ahead_ = false;            // a place is to be made free though nobody waits. Under the lock
+    unsigned ahead_left_ = 0;       // times that this may be, until somebody has to wait again. Likewise
 };
 
 } // namespace ucx_mp::channel

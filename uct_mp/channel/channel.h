@@ -224,6 +224,7 @@ struct Usage {
     std::uint64_t parks = 0; // statistics
     // For Admission, if connections are limited
     Nanos connected_at = 0, spared_until = 0; // until then the peer is not asked whether the connection may end
+    Nanos granted_at = 0;                     // when it got its place; 0: it is connected, or has none
     std::uint32_t moved = 0;                  // Admission::moved() when a victim was sought last
     unsigned refusals = 0;                    // of the peer, since the connection ended last
     unsigned nudges = 0;                      // times that it was to be parked and was not idle, since then

@@ -143,6 +143,7 @@ Core::~Core() {
     observer.reset(); // its timers
     rings.end();
     ends.graves.clear();
+    ends.pool.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.
     dc.rails.clear();
     directory.channels.clear();

@@ -71,11 +71,13 @@ Channel* Directory::attach(const connect::InterfaceAddress& peer, std::string& e
         channel->self = peer.uid == core_.control->address().uid;
     }
     if (channel->usage.endpoints++ == 0) --unused;
+    ++endpoints;
     return channel;
 }
 
 void Directory::detach(Channel& channel) {
     const std::lock_guard lock(core_.services);
+    if (--endpoints == 0) core_.attention.store(true, std::memory_order_relaxed); // Ends::pool
     if (--channel.usage.endpoints != 0) return;
     ++unused;
     channel.usage.used_at = core_.services.now();

@@ -34,6 +34,7 @@ public:
     // -- What others read
     unsigned connected = 0; // channels that have been established, and not been given back
     unsigned unused = 0;    // channels without an endpoint. Under the lock
+    unsigned endpoints = 0; // in all channels. Likewise
     Channel nobody;         // stands in free slots, and matches no message
     // Ids carry a generation, so that late messages of an earlier run are recognised.
     ChannelTable channels{nobody};

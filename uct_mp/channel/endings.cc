@@ -344,6 +344,7 @@ void Endings::end_channel(Channel& channel) {
 // Under another id, so that what is late is nobody's. With the lock held.
 void Endings::begin_anew(Channel& channel) {
     core_.adaptation.parking(channel);
+    const Nanos asked_at = channel.ending.asked_at;
     clear(channel);
     connect::Connection connection;
     connection.follow(channel.connection);
@@ -357,7 +358,7 @@ void Endings::begin_anew(Channel& channel) {
     channel.parked = true;
     ++channel.usage.parks;
     ++parks;
-    core_.admission.parked(channel);
+    core_.admission.parked(channel, asked_at);
     channel.usage.used_at = core_.services.now();
     channel.connection = std::move(connection);
     channel.local_id = channel.connection.local_id = id;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "uct_mp/channel/core.h"
 
@@ -71,6 +73,13 @@ bool Ends::is_news(const Connection& connection, const verbs::Rail& rail) const 
 // Our half of a path: a queue pair in INIT.
 verbs::QueuePair Ends::make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken) {
     Adapter& adapter = core_.adapters[rail.device];
+    {
+        const std::lock_guard lock(core_.services);
+        if (verbs::QueuePair used = pool.take(kind_at(adapter), core_.services.now())) {
+            if (verbs::init_rc(used.get(), rail) == 0) return used;
+            entomb(std::move(used), rail); // the adapter has died, perhaps
+        }
+    }
     verbs::QueuePair qp =
         verbs::create_rc(*adapter.device, rail, adapter.queues(),
                          {core_.config.send_depth + 1, core_.limits.max_iov + 2, core_.inline_bytes}, nullptr, broken);
@@ -169,13 +178,45 @@ unsigned Ends::clear_graves(bool occupied) {
     unsigned n = 0;
     for (; now - begin < kTurn; now = core_.services.now(), ++n) {
         std::unique_ptr<SendQueue> dead;
-        const std::lock_guard lock(core_.services);
-        if (graves.empty()) break;
-        dead = std::move(graves.back());
-        graves.pop_back();
+        verbs::QueuePair beyond;
+        {
+            const std::lock_guard lock(core_.services);
+            beyond = pool.trim(pool_places());
+            if (graves.empty() && !beyond) break;
+            if (!beyond) {
+                dead = std::move(graves.back());
+                graves.pop_back();
+            }
+        }
+        if (dead) (void)keep(*dead); // else it is destroyed
     }
     next_clearing_ = now + (now - begin);
     return n;
+}
+
+link::QueuePairPool::Kind Ends::kind_at(const Adapter& adapter) const { return {adapter.index, adapter.device->life}; }
+
+// With few connections few are kept: a limit is for memory. Who has no endpoints keeps none. Not with alternate routes:
+// an adapter tells by the number which queue pair has migrated, and may do so late.
+unsigned Ends::pool_places() const {
+    if (core_.directory.endpoints == 0 || core_.config.apm) return 0;
+    const unsigned most = core_.config.queue_pair_pool, limit = core_.config.max_connections;
+    return limit ? std::min(most, 2 + limit / 4) : most;
+}
+
+// It goes to RESET, in a command instead of two, one of which is the dearest. False: it is of no use.
+bool Ends::keep(SendQueue& dead) {
+    if (!dead.qp || !dead.idle() || dead.adapter->device->events->seen(0).fatal) return false;
+    const link::QueuePairPool::Kind kind = kind_at(*dead.adapter);
+    {
+        const std::lock_guard lock(core_.services);
+        if (pool.count(kind) >= pool_places()) return false;
+    }
+    if (verbs::to_reset(dead.qp.get()) != 0) return false;
+    dead.adapter->forget(); // its number may become another channel's
+    const std::lock_guard lock(core_.services);
+    pool.put(std::move(dead.qp), kind, core_.services.now() + core_.config.recovery.packet_lifetime);
+    return true;
 }
 
 std::uint32_t Ends::probe_key(const verbs::Rail& rail) { return core_.visibility.probe_key_of(rail); }

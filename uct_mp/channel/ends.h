@@ -1,4 +1,5 @@
-// Our ends of paths: made, connected and dropped for the handshake; and queue pairs that nobody wants any more.
+// Our ends of paths: made, connected and dropped for the handshake; and queue pairs that nobody wants any more. Some of
+// those are kept for the next connections (link/queue_pair_pool.h).
 //
 // Who calls: the control plane, by connect::Ends; recovery makes and addresses halves of paths that come back.
 // Ownership: ends stand in Wiring::prepared until Peers::establish() takes them over.
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "uct_mp/channel/channel.h"
+#include "uct_mp/link/queue_pair_pool.h"
 
 namespace ucx_mp::channel {
 
@@ -24,26 +26,31 @@ public:
     std::uint32_t probe_key(const verbs::Rail& rail) override;
 
     // -- Halves of paths
-    // Of mp_rc, in INIT; for recovery without the lock. Null: logged, errno.
+    // Of mp_rc, in INIT, perhaps one of the pool; for recovery without the lock. Null: logged, errno.
     verbs::QueuePair make_half(const verbs::Rail& rail, LogLevel level, verbs::QueuePair* broken = nullptr);
     void make_queue(const connect::Connection& connection, Path& sub, verbs::QueuePair qp);
     [[nodiscard]] verbs::RemoteEnd remote_end(const connect::Connection& connection, const path::PathSpec& route,
                                               const connect::LocalEnd& end) const;
     // What a handshake has made and nobody has taken over goes to the graves.
     void drop_prepared(Channel& channel);
-    // Progress only, without the lock. Returns how many were destroyed.
+    // Progress only, without the lock. Returns how many were destroyed, or given to the pool.
     unsigned clear_graves(bool occupied);
+    [[nodiscard]] bool has_graves() const { return !graves.empty() || (pool.count() && pool_places() == 0); }
 
     // -- What others read
     // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, a few at a time:
     // each is a command. No other thread may, since destroying takes what is left out of a completion queue, and that
     // has one user.
     std::vector<std::unique_ptr<SendQueue>> graves;
+    link::QueuePairPool pool; // those that are taken again. Under the lock
 
 private:
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;
     [[nodiscard]] bool is_news(const connect::Connection& connection, const verbs::Rail& rail) const;
     void entomb(verbs::QueuePair qp, const verbs::Rail& rail);
+    [[nodiscard]] unsigned pool_places() const; // of each adapter
+    [[nodiscard]] link::QueuePairPool::Kind kind_at(const Adapter& adapter) const;
+    bool keep(SendQueue& dead);
 
     Core& core_;
     Nanos next_clearing_ = 0;

@@ -83,7 +83,7 @@ Status Interface::arm() {
         return Status::busy;
     {
         const std::lock_guard lock(m.services);
-        if (!m.peers.mail.empty() || !m.ends.graves.empty() || m.admission.due) return Status::busy;
+        if (!m.peers.mail.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
     }
     // Nothing wakes us when a ring is written to.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;

@@ -125,6 +125,9 @@ struct Config : link::QueueSizes {
     // (admission.h).
     unsigned max_connections = 0;
     adapt::VictimPolicy victims = adapt::VictimPolicy::leader; // which one
+    // Queue pairs that connections have given back, kept for others; of each adapter, at most (link/queue_pair_pool.h).
+    // Fewer with a limit of connections.
+    unsigned queue_pair_pool = 16;
     Nanos unused_interval = 10'000'000'000; // an idle one's adapter is asked so often whether the peer is there
     Nanos check_interval = 1'000'000'000;   // a peer that acknowledges nothing for so long is asked whether it lives
     std::uint64_t seed = 0; // of names, cookies and packet numbers; 0: random. Simulations repeat with a seed

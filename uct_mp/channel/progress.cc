@@ -97,7 +97,7 @@ unsigned Progress::attend(unsigned found) {
     unsigned n = 0;
     if (core_.services.try_lock()) { // else the other side is at it
         n += core_.control->poll(found != 0);
-        const bool dead = !core_.ends.graves.empty();
+        const bool dead = core_.ends.has_graves();
         const bool trim = std::exchange(core_.endings.trim_due, false);
         const bool admit = core_.admission.due;
         core_.attention.store(core_.control->busy() || !core_.peers.mail.empty() || dead, std::memory_order_relaxed);

@@ -103,12 +103,24 @@ struct AdaptationStatistics {
     adapt::Costs costs;                  // ns; 0: not measured yet
 };
 
+// With a limit of connections (admission.h): what those who wanted a peer have waited for.
+struct AdmissionStatistics {
+    std::uint64_t waits = 0, connections = 0, partings = 0;
+    Nanos for_places = 0; // from being wanted to the handshake, all together
+    Nanos handshakes = 0; // from then on until data may go
+    Nanos questions = 0;  // from asking a peer whether the connection may end until it is given back
+    unsigned most = 0;    // places held at a time
+};
+
 struct Interface::Statistics {
     std::uint64_t uid = 0;
     std::uint64_t send_buffer_bytes = 0, receive_buffer_bytes = 0;
     std::uint64_t dropped = 0; // messages that were not believed
     std::uint64_t forged = 0;  // of them: those that another than the channel's peer has sent
     unsigned queue_pairs = 0;
+    unsigned pooled = 0;      // of them: given back by connections, for others
+    std::uint64_t reused = 0; // taken from there, ever
+    AdmissionStatistics admission;
     unsigned parked = 0;     // channels without a connection, which have had one
     std::uint64_t parks = 0; // ever
     connect::ControlCounters control;

@@ -176,6 +176,7 @@ void Reopening::let_go(unsigned device) {
             if (channel.wiring.recovery) channel.wiring.recovery->paths[i].next.reset();
         }
     }
+    core_.ends.pool.drop(static_cast<std::uint8_t>(device));
     for (const verbs::Rail& rail : core_.rails) {
         if (rail.device != device) continue;
         (void)core_.dc.handles.take(rail.index);

@@ -68,12 +68,6 @@ int rc_to_init(ibv_qp* qp, std::uint8_t port) {
     return modify(qp, a, mask);
 }
 
-int to_reset(ibv_qp* qp) {
-    ibv_qp_attr a{};
-    a.qp_state = IBV_QPS_RESET;
-    return modify(qp, a, IBV_QP_STATE);
-}
-
 // Over RoCE every packet has a global header: where it comes from is an entry of our port's table. Routers count hops;
 // the traffic class is the one that UCX's own transports use there (DSCP 26, congestion may be marked).
 constexpr std::uint8_t kHops = 255, kTrafficClass = 106;
@@ -176,6 +170,14 @@ QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues
     }
     return if_good(std::move(qp), error);
 }
+
+int to_reset(ibv_qp* qp) {
+    ibv_qp_attr a{};
+    a.qp_state = IBV_QPS_RESET;
+    return modify(qp, a, IBV_QP_STATE);
+}
+
+int init_rc(ibv_qp* qp, const Rail& rail) { return rc_to_init(qp, rail.port); }
 
 int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
                std::uint32_t sq_psn) {

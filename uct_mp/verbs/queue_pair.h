@@ -57,6 +57,11 @@ struct Queues {
 [[nodiscard]] QueuePair create_rc(const Device& device, const Rail& rail, const Queues& queues,
                                   const QueuePairLimits& limits, std::uint32_t* granted_inline,
                                   QueuePair* broken = nullptr);
+// RESET -> INIT, as create_rc() does it: for one that has been in use before. 0 or errno.
+[[nodiscard]] int init_rc(ibv_qp* qp, const Rail& rail);
+// Any state -> RESET: nothing comes in or goes out. It forgets everything but its number and its attributes. 0 or
+// errno. A use of its completion queues, as destroying it: what is left of it there is taken out, so poll them before.
+[[nodiscard]] int to_reset(ibv_qp* qp);
 // INIT -> RTR -> RTS. `sq_psn`: first packet number of ours. Packet numbers are taken modulo 2^24. 0 or errno.
 [[nodiscard]] int connect_rc(ibv_qp* qp, const Rail& rail, const RemoteEnd& remote, const Reliability& reliability,
                              std::uint32_t sq_psn);

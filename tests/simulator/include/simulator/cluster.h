@@ -207,6 +207,12 @@ public:
         : world(fabric, options) {
         for (const unsigned host : hosts) open_one(config, options, {}, host);
     }
+    // Likewise, with settings of their own.
+    Cluster(const std::string& fabric, const std::vector<unsigned>& hosts, const std::vector<channel::Config>& configs,
+            const softhca::sim::Options& options)
+        : world(fabric, options) {
+        for (std::size_t i = 0; i < hosts.size(); ++i) open_one(configs[i], options, {}, hosts[i]);
+    }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
     std::function<void()> after_progress; // outside of callbacks, after something has happened
