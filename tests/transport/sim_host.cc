@@ -88,8 +88,8 @@ BOOST_AUTO_TEST_CASE(what_processors_do_takes_time_and_repeats) {
     BOOST_TEST_MESSAGE("free " << free.time << " ns, " << free.reads << " requests; slow " << slow.time << " ns, "
                                << slow.reads);
     BOOST_TEST(free.time < kMessages * 16384u); // two rails of 1 byte/ns
-    // A message, a read posted and completed at the least. The last poll's completions are handed over before all of them
-    // have been paid for.
+    // A message, a read posted and completed at the least. The last poll's completions are handed over before all of
+    // them have been paid for.
     BOOST_TEST(slow.time > (kMessages * 3 - 16) * 20'000u);
     BOOST_TEST(slow.fingerprint == again.fingerprint);
     BOOST_TEST(slow.fingerprint != free.fingerprint);
