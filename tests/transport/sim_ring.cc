@@ -8,7 +8,7 @@
 #include <random>
 
 #include "both_transports.h"
-#include "random_faults.h"
+#include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
 #include "uct_mp/channel/core.h"
