@@ -14,8 +14,14 @@ static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int
                            .tag = tag == MPI_ANY_TAG ? MP_ANY_TAG : tag};
 }
 
-/* Tags from -10 down are collectives' (open-mpi.md: the traffic marker). */
-static mp_hint_t hint_of(int tag, mp_hint_t otherwise) { return tag <= -10 ? MP_HINT_COLLECTIVE : otherwise; }
+_Thread_local unsigned mca_pml_mp_in_collective;
+
+/* Tags from -10 down are collectives', from -27 down of those that do not block (coll_tags.h of Open MPI). Where
+ * coll/mp is on, it tells of those that block. */
+static mp_hint_t hint_of(int tag, mp_hint_t otherwise) {
+    const bool inside = mca_pml_mp.marked ? mca_pml_mp_in_collective > 0 || tag <= -27 : tag <= -10;
+    return inside ? MP_HINT_COLLECTIVE : otherwise;
+}
 
 static int progress(void) {
     if (mca_pml_mp.threads) {

@@ -54,8 +54,10 @@ typedef struct mca_pml_mp_module {
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
     bool threads;
+    bool marked;                /* coll/mp tells who is in a collective operation */
     bool memory_open, watching; /* pml_mp_memory.c */
     unsigned buffered;          /* copies for MPI_Bsend that are under way */
+    uint64_t collectives;       /* operations that coll/mp has told of */
     /* MCA parameters */
     char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
     size_t hint_limit;
@@ -72,6 +74,14 @@ static inline void mca_pml_mp_lock(void) {
 static inline void mca_pml_mp_unlock(void) {
     if (mca_pml_mp.threads) pthread_mutex_unlock(&mca_pml_mp.lock);
 }
+
+/* coll/mp: this thread is in so many collective operations, one in another. */
+OMPI_MODULE_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
+static inline void mca_pml_mp_enter_collective(void) {
+    mca_pml_mp_in_collective++;
+    mca_pml_mp.collectives++; /* for statistics: threads may lose one */
+}
+static inline void mca_pml_mp_leave_collective(void) { mca_pml_mp_in_collective--; }
 
 /* What osc/mp uses as well: it is linked with this component. */
 OMPI_MODULE_DECLSPEC int mca_pml_mp_code(mp_error_t error);

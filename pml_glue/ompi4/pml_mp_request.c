@@ -186,13 +186,12 @@ int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
         request->super.req_status = ompi_status_empty;
         mca_pml_mp_lock();
         int result = OMPI_SUCCESS;
-        const mp_hint_t hint = request->tag <= -10 ? MP_HINT_COLLECTIVE : MP_HINT_NON_BLOCKING;
         if (request->is_send)
             result = mca_pml_mp_start_send(request, request->buffer, request->count, request->datatype, request->peer,
-                                           request->tag, request->mode, comm, hint);
+                                           request->tag, request->mode, comm, MP_HINT_NON_BLOCKING);
         else
             mca_pml_mp_start_receive(request, request->buffer, request->count, request->datatype, request->peer,
-                                     request->tag, comm, hint);
+                                     request->tag, comm, MP_HINT_NON_BLOCKING);
         if (OPAL_UNLIKELY(result != OMPI_SUCCESS)) {
             /* MPI_Startall does not look at what we return: the request says it, when it is waited for. */
             request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(result);

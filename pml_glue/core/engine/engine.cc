@@ -74,18 +74,23 @@ void Engine::choose(Peer& peer) const {
 }
 
 std::string Engine::statistics() const {
-    char text[400];
+    const auto told = [&](Hint hint) {
+        return static_cast<unsigned long long>(counts_.told[static_cast<std::size_t>(hint)]);
+    };
+    char text[600];
     std::snprintf(
         text, sizeof text,
         "; eager %llu (in pieces %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu; %llu for "
         "keys of another size), unexpected %llu, waited "
-        "%llu, dropped %llu; stored %zu, posted %zu",
+        "%llu, dropped %llu; stored %zu, posted %zu; told: blocking %llu, non-blocking %llu, collective %llu, epoch "
+        "%llu",
         static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.in_pieces),
         static_cast<unsigned long long>(counts_.offers), static_cast<unsigned long long>(counts_.reads),
         static_cast<unsigned long long>(counts_.writes), static_cast<unsigned long long>(counts_.fragments),
         static_cast<unsigned long long>(counts_.unlike), static_cast<unsigned long long>(counts_.unexpected),
         static_cast<unsigned long long>(counts_.waited), static_cast<unsigned long long>(counts_.dropped),
-        matcher_.stored(), matcher_.posted());
+        matcher_.stored(), matcher_.posted(), told(Hint::blocking), told(Hint::non_blocking), told(Hint::collective),
+        told(Hint::one_sided_epoch));
     return port_.traffic() + text;
 }
 

@@ -67,7 +67,9 @@ public:
     void give_up(Peer& peer) { endpoint_failed(*peer.endpoint); }
     // `hint` is of operations of `bytes` that follow.
     void tell(Peer& peer, Hint hint, std::size_t bytes) {
-        if (bytes < hint_limit_ || peer.hint == hint) return;
+        if (bytes < hint_limit_) return;
+        ++counts_.told[static_cast<std::size_t>(hint)];
+        if (peer.hint == hint) return;
         peer.hint = hint;
         peer.endpoint->hint(hint);
     }
@@ -196,6 +198,7 @@ private:
     struct Counts {
         std::uint64_t eager = 0, in_pieces = 0, unlike = 0, offers = 0, reads = 0, writes = 0, fragments = 0,
                       unexpected = 0, waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended
+        std::uint64_t told[5] = {};                                      // operations, by their hint
     } counts_;
 };
 
