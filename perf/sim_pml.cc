@@ -88,7 +88,8 @@ double rate(const Options& o, const char* policy) {
                       .eager_limit = 8192,
                       .zero_copy = SIZE_MAX,
                       .hint_limit = o.silent ? SIZE_MAX : 16384,
-                      .rendezvous_by_put = false});
+                      .rendezvous_by_put = false,
+                      .watch_interval = MP_NEVER});
     Windows windows(job, o.size);
     const Nanos run = std::max<Nanos>(20, o.size / 2500) * 1'000'000;
     cluster.run_for(5'000'000);

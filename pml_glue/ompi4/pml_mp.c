@@ -27,10 +27,14 @@ static int progress(void) {
     if (mca_pml_mp.threads) {
         if (pthread_mutex_trylock(&mca_pml_mp.lock) != 0) return 0; /* somebody else makes it */
         const int found = (int)mp_core_progress(mca_pml_mp.core);
+        const bool callbacks = mca_pml_mp.deferred != NULL;
         pthread_mutex_unlock(&mca_pml_mp.lock);
+        if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
         return found;
     }
-    return (int)mp_core_progress(mca_pml_mp.core);
+    const int found = (int)mp_core_progress(mca_pml_mp.core);
+    if (OPAL_UNLIKELY(mca_pml_mp.deferred != NULL)) mca_pml_mp_call_back();
+    return found;
 }
 
 static void wait_for(mca_pml_mp_request_t* request) {
@@ -40,7 +44,7 @@ static void wait_for(mca_pml_mp_request_t* request) {
     }
     while (!REQUEST_COMPLETE(&request->super)) {
         for (int i = 0; i < POLLS; i++) {
-            mp_core_progress(mca_pml_mp.core);
+            (void)progress();
             if (REQUEST_COMPLETE(&request->super)) return;
         }
         opal_progress();
@@ -76,15 +80,16 @@ static int del_comm(struct ompi_communicator_t* comm) {
     return OMPI_SUCCESS;
 }
 
-/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: some progress is made, not for long,
- * since a buffered send is local. */
+/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: progress is made for as long as it
+ * finds something, since a buffered send is local. */
 static void* buffer_room(size_t bytes) {
-    static const double kPatience = 0.05; /* s */
+    static const double kPatience = 0.001; /* s without news */
     void* room = mca_pml_base_bsend_request_alloc_buf(bytes);
     if (OPAL_LIKELY(room != NULL) || mca_pml_mp.buffered == 0) return room;
-    const double until = MPI_Wtime() + kPatience;
+    double until = MPI_Wtime() + kPatience;
+    const double end = MPI_Wtime() + 50 * kPatience;
     while (room == NULL && mca_pml_mp.buffered != 0 && MPI_Wtime() < until) {
-        mp_core_progress(mca_pml_mp.core);
+        if (mp_core_progress(mca_pml_mp.core) && MPI_Wtime() < end) until = MPI_Wtime() + kPatience;
         mca_pml_mp_unlock(); /* the other threads' messages do not wait for it */
         mca_pml_mp_lock();
         room = mca_pml_base_bsend_request_alloc_buf(bytes);

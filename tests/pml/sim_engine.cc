@@ -42,7 +42,8 @@ mp_config_t core_config(std::uint64_t seed) {
             .eager_limit = seed % 3 ? MP_AUTO : 1000,
             .zero_copy = seed % 3 == 1 ? 600 : MP_AUTO,
             .hint_limit = 16384,
-            .rendezvous_by_put = seed % 2 == 0};
+            .rendezvous_by_put = seed % 2 == 0,
+            .watch_interval = 100'000};
 }
 
 std::byte content(unsigned from, unsigned number, std::size_t at) {

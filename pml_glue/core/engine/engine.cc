@@ -6,9 +6,14 @@
 
 namespace ucx_mp::glue {
 
+namespace {
+constexpr std::uint64_t kWatchInterval = 1'000'000'000; // ns
+}
+
 Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     : port_(port), hooks_(hooks), process_(config.process), eager_limit_(config.eager_limit),
-      zero_copy_(config.zero_copy), hint_limit_(config.hint_limit), by_put_(config.rendezvous_by_put) {
+      zero_copy_(config.zero_copy), hint_limit_(config.hint_limit), by_put_(config.rendezvous_by_put),
+      watch_interval_(config.watch_interval ? config.watch_interval : kWatchInterval) {
     port_.handle(wire::kCompact, on_compact, this);
     port_.handle(wire::kEager, on_eager, this);
     port_.handle(wire::kEagerSync, on_eager_sync, this);
@@ -19,6 +24,7 @@ Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     port_.handle(wire::kDone, on_done, this);
     port_.handle(wire::kFirst, on_first, this);
     port_.handle(wire::kMore, on_more, this);
+    port_.handle(wire::kHello, on_hello, this);
     port_.listen(*this);
 }
 

@@ -48,6 +48,7 @@ public:
                                    .completed = completed,
                                    .address = address,
                                    .is_source = is_source,
+                                   .process = process_at,
                                    .report = report};
             cluster.node(rank).services().quiet = std::getenv("TESTS_LOG") == nullptr;
             processes.push_back(std::make_unique<Process>(*this, cluster, rank, config, hooks));
@@ -75,6 +76,10 @@ private:
     }
     static bool is_source(void*, std::uint32_t, std::int32_t source, std::uint64_t process) {
         return source == MP_ANY_SOURCE || process == static_cast<std::uint64_t>(source);
+    }
+    static bool process_at(void*, std::uint32_t, std::int32_t source, std::uint64_t* process) {
+        *process = static_cast<std::uint64_t>(source);
+        return true;
     }
     static void report(void* self, const char* line) { static_cast<Job*>(self)->reports.emplace_back(line); }
 };

@@ -89,8 +89,10 @@ public:
         return reinterpret_cast<glue::Memory*>(registration.release());
     }
     void deregister(glue::Memory* memory) override { delete reinterpret_cast<verbs::Registration*>(memory); }
-    void pack_key(glue::Memory* memory, std::byte* out) override {
+    void check() override { node_.iface().check(channel_); }
+    [[nodiscard]] bool pack_key(glue::Memory* memory, std::byte* out) override {
         reinterpret_cast<verbs::Registration*>(memory)->pack(out);
+        return true;
     }
     [[nodiscard]] glue::RemoteKey* unpack_key(const std::byte* key) override {
         auto keys = std::make_unique<verbs::RemoteKeys>();
@@ -169,6 +171,7 @@ public:
     }
     unsigned progress() override { return 0; }
     void drain() override {}
+    [[nodiscard]] std::uint64_t now() const override { return static_cast<std::uint64_t>(cluster_.world.now()); }
     [[nodiscard]] std::string traffic() const override { return "simulated"; }
     unsigned failures = 0;
 
