@@ -59,6 +59,11 @@ void mp_window_access(mp_window_t* window, uint32_t rank, bool check) { of(windo
 bool mp_window_completed(mp_window_t* window, uint32_t rank) { return of(window).completed(rank); }
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check) { of(window).expose(rank, check); }
 bool mp_window_closed(mp_window_t* window, uint32_t rank) { return of(window).closed(rank); }
+bool mp_window_wants_direct_fences(const mp_window_t* window) {
+    return reinterpret_cast<const Window*>(window)->wants_direct_fences();
+}
+void mp_window_set_direct_fences(mp_window_t* window, bool direct) { of(window).set_direct_fences(direct); }
+bool mp_window_fence(mp_window_t* window) { return of(window).fence(); }
 bool mp_window_barrier(mp_window_t* window) { return of(window).barrier(); }
 
 } // extern "C"

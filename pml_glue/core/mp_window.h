@@ -98,6 +98,11 @@ bool mp_window_completed(mp_window_t* window, uint32_t rank);
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_closed(mp_window_t* window, uint32_t rank);
 
+/* How fences work: each tells all others, or flush and barrier. The first if all ranks want it: they have to agree. */
+bool mp_window_wants_direct_fences(const mp_window_t* window);
+void mp_window_set_direct_fences(mp_window_t* window, bool direct);
+/* All ranks of the window have come here, and what they have done before is done, at both sides. */
+bool mp_window_fence(mp_window_t* window);
 /* All ranks of the window have come here. */
 bool mp_window_barrier(mp_window_t* window);
 

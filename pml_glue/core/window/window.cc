@@ -143,7 +143,8 @@ void Windows::waits_for(std::vector<Peer*>& peers) {
         for (const Target* target : window->made_)
             if (target->peer && !target->failed &&
                 (target->open || target->executed < target->asked || target->lock == Lock::wanted ||
-                 target->dones_seen < target->posts || target->posts_seen < target->starts || window->barrier_round_))
+                 target->dones_seen < target->posts || target->posts_seen < target->starts ||
+                 (target->done_told && target->fences_seen <= window->fences_) || window->barrier_round_))
                 peers.push_back(target->peer);
 }
 

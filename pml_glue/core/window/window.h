@@ -37,6 +37,9 @@ public:
     void expose(std::uint32_t rank, bool check);
     [[nodiscard]] bool closed(std::uint32_t rank);
     [[nodiscard]] bool barrier();
+    [[nodiscard]] bool fence();
+    [[nodiscard]] bool wants_direct_fences() const;
+    void set_direct_fences(bool direct) { direct_ = direct && wants_direct_fences(); }
     void attach(void* base, std::size_t size);
     [[nodiscard]] bool detach(const void* base);
     void free(); // and is gone
@@ -94,6 +97,8 @@ private:
     static void writes_flushed(Completion& completion, bool ok);
     [[nodiscard]] bool target_flushed(Target& target, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
+    [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
+    [[nodiscard]] bool fence_with(std::uint32_t rank);
     void grant_locks();
     void release_lock(Target& origin);
 
@@ -112,6 +117,9 @@ private:
     unsigned sharers_ = 0;
     bool exclusive_ = false;
     std::uint64_t barriers_ = 0;      // that are over
+    std::uint64_t fences_ = 0;        // likewise, of few ranks
+    bool direct_ = false;             // each tells all others of a fence; the same at all ranks
+    bool fence_flushed_ = false;      // else: the present one is at its barrier
     std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
 };
 
