@@ -107,7 +107,7 @@ template <bool read>
     if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
                       flags) != 0) [[unlikely]] {
         queue.take_back(bytes);
-        core_.sender.post_refused(channel, queue, {&channel, &work, 0, bytes, 0, kNoEpoch, read, false, 0, 1});
+        core_.sender.post_refused(channel, queue, {.channel = &channel, .work = &work, .bytes = bytes, .read = read});
     }
     return Status::in_progress;
 }
