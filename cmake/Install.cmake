@@ -2,7 +2,7 @@
 # rest from where it is itself.
 #   bin              softhca, mp_info, mp_sim, mpirun-mp, mpiexec-mp
 #   lib[/<arch>]     libuct_mp.so, pkgconfig/ucx-mp.pc, cmake/ucx-mp
-#   lib/ucx-mp       libsofthca.so, openmpi4/mca_{pml,osc,coll}_mp.so, plugin (for UCX_PLUGIN_PATH): loaded by name, never linked
+#   lib/ucx-mp       libsofthca.so, openmpi4 (or 5)/mca_*_mp.so, plugin (for UCX_PLUGIN_PATH): loaded by name, never linked
 #   share/ucx-mp     fabrics, the wrappers with their parameter files
 include_guard(GLOBAL)
 include(GNUInstallDirs)
@@ -59,7 +59,7 @@ if(TARGET uct_mp)
   endforeach()
   install(FILES config/openmpi/mp.conf DESTINATION ${data}/openmpi)
   if(TARGET mca_pml_mp)
-    install(TARGETS mca_pml_mp mca_osc_mp mca_coll_mp LIBRARY DESTINATION ${private_lib}/openmpi4)
+    install(TARGETS mca_pml_mp mca_osc_mp mca_coll_mp LIBRARY DESTINATION ${private_lib}/openmpi${UCX_MP_OMPI_SERIES})
   endif()
 
   string(REGEX REPLACE "[^/]+" ".." up ${CMAKE_INSTALL_LIBDIR})
