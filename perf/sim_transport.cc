@@ -30,7 +30,6 @@
 #include "sim_window.h"
 #include "simulator/cluster.h"
 #include "softhca/verbs.h"
-#include "uct_mp/channel/channel.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -63,6 +62,7 @@ public:
     }
     std::uint64_t bytes = 0, flushes = 0;
     [[nodiscard]] Channel& channel() { return channel_; }
+    void look_at(std::vector<channel::PathLook>& paths) const { iface_.look_at_paths(channel_, paths); }
 
 private:
     struct Op : Completion {
@@ -188,6 +188,7 @@ schedule::TrafficHint hint_of(const std::string& name) {
 void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr<Load>>& loads) {
     perf::LinkUse use(cluster.world, o.from, o.to);
     const Nanos begin = cluster.world.now();
+    std::vector<channel::PathLook> paths;
     while (static_cast<double>(cluster.world.now() - begin) < o.run_ms * 1e6) {
         use.begin();
         cluster.run_for(static_cast<Nanos>(o.trace_us * 1e3));
@@ -195,13 +196,10 @@ void trace(Cluster& cluster, const Options& o, const std::vector<std::unique_ptr
         for (const double share : use.shares()) std::printf(" %4.2f", share);
         for (const auto& load : loads) {
             std::printf(" | %4llu", static_cast<unsigned long long>(load->flushes));
-            const auto& paths = load->channel().wiring.scheduler->paths();
-            for (unsigned i = 0; i < paths.size(); ++i)
-                std::printf("  w %5llu r %5llu",
-                            static_cast<unsigned long long>(
-                                paths[static_cast<schedule::PathIndex>(i)].account[0].in_flight / 1024),
-                            static_cast<unsigned long long>(
-                                paths[static_cast<schedule::PathIndex>(i)].account[1].in_flight / 1024));
+            load->look_at(paths);
+            for (const channel::PathLook& path : paths)
+                std::printf("  w %5llu r %5llu", static_cast<unsigned long long>(path.writing / 1024),
+                            static_cast<unsigned long long>(path.reading / 1024));
         }
         std::printf("\n");
     }

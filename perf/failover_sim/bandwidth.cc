@@ -79,24 +79,15 @@ struct Stream {
     // Bytes under way on each path of one end, as long as it is up: so what there was when it was given up. Messages
     // are under way until the peer's transport has acknowledged them, puts and gets until they complete.
     void track(unsigned end) {
-        const Channel& c = *ends[end];
-        std::vector<std::uint64_t> messages(c.wiring.path_count + 1u);
-        for (std::uint32_t n = c.acked; n != c.next_sequence; ++n) {
-            const channel::Buffer& buffer = *c.wiring.retained[n & c.window_mask];
-            std::uint64_t& sum = messages[std::min<unsigned>(buffer.path, c.wiring.path_count)];
-            sum += buffer.length + buffer.trailer;
-            const channel::Work* work =
-                buffer.work && buffer.work->kind == channel::WorkKind::message ? buffer.work : nullptr;
-            for (unsigned i = 0; work && i < work->pieces; ++i) sum += work->local[i].length;
-        }
-        under_way[end].resize(c.wiring.path_count);
-        for (unsigned i = 0; i < c.wiring.path_count; ++i) {
-            if (c.wiring.recovery && c.wiring.paths[i].phase != path::Phase::up) continue;
-            const schedule::Path& path = c.wiring.scheduler->paths()[static_cast<schedule::PathIndex>(i)];
-            under_way[end][i] = messages[i];
-            if (kind != Kind::message) under_way[end][i] += path.account[0].in_flight + path.account[1].in_flight;
+        look_at(end);
+        under_way[end].resize(paths.size());
+        for (std::size_t i = 0; i < paths.size(); ++i) {
+            if (paths[i].phase != path::Phase::up) continue;
+            under_way[end][i] = paths[i].unacknowledged;
+            if (kind != Kind::message) under_way[end][i] += paths[i].writing + paths[i].reading;
         }
     }
+    void look_at(unsigned end) { (end ? b : a).iface().look_at_paths(*ends[end], paths); }
     [[nodiscard]] std::string points(Nanos origin, Nanos from, Nanos to) const {
         const auto bin = static_cast<Nanos>(options.bin_us * kUs);
         std::string out = "[";
@@ -122,6 +113,7 @@ struct Stream {
     Channel* ends[2] = {};
     bool tracking = false;
     std::vector<std::uint64_t> under_way[2]; // see track()
+    std::vector<channel::PathLook> paths;    // see look_at()
 };
 
 // What the channels of both sides say about the fault at t0.
@@ -239,14 +231,14 @@ void fault(const CaseOptions& options) {
     Seen seen;
     unsigned paths_down = 0;
     for (unsigned e = 0; e < 2; ++e) {
-        Channel& c = *s.ends[e];
-        for (unsigned i = 0; c.wiring.recovery && i < c.wiring.path_count; ++i) {
-            const auto& r = c.wiring.recovery->paths[i];
-            if (r.failures == 0 || r.since < t0) continue;
+        s.look_at(e);
+        for (std::size_t i = 0; i < s.paths.size(); ++i) {
+            const channel::PathLook& path = s.paths[i];
+            if (path.failures == 0 || path.failed_at < t0) continue;
             ++paths_down;
             seen.in_flight += s.under_way[e][i];
-            seen.first_down = seen.first_down ? std::min(seen.first_down, r.since) : r.since;
-            seen.last_down = std::max(seen.last_down, r.since);
+            seen.first_down = seen.first_down ? std::min(seen.first_down, path.failed_at) : path.failed_at;
+            seen.last_down = std::max(seen.last_down, path.failed_at);
         }
     }
     const Counters after_fault = count(s.job);
@@ -257,9 +249,10 @@ void fault(const CaseOptions& options) {
     s.job.run_for(t2 - t1);
     const double final_rate = s.curve.rate(t2 - ns(options.after_ms / 4), t2);
     Nanos came_up = 0;
-    for (const Channel* c : s.ends)
-        for (unsigned i = 0; c->wiring.recovery && i < c->wiring.path_count; ++i)
-            came_up = std::max(came_up, c->wiring.recovery->paths[i].came_up);
+    for (unsigned e = 0; e < 2; ++e) {
+        s.look_at(e);
+        for (const channel::PathLook& path : s.paths) came_up = std::max(came_up, path.came_up_at);
+    }
     s.drain();
 
     constexpr std::uint64_t kGrain = 16384; // a chunk

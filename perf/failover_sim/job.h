@@ -17,10 +17,8 @@
 
 #include "failover_sim/fiber.h"
 #include "simulator/process.h"
-#include "uct_mp/channel/channel.h"
 #include "uct_mp/channel/statistics.h"
 #include "uct_mp/interface/open.h"
-#include "uct_mp/recover/recovery.h"
 
 namespace ucx_mp::failover {
 

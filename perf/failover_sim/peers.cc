@@ -13,22 +13,20 @@ constexpr double kMs = 1e6, kUs = 1e3;
 constexpr unsigned kActive = 16, kActiveHosts = 4;
 constexpr Nanos kPace = 50'000; // between two operations
 
-// Paths of `c` over a rail that are in one of the phases that mean: nothing is left to be settled.
-bool settled(const Channel& c) {
-    if (!c.wiring.recovery) return false;
+using Looks = std::vector<channel::PathLook>;
+
+// A path over a rail is down, and nothing is left to be settled.
+bool settled(const Looks& paths) {
     bool down = false;
-    for (unsigned i = 0; i < c.wiring.path_count; ++i) {
-        const path::Phase phase = c.wiring.paths[i].phase;
-        if (phase == path::Phase::draining || phase == path::Phase::asking) return false;
-        down |= phase != path::Phase::up;
+    for (const channel::PathLook& path : paths) {
+        if (path.phase == path::Phase::draining || path.phase == path::Phase::asking) return false;
+        down |= path.phase != path::Phase::up;
     }
     return down;
 }
 
-bool all_up(const Channel& c) {
-    for (unsigned i = 0; c.wiring.recovery && i < c.wiring.path_count; ++i)
-        if (c.wiring.paths[i].phase != path::Phase::up) return false;
-    return true;
+bool all_up(const Looks& paths) {
+    return std::all_of(paths.begin(), paths.end(), [](const auto& path) { return path.phase == path::Phase::up; });
 }
 
 } // namespace
@@ -69,15 +67,21 @@ void peers(const CaseOptions& options) {
     job.charge_commands(static_cast<Nanos>(options.command_us * kUs));
     const Nanos t0 = job.world.now();
 
-    const auto all = [](const std::vector<Channel*>& channels, bool (*test)(const Channel&)) {
-        return std::all_of(channels.begin(), channels.end(), [&](const Channel* c) { return test(*c); });
+    Looks paths;
+    const auto passes = [&](Process& process, const Channel& channel, bool (*test)(const Looks&)) {
+        process.iface().look_at_paths(channel, paths);
+        return test(paths);
+    };
+    const auto all = [&](bool (*test)(const Looks&), bool both) {
+        for (unsigned i = 1; i < job.size(); ++i)
+            if (!passes(a, *ours[i - 1], test) || (both && !passes(job.process(i), *theirs[i - 1], test))) return false;
+        return true;
     };
     // Runs until all channels pass the test; the time it took in us, -1: more than 60 s.
-    const auto wait_for = [&](bool (*test)(const Channel&), bool both) {
+    const auto wait_for = [&](bool (*test)(const Looks&), bool both) {
         const Nanos begin = job.world.now();
         while (job.world.now() - begin < static_cast<Nanos>(60'000 * kMs)) {
-            if (all(ours, test) && (!both || all(theirs, test)))
-                return static_cast<double>(job.world.now() - begin) / kUs;
+            if (all(test, both)) return static_cast<double>(job.world.now() - begin) / kUs;
             job.run_for(static_cast<Nanos>(50 * kUs));
         }
         return -1.0;

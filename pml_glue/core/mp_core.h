@@ -1,6 +1,6 @@
 /*
  * The core of the MPI modules behind a C header: point-to-point messages with MPI's matching, over UCT. Knows nothing
- * of an MPI library; pml_glue/ompi4 joins it with Open MPI 4.1.
+ * of an MPI library; pml_glue/ompi joins it with Open MPI 4.1.
  *
  * Threads: one call at a time, the caller locks. Hooks are called from within calls, also from mp_core_progress(), and
  * may start operations, but not call mp_core_progress(), which returns 0 then.

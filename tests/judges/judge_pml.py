@@ -7,27 +7,33 @@ whose messages went another way, or of which a rank did not come to its end, has
 
 import os
 import re
+import subprocess
 
 import judge_faults
 from judge import Group, check
-from judge_mpi import MCA, hpcc, mpi4py, mpirun, netpipe
+from judge_mpi import hpcc, mpi4py, mpirun, netpipe, series
 
 group = Group()
 
 TRANSPORTS = ("mp_rc", "mp_dc")
-STOCK = "/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3"
 SAID = re.compile(r"pml/mp: rank (\d+): (.*); eager .* dropped (\d+);.*windows: .* dropped (\d+)")
 
 
 def module(session):
-    return os.path.join(session.build, "lib", "openmpi4")
+    return os.path.join(session.build, "lib", f"openmpi{series()}")
+
+
+def stock():
+    """The folder of Open MPI's own components."""
+    said = subprocess.run(["ompi_info", "--parsable", "--path", "pkglibdir"], check=True, text=True, capture_output=True)
+    return re.search(r"^path:pkglibdir:(.*)$", said.stdout, re.M)[1]
 
 
 def environment(transport, **more):
     """MCA parameters by the environment: their folder is the session's. No library is preloaded."""
     def env(session):
         check(os.path.exists(os.path.join(module(session), "mca_pml_mp.so")), "mca_pml_mp.so is not built")
-        return {"OMPI_MCA_mca_base_component_path": f"{module(session)}:{STOCK}", "OMPI_MCA_pml_mp_statistics": "1",
+        return {"OMPI_MCA_mca_base_component_path": f"{module(session)}:{stock()}", "OMPI_MCA_pml_mp_statistics": "1",
                 "OMPI_MCA_pml_mp_transports": f"self,posix,cma,{transport}", "UCX_LOG_LEVEL": "warn", **more}
     return env
 
@@ -37,7 +43,8 @@ def launch_windows(ranks, *argv, places=None):
 
 
 def launch(ranks, *argv, places=None):
-    return mpirun(ranks, *argv, places=places, mca={"pml": "mp", "osc": "pt2pt", "btl": "^openib,uct"})
+    return mpirun(ranks, *argv, places=places, mca={"pml": "mp", "osc": "pt2pt" if series() < 5 else "mp,sm",
+                                                     "btl": "^openib,uct"})
 
 
 def carried(transport, shared=False):

@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "both_transports.h"
+#include "flavours.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
 #include "uct_mp/channel/core.h"
@@ -15,16 +16,6 @@ namespace {
 
 constexpr Nanos kUs = 1'000, kMs = 1'000'000;
 using channel::Interface;
-
-struct Flavour {
-    const char* name;
-    connect::Transport transport;
-    path::Kinds kinds;
-};
-std::ostream& operator<<(std::ostream& out, const Flavour& flavour) { return out << flavour.name; }
-const auto kFlavours = boost::unit_test::data::make({Flavour{"rc", connect::Transport::rc, path::Kinds::none},
-                                                     Flavour{"dc", connect::Transport::dc, path::Kinds::none},
-                                                     Flavour{"both kinds", connect::Transport::rc, path::Kinds::both}});
 
 channel::Config limited(const Flavour& flavour, unsigned max_connections,
                         adapt::VictimPolicy victims = adapt::VictimPolicy::leader) {

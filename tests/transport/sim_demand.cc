@@ -6,10 +6,10 @@
 
 #include <random>
 
-#include "both_transports.h"
 #include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
+#include "two_kinds.h"
 #include "uct_mp/channel/core.h"
 #include "uct_mp/schedule/policy_factory.h"
 
@@ -24,56 +24,13 @@ namespace {
 constexpr Nanos kMs = 1'000'000;
 
 channel::Config config(unsigned pool = 128) {
-    channel::Config config = config_of(connect::Transport::dc);
+    channel::Config config = quick_config(connect::Transport::dc);
     config.adapt.mode = channel::AdaptConfig::Mode::manual;
     config.adapt.pool = pool;
-    config.send_depth = 32;
-    config.dci_count = 2;
-    config.recovery.hold_down = 1'000'000;
-    config.recovery.max_hold_down = 4'000'000;
-    config.recovery.watch_interval = 100'000;
-    config.recovery.max_open_interval = 2'000'000;
-    config.recovery.reopen_interval = 200'000;
-    config.recovery.max_reopen_interval = 400'000;
     config.recovery.partition_timeout = 0;
     return config;
 }
 
-Interface::Statistics statistics(Node& node) {
-    Interface::Statistics out;
-    node.iface().statistics(out);
-    return out;
-}
-
-// Of all paths of one kind, in all channels of a node to others.
-struct OfKind {
-    unsigned paths = 0, up = 0, absent = 0, failures = 0, spare = 0;
-    std::uint64_t written = 0;
-};
-OfKind of_kind(Node& node, Kind kind) {
-    const Interface::Statistics now = statistics(node);
-    OfKind sum;
-    for (const auto& channel : now.channels)
-        for (const auto& path : channel.paths) {
-            if (path.kind != kind || channel.peer_uid == now.uid) continue;
-            ++sum.paths;
-            sum.up += path.state == schedule::PathState::up;
-            sum.absent += path.recovery == std::string("absent");
-            sum.spare += path.carries == std::string("spare");
-            sum.failures += path.failures;
-            sum.written += path.written;
-        }
-    return sum;
-}
-OfKind of_kind(Cluster& cluster, Kind kind) {
-    OfKind sum;
-    for (unsigned i = 0; i < cluster.size(); ++i) {
-        const OfKind one = of_kind(cluster.node(i), kind);
-        sum.paths += one.paths, sum.up += one.up, sum.absent += one.absent, sum.failures += one.failures;
-        sum.spare += one.spare, sum.written += one.written;
-    }
-    return sum;
-}
 bool settles(Cluster& cluster, unsigned up, unsigned absent) {
     return cluster.until(
         [&] {

@@ -4,9 +4,10 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "both_transports.h"
+#include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
+#include "two_kinds.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -23,49 +24,11 @@ std::ostream& operator<<(std::ostream& out, Kinds kinds) { // NOLINT: found by B
 namespace {
 
 channel::Config with(Kinds kinds, connect::Transport transport = connect::Transport::rc) {
-    channel::Config config = config_of(transport);
+    channel::Config config = quick_config(transport);
     config.kinds = kinds;
-    config.send_depth = 32;
-    config.dci_count = 2;
-    config.recovery.hold_down = 1'000'000;
-    config.recovery.max_hold_down = 4'000'000;
-    config.recovery.watch_interval = 100'000;
-    config.recovery.max_open_interval = 2'000'000;
-    config.recovery.reopen_interval = 200'000;
-    config.recovery.max_reopen_interval = 400'000;
     return config;
 }
 
-// Of all paths of one kind, in all channels of a node to others.
-struct OfKind {
-    unsigned paths = 0, up = 0, failures = 0, returns = 0;
-    std::uint64_t written = 0, read = 0;
-};
-OfKind of_kind(Node& node, Kind kind) {
-    channel::Interface::Statistics statistics;
-    node.iface().statistics(statistics);
-    OfKind sum;
-    for (const auto& channel : statistics.channels)
-        for (const auto& path : channel.paths) {
-            if (path.kind != kind || channel.peer_uid == statistics.uid) continue;
-            ++sum.paths;
-            sum.up += path.state == schedule::PathState::up;
-            sum.failures += path.failures;
-            sum.returns += path.returns;
-            sum.written += path.written;
-            sum.read += path.read;
-        }
-    return sum;
-}
-OfKind of_kind(Cluster& cluster, Kind kind) {
-    OfKind sum;
-    for (unsigned i = 0; i < cluster.size(); ++i) {
-        const OfKind one = of_kind(cluster.node(i), kind);
-        sum.paths += one.paths, sum.up += one.up, sum.failures += one.failures, sum.returns += one.returns;
-        sum.written += one.written, sum.read += one.read;
-    }
-    return sum;
-}
 std::uint64_t dropped(Cluster& cluster) {
     std::uint64_t sum = 0;
     for (unsigned i = 0; i < cluster.size(); ++i) {
@@ -129,54 +92,6 @@ BOOST_DATA_TEST_CASE(random_traffic, boost::unit_test::data::make(kCases), c) {
     }
 }
 
-namespace {
-// Faults over all ports and adapters, one after the other and some at once, for as long as the traffic lasts.
-class Faults {
-public:
-    Faults(Cluster& cluster, std::uint64_t seed) : cluster_(cluster), random_(seed * 7919) {
-        cluster_.world.at(cluster_.world.now() + 300'000, [this] { next(); });
-    }
-    unsigned begun = 0;
-    bool over = false;
-
-private:
-    void next() {
-        if (over) return;
-        const std::string node = std::to_string(random_() % cluster_.size()), device = std::to_string(random_() % 2);
-        const std::string adapter = node + ":softhca_" + device, port = adapter + ":1";
-        switch (random_() % (dead_ ? 4 : 5)) {
-        case 0:
-        case 1:
-            during("port down " + port, "port up " + port);
-            break;
-        case 2:
-            during("drop 100% " + port, "drop 0% " + port); // silent
-            break;
-        case 3:
-            during("drop " + std::to_string(1 + random_() % 20) + "% " + port, "drop 0% " + port);
-            break;
-        default:
-            dead_ = true;
-            during("adapter-death " + adapter, "adapter-revive " + adapter);
-        }
-        cluster_.world.at(cluster_.world.now() + 1 + random_() % 600'000, [this] { next(); });
-    }
-    void during(const std::string& begin, const std::string& end) {
-        ++begun;
-        cluster_.world.fault(begin);
-        cluster_.world.at(cluster_.world.now() + 1 + random_() % 800'000, [this, end] {
-            cluster_.world.fault(end);
-            // One adapter at a time: who loses all finds nobody.
-            if (end.starts_with("adapter"))
-                cluster_.world.at(cluster_.world.now() + 3'000'000, [this] { dead_ = false; });
-        });
-    }
-    Cluster& cluster_;
-    std::mt19937_64 random_;
-    bool dead_ = false;
-};
-} // namespace
-
 // Paths of both kinds fail and come back under traffic of all kinds; everything happens once.
 BOOST_DATA_TEST_CASE(faults_over_both,
                      boost::unit_test::data::make({connect::Transport::rc, connect::Transport::dc}) *
@@ -193,7 +108,9 @@ BOOST_DATA_TEST_CASE(faults_over_both,
     faults.over = true;
     BOOST_TEST(stress.verdict() == "");
     BOOST_TEST(faults.begun > 3u);
-    cluster.run_for(20'000'000); // the last faults end
+    // The last faults end, and a control plane that has found no route asks again.
+    BOOST_TEST(cluster.until([&] { return of_kind(cluster, Kind::rc).up == 4 && of_kind(cluster, Kind::dc).up == 4; },
+                             200'000'000));
     for (const Kind kind : {Kind::rc, Kind::dc}) {
         const OfKind one = of_kind(cluster, kind);
         BOOST_TEST(one.paths == 4u);

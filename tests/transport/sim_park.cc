@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "both_transports.h"
+#include "flavours.h"
 #include "simulator/client_server.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
@@ -24,17 +25,6 @@ Interface::Statistics statistics(Node& node) {
     node.iface().statistics(out);
     return out;
 }
-
-// RC, DC, or paths of both in one channel.
-struct Flavour {
-    const char* name;
-    connect::Transport transport;
-    path::Kinds kinds;
-};
-std::ostream& operator<<(std::ostream& out, const Flavour& flavour) { return out << flavour.name; }
-const auto kFlavours = boost::unit_test::data::make({Flavour{"rc", connect::Transport::rc, path::Kinds::none},
-                                                     Flavour{"dc", connect::Transport::dc, path::Kinds::none},
-                                                     Flavour{"both kinds", connect::Transport::rc, path::Kinds::both}});
 
 channel::Config config_of(const Flavour& flavour) {
     channel::Config config = sim::config_of(flavour.transport);

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <random>
 
-#include "both_transports.h"
 #include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
+#include "two_kinds.h"
 #include "uct_mp/channel/core.h"
 #include "uct_mp/schedule/policy_factory.h"
 
@@ -26,26 +26,12 @@ constexpr Nanos kMs = 1'000'000;
 constexpr std::uint8_t kNote = 7;
 
 channel::Config config(link::RingShape shape = {16, 4096}, unsigned rings = 64) {
-    channel::Config config = config_of(connect::Transport::dc);
+    channel::Config config = quick_config(connect::Transport::dc);
     config.adapt.mode = channel::AdaptConfig::Mode::manual;
     config.adapt.max_rings = rings;
     config.adapt.ring = shape;
-    config.send_depth = 32;
-    config.dci_count = 2;
-    config.recovery.hold_down = 1'000'000;
-    config.recovery.max_hold_down = 4'000'000;
-    config.recovery.watch_interval = 100'000;
-    config.recovery.max_open_interval = 2'000'000;
-    config.recovery.reopen_interval = 200'000;
-    config.recovery.max_reopen_interval = 400'000;
     config.recovery.partition_timeout = 0;
     return config;
-}
-
-Interface::Statistics statistics(Node& node) {
-    Interface::Statistics out;
-    node.iface().statistics(out);
-    return out;
 }
 
 // Of all channels of a node.

@@ -29,8 +29,9 @@
 
 namespace ucx_mp::channel {
 
-class Channel; // one peer interface: channel.h
-struct Core;   // what it has inside: core.h
+class Channel;   // one peer interface: channel.h
+struct PathLook; // statistics.h
+struct Core;     // what it has inside: core.h
 class Observer;
 using MakeObserver = std::unique_ptr<Observer> (*)(Core& core); // observer.h
 
@@ -276,6 +277,8 @@ public:
     // A look from outside, for mp_info, VFS and tests. See statistics.h.
     struct Statistics;
     void statistics(Statistics& out) const;
+    // The same of one peer's paths, cheap enough to be called after every event of a simulation. Empty: not connected.
+    void look_at_paths(const Channel& channel, std::vector<PathLook>& out) const;
 
     [[nodiscard]] Core& core() { return *core_; } // for tests
 

@@ -74,7 +74,7 @@ public:
 
     // -- What the peer tells
     // News of a path, and the first message over one that the client has made anew.
-    virtual void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news) = 0;
+    virtual void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news) = 0;
     virtual void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) = 0;
     virtual void rails_changed(Channel& channel) = 0; // the peer's, as its list tells
     // Keys of memory at an adapter that is there again. present_keys() false: the peer has been asked, the channel
@@ -101,6 +101,7 @@ public:
     [[nodiscard]] virtual bool busy() const = 0;                 // it wants progress
     virtual void describe(Interface::Statistics& out) const = 0; // the latest transitions
     virtual void describe(const Channel& channel, ChannelStatistics& out) const = 0;
+    virtual void describe(const Channel& channel, std::vector<PathLook>& out) const = 0; // what it knows of failures
 };
 
 } // namespace ucx_mp::channel

@@ -284,7 +284,7 @@ void Peers::connect_self(Channel& channel) {
     establish(channel);
 }
 
-void Peers::path_news(Connection& connection, connect::PathKind kind, const connect::PathNews& news) {
+void Peers::path_news(Connection& connection, connect::NewsKind kind, const connect::PathNews& news) {
     if (mail_is_full()) return;
     tell({.what = Mail::What::path,
           .channel = &channel_of(connection),

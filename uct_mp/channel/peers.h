@@ -30,7 +30,7 @@ struct Mail {
     Status status = Status::ok;                       // failed
     connect::Answer answer = connect::Answer::alive;  // answered, parted
     connect::Goodbye goodbye{};                       // ended
-    connect::PathKind kind = connect::PathKind::down; // path
+    connect::NewsKind kind = connect::NewsKind::down; // path
     connect::PathNews news{};
     std::uint32_t number = 0; // rails, verdict, ring_verdict
     std::vector<path::RemoteRail> rails{};
@@ -58,7 +58,7 @@ public:
     void ended(connect::Connection& connection, const connect::Goodbye& goodbye) override;
     void parted(connect::Connection& connection, connect::Answer answer) override;
     std::string misfit(const connect::Terms& theirs) override;
-    void path_news(connect::Connection& connection, connect::PathKind kind, const connect::PathNews& news) override;
+    void path_news(connect::Connection& connection, connect::NewsKind kind, const connect::PathNews& news) override;
     void rails_told(connect::Connection& connection, std::uint32_t number,
                     const std::vector<path::RemoteRail>& list) override;
     bool find_keys(std::uint64_t region, verbs::RemoteKeys& out) override;

@@ -165,7 +165,7 @@ void Sender::post_joined_refused(Channel& channel, SendQueue& queue) {
 }
 
 void Sender::post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path) {
-    post_refused(channel, queue, {&channel, nullptr, 0, buffer.length, path, channel.epoch, false, false, 0, 1});
+    post_refused(channel, queue, {.channel = &channel, .bytes = buffer.length, .path = path, .epoch = channel.epoch});
 }
 
 // `placed`: bytes that are in the account already.

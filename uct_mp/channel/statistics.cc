@@ -79,4 +79,26 @@ void Interface::statistics(Statistics& out) const {
     }
 }
 
+void Interface::look_at_paths(const Channel& channel, std::vector<PathLook>& out) const {
+    const Wiring& wiring = channel.wiring;
+    out.clear();
+    if (!wiring.scheduler) return;
+    out.resize(wiring.path_count);
+    for (unsigned i = 0; i < wiring.path_count; ++i) {
+        const schedule::Path& state = wiring.scheduler->paths()[static_cast<PathIndex>(i)];
+        out[i].phase = wiring.paths[i].phase;
+        out[i].writing = state.account[0].in_flight;
+        out[i].reading = state.account[1].in_flight;
+    }
+    for (std::uint32_t n = channel.acked; wiring.retained && n != channel.next_sequence; ++n) {
+        const Buffer* const buffer = wiring.retained[n & channel.window_mask];
+        if (!buffer || buffer->path >= out.size()) continue;
+        std::uint64_t& sum = out[buffer->path].unacknowledged;
+        sum += buffer->length + buffer->trailer;
+        const Work* const work = buffer->work && buffer->work->kind == WorkKind::message ? buffer->work : nullptr;
+        for (unsigned i = 0; work && i < work->pieces; ++i) sum += work->local[i].length;
+    }
+    core_->observer->describe(channel, out);
+}
+
 } // namespace ucx_mp::channel

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/path/kind.h"
+#include "uct_mp/path/phase.h"
 #include "uct_mp/schedule/path_state.h"
 
 namespace ucx_mp::channel {
@@ -28,6 +30,15 @@ struct PathStatistics {
     unsigned posted = 0;         // requests not yet reaped on its queue pair
     const char* recovery = "up"; // path::Phase
     std::uint32_t life = 0;
+};
+
+// A path now, for who draws what happens over time. Times as Services::now() tells them, 0: never.
+struct PathLook {
+    path::Phase phase = path::Phase::up;
+    Nanos failed_at = 0, came_up_at = 0; // last
+    std::uint32_t failures = 0;
+    std::uint64_t writing = 0, reading = 0; // bytes of RDMA that have not completed
+    std::uint64_t unacknowledged = 0;       // bytes of messages that the peer has not acknowledged
 };
 
 struct RecoveryStatistics { // what has been sent again because its path failed

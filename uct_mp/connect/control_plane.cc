@@ -74,13 +74,13 @@ void ControlPlane::ask_keys(const Connection& connection, std::uint64_t region, 
 
 // ---- Paths
 
-void ControlPlane::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
+void ControlPlane::tell(const Connection& connection, NewsKind kind, const PathNews& news, unsigned attempt) {
     plane_->path_messages.tell(connection, kind, news, attempt);
 }
-bool ControlPlane::tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news) {
+bool ControlPlane::tell_over_path(const Connection& connection, unsigned path, NewsKind kind, const PathNews& news) {
     return plane_->path_messages.tell_over_route(connection, connection.paths[path], kind, news);
 }
-bool ControlPlane::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+bool ControlPlane::tell_over_route(const Connection& connection, const path::PathSpec& route, NewsKind kind,
                                    const PathNews& news) {
     return plane_->path_messages.tell_over_route(connection, route, kind, news);
 }

@@ -255,7 +255,7 @@ struct PathNews {
     std::uint32_t delivered = 0;
     LocalEnd end;
 };
-enum class PathKind : std::uint8_t { down, open, opened, probe, probed };
+enum class NewsKind : std::uint8_t { down, open, opened, probe, probed };
 
 // -- What the owner of connections (the interface) does for the handshake, by role
 
@@ -321,7 +321,7 @@ public:
     virtual ~News() = default;
     // News of a path (its index is one of the connection's, incarnation and peer are right). A `probe` the control
     // plane has answered itself, whatever the application does.
-    virtual void path_news(Connection&, PathKind, const PathNews&) {}
+    virtual void path_news(Connection&, NewsKind, const PathNews&) {}
     // The peer's ports are not what they were: list `number`, as long as the one before. Again and again until
     // take_rails(), from wherever the owner likes.
     virtual void rails_told(Connection&, std::uint32_t /*number*/, const std::vector<path::RemoteRail>&) {}
@@ -427,10 +427,10 @@ public:
     // News of a path, for an established connection. Unreliable: the caller repeats.
     // By any route; `attempt` counts, so that repetitions take others. Or over this path (of the connection)
     // and no other; false: there is no room now.
-    void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
-    bool tell_over_path(const Connection& connection, unsigned path, PathKind kind, const PathNews& news);
+    void tell(const Connection& connection, NewsKind kind, const PathNews& news, unsigned attempt);
+    bool tell_over_path(const Connection& connection, unsigned path, NewsKind kind, const PathNews& news);
     // Or over another route of the same connection.
-    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, NewsKind kind,
                          const PathNews& news);
     // How the peer's messages shall come, and the answer to such a wish. Unreliable: who wishes repeats, and each copy
     // is answered.

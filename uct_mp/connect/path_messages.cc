@@ -8,33 +8,33 @@ namespace ucx_mp::connect {
 
 namespace {
 
-wire::Kind kind_of(PathKind kind) {
+wire::Kind kind_of(NewsKind kind) {
     switch (kind) {
-    case PathKind::down:
+    case NewsKind::down:
         return wire::Kind::path_down;
-    case PathKind::open:
+    case NewsKind::open:
         return wire::Kind::path_open;
-    case PathKind::opened:
+    case NewsKind::opened:
         return wire::Kind::path_opened;
-    case PathKind::probe:
+    case NewsKind::probe:
         return wire::Kind::path_probe;
-    case PathKind::probed:
+    case NewsKind::probed:
         return wire::Kind::path_probed;
     }
     return wire::Kind::path_down;
 }
-PathKind kind_of(wire::Kind kind) {
+NewsKind kind_of(wire::Kind kind) {
     switch (kind) {
     case wire::Kind::path_open:
-        return PathKind::open;
+        return NewsKind::open;
     case wire::Kind::path_opened:
-        return PathKind::opened;
+        return NewsKind::opened;
     case wire::Kind::path_probe:
-        return PathKind::probe;
+        return NewsKind::probe;
     case wire::Kind::path_probed:
-        return PathKind::probed;
+        return NewsKind::probed;
     default:
-        return PathKind::down;
+        return NewsKind::down;
     }
 }
 
@@ -56,24 +56,24 @@ void PathMessages::on_path_news(const Target& way_back, const Message& m) {
         return;
     }
     if (m.kind == wire::Kind::path_probe && m.news.home)
-        plane_.outbox.send(way_back, news_to(*c, PathKind::probed, {.path = m.news.path, .home = true, .end = {}}));
+        plane_.outbox.send(way_back, news_to(*c, NewsKind::probed, {.path = m.news.path, .home = true, .end = {}}));
     else if (m.kind == wire::Kind::path_probe)
-        tell_over_route(*c, c->paths[m.news.path], PathKind::probed, {.path = m.news.path, .end = {}});
+        tell_over_route(*c, c->paths[m.news.path], NewsKind::probed, {.path = m.news.path, .end = {}});
     plane_.owner.news.path_news(*c, kind_of(m.kind), m.news);
 }
 
-Message PathMessages::news_to(const Connection& c, PathKind kind, const PathNews& news) const {
+Message PathMessages::news_to(const Connection& c, NewsKind kind, const PathNews& news) const {
     Message m = plane_.outbox.message_to(kind_of(kind), c);
     m.news = news;
     return m;
 }
 
-void PathMessages::tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt) {
+void PathMessages::tell(const Connection& connection, NewsKind kind, const PathNews& news, unsigned attempt) {
     plane_.outbox.mend();
     plane_.outbox.send_to(connection, attempt, news_to(connection, kind, news));
 }
 
-bool PathMessages::tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+bool PathMessages::tell_over_route(const Connection& connection, const path::PathSpec& route, NewsKind kind,
                                    const PathNews& news) {
     const bool server = connection.server;
     const unsigned rail = server ? route.server_rail : route.client_rail;

@@ -9,13 +9,13 @@ namespace ucx_mp::connect {
 class PathMessages {
 public:
     explicit PathMessages(Plane& plane) : plane_(plane) {}
-    void tell(const Connection& connection, PathKind kind, const PathNews& news, unsigned attempt);
-    bool tell_over_route(const Connection& connection, const path::PathSpec& route, PathKind kind,
+    void tell(const Connection& connection, NewsKind kind, const PathNews& news, unsigned attempt);
+    bool tell_over_route(const Connection& connection, const path::PathSpec& route, NewsKind kind,
                          const PathNews& news); // false: there is no room now
     void on_path_news(const Target& way_back, const Message& m);
 
 private:
-    [[nodiscard]] Message news_to(const Connection& c, PathKind kind, const PathNews& news) const;
+    [[nodiscard]] Message news_to(const Connection& c, NewsKind kind, const PathNews& news) const;
 
     Plane& plane_;
 };

@@ -9,7 +9,7 @@
 namespace ucx_mp::recover {
 
 using adapt::Service;
-using connect::PathKind;
+using connect::NewsKind;
 using connect::PathNews;
 
 namespace {
@@ -215,7 +215,7 @@ void Demand::void_life(Channel& channel, const PathNews& news) {
     if (news.life != r.life) return;
     PathNews mine = r.mine;
     mine.answer = mine.home = true;
-    all_.exchange.tell_peer(channel, PathKind::down, mine, all_.exchange.question_attempts++);
+    all_.exchange.tell_peer(channel, NewsKind::down, mine, all_.exchange.question_attempts++);
 }
 
 void Demand::refresh(Channel& channel) {

@@ -12,7 +12,7 @@
 namespace ucx_mp::recover {
 
 using connect::Connection;
-using connect::PathKind;
+using connect::NewsKind;
 using connect::PathNews;
 
 namespace {
@@ -44,7 +44,7 @@ void Exchange::ask(Channel& channel, PathIndex path) {
         core_.alert = true;
         return all_.failure.list_recovering(channel);
     }
-    tell_peer(channel, PathKind::down, r.mine, r.attempts);
+    tell_peer(channel, NewsKind::down, r.mine, r.attempts);
     // Without any path nothing goes on before the answer.
     const bool needed = channel.wiring.scheduler->paths().usable() == 0;
     const Nanos most = needed ? core_.config.recovery.max_needed_interval : core_.config.recovery.max_ask_interval;
@@ -55,7 +55,7 @@ void Exchange::ask(Channel& channel, PathIndex path) {
 // DC. Of a path of RC the other half learns it by our path_down.
 void Exchange::tell_gone(Channel& channel, PathIndex path) {
     if (channel.wiring.paths[path].kind != path::Kind::dc || channel.self) return;
-    tell_peer(channel, PathKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
+    tell_peer(channel, NewsKind::down, {.path = path, .answer = true, .gone = true, .end = {}}, question_attempts++);
 }
 
 void Exchange::on_path_down(Channel& channel, const PathNews& news) {
@@ -113,7 +113,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
     if (!news.answer && r.mine_known) {
         PathNews mine = r.mine;
         mine.answer = true;
-        tell_peer(channel, PathKind::down, mine, question_attempts++);
+        tell_peer(channel, NewsKind::down, mine, question_attempts++);
     }
 }
 
@@ -136,7 +136,7 @@ void Exchange::answer_questions() {
         if (channel.self)
             on_path_down(channel, news);
         else
-            tell_peer(channel, PathKind::down, news, question_attempts++);
+            tell_peer(channel, NewsKind::down, news, question_attempts++);
     }
 }
 
@@ -223,7 +223,7 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
     } else if (dc || r.next) {
         if (r.port) tell_gone(channel, path); // it may not have heard
         const PathNews open{.path = path, .life = r.life + !dc, .end = dc ? connect::LocalEnd{} : r.next_end};
-        if (!tell_over_path(channel, PathKind::open,
+        if (!tell_over_path(channel, NewsKind::open,
                             open)) { // many others want to, too: soon again, not later and later
             constexpr Nanos kSoon = 100'000;
             return set_path_timer(channel, path, core_.services.now() + kSoon,
@@ -249,7 +249,7 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
         all_.joining.join(channel, path);
     }
     if (dc) {
-        tell_over_path(channel, PathKind::opened, {.path = path, .life = news.life, .end = {}});
+        tell_over_path(channel, NewsKind::opened, {.path = path, .life = news.life, .end = {}});
         if (!channel.wiring.recovery || channel.wiring.paths[path].phase != Phase::reopening) return;
         channel.wiring.recovery->paths[path].attempts = 0; // ours may work again as well
         return schedule_open(channel, path);
@@ -273,7 +273,7 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
         all_.failure.set_phase(channel, path, Phase::half);
         r.mine_known = r.theirs_known = false;
     }
-    tell_over_path(channel, PathKind::opened, {.path = path, .life = r.life, .end = channel.connection.ends[path]});
+    tell_over_path(channel, NewsKind::opened, {.path = path, .life = r.life, .end = channel.connection.ends[path]});
 }
 
 void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
@@ -349,25 +349,25 @@ void Exchange::resume(Channel& channel) {
     if (channel.moving.pulled_count && !channel.wiring.only) core_.mover.pull(channel);
 }
 
-void Exchange::take_news(Channel& channel, PathKind kind, const PathNews& news) {
+void Exchange::take_news(Channel& channel, NewsKind kind, const PathNews& news) {
     if (!core_.failures.recoverable(channel) || news.path >= channel.wiring.places) return;
     switch (kind) {
-    case PathKind::down:
+    case NewsKind::down:
         return on_path_down(channel, news);
-    case PathKind::open:
-    case PathKind::opened: {
-        const bool open = kind == PathKind::open;
+    case NewsKind::open:
+    case NewsKind::opened: {
+        const bool open = kind == NewsKind::open;
         if (channel.wiring.recovery)
             all_.jobs.add_path_job(channel, open ? Job::What::take_open : Job::What::take_opened, news);
         else if (open)
             on_path_open(channel, news); // DC answers; RC has nothing to say
         return;
     }
-    case PathKind::probed:
+    case NewsKind::probed:
         if (news.home) return all_.migration.home_answers(channel, news.path);
         if (channel.wiring.recovery) channel.wiring.recovery->answered_at = core_.services.now();
         return all_.watchdog.path_answers(channel, news.path);
-    case PathKind::probe: // it has come over the very path, which we are waiting for, perhaps
+    case NewsKind::probe: // it has come over the very path, which we are waiting for, perhaps
         if (!news.home && channel.wiring.recovery && channel.wiring.paths[news.path].phase == Phase::reopening) {
             channel.wiring.recovery->paths[news.path].attempts = 0;
             schedule_open(channel, news.path);
@@ -380,7 +380,7 @@ void Exchange::take_news(Channel& channel, PathKind kind, const PathNews& news) 
 
 // Over a path that works, as far as we know; now and then over any route. Not over the path that it is about: it is up
 // here perhaps (DC, silent loss), but one side has given it up.
-void Exchange::tell_peer(Channel& channel, PathKind kind, const PathNews& news, unsigned attempt) {
+void Exchange::tell_peer(Channel& channel, NewsKind kind, const PathNews& news, unsigned attempt) {
     constexpr unsigned kOther = 4;
     PathMask usable = channel.wiring.scheduler->paths().usable();
     if (const PathMask others = usable & ~(PathMask{1} << news.path)) usable = others;
@@ -392,7 +392,7 @@ void Exchange::tell_peer(Channel& channel, PathKind kind, const PathNews& news, 
         if (skip-- == 0) (void)core_.control->tell_over_path(channel.connection, path, kind, news);
 }
 
-bool Exchange::tell_over_path(Channel& channel, PathKind kind, const PathNews& news) {
+bool Exchange::tell_over_path(Channel& channel, NewsKind kind, const PathNews& news) {
     const std::lock_guard lock(core_.services);
     return core_.control->tell_over_path(channel.connection, news.path, kind, news);
 }

@@ -22,11 +22,11 @@ public:
     Exchange(Core& core, Recoverer& all) : core_(core), all_(all) {}
 
     // -- News: what Observer hears, and what we tell
-    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news);
+    void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news);
     void take_path_up(Channel& channel, PathIndex path, std::uint32_t life);
     // Over a path that works, in turn by `attempt`; each fourth one over any route.
-    void tell_peer(Channel& channel, connect::PathKind kind, const connect::PathNews& news, unsigned attempt);
-    bool tell_over_path(Channel& channel, connect::PathKind kind, const connect::PathNews& news); // false: no room
+    void tell_peer(Channel& channel, connect::NewsKind kind, const connect::PathNews& news, unsigned attempt);
+    bool tell_over_path(Channel& channel, connect::NewsKind kind, const connect::PathNews& news); // false: no room
 
     // -- What has come (asking)
     // Tells our truth and asks for theirs; repeated by a timer until they answer.

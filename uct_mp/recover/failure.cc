@@ -352,7 +352,7 @@ void Failure::drained(Channel& channel, PathIndex path) {
     // The other side was first: it waits for nothing but this.
     PathNews mine = r.mine;
     mine.answer = true;
-    all_.exchange.tell_peer(channel, connect::PathKind::down, mine, all_.exchange.question_attempts++);
+    all_.exchange.tell_peer(channel, connect::NewsKind::down, mine, all_.exchange.question_attempts++);
 }
 
 // The peer has failed as a whole: nothing is settled any more, everything ends with `status`.

@@ -165,7 +165,7 @@ void Migration::probe_home(Channel& channel, PathIndex path) {
     } else if (sub.home_answers < kBelieved && !all_.rail_events.port_is_down(own)) {
         sub.home_silent = true;
         const std::lock_guard lock(core_.services);
-        (void)core_.control->tell_over_route(channel.connection, sub.other, connect::PathKind::probe,
+        (void)core_.control->tell_over_route(channel.connection, sub.other, connect::NewsKind::probe,
                                              {.path = path, .home = true, .end = {}});
     }
     // Also if it has been told: it may have to wait, or fail to do it.

@@ -56,7 +56,7 @@ void RailEvents::rail_active(unsigned rail) {
             if (all_.exchange.may_open(*channel, i))
                 all_.exchange.schedule_open(*channel, i);
             else
-                all_.exchange.tell_over_path(*channel, connect::PathKind::probe,
+                all_.exchange.tell_over_path(*channel, connect::NewsKind::probe,
                                              {.path = i, .end = {}}); // the client may try again
         }
     }

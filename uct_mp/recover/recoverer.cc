@@ -122,7 +122,7 @@ bool Recoverer::place_puts_again(Channel& channel, const schedule::Transfer& tra
 
 // -- What the peer tells
 
-void Recoverer::take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news) {
+void Recoverer::take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news) {
     exchange.take_news(channel, kind, news);
 }
 void Recoverer::take_path_up(Channel& channel, PathIndex path, std::uint32_t life) {
@@ -224,6 +224,15 @@ void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out
         out.paths[i].failures = r->paths[i].failures;
         out.paths[i].returns = r->paths[i].returns;
         out.paths[i].life = r->paths[i].life;
+    }
+}
+
+void Recoverer::describe(const Channel& channel, std::vector<channel::PathLook>& out) const {
+    const Recovery* const r = channel.wiring.recovery.get();
+    for (std::size_t i = 0; r && i < out.size() && i < r->paths.size(); ++i) {
+        out[i].failed_at = r->paths[i].since;
+        out[i].came_up_at = r->paths[i].came_up;
+        out[i].failures = r->paths[i].failures;
     }
 }
 

@@ -51,7 +51,7 @@ public:
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) override;
     void finish_replayed(Channel& channel, Work& work) override;
     bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) override;
-    void take_news(Channel& channel, connect::PathKind kind, const connect::PathNews& news) override;
+    void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news) override;
     void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) override;
     void rails_changed(Channel& channel) override;
     bool present_keys(Channel& channel, const verbs::RemoteKeys*& keys) override;
@@ -71,6 +71,7 @@ public:
     [[nodiscard]] bool busy() const override;
     void describe(channel::Interface::Statistics& out) const override;
     void describe(const Channel& channel, channel::ChannelStatistics& out) const override;
+    void describe(const Channel& channel, std::vector<channel::PathLook>& out) const override;
 
 private:
     Core& core_;

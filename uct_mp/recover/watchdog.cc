@@ -48,10 +48,10 @@ void Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     Recovery& recovery = all_.failure.recovery_of(channel);
     PathRecovery& r = recovery.paths[path];
     if (!r.probed_since) r.probed_since = now;
-    all_.exchange.tell_over_path(channel, connect::PathKind::probe, {.path = path, .end = {}});
+    all_.exchange.tell_over_path(channel, connect::NewsKind::probe, {.path = path, .end = {}});
     for (const PathIndex other : schedule::each(table.usable())) {
         if (other == path) continue;
-        all_.exchange.tell_over_path(channel, connect::PathKind::probe, {.path = other, .end = {}});
+        all_.exchange.tell_over_path(channel, connect::NewsKind::probe, {.path = other, .end = {}});
         break;
     }
     if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "simulator/cluster.h"
+#include "uct_mp/channel/statistics.h"
 
 namespace ucx_mp::sim {
 
@@ -25,8 +26,9 @@ private:
     }
     void next() {
         if (over) return;
-        const std::string adapter =
-            std::to_string(random_() % cluster_.size()) + ":softhca_" + std::to_string(random_() % 2);
+        // One after the other: the order of calls within an expression is the compiler's choice.
+        const std::string node = std::to_string(random_() % cluster_.size());
+        const std::string adapter = node + ":softhca_" + std::to_string(random_() % 2);
         const std::string port = adapter + ":1";
         switch (random_() % (dead_ ? 4 : 5)) {
         case 0:

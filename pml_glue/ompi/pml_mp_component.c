@@ -1,15 +1,13 @@
 /* The component: its parameters, and the core with what it asks of Open MPI. */
 #include "pml_mp.h"
 
-#include "opal/mca/pmix/pmix.h"
-
 static int component_register(void);
 static int component_open(void);
 static mca_pml_base_module_t* component_init(int* priority, bool progress_threads, bool threads);
 static int component_finalize(void);
 
-mca_pml_base_component_2_0_0_t mca_pml_mp_component = {
-    .pmlm_version = {MCA_PML_BASE_VERSION_2_0_0, .mca_component_name = "mp",
+mca_pml_base_component_t mca_pml_mp_component = {
+    .pmlm_version = {MP_PML_VERSION, .mca_component_name = "mp",
                      MCA_BASE_MAKE_VERSION(component, OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION),
                      .mca_open_component = component_open, .mca_register_component_params = component_register},
     .pmlm_data = {MCA_BASE_METADATA_PARAM_NONE},
@@ -71,13 +69,25 @@ static bool right_series(void) {
                    {&ompi_datatype_t_class, sizeof(ompi_datatype_t), "ompi_datatype_t"},
                    {&ompi_message_t_class, sizeof(ompi_message_t), "ompi_message_t"},
                    {&opal_convertor_t_class, sizeof(opal_convertor_t), "opal_convertor_t"},
-                   {&opal_free_list_t_class, sizeof(opal_free_list_t), "opal_free_list_t"}};
+                   {&opal_free_list_t_class, sizeof(opal_free_list_t), "opal_free_list_t"},
+                   {&opal_mutex_t_class, sizeof(opal_mutex_t), "opal_mutex_t"},
+                   {&ompi_group_t_class, sizeof(ompi_group_t), "ompi_group_t"},
+                   {&ompi_proc_t_class, sizeof(ompi_proc_t), "ompi_proc_t"}};
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
         if (layouts[i].of->cls_sizeof != layouts[i].size) {
             opal_output(0, "pml/mp: this library's %s has %zu bytes, made for %zu: other headers than the library's",
                         layouts[i].name, layouts[i].of->cls_sizeof, layouts[i].size);
             return false;
         }
+    /* Members of an object that is the library's: of a type that all know. */
+    const opal_datatype_t* const known = &ompi_mpi_double.dt.super;
+    const char* const misfit = known->size == sizeof(double) && known->true_ub == sizeof(double) && known->true_lb == 0
+                                   ? mca_pml_mp_misfit()
+                                   : "datatypes";
+    if (misfit != NULL) {
+        opal_output(0, "pml/mp: this library's %s: other than in the headers that pml/mp was made with", misfit);
+        return false;
+    }
     return true;
 }
 
@@ -180,7 +190,7 @@ bool mca_pml_mp_open_core(bool threads) {
     size_t length;
     void* const address = mp_core_address(mca_pml_mp.core, &length);
     int result;
-    OPAL_MODEX_SEND(result, OPAL_PMIX_GLOBAL, &mca_pml_mp_component.pmlm_version, address, length);
+    OPAL_MODEX_SEND(result, MP_MODEX_GLOBAL, &mca_pml_mp_component.pmlm_version, address, length);
     free(address);
     if (result == OPAL_SUCCESS) return true;
     opal_output(0, "pml/mp: the launcher does not take our address");

@@ -86,7 +86,7 @@ int mca_pml_mp_code(mp_error_t error) {
     case MP_RANGE:
         return MPI_ERR_RMA_RANGE;
     case MP_FAILED:
-        return MPI_ERR_OTHER; /* 4.1 has no class for a process that has failed */
+        return MP_ERR_PEER_FAILED;
     case MP_CANCELLED:
     case MP_OK:
         break;

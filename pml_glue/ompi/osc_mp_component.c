@@ -125,10 +125,10 @@ static int exchange(mca_osc_mp_module_t* module, const mca_osc_mp_rank_t* mine, 
 }
 
 static bool no_locks(opal_info_t* info) {
-    char value[8];
+    char key[] = "no_locks"; /* 4.1 wants to be able to write it */
+    bool value = false;
     int found = 0;
-    return info != NULL && opal_info_get(info, "no_locks", sizeof value - 1, value, &found) == OPAL_SUCCESS && found &&
-           strcmp(value, "true") == 0;
+    return info != NULL && opal_info_get_bool(info, key, &value, &found) == OPAL_SUCCESS && found && value;
 }
 
 static int fill(mca_osc_mp_module_t* module, void** base, size_t size, int unit, ompi_communicator_t* comm,
@@ -156,7 +156,7 @@ static int fill(mca_osc_mp_module_t* module, void** base, size_t size, int unit,
         processes[i] = mca_pml_mp_name(&name);
     }
     module->dynamic = flavor == MPI_WIN_FLAVOR_DYNAMIC;
-    const mp_window_config_t config = {.id = module->comm->c_contextid,
+    const mp_window_config_t config = {.id = mca_pml_mp_context(module->comm),
                                        .rank = (uint32_t)ompi_comm_rank(module->comm),
                                        .ranks = (uint32_t)ranks,
                                        .base = module->dynamic ? NULL : *base,

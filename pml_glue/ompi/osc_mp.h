@@ -1,11 +1,11 @@
 /*
- * osc/mp for Open MPI 4.1: windows over the core of pml/mp (pml_glue/core/mp_window.h), which has to be selected, too.
+ * osc/mp for Open MPI: windows over the core of pml/mp (pml_glue/core/mp_window.h), which has to be selected, too.
  *
  * Here: datatypes as runs of memory, operations of MPI on elements, epochs as MPI wants them to be called, requests.
  * Threads: the lock of pml/mp.
  */
-#ifndef UCX_MP_PML_GLUE_OMPI4_OSC_MP_H
-#define UCX_MP_PML_GLUE_OMPI4_OSC_MP_H
+#ifndef UCX_MP_PML_GLUE_OMPI_OSC_MP_H
+#define UCX_MP_PML_GLUE_OMPI_OSC_MP_H
 
 #include "pml_mp.h"
 
@@ -66,7 +66,7 @@ typedef struct mca_osc_mp_component {
     int priority;
     size_t in_flight;
 } mca_osc_mp_component_t;
-OMPI_MODULE_DECLSPEC extern mca_osc_mp_component_t mca_osc_mp_component;
+OMPI_DECLSPEC extern mca_osc_mp_component_t mca_osc_mp_component;
 
 /* osc_mp_type.c: `count` of a type at an address as runs, for elements of `unit` packed bytes (1: just bytes) that are
  * `extent` apart. `one` is used for a single run; otherwise the caller frees what is returned. */

@@ -5,11 +5,11 @@
 enum { POLLS = 64 };
 
 static mp_envelope_t message_of(const ompi_communicator_t* comm, int tag) {
-    return (mp_envelope_t){.context = comm->c_contextid, .source = comm->c_my_rank, .tag = tag};
+    return (mp_envelope_t){.context = mca_pml_mp_context(comm), .source = comm->c_my_rank, .tag = tag};
 }
 
 static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int tag) {
-    return (mp_envelope_t){.context = comm->c_contextid,
+    return (mp_envelope_t){.context = mca_pml_mp_context(comm),
                            .source = source == MPI_ANY_SOURCE ? MP_ANY_SOURCE : source,
                            .tag = tag == MPI_ANY_TAG ? MP_ANY_TAG : tag};
 }
@@ -108,7 +108,7 @@ static int add_comm(struct ompi_communicator_t* comm) {
 static int del_comm(struct ompi_communicator_t* comm) {
     if (mca_pml_mp.core == NULL) return OMPI_SUCCESS;
     mca_pml_mp_lock();
-    mp_core_drop(mca_pml_mp.core, comm->c_contextid);
+    mp_core_drop(mca_pml_mp.core, mca_pml_mp_context(comm));
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }
@@ -350,7 +350,7 @@ static int look(int source, int tag, ompi_communicator_t* comm, int* found, stru
         *found = mp_core_probe(mca_pml_mp.core, pattern, &of);
     const bool failed = !*found && mp_core_source_failed(mca_pml_mp.core, pattern);
     mca_pml_mp_unlock();
-    if (failed) return MPI_ERR_OTHER;
+    if (failed) return MP_ERR_PEER_FAILED;
     if (!*found) return OMPI_SUCCESS;
     ompi_status_public_t result = ompi_status_empty;
     mca_pml_mp_set_status(&result, &of);
@@ -439,7 +439,7 @@ static int dump(struct ompi_communicator_t* comm, int verbose) {
     mca_pml_mp_lock();
     mp_core_statistics(mca_pml_mp.core, text, sizeof text);
     mca_pml_mp_unlock();
-    opal_output(0, "pml/mp: communicator %u, rank %d: %s", comm->c_contextid, comm->c_my_rank, text);
+    opal_output(0, "pml/mp: communicator %u, rank %d: %s", mca_pml_mp_context(comm), comm->c_my_rank, text);
     return OMPI_SUCCESS;
 }
 
@@ -463,7 +463,6 @@ mca_pml_mp_module_t mca_pml_mp = {.super = {.pml_add_procs = add_procs,
                                             .pml_imrecv = imrecv,
                                             .pml_mrecv = mrecv,
                                             .pml_dump = dump,
-                                            .pml_ft_event = NULL,
                                             .pml_max_contextid = INT32_MAX,
                                             .pml_max_tag = INT32_MAX,
                                             .pml_flags = 0}};

@@ -1,12 +1,13 @@
 /*
- * pml/mp for Open MPI 4.1: joins the core (pml_glue/core/mp_core.h) with Open MPI's requests, datatypes, communicators
- * and modex. C, since Open MPI's internal headers are C.
+ * pml/mp for Open MPI: joins the core (pml_glue/core/mp_core.h) with Open MPI's requests, datatypes, communicators
+ * and modex. C, since Open MPI's internal headers are C. What is not the same in each series of it is in series.h of
+ * pml_glue/ompi4 and pml_glue/ompi5.
  *
  * Threads: with MPI_THREAD_MULTIPLE every call of the core is under one lock, which is recursive: what completes may
  * start operations. Nobody waits with the lock held.
  */
-#ifndef UCX_MP_PML_GLUE_OMPI4_PML_MP_H
-#define UCX_MP_PML_GLUE_OMPI4_PML_MP_H
+#ifndef UCX_MP_PML_GLUE_OMPI_PML_MP_H
+#define UCX_MP_PML_GLUE_OMPI_PML_MP_H
 
 #include "ompi_config.h"
 
@@ -23,6 +24,7 @@
 #include "opal/datatype/opal_convertor.h"
 #include "opal/runtime/opal_progress.h"
 #include "pml_glue/core/mp_core.h"
+#include "series.h"
 
 /* What a request is for. */
 typedef enum mca_pml_mp_kind {
@@ -70,9 +72,9 @@ typedef struct mca_pml_mp_module {
     bool statistics;
     int priority;
 } mca_pml_mp_module_t;
-OMPI_MODULE_DECLSPEC extern mca_pml_mp_module_t mca_pml_mp;
+OMPI_DECLSPEC extern mca_pml_mp_module_t mca_pml_mp;
 
-OMPI_MODULE_DECLSPEC extern mca_pml_base_component_2_0_0_t mca_pml_mp_component;
+OMPI_DECLSPEC extern mca_pml_base_component_t mca_pml_mp_component;
 
 static inline void mca_pml_mp_lock(void) {
     if (mca_pml_mp.threads) pthread_mutex_lock(&mca_pml_mp.lock);
@@ -90,10 +92,10 @@ static inline void mca_pml_mp_enter_collective(void) {
 static inline void mca_pml_mp_leave_collective(void) { mca_pml_mp_in_collective--; }
 
 /* What osc/mp uses as well: it is linked with this component. */
-OMPI_MODULE_DECLSPEC int mca_pml_mp_code(mp_error_t error);
-OMPI_MODULE_DECLSPEC size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
-OMPI_MODULE_DECLSPEC void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
-OMPI_MODULE_DECLSPEC uint64_t mca_pml_mp_name(const opal_process_name_t* name);
+OMPI_DECLSPEC int mca_pml_mp_code(mp_error_t error);
+OMPI_DECLSPEC size_t mca_pml_mp_pack(void* convertor, size_t offset, void* out, size_t bytes);
+OMPI_DECLSPEC void mca_pml_mp_unpack(void* convertor, size_t offset, const void* in, size_t bytes);
+OMPI_DECLSPEC uint64_t mca_pml_mp_name(const opal_process_name_t* name);
 
 /* pml_mp_component.c: the core, with what it asks of Open MPI; one line to the user if it cannot be had. */
 bool mca_pml_mp_open_core(bool threads);

@@ -1,0 +1,19 @@
+/* What Open MPI 5.0 has in another way than 4.1: names and values that the common part (pml_glue/ompi) uses. */
+#ifndef UCX_MP_PML_GLUE_OMPI5_SERIES_H
+#define UCX_MP_PML_GLUE_OMPI5_SERIES_H
+
+#include "ompi/communicator/communicator.h"
+#include "ompi/mca/pml/pml.h"
+#include "opal/mca/pmix/pmix-internal.h"
+
+#define MP_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
+#define MP_MODEX_GLOBAL PMIX_GLOBAL
+#define MP_ERR_PEER_FAILED MPI_ERR_PROC_FAILED
+
+/* The index is the same at all ranks: we don't say that we know the longer identities, with which it would not be. */
+static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_index; }
+
+/* A type of ours that is not what the library has; null: all are. */
+const char* mca_pml_mp_misfit(void);
+
+#endif
