@@ -1,12 +1,11 @@
 /* What one MPI program measures of a PML: pml_pair latency|rate|bandwidth|both|memory|start|send|recv BYTES [REPEATS]
  *
- * Two ranks; memory and start: any number. Prints one line: WHAT BYTES VALUE UNIT, of rank 0; the best of five rounds, since noise only adds.
- *   latency    half a ping-pong, microseconds
- *   rate       messages per second of windows of 64 MPI_Isend / MPI_Irecv
- *   bandwidth  MB/s of the same windows, one way; both: in both directions
- *   memory     of rank 0, KiB per peer that it has exchanged one message with: its resident memory, more than before
- *   start      nothing: the job's start and end are measured outside
- *   send, recv instructions: rank 0 (1) counts its own calls only, under callgrind (perf/pml instructions)
+ * Two ranks; memory and start: any number. Prints one line: WHAT BYTES VALUE UNIT, of rank 0; the best of five rounds,
+ * since noise only adds. latency    half a ping-pong, microseconds rate       messages per second of windows of 64
+ * MPI_Isend / MPI_Irecv bandwidth  MB/s of the same windows, one way; both: in both directions memory     of rank 0,
+ * KiB per peer that it has exchanged one message with: its resident memory, more than before start      nothing: the
+ * job's start and end are measured outside send, recv instructions: rank 0 (1) counts its own calls only, under
+ * callgrind (perf/pml instructions)
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -51,8 +51,8 @@ static void wait_for(mca_pml_mp_request_t* request) {
     }
 }
 
-/* A blocking call has its request for itself, and looks into it: nothing of Open MPI's is made, completed or freed. Null:
- * there are threads, or another one is open (we are in a callback, which waits). */
+/* A blocking call has its request for itself, and looks into it: nothing of Open MPI's is made, completed or freed.
+ * Null: there are threads, or another one is open (we are in a callback, which waits). */
 static mca_pml_mp_request_t* own_request(bool is_send) {
     mca_pml_mp_request_t* const request = &mca_pml_mp.own;
     if (OPAL_UNLIKELY(mca_pml_mp.threads || mca_pml_mp.own_used)) return NULL;

@@ -31,7 +31,7 @@ typedef enum mca_pml_mp_kind {
     MP_KIND_NONE, /* in the free list */
     MP_KIND_ONCE, /* of the user, or of a blocking call */
     MP_KIND_PERSISTENT,
-    MP_KIND_OWN, /* of a blocking call that looks at the core's request: Open MPI does not know it */
+    MP_KIND_OWN,     /* of a blocking call that looks at the core's request: Open MPI does not know it */
     MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
 } mca_pml_mp_kind_t;
 
