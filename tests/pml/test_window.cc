@@ -208,6 +208,13 @@ void run(std::uint32_t seed) {
                     if (epoch == 1) world.ranks[i].window->access(k, true);
                 }
             for (Drawn& operation : all) {
+                if (operation.kind == MP_GET && operation.count <= 8 && world.dice(2) &&
+                    world.ranks[operation.origin].window->get_now(
+                        operation.target, operation.result.data(), 8 * std::size_t{operation.count},
+                        reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from))) {
+                    ++counts.count; // nobody is told of its end
+                    continue;
+                }
                 BOOST_REQUIRE(issue(world, operation, counts) == MP_OK);
                 if (world.dice(3) == 0) world.progress();
             }

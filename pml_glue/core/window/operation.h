@@ -17,7 +17,8 @@ struct Target;
 // A write or read of the port that is under way.
 struct Move {
     Completion completion;
-    struct Operation* operation;
+    struct Operation* operation; // null: of Window::get_now()
+    Target* target;              // then
     std::size_t bytes;
     Move* next;
 };

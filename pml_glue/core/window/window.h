@@ -25,6 +25,7 @@ public:
     void set_keys(const std::byte* keys, std::size_t stride);
     [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
     [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address);
+    [[nodiscard]] bool get_now(std::uint32_t rank, void* to, std::size_t bytes, std::uint64_t address);
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local);
     [[nodiscard]] bool settled();
     [[nodiscard]] mp_error_t error(std::uint32_t rank);
@@ -54,7 +55,11 @@ private:
         Target* target;
         Lock kind;
     };
-    [[nodiscard]] Target& target(std::uint32_t rank);
+    [[nodiscard]] Target& target(std::uint32_t rank) {
+        Target* const known = targets_[rank].get();
+        return known ? *known : make_target(rank);
+    }
+    [[nodiscard]] Target& make_target(std::uint32_t rank);
     void take_key(Target& target);
 
     // operation.cc: what leaves
@@ -71,6 +76,7 @@ private:
     static std::size_t pack_put(void* out, void* put);
     std::size_t pack_data(const mp_data_t& data, std::size_t position, void* out, std::size_t bytes) const;
     static void moved(Completion& completion, bool ok);
+    static void got(Completion& completion, bool ok);
     void finish_if_over(Operation& operation);
     void finish(Operation& operation);
     void tell_in_order(Target& target, wire::Sync what, std::uint64_t number = 0);
