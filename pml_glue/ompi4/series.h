@@ -13,6 +13,9 @@
 
 static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_contextid; }
 
+/* Nothing is in its way. */
+static inline const char* mca_pml_mp_unfit(void) { return NULL; }
+
 /* All headers are there. */
 static inline const char* mca_pml_mp_misfit(void) { return NULL; }
 
