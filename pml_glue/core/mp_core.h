@@ -69,12 +69,17 @@ typedef struct mp_hooks {
     bool (*address)(void* argument, uint64_t process, void** address, size_t* length);
     /* Whether a process is rank `source` (MP_ANY_SOURCE: any rank) among those that messages of `context` come from. */
     bool (*is_source)(void* argument, uint32_t context, int32_t source, uint64_t process);
+    /* The process that is rank `source` among those that messages of `context` come from. False: nobody. May be null:
+     * then peers that one only receives from are not asked whether they live. */
+    bool (*process)(void* argument, uint32_t context, int32_t source, uint64_t* process);
     /* One line about a fault, for the user. */
     void (*report)(void* argument, const char* line);
 } mp_hooks_t;
 
 /* A size that is chosen for each peer, by the network's estimates of itself. */
 #define MP_AUTO (SIZE_MAX - 1)
+
+#define MP_NEVER UINT64_MAX
 
 /* Sizes in bytes. */
 typedef struct mp_config {
@@ -85,6 +90,8 @@ typedef struct mp_config {
     size_t zero_copy;   /* eager messages from this size on are not copied at the sender; or MP_AUTO */
     size_t hint_limit;  /* operations from this size on carry their hint */
     bool rendezvous_by_put; /* the sender writes, instead of the receiver reading */
+    /* Who is waited for is asked so often whether it lives, ns. 0: every second; MP_NEVER */
+    uint64_t watch_interval;
 } mp_config_t;
 
 /* Null: `error` has one line that says why. */

@@ -4,6 +4,7 @@
 // Threads: one at a time; the caller has a lock if there are several.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@ enum class Posted : std::uint8_t {
     done,        // the caller's memory is free again; no completion follows
     in_progress, // the completion is called from progress()
     no_room,     // nothing has happened; to be tried again after progress()
+    refused,     // nothing has happened, and never will with this operation: the peer is there, others may go
     failed,      // the peer is gone, or the network is broken for good
 };
 
@@ -97,11 +99,14 @@ public:
     // Complete when all writes from before it are in the peer's memory, for everybody to see.
     virtual Posted flush(Completion&) { return Posted::failed; }
     virtual void hint(Hint hint) = 0;
+    // Asks whether the peer is there, if it has ever been talked to; a failure is told to the listener. Slow path.
+    virtual void check() {}
 
     // For writes and reads of both sides. Null: cannot be registered. The port may keep registrations for later.
     [[nodiscard]] virtual Memory* register_memory(void* address, std::size_t length) = 0;
     virtual void deregister(Memory* memory) = 0;
-    virtual void pack_key(Memory* memory, std::byte* out) = 0;             // limits().key_bytes
+    // limits().key_bytes. False: there is no key.
+    [[nodiscard]] virtual bool pack_key(Memory* memory, std::byte* out) = 0;
     [[nodiscard]] virtual RemoteKey* unpack_key(const std::byte* key) = 0; // null: not a key
     virtual void release_key(RemoteKey* key) = 0;
     // A key out of the peer's Exposed::keys(). Null: it has none that this endpoint can use.
@@ -147,6 +152,11 @@ public:
     virtual unsigned progress() = 0;
     // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.
     virtual void drain() = 0;
+    // Nanoseconds since some moment. Slow path.
+    [[nodiscard]] virtual std::uint64_t now() const {
+        const auto time = std::chrono::steady_clock::now().time_since_epoch();
+        return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
+    }
     // What was carried, in words: "mp_rc 12 messages 3456 bytes, self ..."
     [[nodiscard]] virtual std::string traffic() const = 0;
 };

@@ -38,6 +38,7 @@ enum Kind : MessageKind {
     kDone,        // DoneHeader
     kFirst,       // FirstHeader, then data
     kMore,        // MoreHeader, then data
+    kHello,       // 8 bytes of nothing: to somebody who is waited for and has never been talked to (watch.cc)
 };
 
 // The envelope of most messages: 20 bits context, 20 bits source, 24 bits tag with its sign.

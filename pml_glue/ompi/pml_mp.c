@@ -14,17 +14,27 @@ static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int
                            .tag = tag == MPI_ANY_TAG ? MP_ANY_TAG : tag};
 }
 
-/* Tags from -10 down are collectives' (open-mpi.md: the traffic marker). */
-static mp_hint_t hint_of(int tag, mp_hint_t otherwise) { return tag <= -10 ? MP_HINT_COLLECTIVE : otherwise; }
+_Thread_local unsigned mca_pml_mp_in_collective;
+
+/* Tags from -10 down are collectives', from -27 down of those that do not block (coll_tags.h of Open MPI). Where
+ * coll/mp is on, it tells of those that block. */
+static mp_hint_t hint_of(int tag, mp_hint_t otherwise) {
+    const bool inside = mca_pml_mp.marked ? mca_pml_mp_in_collective > 0 || tag <= -27 : tag <= -10;
+    return inside ? MP_HINT_COLLECTIVE : otherwise;
+}
 
 static int progress(void) {
     if (mca_pml_mp.threads) {
         if (pthread_mutex_trylock(&mca_pml_mp.lock) != 0) return 0; /* somebody else makes it */
         const int found = (int)mp_core_progress(mca_pml_mp.core);
+        const bool callbacks = mca_pml_mp.deferred != NULL;
         pthread_mutex_unlock(&mca_pml_mp.lock);
+        if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
         return found;
     }
-    return (int)mp_core_progress(mca_pml_mp.core);
+    const int found = (int)mp_core_progress(mca_pml_mp.core);
+    if (OPAL_UNLIKELY(mca_pml_mp.deferred != NULL)) mca_pml_mp_call_back();
+    return found;
 }
 
 static void wait_for(mca_pml_mp_request_t* request) {
@@ -34,7 +44,7 @@ static void wait_for(mca_pml_mp_request_t* request) {
     }
     while (!REQUEST_COMPLETE(&request->super)) {
         for (int i = 0; i < POLLS; i++) {
-            mp_core_progress(mca_pml_mp.core);
+            (void)progress();
             if (REQUEST_COMPLETE(&request->super)) return;
         }
         opal_progress();
@@ -70,15 +80,16 @@ static int del_comm(struct ompi_communicator_t* comm) {
     return OMPI_SUCCESS;
 }
 
-/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: some progress is made, not for long,
- * since a buffered send is local. */
+/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: progress is made for as long as it
+ * finds something, since a buffered send is local. */
 static void* buffer_room(size_t bytes) {
-    static const double kPatience = 0.05; /* s */
+    static const double kPatience = 0.001; /* s without news */
     void* room = mca_pml_base_bsend_request_alloc_buf(bytes);
     if (OPAL_LIKELY(room != NULL) || mca_pml_mp.buffered == 0) return room;
-    const double until = MPI_Wtime() + kPatience;
+    double until = MPI_Wtime() + kPatience;
+    const double end = MPI_Wtime() + 50 * kPatience;
     while (room == NULL && mca_pml_mp.buffered != 0 && MPI_Wtime() < until) {
-        mp_core_progress(mca_pml_mp.core);
+        if (mp_core_progress(mca_pml_mp.core) && MPI_Wtime() < end) until = MPI_Wtime() + kPatience;
         mca_pml_mp_unlock(); /* the other threads' messages do not wait for it */
         mca_pml_mp_lock();
         room = mca_pml_base_bsend_request_alloc_buf(bytes);

@@ -46,6 +46,7 @@ typedef struct mca_pml_mp_request {
     ompi_datatype_t* datatype;
     int peer, tag;
     mca_pml_base_send_mode_t mode;
+    struct mca_pml_mp_request* next_deferred;
 } mca_pml_mp_request_t;
 OBJ_CLASS_DECLARATION(mca_pml_mp_request_t);
 
@@ -56,11 +57,15 @@ typedef struct mca_pml_mp_module {
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
     bool threads;
-    bool memory_open, watching; /* pml_mp_memory.c */
-    unsigned buffered;          /* copies for MPI_Bsend that are under way */
+    bool marked;                         /* coll/mp tells who is in a collective operation */
+    bool memory_open, watching;          /* pml_mp_memory.c */
+    struct mca_pml_mp_request* deferred; /* complete, but for a callback that may wait: not from within the core */
+    unsigned buffered;                   /* copies for MPI_Bsend that are under way */
+    uint64_t collectives;                /* operations that coll/mp has told of */
     /* MCA parameters */
     char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
     size_t hint_limit;
+    unsigned watch_interval; /* ms */
     bool statistics;
     int priority;
 } mca_pml_mp_module_t;
@@ -74,6 +79,14 @@ static inline void mca_pml_mp_lock(void) {
 static inline void mca_pml_mp_unlock(void) {
     if (mca_pml_mp.threads) pthread_mutex_unlock(&mca_pml_mp.lock);
 }
+
+/* coll/mp: this thread is in so many collective operations, one in another. */
+OMPI_MODULE_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
+static inline void mca_pml_mp_enter_collective(void) {
+    mca_pml_mp_in_collective++;
+    mca_pml_mp.collectives++; /* for statistics: threads may lose one */
+}
+static inline void mca_pml_mp_leave_collective(void) { mca_pml_mp_in_collective--; }
 
 /* What osc/mp uses as well: it is linked with this component. */
 OMPI_DECLSPEC int mca_pml_mp_code(mp_error_t error);
@@ -102,6 +115,7 @@ void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
 /* Keeps communicator and datatype until the request is released: the user may free them before. */
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
+void mca_pml_mp_call_back(void);
 int mca_pml_mp_start(size_t count, ompi_request_t** requests);
 void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status);
 /* What a message's contents are; prepares the request's convertor if they are not contiguous. */

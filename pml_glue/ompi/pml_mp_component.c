@@ -40,6 +40,9 @@ static int component_register(void) {
     mca_pml_mp.hint_limit = 16384;
     parameter("hint_limit", "From this size on the transport is told who waits for it, bytes", MCA_BASE_VAR_TYPE_SIZE_T,
               &mca_pml_mp.hint_limit);
+    mca_pml_mp.watch_interval = 1000;
+    parameter("watch_interval", "Who is waited for is asked so often whether it lives, ms; 0: never",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_pml_mp.watch_interval);
     mca_pml_mp.statistics = false;
     parameter("statistics", "Print what was carried by which transport, at the end", MCA_BASE_VAR_TYPE_BOOL,
               &mca_pml_mp.statistics);
@@ -120,6 +123,15 @@ static bool is_source(void* unused, uint32_t context, int32_t source, uint64_t p
     return false;
 }
 
+static bool process_at(void* unused, uint32_t context, int32_t source, uint64_t* process) {
+    (void)unused;
+    ompi_communicator_t* const comm = ompi_comm_lookup((int)context);
+    if (comm == NULL || source < 0 || source >= comm->c_remote_group->grp_proc_count) return false;
+    const opal_process_name_t name = ompi_group_get_proc_name(comm->c_remote_group, source);
+    *process = mca_pml_mp_name(&name);
+    return true;
+}
+
 static void report(void* unused, const char* line) {
     (void)unused;
     opal_output(0, "pml/mp: %s", line);
@@ -150,19 +162,22 @@ bool mca_pml_mp_open_core(bool threads) {
     if (!read_size("eager_limit", mca_pml_mp.eager_limit, &eager_limit) ||
         !read_size("zero_copy", mca_pml_mp.zero_copy, &zero_copy))
         return false;
-    const mp_config_t config = {.process = mca_pml_mp_name(&OPAL_PROC_MY_NAME),
-                                .transports = mca_pml_mp.transports,
-                                .local = mca_pml_mp.local,
-                                .eager_limit = eager_limit,
-                                .zero_copy = zero_copy,
-                                .hint_limit = mca_pml_mp.hint_limit,
-                                .rendezvous_by_put = by_put};
+    const mp_config_t config = {
+        .process = mca_pml_mp_name(&OPAL_PROC_MY_NAME),
+        .transports = mca_pml_mp.transports,
+        .local = mca_pml_mp.local,
+        .eager_limit = eager_limit,
+        .zero_copy = zero_copy,
+        .hint_limit = mca_pml_mp.hint_limit,
+        .rendezvous_by_put = by_put,
+        .watch_interval = mca_pml_mp.watch_interval ? (uint64_t)mca_pml_mp.watch_interval * 1000000 : MP_NEVER};
     const mp_hooks_t hooks = {.argument = NULL,
                               .pack = mca_pml_mp_pack,
                               .unpack = mca_pml_mp_unpack,
                               .completed = mca_pml_mp_completed,
                               .address = address_of,
                               .is_source = is_source,
+                              .process = process_at,
                               .report = report};
     mca_pml_mp.threads = threads;
     mca_pml_mp_watch_memory();
@@ -188,9 +203,10 @@ bool mca_pml_mp_open_core(bool threads) {
 void mca_pml_mp_close_core(void) {
     if (mca_pml_mp.core == NULL) return;
     if (mca_pml_mp.statistics) {
-        char text[1024];
+        char text[1500];
         mp_core_statistics(mca_pml_mp.core, text, sizeof text);
-        opal_output(0, "pml/mp: rank %u: %s", OPAL_PROC_MY_NAME.vpid, text);
+        opal_output(0, "pml/mp: rank %u: %s; marked %llu collectives", OPAL_PROC_MY_NAME.vpid, text,
+                    (unsigned long long)mca_pml_mp.collectives);
     }
     mp_core_close(mca_pml_mp.core);
     mca_pml_mp.core = NULL;

@@ -110,8 +110,8 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
         opal_convertor_cleanup(&request->convertor);
         request->convertor_used = false;
     }
-    request->active = false;
     if (request->kind == MP_KIND_BUFFERED) {
+        request->active = false;
         mca_pml_mp.buffered--;
         mca_pml_base_bsend_request_free(request->buffer);
         mca_pml_mp_release_request(request);
@@ -121,6 +121,12 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
         request->super.req_status.MPI_ERROR = mca_pml_mp_code(core->status.error);
     else
         mca_pml_mp_set_status(&request->super.req_status, &core->status);
+    if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL)) {
+        request->next_deferred = mca_pml_mp.deferred;
+        mca_pml_mp.deferred = request;
+        return;
+    }
+    request->active = false;
     if (request->freed) {
         ompi_request_complete(&request->super, false);
         mca_pml_mp_release_request(request);
@@ -128,6 +134,29 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     }
     /* A blocking call looks at its request itself, if it is alone: nobody to wake. */
     ompi_request_complete(&request->super, request->retained || mca_pml_mp.threads);
+}
+
+/* Callbacks may wait for other messages. Called from outside of the core, without the lock; in the order of completion.
+ */
+void mca_pml_mp_call_back(void) {
+    mca_pml_mp_request_t* ordered = NULL;
+    mca_pml_mp_lock();
+    while (mca_pml_mp.deferred != NULL) {
+        mca_pml_mp_request_t* const request = mca_pml_mp.deferred;
+        mca_pml_mp.deferred = request->next_deferred;
+        request->next_deferred = ordered;
+        ordered = request;
+    }
+    mca_pml_mp_unlock();
+    while (ordered != NULL) {
+        mca_pml_mp_request_t* const request = ordered;
+        ordered = request->next_deferred;
+        ompi_request_complete(&request->super, true);
+        mca_pml_mp_lock();
+        request->active = false; /* who has freed it meanwhile has left that to us */
+        if (request->freed) mca_pml_mp_release_request(request);
+        mca_pml_mp_unlock();
+    }
 }
 
 mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
@@ -186,13 +215,12 @@ int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
         request->super.req_status = ompi_status_empty;
         mca_pml_mp_lock();
         int result = OMPI_SUCCESS;
-        const mp_hint_t hint = request->tag <= -10 ? MP_HINT_COLLECTIVE : MP_HINT_NON_BLOCKING;
         if (request->is_send)
             result = mca_pml_mp_start_send(request, request->buffer, request->count, request->datatype, request->peer,
-                                           request->tag, request->mode, comm, hint);
+                                           request->tag, request->mode, comm, MP_HINT_NON_BLOCKING);
         else
             mca_pml_mp_start_receive(request, request->buffer, request->count, request->datatype, request->peer,
-                                     request->tag, comm, hint);
+                                     request->tag, comm, MP_HINT_NON_BLOCKING);
         if (OPAL_UNLIKELY(result != OMPI_SUCCESS)) {
             /* MPI_Startall does not look at what we return: the request says it, when it is waited for. */
             request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(result);

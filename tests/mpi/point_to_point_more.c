@@ -212,6 +212,35 @@ static void flood(void) {
     free(requests), free(values);
 }
 
+/* 3.6: a buffered send is local: that there is no room is said at once, also while the buffer's messages are waited for
+ */
+static void full_buffer(void) {
+    enum { kEach = 300000 };
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    unsigned char *const room = allocate(kEach + MPI_BSEND_OVERHEAD), *const data = allocate(kEach);
+    MPI_Buffer_attach(room, kEach + MPI_BSEND_OVERHEAD);
+    fill(data, kEach, rank, to, 5);
+    MPI_Bsend(data, kEach, MPI_BYTE, to, 21, MPI_COMM_WORLD);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    double best = 1;
+    for (int i = 0; i < 5; i++) {
+        const double begin = MPI_Wtime();
+        int class = MPI_SUCCESS;
+        MPI_Error_class(MPI_Bsend(data, kEach, MPI_BYTE, to, 22, MPI_COMM_WORLD), &class);
+        rule_check(class == MPI_ERR_BUFFER, "no room in a full buffer");
+        if (MPI_Wtime() - begin < best) best = MPI_Wtime() - begin;
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+    rule_check(best < 0.02, "that a buffer is full is said at once");
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Recv(data, kEach, MPI_BYTE, from, 21, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    verify(data, kEach, from, rank, 5, "3.6 a full buffer");
+    void* address;
+    int bytes;
+    MPI_Buffer_detach(&address, &bytes);
+    free(room), free(data);
+}
+
 void more_rules(void (*run)(const char*, void (*)(void))) {
     program = kWhat; /* this file has its own */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -221,4 +250,5 @@ void more_rules(void (*run)(const char*, void (*)(void))) {
     run("6.6 inter-communicators", between);
     run("3.2.3 tags", tags);
     run("3.5 progress", flood);
+    run("3.6 a full buffer", full_buffer);
 }

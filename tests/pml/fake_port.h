@@ -22,6 +22,7 @@ public:
     explicit FakeNetwork(std::uint32_t seed) : random(seed) {}
     std::mt19937 random;
     unsigned no_room = 4;                 // one of so many operations finds no room; 0: all do
+    unsigned refuses = 0;                 // one of so many operations is refused; 0: none is
     bool can_move = true;                 // writes and reads
     std::size_t most_move = 5000;         // bytes of one of them
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
@@ -61,12 +62,16 @@ public:
     Posted send_packed(MessageKind kind, Packer packer, void* argument) override {
         if (failed) return Posted::failed;
         if (network_.dice(network_.no_room)) return Posted::no_room;
+        // What answers others, or goes on with a message, has no other way: refusing it is the end of the peer.
+        if (kind <= 4 && network_.dice(network_.refuses)) return Posted::refused;
+        if (kind == 6 && network_.dice(network_.refuses)) return Posted::refused;
         std::vector<std::byte> data(limits_.max_packed);
         data.resize(packer(data.data(), argument));
         return put_away({kind, std::move(data), nullptr, nullptr, 0, fence_});
     }
     Posted send_zero_copy(MessageKind kind, const void* header, std::size_t header_length, const void* data,
                           std::size_t length, Memory*, Completion& completion) override {
+        if (network_.dice(network_.refuses)) return Posted::refused;
         std::vector<std::byte> bytes(header_length);
         std::memcpy(bytes.data(), header, header_length);
         return post({kind, std::move(bytes), &completion, data, length, fence_});
@@ -112,13 +117,17 @@ public:
         return network_.can_move ? unpack_key(keys) : nullptr;
     }
     void hint(Hint) override {}
+    void check() override { ++checks; }
     [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
         if (!network_.can_move || network_.dice(16)) return nullptr;
         ++network_.registered;
         return reinterpret_cast<Memory*>(this);
     }
     void deregister(Memory*) override { --network_.registered; }
-    void pack_key(Memory*, std::byte* out) override { std::memset(out, 0x5a, limits_.key_bytes); }
+    [[nodiscard]] bool pack_key(Memory*, std::byte* out) override {
+        std::memset(out, 0x5a, limits_.key_bytes);
+        return !network_.dice(network_.refuses);
+    }
     [[nodiscard]] RemoteKey* unpack_key(const std::byte* key) override {
         if (key[0] != std::byte{0x5a}) return nullptr;
         ++network_.keys;
@@ -130,6 +139,7 @@ public:
     void fail(); // all that is under way is lost; completions say so
     FakePort& to;
     bool failed = false;
+    unsigned checks = 0;
 
 private:
     Posted post(FakeMessage message) {
@@ -159,6 +169,7 @@ private:
     Posted move(FakeMove move) {
         if (failed) return Posted::failed;
         if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (network_.dice(network_.refuses)) return Posted::refused;
         under_way_.push_back(move);
         return Posted::in_progress;
     }
@@ -200,6 +211,8 @@ public:
         return count;
     }
     void drain() override {}
+    [[nodiscard]] std::uint64_t now() const override { return time_ += tick; }
+    std::uint64_t tick = 0; // ns from one look at the clock to the next
     [[nodiscard]] std::string traffic() const override { return "fake"; }
     void arrive(MessageKind kind, const std::vector<std::byte>& data) {
         called_[kind].first(called_[kind].second, data.data(), data.size());
@@ -210,6 +223,7 @@ public:
 private:
     FakeNetwork& network_;
     const std::size_t number_;
+    mutable std::uint64_t time_ = 0;
     std::pair<Handler, void*> called_[32] = {};
 };
 

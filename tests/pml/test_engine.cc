@@ -81,7 +81,7 @@ struct World {
     FakeNetwork network;
     std::vector<std::unique_ptr<Rank>> ranks;
     std::map<std::pair<int, int>, std::size_t> sent; // (source, number) -> bytes
-    unsigned reports = 0;
+    unsigned reports = 0, failed = 0;
     std::size_t open = 0;
     bool faulty = false;
 
@@ -99,6 +99,7 @@ struct World {
                                    .completed = completed,
                                    .address = address,
                                    .is_source = is_source,
+                                   .process = process_at,
                                    .report = report};
             const mp_config_t config{.process = 100 + static_cast<std::uint64_t>(i),
                                      .transports = nullptr,
@@ -110,7 +111,8 @@ struct World {
                                                   : seed % 4 ? MP_AUTO
                                                              : SIZE_MAX,
                                      .hint_limit = 1000,
-                                     .rendezvous_by_put = by_put};
+                                     .rendezvous_by_put = by_put,
+                                     .watch_interval = 1000};
             rank->engine = std::make_unique<Engine>(*rank->port, config, hooks);
             ranks.push_back(std::move(rank));
         }
@@ -129,6 +131,10 @@ struct World {
     }
     static bool is_source(void*, std::uint32_t, std::int32_t source, std::uint64_t process) {
         return source == kAnySource || process == 100 + static_cast<std::uint64_t>(source);
+    }
+    static bool process_at(void*, std::uint32_t, std::int32_t source, std::uint64_t* process) {
+        *process = 100 + static_cast<std::uint64_t>(source);
+        return true;
     }
     static void report(void* rank, const char* line) {
         ++of(rank).world->reports;
@@ -155,7 +161,9 @@ struct World {
             return;
         }
         if (status.error == MP_FAILED) {
-            BOOST_REQUIRE(faulty);
+            BOOST_REQUIRE(faulty || network.refuses);
+            ++failed;
+            if (each.send) sent.erase({rank.number, each.number}); // perhaps it has not left
             return;
         }
         if (each.send) {
@@ -313,6 +321,62 @@ BOOST_AUTO_TEST_CASE(random_programs_end_with_the_right_contents) {
             BOOST_REQUIRE_EQUAL(world.reports, 0u);
         }
     }
+}
+
+// An operation that the network refuses has failed, or takes another way; the peer has not, and hears of it.
+BOOST_AUTO_TEST_CASE(what_is_refused_fails_alone) {
+    const auto [first, end] = seeds(200);
+    unsigned failed = 0;
+    for (std::uint32_t seed = first; seed < end; ++seed) {
+        BOOST_TEST_CONTEXT("TESTS_SEED=" << seed) {
+            World world(seed, 2, seed % 2);
+            world.network.refuses = 5;
+            for (int step = 0; step < 300; ++step) {
+                Rank& rank = *world.ranks[static_cast<std::size_t>(world.below(2))];
+                if (world.below(2))
+                    world.send(rank);
+                else
+                    world.progress();
+            }
+            world.finish();
+            BOOST_REQUIRE_EQUAL(world.open, 0u);
+            BOOST_REQUIRE(world.sent.empty());
+            BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
+            BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
+            BOOST_REQUIRE_EQUAL(world.reports, 0u); // nobody is gone
+            failed += world.failed;
+        }
+    }
+    BOOST_TEST(failed > 100u);
+}
+
+// Who is waited for is asked whether it lives: a source, one that has our offer; nobody else.
+BOOST_AUTO_TEST_CASE(who_is_waited_for_is_asked) {
+    World world(3, 3, false);
+    Rank& rank = *world.ranks[0];
+    for (const auto& each : world.ranks) each->port->tick = 1000; // else no time passes
+    const auto checks = [&](int of) {
+        unsigned count = 0;
+        for (const FakeEndpoint* endpoint : rank.port->endpoints)
+            if (&endpoint->to == world.ranks[static_cast<std::size_t>(of)]->port.get()) count += endpoint->checks;
+        return count;
+    };
+    const auto turns = [&] {
+        for (int i = 0; i < 3000; ++i) world.progress();
+    };
+    turns();
+    BOOST_TEST(rank.port->endpoints.empty());
+    world.receive(rank, {kContext, 1, 5}, true);
+    turns();
+    BOOST_TEST(checks(1) > 0u);
+    BOOST_TEST(checks(2) == 0u);
+    Operation& send = rank.operations.emplace_back();
+    send.send = true;
+    send.resize(20000);
+    ++world.open;
+    rank.engine->send(send.request(), *rank.engine->peer(102), {kContext, 0, 9}, send.data(), true, Hint::none);
+    turns();
+    BOOST_TEST(checks(2) > 0u);
 }
 
 // Messages of one sender with one tag are received in the order in which they were sent, whatever their sizes and

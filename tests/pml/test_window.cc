@@ -69,6 +69,7 @@ struct World {
                                    .completed = nullptr,
                                    .address = address,
                                    .is_source = [](void*, std::uint32_t, std::int32_t, std::uint64_t) { return false; },
+                                   .process = nullptr,
                                    .report = [](void* world, const char*) { ++static_cast<World*>(world)->reports; }};
             const mp_config_t config{.process = 100 + i,
                                      .transports = nullptr,
@@ -76,7 +77,8 @@ struct World {
                                      .eager_limit = 4000,
                                      .zero_copy = SIZE_MAX,
                                      .hint_limit = 1000,
-                                     .rendezvous_by_put = false};
+                                     .rendezvous_by_put = false,
+                                     .watch_interval = MP_NEVER};
             rank.engine = std::make_unique<Engine>(*rank.port, config, hooks);
             rank.windows = std::make_unique<Windows>(*rank.engine, *rank.port, hooks);
             const mp_window_config_t window{.id = kWindow,

@@ -4,7 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include "random_faults.h"
+#include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
 #include "two_kinds.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "random_faults.h"
+#include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
 #include "two_kinds.h"

@@ -95,9 +95,11 @@ Status Epochs::flush(Channel& channel, Completion* completion) {
     if (!dead && channel.moving.pulled[0].first && !channel.wiring.only)
         core_.mover.pull(channel); // what waits for reads waits no longer
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
-    close_epochs(channel);
+    if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
     if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
-    if (!dead) push(channel); // else everything is coming back flushed
+    // Usual: an only path, and puts and gets alone, which all ask for completions. When dead all is coming back flushed.
+    const SendQueue* const only = channel.wiring.only;
+    if (!dead && !(only && only->all_signaled() && !channel.moving.atomics_pending)) push(channel);
     if (!completion) return Status::in_progress;
     // Operations from now on belong to the next epoch. If that is still in use, close_epochs() turns to it later, and
     // this flush waits for more than it must: it is never refused, since there may be room for everything else.

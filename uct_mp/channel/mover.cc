@@ -63,6 +63,34 @@ Status Mover::rdma(Channel& channel, Work& work) {
     return Status::in_progress;
 }
 
+// `work` has its pieces, which `sge` describes: the rest of it is for what is placed in parts.
+template <bool read> [[gnu::always_inline]] inline Status Mover::post_sole(Channel& channel, SendQueue& queue,
+                                                                           Work& work, ibv_sge* sge, int pieces,
+                                                                           std::uint32_t bytes, std::uint64_t remote,
+                                                                           const verbs::RemoteKeys& rkeys) {
+    work.transfer.size = work.transfer.offset = bytes;
+    work.transfer.direction = read ? Direction::read : Direction::write;
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 1;
+    ++channel.moving.rdma_open;
+    Path& sub = channel.wiring.paths[0];
+    if constexpr (read)
+        ++channel.moving.gets_open;
+    else
+        ++sub.puts;
+    queue.record(
+        {.channel = &channel, .work = &work, .bytes = bytes, .read = read, .extra = queue.extra_packets(bytes)}, true);
+    const unsigned flags =
+        !read && pieces == 1 && bytes <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
+                      flags) != 0) [[unlikely]] {
+        queue.take_back(bytes);
+        core_.sender.post_refused(channel, queue, {.channel = &channel, .work = &work, .bytes = bytes, .read = read});
+    }
+    return Status::in_progress;
+}
+
 // The usual zcopy operation where there is one path: everything in one go.
 template <bool read>
 [[gnu::always_inline]] inline Status Mover::rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov,
@@ -88,28 +116,7 @@ template <bool read>
     if (size == 0) [[unlikely]]
         return nothing_to_do(work);
     work.pieces = static_cast<std::uint8_t>(pieces);
-    work.transfer.size = work.transfer.offset = size; // the rest is for what is placed in parts
-    work.transfer.direction = read ? Direction::read : Direction::write;
-    work.remote = remote;
-    work.keys = rkeys;
-    work.open = 1;
-    ++channel.moving.rdma_open;
-    Path& sub = channel.wiring.paths[0];
-    if constexpr (read)
-        ++channel.moving.gets_open;
-    else
-        ++sub.puts;
-    const auto bytes = static_cast<std::uint32_t>(size);
-    queue.record(
-        {.channel = &channel, .work = &work, .bytes = bytes, .read = read, .extra = queue.extra_packets(bytes)}, true);
-    const unsigned flags =
-        !read && pieces == 1 && size <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
-    if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
-                      flags) != 0) [[unlikely]] {
-        queue.take_back(bytes);
-        core_.sender.post_refused(channel, queue, {.channel = &channel, .work = &work, .bytes = bytes, .read = read});
-    }
-    return Status::in_progress;
+    return post_sole<read>(channel, queue, work, sge, pieces, static_cast<std::uint32_t>(size), remote, rkeys);
 }
 
 void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
@@ -117,12 +124,18 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
     Work& work = *core_.works.new_work(channel, WorkKind::put, nullptr);
     work.bounce = &bounce;
     work.local[work.pieces++] = {bounce.address(), length, bounce.lkey};
+    if (channel.wiring.only) {
+        SendQueue& queue = *channel.wiring.only;
+        ibv_sge sge{bounce.address(), length, bounce.lkey[queue.adapter->index]};
+        (void)post_sole<false>(channel, queue, work, &sge, 1, length, remote, rkeys);
+        return;
+    }
     work.transfer = {length, Direction::write, false, length};
     work.remote = remote;
     work.keys = rkeys;
     work.open = 0;
     ++channel.moving.rdma_open;
-    if (!channel.wiring.only) channel.wiring.scheduler->place_on(path, Direction::write, length);
+    channel.wiring.scheduler->place_on(path, Direction::write, length);
     post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
 }
 

@@ -23,6 +23,9 @@ public:
     // A put or get, from the gate on.
     template <bool read> static Status zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                                              const verbs::RemoteKeys& rkeys, Completion* completion);
+    // Over an only path, in one piece; the queue has room.
+    template <bool read> Status post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge, int pieces,
+                                          std::uint32_t bytes, std::uint64_t remote, const verbs::RemoteKeys& rkeys);
     // The usual zcopy operation over an only path.
     template <bool read> Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count,
                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);

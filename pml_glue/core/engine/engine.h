@@ -24,6 +24,8 @@ namespace ucx_mp::glue {
 class PeerObserver {
 public:
     virtual void peer_failed(Peer& peer) = 0;
+    // Adds those that it waits for. Slow path.
+    virtual void waits_for(std::vector<Peer*>& peers) = 0;
 
 protected:
     ~PeerObserver() = default;
@@ -67,7 +69,9 @@ public:
     void give_up(Peer& peer) { endpoint_failed(*peer.endpoint); }
     // `hint` is of operations of `bytes` that follow.
     void tell(Peer& peer, Hint hint, std::size_t bytes) {
-        if (bytes < hint_limit_ || peer.hint == hint) return;
+        if (bytes < hint_limit_) return;
+        ++counts_.told[static_cast<std::size_t>(hint)];
+        if (peer.hint == hint) return;
         peer.hint = hint;
         peer.endpoint->hint(hint);
     }
@@ -147,6 +151,8 @@ private:
     [[nodiscard]] bool start_reading(Request& request, const Offer& offer);
     void clear(Request& request);
     void tell_done(Peer& peer, MessageKind kind, std::uint64_t id, bool ok);
+    void cannot_read(Request& request);
+    void part(Request& request, MessageKind kind);
     [[nodiscard]] Posted move(Request& request);
     [[nodiscard]] Posted read_on(Request& request);
     [[nodiscard]] Posted write_on(Request& request);
@@ -172,6 +178,11 @@ private:
     void complete(Request& request, mp_error_t error);
     void dropped(const char* why);
 
+    // watch.cc: whether who is waited for lives
+    void look();
+    void sources(std::vector<Peer*>& out);
+    static void on_hello(void*, const std::byte*, std::size_t) {}
+
     Port& port_;
     const mp_hooks_t hooks_;
     const std::uint64_t process_;
@@ -188,6 +199,9 @@ private:
     std::vector<Endpoint*> failed_endpoints_;
     unsigned failed_peers_ = 0;
     bool in_progress_ = false;
+    std::uint32_t turns_ = 0; // calls of progress()
+    std::uint64_t looked_ = 0;
+    const std::uint64_t watch_interval_;
     PeerObserver* observer_ = nullptr;
     struct FreeEntries {
         StoredEntry* first = nullptr;
@@ -196,6 +210,7 @@ private:
     struct Counts {
         std::uint64_t eager = 0, in_pieces = 0, unlike = 0, offers = 0, reads = 0, writes = 0, fragments = 0,
                       unexpected = 0, waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended
+        std::uint64_t told[5] = {};                                      // operations, by their hint
     } counts_;
 };
 

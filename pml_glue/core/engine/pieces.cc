@@ -47,7 +47,7 @@ Posted Engine::part_on(Request& request) {
     while (request.moved < request.data.bytes) {
         const Posted outcome = send_piece(request);
         if (outcome == Posted::no_room) return outcome;
-        if (outcome == Posted::failed) {
+        if (outcome == Posted::failed || outcome == Posted::refused) { // the receiver has a part, and waits
             request.broken = true;
             endpoint_failed(*request.peer->endpoint);
             break;
@@ -58,7 +58,10 @@ Posted Engine::part_on(Request& request) {
 }
 
 Posted Engine::send_piece(Request& request) {
-    if (leaves_without_copy(request)) return send_piece_from_place(request);
+    if (leaves_without_copy(request)) {
+        const Posted outcome = send_piece_from_place(request);
+        if (outcome != Posted::refused) return outcome;
+    }
     return request.peer->endpoint->send_packed(request.moved == 0 ? wire::kFirst : wire::kMore, pack_piece, &request);
 }
 
@@ -87,7 +90,7 @@ Posted Engine::send_piece_from_place(Request& request) {
     const std::size_t bytes = std::min(request.data.bytes - request.moved, endpoint.limits().max_zero_copy);
     const Posted outcome = endpoint.send_zero_copy(header.kind(), header.bytes(), header.length(),
                                                    request.at(request.moved), bytes, request.memory, piece.completion);
-    if (outcome == Posted::no_room || outcome == Posted::failed) return outcome;
+    if (outcome != Posted::done && outcome != Posted::in_progress) return outcome;
     request.moved += bytes;
     if (outcome == Posted::in_progress) {
         free_pieces_ = piece.next_free;

@@ -7,6 +7,7 @@
 namespace ucx_mp::glue {
 
 namespace {
+constexpr std::uint32_t kTurns = 1024; // of progress(), between two looks at the clock
 struct Bytes {
     const std::byte* data;
     std::size_t length;
@@ -45,7 +46,11 @@ void Engine::list(Peer& peer) {
 void Engine::control(Peer& peer, MessageKind kind, const void* message, std::size_t length) {
     if (peer.failed) return;
     const auto* const bytes = static_cast<const std::byte*>(message);
-    if (!peer.busy && post_control(peer, kind, bytes, length) != Posted::no_room) return;
+    if (!peer.busy) {
+        const Posted outcome = post_control(peer, kind, bytes, length);
+        if (outcome == Posted::failed || outcome == Posted::refused) give_up(peer); // it would wait for it for ever
+        if (outcome != Posted::no_room) return;
+    }
     auto* const entry = new Control;
     entry->is_control = true;
     entry->kind = kind;
@@ -78,6 +83,8 @@ unsigned Engine::progress() {
         fail_peers();
     if (!waiting_.empty()) [[unlikely]]
         count += serve_waiting();
+    if (++turns_ % kTurns == 0) [[unlikely]]
+        look();
     in_progress_ = false;
     return count;
 }
@@ -104,11 +111,13 @@ unsigned Engine::serve(Peer& peer) {
         if (entry->is_control) {
             auto* const message = static_cast<Control*>(entry);
             outcome = post_control(peer, message->kind, message->bytes, message->length);
+            if (outcome == Posted::failed || outcome == Posted::refused) give_up(peer);
             if (outcome != Posted::no_room) delete message;
         } else {
             Request& request = Request::of(*entry);
             outcome = post_first(request);
             if (outcome == Posted::failed) lost(request);
+            if (outcome == Posted::refused) complete(request, MP_FAILED);
         }
         if (outcome == Posted::no_room) {
             entry->next = peer.first;

@@ -85,6 +85,10 @@ Posted Engine::read_on(Request& request) {
             lost(request);
             return outcome;
         }
+        if (outcome == Posted::refused) {
+            cannot_read(request);
+            return outcome;
+        }
         request.moved += piece;
         if (outcome == Posted::in_progress) {
             request.outstanding = true;
@@ -99,16 +103,29 @@ Posted Engine::read_on(Request& request) {
     return Posted::done;
 }
 
+// Nothing is there yet: the data comes in fragments. Else the message has failed, which the sender hears of.
+void Engine::cannot_read(Request& request) {
+    if (request.moved == 0) {
+        release(request);
+        request.id = slots_.add(request);
+        return clear(request);
+    }
+    part(request, wire::kDone);
+}
+
+// A message that cannot be moved to its end has failed for both sides; the peer has not.
+void Engine::part(Request& request, MessageKind kind) {
+    Peer& peer = *request.peer;
+    const std::uint64_t id = request.other_id;
+    complete(request, MP_FAILED);
+    tell_done(peer, kind, id, false);
+}
+
 void Engine::moved(Completion& completion, bool ok) {
     Request& request = Request::of(completion);
     Engine& engine = *request.engine;
     request.outstanding = false;
-    if (!ok) {
-        Peer& sender = *request.peer;
-        const std::uint64_t id = request.other_id;
-        engine.complete(request, MP_FAILED);
-        return engine.tell_done(sender, wire::kDone, id, false);
-    }
+    if (!ok) return engine.part(request, wire::kDone);
     if (engine.read_on(request) == Posted::no_room) engine.enqueue_bulk(request);
 }
 
@@ -130,11 +147,10 @@ void Engine::clear(Request& request) {
                       .zero = 0};
     if (by_put_ && !request.data.convertor && limits.max_put > 0 && limits.key_bytes <= wire::kMaxKey)
         request.memory = endpoint.register_memory(request.data.buffer, request.expected);
-    if (request.memory) {
+    if (request.memory && endpoint.pack_key(request.memory, message.key)) {
         message.header.way = wire::Way::put;
         message.header.address = reinterpret_cast<std::uint64_t>(request.data.buffer);
         message.header.key_bytes = static_cast<std::uint16_t>(limits.key_bytes);
-        endpoint.pack_key(request.memory, message.key);
     }
     request.phase = Phase::cleared;
     control(*request.peer, wire::kClear, &message, sizeof message.header + message.header.key_bytes);
@@ -178,6 +194,7 @@ void Engine::on_clear(void* self, const std::byte* data, std::size_t length) {
 // Data, then a fence, then the message that the receiver finishes by. The fence need not wait for the completion.
 Posted Engine::write_on(Request& request) {
     Endpoint& endpoint = *request.peer->endpoint;
+    if (request.broken && !request.outstanding) return part(request, wire::kFinish), Posted::refused;
     while (request.moved < request.expected) {
         if (request.outstanding) return Posted::in_progress;
         const std::size_t piece = std::min(request.expected - request.moved, endpoint.limits().max_put);
@@ -189,6 +206,12 @@ Posted Engine::write_on(Request& request) {
             lost(request);
             return outcome;
         }
+        if (outcome == Posted::refused) {
+            if (request.moved) return part(request, wire::kFinish), outcome;
+            ++counts_.fragments;
+            request.phase = Phase::pieces;
+            return send_pieces(request);
+        }
         request.moved += piece;
         request.outstanding = outcome == Posted::in_progress;
     }
@@ -196,6 +219,12 @@ Posted Engine::write_on(Request& request) {
         if (request.outstanding && !endpoint.limits().fence_orders) return Posted::in_progress;
         const Posted outcome = endpoint.fence();
         if (outcome == Posted::no_room) return outcome;
+        if (outcome != Posted::done) { // nobody may be told that the data is there
+            request.broken = true;
+            give_up(*request.peer);
+            if (!request.outstanding) complete(request, MP_FAILED);
+            return outcome;
+        }
         request.fenced = true;
         tell_done(*request.peer, wire::kFinish, request.other_id, true);
     }
@@ -207,7 +236,9 @@ void Engine::wrote(Completion& completion, bool ok) {
     Request& request = Request::of(completion);
     Engine& engine = *request.engine;
     request.outstanding = false;
-    if (!ok) return engine.complete(request, MP_FAILED);
+    if (!ok && request.fenced) return engine.complete(request, MP_FAILED); // the receiver has been told already
+    if (!ok) return request.bulk ? void(request.broken = true) : engine.part(request, wire::kFinish);
+    if (request.broken) return engine.complete(request, MP_FAILED);
     if (request.bulk) return; // its turn comes
     if (engine.write_on(request) == Posted::no_room) engine.enqueue_bulk(request);
 }
@@ -233,6 +264,7 @@ Posted Engine::send_pieces(Request& request) {
             lost(request);
             return outcome;
         }
+        if (outcome == Posted::refused) return part(request, wire::kFinish), outcome;
     }
     complete(request, MP_OK);
     return Posted::done;

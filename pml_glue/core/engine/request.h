@@ -119,7 +119,8 @@ struct Peer {
     Waiting *first = nullptr, *last = nullptr;
     bool busy = false; // the first queue is not empty, or is being served: new messages go behind
     Request *bulk_first = nullptr, *bulk_last = nullptr;
-    bool listed = false; // in Engine::waiting_
+    bool listed = false;  // in Engine::waiting_
+    bool greeted = false; // by Engine::look()
 
     [[nodiscard]] bool waits() const { return first || bulk_first; }
 };

@@ -53,6 +53,8 @@ void Engine::settle_first(Request& request, Posted outcome) {
         enqueue(*request.peer, request.waiting);
     else if (outcome == Posted::failed)
         lost(request);
+    else if (outcome == Posted::refused)
+        complete(request, MP_FAILED);
 }
 
 Posted Engine::post_eager(Request& request) {
@@ -168,9 +170,10 @@ Posted Engine::post_offer(Request& request) {
     const bool readable = !data.convertor && limits.max_get > 0 && limits.key_bytes <= wire::kMaxKey;
     if (readable && !by_put_ && !request.memory) request.memory = endpoint.register_memory(data.buffer, data.bytes);
     if (request.memory) {
-        message.header.flags = wire::kCanGet;
-        message.header.key_bytes = static_cast<std::uint16_t>(limits.key_bytes);
-        endpoint.pack_key(request.memory, message.key);
+        if (endpoint.pack_key(request.memory, message.key)) {
+            message.header.flags = wire::kCanGet;
+            message.header.key_bytes = static_cast<std::uint16_t>(limits.key_bytes);
+        }
     }
     if (request.id == 0) request.id = slots_.add(request);
     message.header.request = request.id;

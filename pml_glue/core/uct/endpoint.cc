@@ -11,7 +11,20 @@ namespace {
 Posted posted(ucs_status_t status) {
     if (status == UCS_OK) return Posted::done;
     if (status == UCS_INPROGRESS) return Posted::in_progress;
-    return status == UCS_ERR_NO_RESOURCE ? Posted::no_room : Posted::failed;
+    switch (status) {
+    case UCS_ERR_NO_RESOURCE:
+        return Posted::no_room;
+    case UCS_ERR_INVALID_PARAM: // of this operation, not of the peer
+    case UCS_ERR_INVALID_ADDR:
+    case UCS_ERR_NO_MEMORY:
+    case UCS_ERR_UNSUPPORTED:
+    case UCS_ERR_NOT_IMPLEMENTED:
+    case UCS_ERR_EXCEEDS_LIMIT:
+    case UCS_ERR_OUT_OF_RANGE:
+        return Posted::refused;
+    default:
+        return Posted::failed;
+    }
 }
 
 static_assert(sizeof(uct_completion_t) <= sizeof(Completion::port));
@@ -121,6 +134,13 @@ Posted UctEndpoint::send_zero_copy(MessageKind kind, const void* header, std::si
     return outcome;
 }
 
+// Another transport's than the messages' (cma) is the kernel's answer to one call: memory that may not be read or
+// written. Whether the peer is there the transport of messages says.
+Posted UctEndpoint::moved(ucs_status_t status) const {
+    const Posted outcome = posted(status);
+    return outcome == Posted::failed && moves_ != &lane_ ? Posted::refused : outcome;
+}
+
 Posted UctEndpoint::put(const void* from, std::size_t length, Memory* memory, std::uint64_t to, RemoteKey* key,
                         Completion& completion) {
     if (mover_ == Mover::processor) {
@@ -131,7 +151,7 @@ Posted UctEndpoint::put(const void* from, std::size_t length, Memory* memory, st
     }
     const uct_iov_t iov{const_cast<void*>(from), length, of_handle(memory), 0, 1};
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
-    const Posted outcome = posted(uct_ep_put_zcopy(moving_, &iov, 1, to, bundle->rkey, inner_of(completion)));
+    const Posted outcome = moved(uct_ep_put_zcopy(moving_, &iov, 1, to, bundle->rkey, inner_of(completion)));
     if (outcome == Posted::done || outcome == Posted::in_progress) {
         ++moves_->traffic.moves;
         moves_->traffic.moved_bytes += length;
@@ -149,7 +169,7 @@ Posted UctEndpoint::get(void* to, std::size_t length, Memory* memory, std::uint6
     }
     const uct_iov_t iov{to, length, of_handle(memory), 0, 1};
     const auto* const bundle = reinterpret_cast<uct_rkey_bundle_t*>(key);
-    const Posted outcome = posted(uct_ep_get_zcopy(moving_, &iov, 1, from, bundle->rkey, inner_of(completion)));
+    const Posted outcome = moved(uct_ep_get_zcopy(moving_, &iov, 1, from, bundle->rkey, inner_of(completion)));
     if (outcome == Posted::done || outcome == Posted::in_progress) {
         ++moves_->traffic.moves;
         moves_->traffic.moved_bytes += length;
@@ -208,6 +228,10 @@ void UctEndpoint::hint(Hint hint) {
     if (mover_ == Mover::transport) (void)uct_mp_ep_set_hint(moving_, static_cast<uct_mp_hint_t>(hint));
 }
 
+void UctEndpoint::check() {
+    if (lane_.can(UCT_IFACE_FLAG_EP_CHECK)) (void)uct_ep_check(endpoint_, 0, nullptr);
+}
+
 Memory* UctEndpoint::register_memory(void* address, std::size_t length) {
     if (mover_ == Mover::processor) return handle_of(nullptr);
     if (mover_ != Mover::transport) return nullptr;
@@ -224,8 +248,8 @@ void UctEndpoint::deregister(Memory* memory) {
         uct_md_mem_dereg(moves_->domain(), of_handle(memory));
 }
 
-void UctEndpoint::pack_key(Memory* memory, std::byte* out) {
-    if (limits_.key_bytes) uct_md_mkey_pack(moves_->domain(), of_handle(memory), out);
+bool UctEndpoint::pack_key(Memory* memory, std::byte* out) {
+    return limits_.key_bytes == 0 || uct_md_mkey_pack(moves_->domain(), of_handle(memory), out) == UCS_OK;
 }
 
 RemoteKey* UctEndpoint::unpack_key(const std::byte* key) {

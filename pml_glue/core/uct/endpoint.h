@@ -36,9 +36,10 @@ public:
     Posted fence() override;
     Posted flush(Completion& completion) override;
     void hint(Hint hint) override;
+    void check() override;
     [[nodiscard]] Memory* register_memory(void* address, std::size_t length) override;
     void deregister(Memory* memory) override;
-    void pack_key(Memory* memory, std::byte* out) override;
+    [[nodiscard]] bool pack_key(Memory* memory, std::byte* out) override;
     [[nodiscard]] RemoteKey* unpack_key(const std::byte* key) override;
     void release_key(RemoteKey* key) override;
     [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t length) override;
@@ -47,6 +48,8 @@ public:
 
 private:
     void estimate(double copy);
+    // Of a write or read.
+    [[nodiscard]] Posted moved(ucs_status_t status) const;
 
     Lane& lane_;
     uct_ep_h endpoint_;

@@ -23,6 +23,8 @@ bool Lane::open(const std::string& transport, uct_worker_h worker, uct_error_han
         params.err_handler = on_error;
         params.err_handler_arg = argument;
         params.err_handler_flags = 0;
+        // Shared memory tells of peers that are gone if it is asked (uct_ep_check). Others have no such option.
+        (void)uct_config_modify(config, "ERROR_HANDLING", "y");
         status = uct_iface_open(domain_, worker, &params, config, &interface_);
         uct_config_release(config);
     }

@@ -219,7 +219,9 @@ public:
         std::vector<std::byte> out, key;
         for (const auto& [lane, memory] : registered_) {
             key.assign(lane->domain_attributes().rkey_packed_size + 1, {}); // UCT may write nothing
-            if (lane->domain_attributes().rkey_packed_size) uct_md_mkey_pack(lane->domain(), memory, key.data());
+            if (lane->domain_attributes().rkey_packed_size &&
+                uct_md_mkey_pack(lane->domain(), memory, key.data()) != UCS_OK)
+                continue; // by messages, then
             put(out, lane->transport().data(), lane->transport().size());
             put(out, key.data(), key.size() - 1);
         }

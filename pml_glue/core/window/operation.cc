@@ -124,10 +124,11 @@ Posted Window::advance(Operation& operation) {
     const Posted outcome = operation.by_moves ? advance_moves(operation) : advance_message(operation);
     operation.held = false;
     if (outcome == Posted::no_room) return outcome;
-    if (outcome == Posted::failed) {
+    if (outcome == Posted::failed || outcome == Posted::refused) {
         operation.error = MP_FAILED;
         operation.position = operation.settled = operation.total;
-        all_.engine_.give_up(*operation.target->peer);
+        // Without a synchronization the target waits for ever.
+        if (outcome == Posted::failed || operation.is_sync) all_.engine_.give_up(*operation.target->peer);
     }
     finish_if_over(operation);
     return outcome;
@@ -262,7 +263,7 @@ Posted Window::advance_moves(Operation& operation) {
             ++all_.counts_.copies;
         } else {
             const Posted outcome = post_move(operation, piece, way_of(operation.rma.kind));
-            if (outcome == Posted::no_room || outcome == Posted::failed) return outcome;
+            if (outcome != Posted::done && outcome != Posted::in_progress) return outcome;
         }
         operation.cursor.skip(piece.bytes);
         operation.position += piece.bytes;
@@ -314,8 +315,7 @@ void Window::moved(Completion& completion, bool ok) {
     if (!ok) operation.error = MP_FAILED;
     move.next = window.all_.free_moves_;
     window.all_.free_moves_ = &move;
-    if (!ok) window.all_.engine_.give_up(*to.peer);
-    window.finish_if_over(operation);
+    window.finish_if_over(operation); // whether the target is gone the port says
 }
 
 void Window::finish_if_over(Operation& operation) {
@@ -374,7 +374,12 @@ void Window::answer(Target& to, MessageKind kind, const void* header, std::size_
                     std::size_t bytes) {
     if (to.failed) return;
     Parts parts{header, data, header_bytes, bytes};
-    if (to.answers.empty() && to.peer->endpoint->send_packed(kind, pack_parts, &parts) != Posted::no_room) return;
+    if (to.answers.empty()) {
+        const Posted outcome = to.peer->endpoint->send_packed(kind, pack_parts, &parts);
+        // Who has asked would wait for ever.
+        if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
+        if (outcome != Posted::no_room) return;
+    }
     Answer& answer = to.answers.emplace_back();
     answer.kind = kind;
     answer.bytes.resize(header_bytes + bytes);
@@ -387,7 +392,9 @@ void Window::serve(Target& to) {
         Answer answer = std::move(to.answers.front());
         to.answers.pop_front();
         Parts parts{answer.bytes.data(), nullptr, answer.bytes.size(), 0};
-        if (to.peer->endpoint->send_packed(answer.kind, pack_parts, &parts) == Posted::no_room) {
+        const Posted outcome = to.peer->endpoint->send_packed(answer.kind, pack_parts, &parts);
+        if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
+        if (outcome == Posted::no_room) {
             to.answers.push_front(std::move(answer));
             return;
         }

@@ -129,7 +129,7 @@ bool Window::flush_writes(Target& to) {
     const Posted outcome = to.peer->endpoint->flush(to.flush);
     if (outcome == Posted::in_progress) return false;
     to.flush_posted = false;
-    if (outcome == Posted::failed) all_.engine_.give_up(*to.peer);
+    if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
     if (outcome != Posted::done) return false;
     to.flushed = to.flushing;
     return true;
@@ -208,7 +208,7 @@ bool Window::completed(std::uint32_t rank) {
         if (!endpoint.limits().fence_orders && to.moving[0]) return false;
         if (to.fenced != to.writes) {
             const Posted outcome = endpoint.fence();
-            if (outcome == Posted::failed) all_.engine_.give_up(*to.peer);
+            if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
             if (outcome != Posted::done) return false;
             to.fenced = to.writes;
         }

@@ -137,6 +137,16 @@ void Windows::peer_failed(Peer& peer) {
             if (target->peer == &peer) window->fail(*target);
 }
 
+// Replies, flushes, locks, posts, ends of epochs, and barriers.
+void Windows::waits_for(std::vector<Peer*>& peers) {
+    for (const auto& [id, window] : windows_)
+        for (const Target* target : window->made_)
+            if (target->peer && !target->failed &&
+                (target->open || target->executed < target->asked || target->lock == Lock::wanted ||
+                 target->dones_seen < target->posts || target->posts_seen < target->starts || window->barrier_round_))
+                peers.push_back(target->peer);
+}
+
 Target* Windows::find(std::uint32_t window, std::uint32_t rank) {
     const auto found = windows_.find(window);
     if (found == windows_.end() || rank >= found->second->config_.ranks) return nullptr;

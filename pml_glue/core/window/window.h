@@ -129,6 +129,7 @@ public:
 private:
     friend class Window;
     void peer_failed(Peer& peer) override;
+    void waits_for(std::vector<Peer*>& peers) override;
     unsigned serve_waiting();
     void list(Target& target) {
         if (target.listed) return;
