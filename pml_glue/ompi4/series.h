@@ -7,6 +7,7 @@
 #include "opal/mca/pmix/pmix.h"
 
 #define MP_PML_VERSION MCA_PML_BASE_VERSION_2_0_0
+#define MP_COLL_VERSION MCA_COLL_BASE_VERSION_2_0_0
 #define MP_MODEX_GLOBAL OPAL_PMIX_GLOBAL
 /* There is no class for a process that has failed. */
 #define MP_ERR_PEER_FAILED MPI_ERR_OTHER

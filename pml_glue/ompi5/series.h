@@ -8,6 +8,7 @@
 #include "opal/mca/pmix/pmix-internal.h"
 
 #define MP_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
+#define MP_COLL_VERSION MCA_COLL_BASE_VERSION_2_4_0
 #define MP_MODEX_GLOBAL PMIX_GLOBAL
 #define MP_ERR_PEER_FAILED MPI_ERR_PROC_FAILED
 
