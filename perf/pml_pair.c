@@ -1,15 +1,17 @@
-/* What one MPI program measures of a PML: pml_pair latency|rate|bandwidth|both|count BYTES [REPEATS]
+/* What one MPI program measures of a PML: pml_pair latency|rate|bandwidth|both|memory|start|send|recv BYTES [REPEATS]
  *
- * Two ranks. Prints one line: WHAT BYTES VALUE UNIT, of rank 0; the best of five rounds, since noise only adds.
- *   latency    half a ping-pong, microseconds
- *   rate       messages per second of windows of 64 MPI_Isend / MPI_Irecv
- *   bandwidth  MB/s of the same windows, one way; both: in both directions
- *   send, recv instructions: rank 0 (1) counts its own calls only, under callgrind (perf/pml instructions)
+ * Two ranks; memory and start: any number. Prints one line: WHAT BYTES VALUE UNIT, of rank 0; the best of five rounds,
+ * since noise only adds. latency    half a ping-pong, microseconds rate       messages per second of windows of 64
+ * MPI_Isend / MPI_Irecv bandwidth  MB/s of the same windows, one way; both: in both directions memory     of rank 0,
+ * KiB per peer that it has exchanged one message with: its resident memory, more than before start      nothing: the
+ * job's start and end are measured outside send, recv instructions: rank 0 (1) counts its own calls only, under
+ * callgrind (perf/pml instructions)
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <valgrind/callgrind.h>
 
 enum { kWindow = 64, kRounds = 5 };
@@ -67,6 +69,27 @@ static void instructions(int counted) {
     CALLGRIND_DUMP_STATS;
 }
 
+static long resident(void) { /* KiB */
+    long pages = 0, here = 0;
+    FILE* const file = fopen("/proc/self/statm", "r");
+    if (file == NULL || fscanf(file, "%ld %ld", &pages, &here) != 2) here = 0;
+    if (file != NULL) fclose(file);
+    return here * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* A peer by itself, one after the other: rank 0's memory of all but the first, which has what there is once. */
+static double memory(int ranks) {
+    long before = 0;
+    for (int peer = 1; peer < ranks; peer++) {
+        if (rank == 0) MPI_Send(out, bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD);
+        if (rank == 0) MPI_Recv(in, bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank == peer) MPI_Recv(in, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank == peer) MPI_Send(out, bytes, MPI_BYTE, 0, 1, MPI_COMM_WORLD);
+        if (peer == 1) before = resident();
+    }
+    return (double)(resident() - before) / (ranks - 2);
+}
+
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -78,6 +101,15 @@ int main(int argc, char** argv) {
     in = aligned_alloc(4096, ((size_t)bytes + 4096) / 4096 * 4096);
     memset(out, 1, (size_t)bytes);
     memset(in, 2, (size_t)bytes);
+    if (!strcmp(what, "memory") || !strcmp(what, "start")) {
+        int ranks;
+        MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+        const double value = what[0] == 'm' && ranks > 2 ? memory(ranks) : 0;
+        if (rank == 0) printf("%s %d %.1f KiB\n", what, bytes, value);
+        free(out), free(in);
+        MPI_Finalize();
+        return 0;
+    }
     double best = 1e30;
     for (int round = 0; round <= kRounds; round++) { /* the first one connects */
         double value = 0;

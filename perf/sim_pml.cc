@@ -6,6 +6,11 @@
 //     bench_sim_pml [--size BYTES] [--least RATIO] [--fabric FILE] [--silent]
 //
 // Prints MB/s of both and their ratio; exit code 1 if it is below RATIO. --silent: the core does not tell.
+//
+//     bench_sim_pml --fence RANKS [--most RATIO] [--fabric FILE]
+//
+// Prints the time of a fence behind a put of 8 bytes to each of four neighbours, and of a flush and a barrier, which is
+// what a library has without a fence of its own; exit code 1 if the ratio is above RATIO.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +30,8 @@ constexpr unsigned kWindow = 64;
 struct Options {
     std::string fabric = "twelve-x.yaml";
     std::size_t size = 16384;
-    double least = 0;
+    double least = 0, most = 1e9;
+    unsigned fence = 0; // ranks
     bool silent = false;
 };
 
@@ -101,6 +107,106 @@ double rate(const Options& o, const char* policy) {
     return 1e3 * static_cast<double>(windows.bytes - before) / static_cast<double>(windows.ended - begin);
 }
 
+// Processes with a window each that put, end the epoch, and begin anew.
+class Fences {
+public:
+    Fences(Job& job, bool own) : job_(job), own_(own), sides_(job.cluster.size()) {
+        job.on_completed = [](mp_request_t&) {};
+        const unsigned ranks = job.cluster.size();
+        std::vector<std::uint64_t> names(ranks);
+        for (unsigned rank = 0; rank < ranks; ++rank) names[rank] = rank;
+        for (unsigned rank = 0; rank < ranks; ++rank) {
+            Side& side = sides_[rank];
+            side.window = job[rank].windows.create({.id = 1,
+                                                    .rank = rank,
+                                                    .ranks = ranks,
+                                                    .base = side.memory,
+                                                    .size = sizeof side.memory,
+                                                    .dynamic = false,
+                                                    .processes = names.data(),
+                                                    .in_flight = 65536},
+                                                   {.apply = nullptr, .rma_done = nullptr});
+            const auto keys = side.window->keys();
+            stride_ = keys.size();
+            keys_.insert(keys_.end(), keys.begin(), keys.end());
+        }
+        for (unsigned rank = 0; rank < ranks; ++rank) {
+            sides_[rank].window->set_keys(keys_.data(), stride_);
+            sides_[rank].window->set_direct_fences(own);
+            job[rank].turn = [this, rank] { return turn(rank); };
+            (void)job[rank].node.services().at(job.cluster.world.now() + 1, [] {});
+        }
+    }
+    [[nodiscard]] std::uint64_t ended() const { return sides_[0].ended; }
+
+private:
+    struct Side {
+        std::uint64_t memory[8] = {}, word = 7;
+        glue::Window* window = nullptr;
+        std::uint64_t ended = 0;
+        bool put = false, flushed = false;
+    };
+    bool turn(unsigned rank) {
+        Side& side = sides_[rank];
+        bool any = false;
+        for (;;) {
+            if (!std::exchange(side.put, true)) put(side, rank), any = true;
+            if (!own_ && !side.flushed && !(side.flushed = side.window->flushed(MP_ALL_RANKS, false))) return any;
+            if (own_ ? !side.window->fence() : !side.window->barrier()) return any;
+            side.put = side.flushed = false;
+            ++side.ended;
+        }
+    }
+    void put(Side& side, unsigned rank) {
+        const auto ranks = static_cast<unsigned>(sides_.size());
+        for (unsigned k = 0; k < 4; ++k) {
+            const unsigned target = (rank + (k < 2 ? k + 1 : ranks - (k - 1))) % ranks;
+            const mp_run_t run{reinterpret_cast<std::uint64_t>(&sides_[target].memory[k]), 0, 8, 1};
+            const mp_rma_t rma{.kind = MP_PUT,
+                               .target = target,
+                               .runs = &run,
+                               .run_count = 1,
+                               .origin = {&side.word, 8, nullptr},
+                               .result = {nullptr, 0, nullptr},
+                               .op = 0,
+                               .type = 0,
+                               .unit = 1,
+                               .extent = 1,
+                               .user = nullptr};
+            if (side.window->start(rma) != MP_OK) throw std::runtime_error("a put cannot start");
+        }
+    }
+    Job& job_;
+    const bool own_;
+    std::vector<Side> sides_;
+    std::vector<std::byte> keys_;
+    std::size_t stride_ = 0;
+};
+
+// us of one.
+double fence(const Options& o, bool own) {
+    softhca::sim::HostCosts host;
+    host.post = host.completion = 150;
+    Cluster cluster(o.fabric, o.fence, {}, {.seed = 1, .host = host});
+    Job job(cluster, {.process = 0,
+                      .transports = nullptr,
+                      .local = nullptr,
+                      .eager_limit = MP_AUTO,
+                      .zero_copy = MP_AUTO,
+                      .hint_limit = 16384,
+                      .rendezvous_by_put = false,
+                      .watch_interval = MP_NEVER});
+    Fences fences(job, own);
+    const auto run = [&](std::uint64_t count) {
+        const std::uint64_t end = fences.ended() + count;
+        if (!cluster.until([&] { return fences.ended() >= end; })) throw std::runtime_error("a fence does not end");
+    };
+    run(50); // connects
+    const Nanos begin = cluster.world.now();
+    run(200);
+    return static_cast<double>(cluster.world.now() - begin) / 200e3;
+}
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -114,14 +220,25 @@ int main(int argc, char** argv) {
             o.size = std::strtoull(argv[++i], nullptr, 10);
         } else if (is("--least") && more) {
             o.least = std::atof(argv[++i]);
+        } else if (is("--fence") && more) {
+            o.fence = static_cast<unsigned>(std::atoi(argv[++i]));
+        } else if (is("--most") && more) {
+            o.most = std::atof(argv[++i]);
         } else if (is("--fabric") && more) {
             o.fabric = argv[++i];
         } else {
-            std::fprintf(stderr, "bench_sim_pml [--size BYTES] [--least RATIO] [--fabric FILE] [--silent]\n");
+            std::fprintf(stderr, "bench_sim_pml [--size BYTES] [--least RATIO] [--fabric FILE] [--silent], or\n"
+                                 "bench_sim_pml --fence RANKS [--most RATIO] [--fabric FILE]\n");
             return 2;
         }
     }
     try {
+        if (o.fence) {
+            const double own = fence(o, true), other = fence(o, false);
+            std::printf("%u ranks: fence %.3f us, flush and barrier %.3f us, ratio %.3f\n", o.fence, own, other,
+                        own / other);
+            return own / other > o.most;
+        }
         const double even = rate(o, "even"), epc = rate(o, "epc");
         std::printf("%zu B: even %.1f MB/s, epc %.1f MB/s, epc / even %.3f\n", o.size, even, epc, epc / even);
         return epc / even < o.least;

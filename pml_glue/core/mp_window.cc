@@ -47,6 +47,11 @@ mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) { return of
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address) {
     return of(window).put_now(rank, from, bytes, address);
 }
+bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address) {
+    try {
+        return of(window).get_now(rank, to, bytes, address);
+    } catch (const std::exception&) { return false; } // the way that says so
+}
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local) { return of(window).flushed(rank, local); }
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
 
@@ -59,6 +64,11 @@ void mp_window_access(mp_window_t* window, uint32_t rank, bool check) { of(windo
 bool mp_window_completed(mp_window_t* window, uint32_t rank) { return of(window).completed(rank); }
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check) { of(window).expose(rank, check); }
 bool mp_window_closed(mp_window_t* window, uint32_t rank) { return of(window).closed(rank); }
+bool mp_window_wants_direct_fences(const mp_window_t* window) {
+    return reinterpret_cast<const Window*>(window)->wants_direct_fences();
+}
+void mp_window_set_direct_fences(mp_window_t* window, bool direct) { of(window).set_direct_fences(direct); }
+bool mp_window_fence(mp_window_t* window) { return of(window).fence(); }
 bool mp_window_barrier(mp_window_t* window) { return of(window).barrier(); }
 
 } // extern "C"

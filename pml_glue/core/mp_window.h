@@ -80,6 +80,9 @@ mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma);
 /* A small put of contiguous data: true if it has left, and `from` may be changed. */
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address);
 
+/* A small get likewise: true if it is under way, or over; `to` has the data when operations are flushed, also locally. */
+bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address);
+
 enum { MP_ALL_RANKS = UINT32_MAX };
 /* All operations to a rank that were started are over here (`local`), or also there. */
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local);
@@ -98,6 +101,11 @@ bool mp_window_completed(mp_window_t* window, uint32_t rank);
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_closed(mp_window_t* window, uint32_t rank);
 
+/* How fences work: each tells all others, or flush and barrier. The first if all ranks want it: they have to agree. */
+bool mp_window_wants_direct_fences(const mp_window_t* window);
+void mp_window_set_direct_fences(mp_window_t* window, bool direct);
+/* All ranks of the window have come here, and what they have done before is done, at both sides. */
+bool mp_window_fence(mp_window_t* window);
 /* All ranks of the window have come here. */
 bool mp_window_barrier(mp_window_t* window);
 

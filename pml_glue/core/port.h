@@ -148,6 +148,8 @@ public:
                                                             std::string& error) = 0;
     // Null: no transport can write or read it.
     [[nodiscard]] virtual std::unique_ptr<Exposed> expose(void* /*address*/, std::size_t /*length*/) { return nullptr; }
+    // Whether a fence() costs messages: writes and messages go over several adapters. All our endpoints'.
+    [[nodiscard]] virtual bool fences_cost() const { return false; }
     // Returns how much has been found.
     virtual unsigned progress() = 0;
     // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.

@@ -145,28 +145,32 @@ static int rput(const void* origin, int count, ompi_datatype_t* type, int target
     return locked_start(&call, out);
 }
 
-/* Small and contiguous, at both sides. False: nothing has happened. */
-static bool put_now(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
-                    int target_count, ompi_datatype_t* target_type, ompi_win_t* win) {
-    enum { kSmall = 256 };
+/* `most` bytes, contiguous at both sides: their number, and where; 0: another one. */
+static size_t small_block(int count, const ompi_datatype_t* type, int target, ptrdiff_t displacement, int target_count,
+                          const ompi_datatype_t* target_type, ompi_win_t* win, size_t most, uint64_t* address) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     const size_t bytes = (size_t)count * type->super.size;
-    if (bytes - 1 >= kSmall || bytes != (size_t)target_count * target_type->super.size ||
+    if (bytes - 1 >= most || bytes != (size_t)target_count * target_type->super.size ||
         !mca_pml_mp_contiguous(type, (size_t)count) ||
         (target_type != type && !mca_pml_mp_contiguous(target_type, (size_t)target_count)))
-        return false;
+        return 0;
     const mca_osc_mp_rank_t* const there = mca_osc_mp_rank(module, target);
     const uint64_t offset = (uint64_t)(displacement * there->unit + target_type->super.true_lb);
     if (offset > there->bytes || bytes > there->bytes - offset || mca_osc_mp_may(module, target) != OMPI_SUCCESS)
-        return false;
-    return mp_window_put_now(module->window, (uint32_t)target, (const char*)origin + type->super.true_lb, bytes,
-                             there->base + offset);
+        return 0;
+    *address = there->base + offset;
+    return bytes;
 }
 
 static int put(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
                int target_count, ompi_datatype_t* target_type, ompi_win_t* win) {
+    enum { kSmall = 256 };
+    uint64_t address;
     mca_pml_mp_lock();
-    const bool left = put_now(origin, count, type, target, displacement, target_count, target_type, win);
+    const size_t bytes =
+        small_block(count, type, target, displacement, target_count, target_type, win, kSmall, &address);
+    const bool left = bytes && mp_window_put_now(mca_osc_mp_of(win)->window, (uint32_t)target,
+                                                 (const char*)origin + type->super.true_lb, bytes, address);
     mca_pml_mp_unlock();
     if (left) return OMPI_SUCCESS;
     return rput(origin, count, type, target, displacement, target_count, target_type, win, NULL);
@@ -185,6 +189,15 @@ static int rget(void* result, int count, ompi_datatype_t* type, int target, ptrd
 
 static int get(void* result, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement, int target_count,
                ompi_datatype_t* target_type, ompi_win_t* win) {
+    enum { kSmall = 4096 };
+    uint64_t address;
+    mca_pml_mp_lock();
+    const size_t bytes =
+        small_block(count, type, target, displacement, target_count, target_type, win, kSmall, &address);
+    const bool left = bytes && mp_window_get_now(mca_osc_mp_of(win)->window, (uint32_t)target,
+                                                 (char*)result + type->super.true_lb, bytes, address);
+    mca_pml_mp_unlock();
+    if (left) return OMPI_SUCCESS;
     return rget(result, count, type, target, displacement, target_count, target_type, win, NULL);
 }
 

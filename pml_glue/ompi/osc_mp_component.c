@@ -103,11 +103,13 @@ static void release(mca_osc_mp_module_t* module) {
 static int exchange(mca_osc_mp_module_t* module, const mca_osc_mp_rank_t* mine, const void* keys, size_t length) {
     ompi_communicator_t* const comm = module->comm;
     const int size = ompi_comm_size(comm);
-    unsigned long own = sizeof *mine + length, most = 0;
-    int result = comm->c_coll->coll_allreduce(&own, &most, 1, MPI_UNSIGNED_LONG, MPI_MAX, comm,
+    /* The length, and whether somebody wants no direct fences. */
+    unsigned long own[2] = {sizeof *mine + length, !mp_window_wants_direct_fences(module->window)}, most[2] = {0, 0};
+    int result = comm->c_coll->coll_allreduce(own, most, 2, MPI_UNSIGNED_LONG, MPI_MAX, comm,
                                               comm->c_coll->coll_allreduce_module);
     if (result != OMPI_SUCCESS) return result;
-    module->stride = (most + 7) & ~(size_t)7;
+    mp_window_set_direct_fences(module->window, !most[1]);
+    module->stride = (most[0] + 7) & ~(size_t)7;
     module->table = calloc((size_t)size + 1, module->stride);
     if (module->table == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
     char* const entry = module->table + (size_t)size * module->stride;

@@ -22,9 +22,9 @@ void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint
 }
 
 static bool flushed(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, false); }
-static bool all_here(mp_window_t* window, uint32_t unused) {
+static bool fenced(mp_window_t* window, uint32_t unused) {
     (void)unused;
-    return mp_window_barrier(window);
+    return mp_window_fence(window);
 }
 static bool flushed_here(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, true); }
 
@@ -47,13 +47,13 @@ int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank) {
     return module->fence ? OMPI_SUCCESS : OMPI_ERR_RMA_SYNC;
 }
 
-/* 11.5.1. What was written is there for all to see, everywhere, before the barrier. */
+/* 11.5.1. MPI_MODE_NOPRECEDE saves nothing: those who come later must have come before somebody writes to them. */
 int mca_osc_mp_fence(int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->access.count >= 0 || module->exposure.count >= 0 || module->locks || module->all)
         return OMPI_ERR_RMA_SYNC;
-    if (!(promises & MPI_MODE_NOPRECEDE)) mca_osc_mp_wait(module, flushed, MP_ALL_RANKS);
-    mca_osc_mp_wait(module, all_here, 0);
+    opal_atomic_mb();
+    mca_osc_mp_wait(module, fenced, 0);
     module->fence = !(promises & MPI_MODE_NOSUCCEED);
     return outcome(module, MP_ALL_RANKS);
 }

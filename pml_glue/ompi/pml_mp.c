@@ -51,6 +51,39 @@ static void wait_for(mca_pml_mp_request_t* request) {
     }
 }
 
+/* A blocking call has its request for itself, and looks into it: nothing of Open MPI's is made, completed or freed.
+ * Null: there are threads, or another one is open (we are in a callback, which waits). */
+static mca_pml_mp_request_t* own_request(bool is_send) {
+    mca_pml_mp_request_t* const request = &mca_pml_mp.own;
+    if (OPAL_UNLIKELY(mca_pml_mp.threads || mca_pml_mp.own_used)) return NULL;
+    mca_pml_mp.own_used = true;
+    request->kind = MP_KIND_OWN;
+    request->is_send = is_send;
+    return request;
+}
+
+static void leave_own(void) {
+    mca_pml_mp_request_t* const request = &mca_pml_mp.own;
+    if (request->convertor_used) opal_convertor_cleanup(&request->convertor);
+    request->convertor_used = false;
+    mca_pml_mp.own_used = false;
+}
+
+static int wait_for_own(ompi_status_public_t* status) {
+    const mp_request_t* const request = &mca_pml_mp.own.core.request;
+    for (int i = 1; !request->complete; i++) {
+        (void)progress();
+        if (i % POLLS == 0 && !request->complete) opal_progress();
+    }
+    leave_own();
+    if (status != MPI_STATUS_IGNORE) {
+        ompi_status_public_t said;
+        mca_pml_mp_set_status(&said, &request->status);
+        OMPI_COPY_STATUS(status, said, false);
+    }
+    return mca_pml_mp_code(request->status.error);
+}
+
 static int add_procs(struct ompi_proc_t** procs, size_t count) {
     /* Connections are made by the first message. */
     return mca_pml_base_pml_check_selected("mp", procs, count);
@@ -197,6 +230,11 @@ static int send_and_wait(const void* buffer, size_t count, ompi_datatype_t* data
     } else if (OPAL_LIKELY(send_now(buffer, count, datatype, tag, mode, comm, peer))) {
     } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
         result = send_buffered(buffer, count, datatype, peer, tag, comm);
+    } else if ((request = own_request(true)) != NULL) {
+        result = mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_BLOCKING);
+        if (result == OMPI_SUCCESS) return wait_for_own(MPI_STATUS_IGNORE);
+        leave_own();
+        return result;
     } else {
         request = mca_pml_mp_new_request(comm, true, MP_KIND_ONCE);
         result = request == NULL
@@ -286,6 +324,11 @@ static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatyp
             OMPI_COPY_STATUS(status, said, false);
         }
         return mca_pml_mp_code(now.error);
+    }
+    mca_pml_mp_request_t* const own = own_request(false);
+    if (OPAL_LIKELY(own != NULL)) {
+        mca_pml_mp_start_receive(own, buffer, count, datatype, source, tag, comm, MP_HINT_BLOCKING);
+        return wait_for_own(status);
     }
     mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
     if (request != NULL)

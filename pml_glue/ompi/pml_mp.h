@@ -31,6 +31,7 @@ typedef enum mca_pml_mp_kind {
     MP_KIND_NONE, /* in the free list */
     MP_KIND_ONCE, /* of the user, or of a blocking call */
     MP_KIND_PERSISTENT,
+    MP_KIND_OWN,     /* of a blocking call that looks at the core's request: Open MPI does not know it */
     MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
 } mca_pml_mp_kind_t;
 
@@ -54,6 +55,8 @@ typedef struct mca_pml_mp_module {
     mca_pml_base_module_t super;
     mp_core_t* core;
     opal_free_list_t requests;
+    mca_pml_mp_request_t own; /* MP_KIND_OWN */
+    bool own_used;
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
     bool threads;
@@ -81,7 +84,7 @@ static inline void mca_pml_mp_unlock(void) {
 }
 
 /* coll/mp: this thread is in so many collective operations, one in another. */
-OMPI_MODULE_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
+OMPI_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
 static inline void mca_pml_mp_enter_collective(void) {
     mca_pml_mp_in_collective++;
     mca_pml_mp.collectives++; /* for statistics: threads may lose one */

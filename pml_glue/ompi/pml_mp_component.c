@@ -231,6 +231,10 @@ static int sent_cancel(ompi_request_t* request, int flag) {
 
 static mca_pml_base_module_t* component_init(int* priority, bool progress_threads, bool threads) {
     (void)progress_threads;
+    if (mca_pml_mp_unfit() != NULL) {
+        opal_output(0, "pml/mp: %s", mca_pml_mp_unfit());
+        return NULL;
+    }
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
@@ -241,6 +245,7 @@ static mca_pml_base_module_t* component_init(int* priority, bool progress_thread
     OBJ_CONSTRUCT(&mca_pml_mp.requests, opal_free_list_t);
     opal_free_list_init(&mca_pml_mp.requests, sizeof(mca_pml_mp_request_t), opal_cache_line_size,
                         OBJ_CLASS(mca_pml_mp_request_t), 0, 0, 128, -1, 128, NULL, 0, NULL, NULL, NULL);
+    OBJ_CONSTRUCT(&mca_pml_mp.own, mca_pml_mp_request_t);
     OBJ_CONSTRUCT(&mca_pml_mp.sent, ompi_request_t);
     OMPI_REQUEST_INIT(&mca_pml_mp.sent, false);
     mca_pml_mp.sent.req_type = OMPI_REQUEST_PML;
@@ -258,6 +263,7 @@ static int component_finalize(void) {
     mca_pml_mp_close_core();
     OMPI_REQUEST_FINI(&mca_pml_mp.sent);
     OBJ_DESTRUCT(&mca_pml_mp.sent);
+    OBJ_DESTRUCT(&mca_pml_mp.own);
     OBJ_DESTRUCT(&mca_pml_mp.requests);
     return OMPI_SUCCESS;
 }

@@ -106,6 +106,7 @@ void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status)
 void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     (void)unused;
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)((char*)core - offsetof(mca_pml_mp_request_t, core));
+    if (request->kind == MP_KIND_OWN) return;
     if (request->convertor_used) {
         opal_convertor_cleanup(&request->convertor);
         request->convertor_used = false;

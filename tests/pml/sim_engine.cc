@@ -266,7 +266,13 @@ private:
         while (side.step != kEnd && step(side, rank)) any = true;
         return any;
     }
-    static constexpr unsigned kEnd = 11;
+    void look(const Side& side, unsigned rank, unsigned round, const char* mistake) {
+        const auto before = static_cast<unsigned>((rank + job_.cluster.size() - 1) % job_.cluster.size());
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < kBlock; ++i) wrong += side.memory.block[i] != content(before, round, i);
+        if (wrong) mistakes += mistake;
+    }
+    static constexpr unsigned kEnd = 12;
     // False: it has to wait.
     bool step(Side& side, unsigned rank) {
         const unsigned next = (rank + 1) % job_.cluster.size();
@@ -305,19 +311,22 @@ private:
         case 6: {
             const auto before = static_cast<unsigned>((rank + job_.cluster.size() - 1) % job_.cluster.size());
             if (!window.closed(before)) return false;
-            std::size_t wrong = 0;
-            for (std::size_t i = 0; i < kBlock; ++i) wrong += side.memory.block[i] != content(before, side.round, i);
-            if (wrong) mistakes += "a block is not there although its epoch is over\n";
+            look(side, rank, side.round, "a block is not there although its epoch is over\n");
             if (++side.round < rounds_) return side.step = 0, true;
             break;
         }
         case 7:
-            if (!window.flushed(MP_ALL_RANKS, false)) return false;
+            if (!window.fence()) return false;
             break;
         case 8:
-            if (!window.barrier()) return false;
+            for (std::size_t i = 0; i < kBlock; ++i) side.block[i] = content(rank, 99, i);
+            start(side, MP_PUT, next, offsetof(Layout, block), side.block.data(), kBlock);
             break;
         case 9:
+            if (!window.fence()) return false;
+            look(side, rank, 99, "a block is not there behind a fence\n");
+            break;
+        case 10:
             if (!window.settled()) return false;
             break;
         default:

@@ -92,7 +92,10 @@ struct World {
             rank.window = rank.windows->create(window, {.apply = add, .rma_done = done});
             rank.keys.assign(std::size_t{16} * count, std::byte{0x5a});
         }
-        for (Rank& rank : ranks) rank.window->set_keys(rank.keys.data(), 16);
+        for (Rank& rank : ranks) {
+            rank.window->set_keys(rank.keys.data(), 16);
+            rank.window->set_direct_fences(seed % 3 != 0);
+        }
     }
     ~World() {
         for (Rank& rank : ranks) {
@@ -198,13 +201,20 @@ void run(std::uint32_t seed) {
         for (int round = 0; round < 6; ++round) {
             auto all = draw(world);
             Done counts;
-            const unsigned epoch = world.dice(3);
+            const unsigned epoch = world.dice(4);
             for (unsigned i = 0; i < count; ++i)
                 for (unsigned k = 0; k < count; ++k) {
                     if (epoch == 0) world.ranks[i].window->want_lock(k, world.dice(2) != 0);
                     if (epoch == 1) world.ranks[i].window->access(k, true);
                 }
             for (Drawn& operation : all) {
+                if (operation.kind == MP_GET && operation.count <= 8 && world.dice(2) &&
+                    world.ranks[operation.origin].window->get_now(
+                        operation.target, operation.result.data(), 8 * std::size_t{operation.count},
+                        reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from))) {
+                    ++counts.count; // nobody is told of its end
+                    continue;
+                }
                 BOOST_REQUIRE(issue(world, operation, counts) == MP_OK);
                 if (world.dice(3) == 0) world.progress();
             }
@@ -236,6 +246,17 @@ void run(std::uint32_t seed) {
                         std::fill(rank.cells.begin(), rank.cells.end(), 0xdead);
                     }
                     return every && closed;
+                }));
+                for (unsigned i = 0; i < count; ++i)
+                    std::copy(kept[i].begin(), kept[i].end(), world.ranks[i].cells.begin());
+            } else if (epoch == 2) { // who is through looks, and uses his memory for something else
+                std::vector<std::vector<std::uint64_t>> kept(count);
+                BOOST_REQUIRE(world.until([&](Rank& rank, unsigned i) {
+                    if (!kept[i].empty()) return true;
+                    if (!rank.window->fence()) return false;
+                    kept[i] = rank.cells;
+                    std::fill(rank.cells.begin(), rank.cells.end(), 0xdead);
+                    return true;
                 }));
                 for (unsigned i = 0; i < count; ++i)
                     std::copy(kept[i].begin(), kept[i].end(), world.ranks[i].cells.begin());

@@ -206,7 +206,7 @@ private:
     struct FreeEntries {
         StoredEntry* first = nullptr;
         unsigned count = 0;
-    } free_entries_[2]; // of kRooms bytes each
+    } free_entries_[5]; // of kRooms bytes each
     struct Counts {
         std::uint64_t eager = 0, in_pieces = 0, unlike = 0, offers = 0, reads = 0, writes = 0, fragments = 0,
                       unexpected = 0, waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended

@@ -9,7 +9,7 @@ namespace ucx_mp::glue {
 
 namespace {
 // Entries of these sizes are kept for the next message, so many of each.
-constexpr std::size_t kRooms[] = {64, 512};
+constexpr std::size_t kRooms[] = {16, 64, 128, 256, 512};
 constexpr unsigned kMostFree = 1024;
 constexpr std::uint8_t kNoShelf = std::size(kRooms);
 

@@ -242,6 +242,13 @@ std::unique_ptr<Exposed> UctPort::expose(void* address, std::size_t length) {
     return exposed;
 }
 
+// A key of mp_rc and mp_dc has 5 bytes per adapter and 9 more (uct_mp/verbs/memory.h).
+bool UctPort::fences_cost() const {
+    return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+        return lane->transport().starts_with("mp_") && lane->domain_attributes().rkey_packed_size > 14;
+    });
+}
+
 void UctPort::drain() {
     const auto until = std::chrono::steady_clock::now() + kDrain;
     for (UctEndpoint* endpoint : endpoints_)

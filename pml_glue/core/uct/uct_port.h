@@ -30,6 +30,7 @@ public:
                                                     std::string& error) override;
     [[nodiscard]] std::unique_ptr<Exposed> expose(void* address, std::size_t length) override;
     unsigned progress() override { return uct_worker_progress(worker_); }
+    [[nodiscard]] bool fences_cost() const override;
     void drain() override;
     [[nodiscard]] std::string traffic() const override;
 

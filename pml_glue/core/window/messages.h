@@ -14,6 +14,8 @@
 //
 //     sync barrier, in rounds: to the next rank, the second next, the fourth next; who has heard of all the last ones
 //     of each round knows that everybody has come
+//
+//     sync fence, of few ranks: to each other one, behind the operations on it; who has one of everybody is through
 #pragma once
 
 #include "pml_glue/core/port.h"
@@ -60,7 +62,8 @@ enum class Sync : std::uint8_t {
     unlock,
     post,
     done,
-    barrier
+    barrier,
+    fence
 };
 struct [[gnu::packed]] WindowSync {
     std::uint32_t window, origin;

@@ -89,6 +89,44 @@ bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, st
     return true;
 }
 
+// Copied when it arrives, and known by its move only.
+bool Window::get_now(std::uint32_t rank, void* data, std::size_t bytes, std::uint64_t address) {
+    Target& to = target(rank);
+    if (!to.key || to.failed || !to.moves[1].empty() || !to.may_go()) return false;
+    if (to.moving[1] >= kAlwaysMoving && to.in_flight[1] >= config_.in_flight) return false;
+    Endpoint& endpoint = *to.peer->endpoint;
+    if (bytes > std::min(kCopied, endpoint.limits().max_get_packed)) return false;
+    Move& move = all_.new_move();
+    move.operation = nullptr;
+    move.target = &to;
+    move.bytes = bytes;
+    move.completion.done = got;
+    const Posted outcome = endpoint.get_packed(data, bytes, address, to.key, move.completion);
+    if (outcome == Posted::in_progress) {
+        ++to.open;
+        ++to.moving[1];
+        to.in_flight[1] += bytes;
+        ++all_.counts_.gets;
+        return true;
+    }
+    move.next = all_.free_moves_;
+    all_.free_moves_ = &move;
+    all_.counts_.gets += outcome == Posted::done;
+    return outcome == Posted::done;
+}
+
+void Window::got(Completion& completion, bool ok) {
+    Move& move = *reinterpret_cast<Move*>(reinterpret_cast<char*>(&completion) - offsetof(Move, completion));
+    Target& to = *move.target;
+    Windows& all = to.window->all_;
+    --to.open;
+    --to.moving[1];
+    to.in_flight[1] -= move.bytes;
+    if (!ok) to.error = MP_FAILED;
+    move.next = all.free_moves_;
+    all.free_moves_ = &move;
+}
+
 // What is too long for a copy. False: it cannot be registered.
 bool Window::register_memory(Operation& operation) {
     Endpoint& endpoint = *operation.target->peer->endpoint;

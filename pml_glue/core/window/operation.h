@@ -17,7 +17,8 @@ struct Target;
 // A write or read of the port that is under way.
 struct Move {
     Completion completion;
-    struct Operation* operation;
+    struct Operation* operation; // null: of Window::get_now()
+    Target* target;              // then
     std::size_t bytes;
     Move* next;
 };
@@ -139,7 +140,7 @@ struct Target {
     std::uint64_t starts = 0, posts_seen = 0; // our access epochs, and its exposure epochs
     std::uint64_t posts = 0, dones_seen = 0;  // our exposure epochs, and its access epochs that are over
     bool done_told = false, unlock_told = false;
-    std::uint64_t barriers_seen = 0;
+    std::uint64_t barriers_seen = 0, fences_seen = 0;
 
     [[nodiscard]] bool may_go() const { return posts_seen >= starts && lock != Lock::wanted; }
     [[nodiscard]] bool waits() const {

@@ -5,6 +5,10 @@
 
 namespace ucx_mp::glue {
 
+namespace {
+constexpr std::uint32_t kDirect = 6; // ranks of a window in which each tells all others of a fence
+}
+
 void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     switch (message.what) {
     case wire::Sync::flush: {
@@ -41,6 +45,9 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
         return;
     case wire::Sync::barrier:
         ++origin.barriers_seen;
+        return;
+    case wire::Sync::fence:
+        ++origin.fences_seen;
         return;
     }
     all_.dropped("a synchronization of no kind");
@@ -188,33 +195,69 @@ bool Window::barrier() {
     return true;
 }
 
+// One message more for each other rank, and what a fence of the port costs, against the rounds of a barrier.
+bool Window::wants_direct_fences() const { return config_.ranks <= kDirect && !all_.port_.fences_cost(); }
+
+// Few ranks tell each other, behind their writes: nobody waits for an answer. Many flush, and then have a barrier.
+bool Window::fence() {
+    if (!direct_) {
+        if (!fence_flushed_ && !flushed(MP_ALL_RANKS, false)) return false;
+        fence_flushed_ = true;
+        if (!barrier()) return false;
+        fence_flushed_ = false;
+        return true;
+    }
+    bool all = true;
+    for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) all &= fence_with(rank);
+    if (!all) return false;
+    for (Target* to : made_) to->done_told = false;
+    ++fences_;
+    return true;
+}
+
+bool Window::fence_with(std::uint32_t rank) {
+    if (rank == config_.rank) return !targets_[rank] || target_flushed(*targets_[rank], false);
+    Target& to = target(rank);
+    if (to.failed) {
+        to.error = MP_FAILED;
+        return to.open == 0;
+    }
+    // Whether what the target executes was in its window only an answer says.
+    if (to.executed < to.started && to.asked < to.started) ask_flush(to);
+    return tell_over(to, wire::Sync::fence) && to.fences_seen > fences_ && to.executed >= to.started && to.open == 0 &&
+           to.messages.empty();
+}
+
 void Window::access(std::uint32_t rank, bool check) {
     Target& to = target(rank);
     if (check) ++to.starts;
 }
 
 // The end of an access epoch: what was written is there before the target is told. Where messages cannot overtake
-// writes a fence is enough, else the writes' completions are waited for.
+// writes a fence is enough, else the writes' completions are waited for. True: it is told.
+bool Window::tell_over(Target& to, wire::Sync what) {
+    if (to.done_told) return true;
+    if (!to.may_go() || !to.moves[0].empty() || !to.moves[1].empty()) return false;
+    if (to.moving[1]) return false; // the target may use its memory otherwise, then
+    Endpoint& endpoint = *to.peer->endpoint;
+    if (!endpoint.limits().fence_orders && to.moving[0]) return false;
+    if (to.fenced != to.writes) {
+        const Posted outcome = endpoint.fence();
+        if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
+        if (outcome != Posted::done) return false;
+        to.fenced = to.writes;
+    }
+    tell_in_order(to, what);
+    return to.done_told = to.loose = true;
+}
+
 bool Window::completed(std::uint32_t rank) {
     Target& to = target(rank);
     if (to.failed) {
         to.done_told = false;
         return to.open == 0;
     }
-    if (!to.done_told) {
-        if (!to.may_go() || !to.moves[0].empty() || !to.moves[1].empty()) return false;
-        if (to.moving[1]) return false; // the target may use its memory otherwise, then
-        Endpoint& endpoint = *to.peer->endpoint;
-        if (!endpoint.limits().fence_orders && to.moving[0]) return false;
-        if (to.fenced != to.writes) {
-            const Posted outcome = endpoint.fence();
-            if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
-            if (outcome != Posted::done) return false;
-            to.fenced = to.writes;
-        }
-        tell_in_order(to, wire::Sync::done);
-        to.done_told = to.loose = true;
-    }
+    if (!tell_over(to, wire::Sync::done)) return false;
     if (to.open || !to.messages.empty()) return false;
     to.done_told = false;
     return true;

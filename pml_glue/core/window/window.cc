@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace ucx_mp::glue {
 
@@ -32,10 +33,8 @@ void Window::take_key(Target& target) {
         target.key = target.peer->endpoint->unpack_exposed(keys_ + target.rank * keys_stride_, keys_stride_);
 }
 
-Target& Window::target(std::uint32_t rank) {
+Target& Window::make_target(std::uint32_t rank) {
     auto& known = targets_[rank];
-    if (known) [[likely]]
-        return *known;
     known = std::make_unique<Target>();
     known->window = this;
     known->rank = rank;
@@ -47,12 +46,12 @@ Target& Window::target(std::uint32_t rank) {
 }
 
 mp_error_t Window::error(std::uint32_t rank) {
+    if (rank != MP_ALL_RANKS) return targets_[rank] ? std::exchange(targets_[rank]->error, MP_OK) : MP_OK;
     mp_error_t error = MP_OK;
-    for (Target* target : made_)
-        if (rank == MP_ALL_RANKS || target->rank == rank) {
-            if (target->error != MP_OK) error = target->error;
-            target->error = MP_OK;
-        }
+    for (Target* target : made_) {
+        const mp_error_t its = std::exchange(target->error, MP_OK);
+        if (its != MP_OK) error = its;
+    }
     return error;
 }
 
@@ -143,7 +142,8 @@ void Windows::waits_for(std::vector<Peer*>& peers) {
         for (const Target* target : window->made_)
             if (target->peer && !target->failed &&
                 (target->open || target->executed < target->asked || target->lock == Lock::wanted ||
-                 target->dones_seen < target->posts || target->posts_seen < target->starts || window->barrier_round_))
+                 target->dones_seen < target->posts || target->posts_seen < target->starts ||
+                 (target->done_told && target->fences_seen <= window->fences_) || window->barrier_round_))
                 peers.push_back(target->peer);
 }
 

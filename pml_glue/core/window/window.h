@@ -25,6 +25,7 @@ public:
     void set_keys(const std::byte* keys, std::size_t stride);
     [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
     [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address);
+    [[nodiscard]] bool get_now(std::uint32_t rank, void* to, std::size_t bytes, std::uint64_t address);
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local);
     [[nodiscard]] bool settled();
     [[nodiscard]] mp_error_t error(std::uint32_t rank);
@@ -37,6 +38,9 @@ public:
     void expose(std::uint32_t rank, bool check);
     [[nodiscard]] bool closed(std::uint32_t rank);
     [[nodiscard]] bool barrier();
+    [[nodiscard]] bool fence();
+    [[nodiscard]] bool wants_direct_fences() const;
+    void set_direct_fences(bool direct) { direct_ = direct && wants_direct_fences(); }
     void attach(void* base, std::size_t size);
     [[nodiscard]] bool detach(const void* base);
     void free(); // and is gone
@@ -51,7 +55,11 @@ private:
         Target* target;
         Lock kind;
     };
-    [[nodiscard]] Target& target(std::uint32_t rank);
+    [[nodiscard]] Target& target(std::uint32_t rank) {
+        Target* const known = targets_[rank].get();
+        return known ? *known : make_target(rank);
+    }
+    [[nodiscard]] Target& make_target(std::uint32_t rank);
     void take_key(Target& target);
 
     // operation.cc: what leaves
@@ -68,6 +76,7 @@ private:
     static std::size_t pack_put(void* out, void* put);
     std::size_t pack_data(const mp_data_t& data, std::size_t position, void* out, std::size_t bytes) const;
     static void moved(Completion& completion, bool ok);
+    static void got(Completion& completion, bool ok);
     void finish_if_over(Operation& operation);
     void finish(Operation& operation);
     void tell_in_order(Target& target, wire::Sync what, std::uint64_t number = 0);
@@ -94,6 +103,8 @@ private:
     static void writes_flushed(Completion& completion, bool ok);
     [[nodiscard]] bool target_flushed(Target& target, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
+    [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
+    [[nodiscard]] bool fence_with(std::uint32_t rank);
     void grant_locks();
     void release_lock(Target& origin);
 
@@ -112,6 +123,9 @@ private:
     unsigned sharers_ = 0;
     bool exclusive_ = false;
     std::uint64_t barriers_ = 0;      // that are over
+    std::uint64_t fences_ = 0;        // likewise, of few ranks
+    bool direct_ = false;             // each tells all others of a fence; the same at all ranks
+    bool fence_flushed_ = false;      // else: the present one is at its barrier
     std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
 };
 

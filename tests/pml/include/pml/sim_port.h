@@ -169,6 +169,7 @@ public:
         exposed->registration.pack(exposed->packed.data());
         return exposed;
     }
+    [[nodiscard]] bool fences_cost() const override { return cluster_.node(node_).devices().devices().size() > 1; }
     unsigned progress() override { return 0; }
     void drain() override {}
     [[nodiscard]] std::uint64_t now() const override { return static_cast<std::uint64_t>(cluster_.world.now()); }
