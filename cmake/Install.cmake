@@ -88,7 +88,7 @@ Cflags: -I\${includedir}
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/ucx-mpConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/ucx-mpConfigVersion.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/ucx-mp)
 endif()
-install(FILES README.md LICENSE uct_mp/PROTOCOL.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES README.md CHANGELOG.md LICENSE uct_mp/PROTOCOL.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 get_property(pages GLOBAL PROPERTY UCX_MP_PAGES)
 add_custom_target(man ALL DEPENDS ${pages})

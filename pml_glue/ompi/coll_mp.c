@@ -1,5 +1,5 @@
 /*
- * coll/mp for Open MPI 4.1: the communication marker (dissertation 6.2.3). It stands before the components that perform
+ * coll/mp for Open MPI: the communication marker (dissertation 6.2.3). It stands before the components that perform
  * blocking collective operations, and says to pml/mp for how long the program is in one; who performs it is not its
  * matter. Off by default: no call goes through it then, since the tags tell as well. What does not block is sent by
  * progress, outside of any call: its tags tell.
@@ -66,8 +66,8 @@ typedef struct mca_coll_mp_component {
     int priority;
 } mca_coll_mp_component_t;
 
-OMPI_MODULE_DECLSPEC mca_coll_mp_component_t mca_coll_mp_component = {
-    .super = {.collm_version = {MCA_COLL_BASE_VERSION_2_0_0, .mca_component_name = "mp",
+OMPI_DECLSPEC mca_coll_mp_component_t mca_coll_mp_component = {
+    .super = {.collm_version = {MP_COLL_VERSION, .mca_component_name = "mp",
                                 MCA_BASE_MAKE_VERSION(component, OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION,
                                                       OMPI_RELEASE_VERSION),
                                 .mca_open_component = component_open,

@@ -84,7 +84,7 @@ static inline void mca_pml_mp_unlock(void) {
 }
 
 /* coll/mp: this thread is in so many collective operations, one in another. */
-OMPI_MODULE_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
+OMPI_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
 static inline void mca_pml_mp_enter_collective(void) {
     mca_pml_mp_in_collective++;
     mca_pml_mp.collectives++; /* for statistics: threads may lose one */

@@ -231,6 +231,10 @@ static int sent_cancel(ompi_request_t* request, int flag) {
 
 static mca_pml_base_module_t* component_init(int* priority, bool progress_threads, bool threads) {
     (void)progress_threads;
+    if (mca_pml_mp_unfit() != NULL) {
+        opal_output(0, "pml/mp: %s", mca_pml_mp_unfit());
+        return NULL;
+    }
     pthread_mutexattr_t recursive;
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);

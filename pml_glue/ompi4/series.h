@@ -7,11 +7,15 @@
 #include "opal/mca/pmix/pmix.h"
 
 #define MP_PML_VERSION MCA_PML_BASE_VERSION_2_0_0
+#define MP_COLL_VERSION MCA_COLL_BASE_VERSION_2_0_0
 #define MP_MODEX_GLOBAL OPAL_PMIX_GLOBAL
 /* There is no class for a process that has failed. */
 #define MP_ERR_PEER_FAILED MPI_ERR_OTHER
 
 static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_contextid; }
+
+/* Nothing is in its way. */
+static inline const char* mca_pml_mp_unfit(void) { return NULL; }
 
 /* All headers are there. */
 static inline const char* mca_pml_mp_misfit(void) { return NULL; }

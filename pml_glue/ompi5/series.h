@@ -4,14 +4,21 @@
 
 #include "ompi/communicator/communicator.h"
 #include "ompi/mca/pml/pml.h"
+#include "ompi/runtime/params.h"
 #include "opal/mca/pmix/pmix-internal.h"
 
 #define MP_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
+#define MP_COLL_VERSION MCA_COLL_BASE_VERSION_2_4_0
 #define MP_MODEX_GLOBAL PMIX_GLOBAL
 #define MP_ERR_PEER_FAILED MPI_ERR_PROC_FAILED
 
 /* The index is the same at all ranks: we don't say that we know the longer identities, with which it would not be. */
 static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_index; }
+
+/* Why it cannot work in this job; null: it can. */
+static inline const char* mca_pml_mp_unfit(void) {
+    return ompi_ftmpi_enabled ? "mpirun --with-ft needs pml/ob1, whose transports it uses itself" : NULL;
+}
 
 /* A type of ours that is not what the library has; null: all are. */
 const char* mca_pml_mp_misfit(void);

@@ -1,7 +1,10 @@
 #!/usr/bin/python3
 """Installs a build with DESTDIR and a prefix, moves it, and uses it from there: installed.py BUILD SOURCE CMAKE"""
+import ctypes
 import glob
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,7 +29,7 @@ def need(condition, message):
 
 with tempfile.TemporaryDirectory(prefix="ucx-mp-installed-") as folder:
     run([cmake, "--install", build, "--prefix", "/opt/ucx-mp", "--strip"], DESTDIR=os.path.join(folder, "first"))
-    prefix = os.path.join(folder, "moved")
+    prefix = os.path.join(folder, "moved to here") # a blank separates names in LD_PRELOAD
     shutil.move(os.path.join(folder, "first", "opt", "ucx-mp"), prefix)
 
     knows = []
@@ -41,17 +44,26 @@ with tempfile.TemporaryDirectory(prefix="ucx-mp-installed-") as folder:
 
     library, = glob.glob(os.path.join(prefix, "lib", "libuct_mp.so")) or glob.glob(os.path.join(prefix, "lib", "*", "libuct_mp.so"))
     softhca = os.path.join(prefix, "bin", "softhca")
-    text = run([softhca, "run", "--fabric", "two-rail", "--node", "0", "--", "ucx_info", "-d"], LD_PRELOAD=library)
+    text = run([softhca, "run", "--fabric", "two-rail", "--node", "0", "--", "ucx_info", "-d"],
+               LD_PRELOAD="libuct_mp.so", LD_LIBRARY_PATH=os.path.dirname(library))
     need("Transport: mp_rc" in text, f"no transport:\n{text}")
     text = run([softhca, "run", "--fabric", "two-rail", "--node", "0", "--", os.path.join(prefix, "bin", "mp_info")])
     need("softhca_1:1" in text, f"mp_info shows no rail:\n{text}")
     text = run([os.path.join(prefix, "bin", "mp_sim"), "--help"])
+    # One version everywhere, from CMakeLists.txt.
+    version = re.search(r"VERSION ([0-9.]+)", open(os.path.join(source, "CMakeLists.txt")).read().split("project(")[1])[1]
+    need(run([softhca, "--version"]) == f"softhca {version}\n", "softhca --version")
+    need(run([os.path.join(prefix, "bin", "mp_info"), "--version"]) == f"mp_info {version}\n", "mp_info --version")
+    told = ctypes.CDLL(library).uct_mp_version
+    told.restype = ctypes.c_char_p
+    need(told() == version.encode(), f"uct_mp_version(): {told()}")
+    need(f"\n## {version} " in open(os.path.join(source, "CHANGELOG.md")).read(), f"CHANGELOG.md has no {version}")
     text = run([softhca, "run", "--fabric", "two-rail", "--", os.path.join(prefix, "bin", "mpirun-mp"), "--oversubscribe",
                 "--bind-to", "none", "-n", "2", os.path.join(build, "bin", "mpi_storm"), "10000", "1"],
                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     need("2 ranks ok" in text, f"the MPI job failed:\n{text}")
     pkgconfig = os.path.join(os.path.dirname(library), "pkgconfig")
-    flags = run(["pkg-config", "--cflags", "--libs", "ucx-mp"], PKG_CONFIG_PATH=pkgconfig).split()
+    flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "ucx-mp"], PKG_CONFIG_PATH=pkgconfig))
     include = next(flag[2:] for flag in flags if flag.startswith("-I"))
     need(os.path.exists(os.path.join(include, "uct_mp/api/uct_mp.h")), f"pkg-config: no header in {flags}")
     user = os.path.join(folder, "user")

@@ -1,6 +1,6 @@
 /* A job that loses a rank: what needs it ends with an error, in time, and the others go on: lost
  *
- * Three ranks, and a launcher that lets a job live without one of them (orte_enable_recovery). Rank 2 sends a message
+ * Three ranks, and a launcher that lets a job live without one of them (--enable-recovery). Rank 2 sends a message
  * and is killed. Rank 0 only receives from it, by source and from any source. Rank 1 has a window with it: a lock and a
  * put.
  */

@@ -4,6 +4,9 @@
  *
  * Link libuct_mp.so, or look the functions up with dlsym(): both must be the library that UCX has loaded.
  * Threads: as every UCT call, from the thread that uses the endpoint's worker.
+ *
+ * Stable: what is declared here stays, with these values; functions are added, and fields at the end of structures. Not
+ * stable: everything else that the library exports (it is for its own programs and modules).
  */
 #ifndef UCT_MP_H
 #define UCT_MP_H
@@ -54,6 +57,9 @@ typedef struct uct_mp_path {
  * UCS_ERR_UNSUPPORTED: not an endpoint of mp_rc or mp_dc. Slow: copies statistics of the whole interface.
  */
 ucs_status_t uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t* paths, size_t path_size, unsigned* count);
+
+/* Of the library that is loaded: "0.1.0". */
+const char* uct_mp_version(void);
 
 #ifdef __cplusplus
 }

@@ -103,12 +103,14 @@ Status Core::open(std::string& error) {
                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
                                               visibility.probe_region))) {
         error = std::string("cannot register ") + std::to_string(sizeof visibility.probe_bytes) +
-                " bytes for peers to read: " + std::strerror(errno);
+                " bytes for peers to read: " + verbs::registration_trouble(errno);
         return Status::io_error;
     }
     connect::ControlConfig with;
     with.terms = parts.own_terms();
     with.transport = config.transport;
+    with.min_version = config.min_version;
+    with.max_version = config.max_version;
     with.paths = config.paths;
     with.paths.rc_on_demand = rc_on_demand();
     with.timeout = config.connect_timeout;

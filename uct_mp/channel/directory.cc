@@ -58,7 +58,8 @@ Channel* Directory::attach(const connect::InterfaceAddress& peer, std::string& e
         // Known only from its request: the full address has come out of band now.
         if (channel->connection.peer.count == 0) channel->connection.peer = peer;
     } else {
-        if (!connect::reachable(peer, core_.rails, core_.config.transport)) {
+        if (!connect::reachable(peer, core_.rails, core_.config.transport, core_.config.min_version,
+                                core_.config.max_version)) {
             error = "no rail in the peer's subnet, or another transport or protocol version";
             return nullptr;
         }

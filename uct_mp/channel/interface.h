@@ -120,6 +120,9 @@ struct Config : link::QueueSizes {
     RecoveryConfig recovery;
     bool background = false; // serve() is called when control_fds() are readable; else progress() does its work
     Nanos connect_timeout = 60'000'000'000;
+    // For tests of nodes with different releases: versions of the handshake that are spoken, features that are told.
+    std::uint8_t min_version = connect::kMinVersion, max_version = connect::kMaxVersion;
+    std::uint64_t features = ~std::uint64_t{0};
     unsigned max_unused =
         1024; // connections without an endpoint here. The oldest idle ones are ended, new ones have to wait
     // Peers that are connected at once; 0: no limit. Who wants another one waits until one of these gives way

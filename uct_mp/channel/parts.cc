@@ -18,7 +18,7 @@ namespace ucx_mp::channel {
 connect::Terms Parts::own_terms() const {
     const std::uint64_t without = (core_.config.recovery.enabled ? 0 : connect::feature::on_demand) |
                                   (core_.has_rings() ? 0 : connect::feature::rings);
-    return {.features = connect::feature::known & ~without,
+    return {.features = connect::feature::known & core_.config.features & ~without,
             .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
             .window = core_.config.window,
             .ring = core_.ring,

@@ -153,9 +153,21 @@ bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAd
     return !roce && to.subnet_tag == subnet_tag(prefix);
 }
 
-bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport) {
+std::string version_misfit(const InterfaceAddress& address, std::uint8_t min, std::uint8_t max) {
+    const bool here = address.min_version > max, there = address.max_version < min;
+    if (!here && !there) return {};
+    const auto range = [](unsigned from, unsigned to) {
+        return from == to ? "version " + std::to_string(from)
+                          : "versions " + std::to_string(from) + " to " + std::to_string(to);
+    };
+    return "it speaks " + range(address.min_version, address.max_version) + " of the handshake, we " + range(min, max) +
+           ": libuct_mp.so is too old " + (here ? "here" : "there");
+}
+
+bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport,
+               std::uint8_t min, std::uint8_t max) {
     if (address.transport != transport) return false;
-    if (address.min_version > kMaxVersion || address.max_version < kMinVersion) return false;
+    if (!version_misfit(address, min, max).empty()) return false;
     return std::ranges::any_of(rails, [&](const verbs::Rail& rail) {
         return std::ranges::any_of(std::span(address.control, address.count), [&](const ControlAddress& c) {
             return (rail.active && reach(rail.subnet_prefix, rail.gid, c, true)) ||

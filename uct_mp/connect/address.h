@@ -11,7 +11,8 @@
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
 // The number of bytes never grows, what they say may change: a port that is down has a place with LID 0. One at least
-// works. Since version 2 an entry may be a RoCE port; who speaks version 1 only takes the address for a broken one:
+// works. Who speaks version 4 takes an address with a rail above 7 for a broken one. So such rails are in it only if no
+// other works (wire.h: how 4 and 5 differ). Since version 2 an entry may be a RoCE port:
 //   lmc 8: IPv4, whose address stands in place of lid (first two bytes) and subnet tag
 //   lmc 9: IPv6, lid and tag are 0, u8 gid[16] follows
 #pragma once
@@ -19,13 +20,15 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "uct_mp/verbs/device.h"
 
 namespace ucx_mp::connect {
 
-inline constexpr std::uint8_t kMinVersion = 4, kMaxVersion = 4; // those before were never released
+inline constexpr std::uint8_t kMinVersion = 4, kMaxVersion = 5; // those before were never released
+inline constexpr unsigned kRailsOfVersion4 = 8;                 // that fit into its messages
 inline constexpr unsigned kMaxControlAddresses = 4;
 inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56, so at most one is IPv6
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id
@@ -69,7 +72,11 @@ void pack(const InterfaceAddress& address, void* out); // packed_size bytes
 // routed anywhere. `ethernet`, `active`: our rail.
 [[nodiscard]] bool may_reach(std::uint64_t prefix, bool ethernet, bool active, const ControlAddress& to);
 // Some control address can be reached from one of our rails, now or when their ports are active, and the transports
-// and versions fit.
-[[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport);
+// and versions fit; `min` and `max` are ours.
+[[nodiscard]] bool reachable(const InterfaceAddress& address, std::span<const verbs::Rail> rails, Transport transport,
+                             std::uint8_t min = kMinVersion, std::uint8_t max = kMaxVersion);
+// Their versions and `min` to `max`, which are ours, have none in common: a line that says which, and who is too old.
+// Else empty.
+[[nodiscard]] std::string version_misfit(const InterfaceAddress& address, std::uint8_t min, std::uint8_t max);
 
 } // namespace ucx_mp::connect

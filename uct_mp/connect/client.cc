@@ -72,9 +72,8 @@ Status Client::hopeless(const Connection& c, std::string* why) const {
         return status;
     };
     const InterfaceAddress &p = c.peer, &a = plane_.identity.address;
-    if (p.min_version > a.max_version || a.min_version > p.max_version)
-        return because(Status::unsupported, "it speaks " + range(p.min_version, p.max_version) +
-                                                " of the handshake, we " + range(a.min_version, a.max_version));
+    if (const std::string misfit = version_misfit(p, a.min_version, a.max_version); !misfit.empty())
+        return because(Status::unsupported, misfit);
     if (p.transport != plane_.config.transport)
         return because(Status::unsupported, connect::name(wire::Reason::transport));
     // Ports come back: until then requests are repeated in vain, as in a partition.
@@ -118,7 +117,7 @@ bool Client::send_request(Connection& c, bool patient) {
     m.split_reads = plane_.config.paths.split_reads;
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
-    m.rails = plane_.identity.rails;
+    m.rails = plane_.identity.rails_to(c.peer.max_version);
     if (!plane_.outbox.send_to(c, c.attempts, m) && patient) return false;
     wait_for_answer(c);
     return true;

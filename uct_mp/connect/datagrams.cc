@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "uct_mp/connect/wire.h"
+#include "uct_mp/verbs/memory.h"
 #include "uct_mp/verbs/queue_pair.h"
 
 namespace ucx_mp::connect {
@@ -114,8 +115,10 @@ Status Datagrams::open_rail(const verbs::Device& device, const verbs::Rail& rail
     };
     // A datagram longer than the buffer breaks the queue pair (IB 11.6.2), so whatever an MTU allows must fit.
     if (failed(port.receives.make(device, receives, kGrh + mtu_bytes(rail.active ? rail.mtu : IBV_MTU_4096))) ||
-        failed(port.sends.make(device, sends, wire::kMaxMessage)))
-        return fail("buffers");
+        failed(port.sends.make(device, sends, wire::kMaxMessage))) {
+        error = "control plane: rail " + rail.name + ": buffers: " + verbs::registration_trouble(errno);
+        return Status::no_memory;
+    }
     port.qp = verbs::create_ud(device, rail, queues.sent.get(), queues.arrived.get(), sends, receives, config.q_key);
     if (!port.qp) return fail("UD queue pair");
     port.receive_count = receives;

@@ -33,8 +33,8 @@ void Identity::choose() {
     address.transport = plane_.config.transport;
 }
 
-// Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does
-// not grow when they come up.
+// Few addresses for many rails: every subnet gets its turn. Peers that speak version 4 know the first rails only. Ports
+// that are down take what is left, for its length does not grow when they come up.
 void Identity::make_address() {
     address.count = 0;
     std::vector<bool> used(rails.size());
@@ -49,10 +49,12 @@ void Identity::make_address() {
         for (std::size_t i = 0; i < used.size(); ++i) n += used[i] && rails[i].subnet_prefix == prefix;
         return n;
     };
+    const auto first = std::span(rails).first(std::min<std::size_t>(rails.size(), kRailsOfVersion4));
+    const std::size_t some = std::ranges::any_of(first, &path::RemoteRail::usable) ? first.size() : rails.size();
     while (address.count < kMaxControlAddresses) {
         const std::size_t room = address_room_ - packed_size(address);
         std::size_t best = rails.size();
-        for (std::size_t i = 0; i < rails.size(); ++i)
+        for (std::size_t i = 0; i < some; ++i)
             if (!used[i] && packed_size(entry_of(i)) <= room &&
                 (best == rails.size() || (rails[i].usable() && !rails[best].usable()) ||
                  (rails[i].usable() == rails[best].usable() &&
@@ -80,6 +82,14 @@ void Identity::set_rail(const verbs::Rail& rail) {
     if (rail.index < dct_numbers.size()) own.dct_number = dct_numbers[rail.index];
     if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;
     own.mtu = std::clamp(own.mtu, IBV_MTU_256, IBV_MTU_4096);
+}
+
+std::uint8_t Identity::version_to(std::uint8_t newest) const { return std::min(address.max_version, newest); }
+
+std::vector<path::RemoteRail> Identity::rails_to(std::uint8_t newest) const {
+    std::vector<path::RemoteRail> told = rails;
+    if (version_to(newest) < 5 && told.size() > kRailsOfVersion4) told.resize(kRailsOfVersion4);
+    return told;
 }
 
 Terms Identity::terms_for(const Connection& c) const {

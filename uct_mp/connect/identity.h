@@ -18,6 +18,10 @@ public:
     [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
     void set_rail(const verbs::Rail& rail);         // its entry in `rails`
 
+    // What messages to a peer that speaks up to `newest` say: their version, and those of our rails that fit into it.
+    [[nodiscard]] std::uint8_t version_to(std::uint8_t newest) const;
+    [[nodiscard]] std::vector<path::RemoteRail> rails_to(std::uint8_t newest) const;
+
     [[nodiscard]] Terms terms_for(const Connection& c) const; // ours
     void take_terms(Connection& c, const Message& m) const;   // the peer's
 

@@ -27,7 +27,7 @@ Message Outbox::message(wire::Kind kind, std::uint64_t cookie, std::uint32_t tra
 
 Message Outbox::message_to(wire::Kind kind, const Connection& c) const {
     Message m = message(kind, c.peer.cookie, c.transaction);
-    m.version = std::min(plane_.identity.address.max_version, c.peer.max_version);
+    m.version = plane_.identity.version_to(c.peer.max_version);
     m.destination = c.remote_id;
     m.source = c.local_id;
     m.incarnation = c.incarnation;

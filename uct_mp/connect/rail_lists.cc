@@ -61,7 +61,7 @@ void RailLists::tell(Connection& c) {
 
 bool RailLists::send(Connection& c, bool patient) {
     Message m = plane_.outbox.message_to(wire::Kind::rails, c);
-    m.rails = plane_.identity.rails;
+    m.rails = plane_.identity.rails_to(c.peer.max_version);
     m.rails_number = plane_.identity.rails_number;
     if (!plane_.outbox.send_to(c, c.telling.sent, m) && patient) return false;
     const Nanos ceiling = c.parked ? kPatient : plane_.config.max_retry;

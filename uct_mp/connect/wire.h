@@ -1,4 +1,4 @@
-// Messages of the handshake, version 4: UD datagrams, little endian, packed. control_plane.h tells the protocol.
+// Messages of the handshake, version 5: UD datagrams, little endian, packed. control_plane.h tells the protocol.
 //
 // Every message is a Header, a body by its kind, and for some kinds lists. The Header and Refuse keep their layout in
 // all versions, so that any two versions can tell each other that they don't fit. A request is written in the highest
@@ -20,7 +20,10 @@
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
 //
-// Sizes: 8 rails and 32 paths fit in 1024 bytes; with a smaller MTU on some rail the server plans fewer paths.
+// Version 4 has the same layout, and at most 8 rails: to a peer that speaks no other only the first 8 are told.
+//
+// Sizes: 16 rails and 32 paths fit in 1024 bytes, if they are RoCE in 1536. With a smaller MTU on some rail the server
+// plans fewer paths.
 //
 // Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the
 // connection as a whole; more of them are free for what shares these queue pairs later.
@@ -34,7 +37,7 @@
 namespace ucx_mp::connect::wire {
 
 inline constexpr std::uint32_t kMagic = 0x5063706d; // "mpcP"
-inline constexpr std::size_t kMaxMessage = 1024;
+inline constexpr std::size_t kMaxMessage = 1536;
 
 enum class Kind : std::uint8_t {
     request = 1,      // client: Request, rails x Rail

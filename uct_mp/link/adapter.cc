@@ -84,7 +84,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
     set_level(wanted);
     if (reserve(devices, layout, receives)) fill(devices, layout);
     if (to_post == static_cast<std::int32_t>(level)) {
-        error = failure(from, "cannot register receive buffers (check ulimit -l)");
+        error = from.name + ": cannot register receive buffers: " + verbs::registration_trouble(errno);
         return Status::no_memory;
     }
     return Status::ok;

@@ -20,6 +20,8 @@ bool ours(uct_ep_h ep) { return ep && ep->iface && ep->iface->ops.iface_close ==
 
 } // namespace
 
+extern "C" __attribute__((visibility("default"))) const char* uct_mp_version() { return UCX_MP_VERSION; }
+
 extern "C" __attribute__((visibility("default"))) ucs_status_t uct_mp_ep_set_hint(uct_ep_h ep, uct_mp_hint_t hint) {
     static_assert(UCT_MP_HINT_ONE_SIDED_EPOCH == static_cast<int>(schedule::TrafficHint::one_sided_epoch));
     if (!ours(ep)) return UCS_ERR_UNSUPPORTED;

@@ -39,6 +39,8 @@ struct MdOptions {
     double reopen_interval;   // s
     double partition_timeout; // s; 0: for ever
     double port_timeout;      // s
+    unsigned protocol;        // newest version of the handshake
+    unsigned long features;   // UCS_ULUNITS_INF: all
 };
 
 struct IfaceOptions {
@@ -69,6 +71,7 @@ inline constexpr unsigned kMaxAdaptQueuePairs = 1 << 16;
 inline constexpr unsigned kMaxAdaptRings = 1 << 16;
 inline constexpr unsigned kMaxRetryCount = 7;
 inline constexpr unsigned kMaxServiceLevel = 15;
+inline constexpr unsigned kLaterProtocol = connect::kMaxVersion + 1; // of a release that speaks none of ours
 
 // What an adapter's codes stand for, in seconds (verbs::Reliability).
 [[nodiscard]] double timeout_of(std::uint8_t code);

@@ -4,6 +4,7 @@
 
 #include "uct_mp/interface/open.h"
 #include "uct_mp/ucx/abi/layout.h"
+#include "uct_mp/ucx/advice.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/inspect.h"
 #include "uct_mp/ucx/md.h"
@@ -93,6 +94,7 @@ ucs_status_t Iface::open_core(const uct_iface_params_t* params, const IfaceOptio
     peers_.use(*core_);
     if (config_.background && !background_.open(*core_, services_)) return UCS_ERR_IO_ERROR;
     inspect::add(*this);
+    advice::opened();
     return UCS_OK;
 }
 
@@ -190,7 +192,11 @@ int Iface::is_reachable(uct_iface_h iface, const uct_device_addr_t*, const uct_i
     if (!address) return 1; // nothing in a device address speaks against it
     const Iface& self = of(iface);
     connect::InterfaceAddress peer;
-    return connect::unpack(address, peer) && self.core_->reachable(peer);
+    if (!connect::unpack(address, peer)) return 0;
+    const channel::Config& ours = self.config_;
+    if (const std::string misfit = connect::version_misfit(peer, ours.min_version, ours.max_version); !misfit.empty())
+        advice::peer_of_other_release(misfit);
+    return self.core_->reachable(peer);
 }
 
 bool Iface::same_host(const uct_device_addr_t* device) {

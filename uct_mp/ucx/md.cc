@@ -7,6 +7,7 @@
 
 #include "uct_mp/path/path.h"
 #include "uct_mp/ucx/abi/layout.h"
+#include "uct_mp/ucx/advice.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/verbs/packet_numbers.h"
 
@@ -85,6 +86,7 @@ ucs_status_t Md::open(const MdOptions& options, const abi::CacheOptionsStorage& 
     if (status == Status::unreachable && device_config.rails.empty()) {
         // Nobody asked for us by name.
         ucs_debug("mp: %s", error.c_str());
+        advice::no_port(error);
         return UCS_ERR_NO_DEVICE;
     }
     if (status == Status::ok) error = path::check(config_.paths, devices_.rails());

@@ -16,8 +16,8 @@ Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, boo
         return status;
     }
     const int error = errno;
-    ucs_log(quiet ? UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_ERROR, "mp: cannot register %zu bytes at %p: %s%s", length,
-            address, strerror(error), error == ENOMEM ? " (limit of locked memory, see ulimit -l)" : "");
+    ucs_log(quiet ? UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_ERROR, "mp: cannot register %zu bytes at %p: %s", length,
+            address, verbs::registration_trouble(error).c_str());
     return status;
 }
 

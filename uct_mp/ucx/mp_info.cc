@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <fstream>
+#include <initializer_list>
 #include <map>
 #include <sstream>
 #include <string>
@@ -141,6 +145,19 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
     }
 }
 
+// What programs that are started from here would lack.
+void say_what_is_missing() {
+    const auto has = [](const char* variable, std::initializer_list<const char*> words) {
+        const char* const value = std::getenv(variable);
+        return value &&
+               std::any_of(words.begin(), words.end(), [&](const char* word) { return std::strstr(value, word); });
+    };
+    if (has("UCX_TLS", {"mp_rc", "mp_dc"}) && !has("LD_PRELOAD", {"libuct_mp"}) && !has("UCX_PLUGIN_PATH", {"ucx-mp"}))
+        std::fprintf(stderr,
+                     "mp_info: UCX_TLS names mp_rc or mp_dc, but LD_PRELOAD has no libuct_mp.so: UCX knows no such "
+                     "transport then. Set it, or start MPI jobs with mpirun-mp or mpiexec-mp\n");
+}
+
 } // namespace
 
 int main(int argc, char** argv) try {
@@ -150,6 +167,7 @@ int main(int argc, char** argv) try {
                  "  mp_info -a --history  all processes of yours, and what became of their paths lately\n"
                  "  mp_info -a --watch 1  all processes of yours, every second, with rates per path\n"
                  "  mp_info --check       are the adapters what the transport takes them for?"};
+    app.set_version_flag("--version", "mp_info " UCX_MP_VERSION);
     std::vector<std::string> rails;
     std::vector<int> pids;
     bool all = false, raw = false, history = false;
@@ -187,7 +205,10 @@ int main(int argc, char** argv) try {
         }
         return *listens ? check::listen(rails, port) : check::check(rails, host);
     }
-    if (pids.empty() && !all) return show_rails(rails);
+    if (pids.empty() && !all) {
+        say_what_is_missing();
+        return show_rails(rails);
+    }
     std::map<std::string, double> before;
     for (bool again = false;; again = true) {
         const std::vector<int> chosen = pids.empty() ? processes() : pids;

@@ -23,4 +23,7 @@ namespace ucx_mp::face {
 // Those of RC by demand (channel::AdaptConfig), without headings. Their defaults.
 [[nodiscard]] std::vector<Variable> adapt_variables(const channel::Config& defaults);
 
+// For tests of nodes with different releases.
+[[nodiscard]] std::vector<Variable> protocol_variables();
+
 } // namespace ucx_mp::face

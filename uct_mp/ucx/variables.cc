@@ -48,7 +48,6 @@ std::string list(const std::vector<std::uint8_t>& values) {
 }
 
 // ---- Help texts
-
 // Where a line that begins at `at` goes on: lists hang, other lines do not.
 std::size_t hanging(const std::string& text, std::size_t at) {
     const std::size_t word = text.find_first_not_of(' ', at), leading = word - at;
@@ -453,6 +452,7 @@ std::vector<Variable> make_domain() {
     add_scheduling(out, defaults);
     add_memory(out, defaults);
     add_faults(out, defaults);
+    for (Variable& variable : protocol_variables()) out.add(std::move(variable));
     return out.take();
 }
 

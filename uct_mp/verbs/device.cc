@@ -96,7 +96,8 @@ std::string allowed(const std::vector<Adapter>& adapters) {
         for (const Port& port : adapter.ports)
             if (port.is_rail()) ports += (ports.empty() ? "" : ", ") + port.rail.name;
     if (ports.empty()) return "nothing: this host has no InfiniBand or RoCE port";
-    return ports + ", or an adapter's name without a port; each rail once, at most " + std::to_string(kMaxRails);
+    return ports + ", or an adapter's name without a port; each rail once, at most " + std::to_string(kMaxRails) +
+           " on " + std::to_string(kMaxDevices) + " adapters";
 }
 
 std::string refusal(std::string_view value, const std::string& reason, const std::vector<Adapter>& adapters) {
@@ -167,20 +168,33 @@ std::vector<Choice> parse(const std::vector<Adapter>& adapters, std::string_view
     return {};
 }
 
+// Also with this one there are not too many rails, and not too many adapters.
+bool has_room(const std::vector<Choice>& chosen, const Choice& more) {
+    std::vector<std::size_t> used{more.adapter};
+    for (const Choice& choice : chosen)
+        if (std::ranges::find(used, choice.adapter) == used.end()) used.push_back(choice.adapter);
+    return chosen.size() < kMaxRails && used.size() <= kMaxDevices;
+}
+
 Status choose_named(const std::vector<Adapter>& adapters, const std::vector<std::string>& names,
                     std::vector<Choice>& out, std::string& error) {
     for (const std::string& name : names) {
         const std::string_view value = trimmed(name);
         std::string reason;
         const std::vector<Choice> more = parse(adapters, value, reason);
-        for (const Choice& choice : more)
-            if (std::ranges::find(out, choice) != out.end()) reason = "is named twice";
-        if (reason.empty() && out.size() + more.size() > kMaxRails) reason = "is one rail too many";
+        for (const Choice& choice : more) {
+            if (!reason.empty()) break;
+            if (std::ranges::find(out, choice) != out.end())
+                reason = "is named twice";
+            else if (!has_room(out, choice))
+                reason = out.size() == kMaxRails ? "is one rail too many" : "is one adapter too many";
+            else
+                out.push_back(choice);
+        }
         if (!reason.empty()) {
             error = refusal(value, reason, adapters);
             return Status::invalid_param;
         }
-        out.insert(out.end(), more.begin(), more.end());
     }
     return Status::ok;
 }
@@ -190,7 +204,7 @@ Status choose_all(const std::vector<Adapter>& adapters, std::vector<Choice>& out
     const auto take = [&](bool only_active) {
         for (std::size_t i = 0; i < adapters.size(); ++i)
             for (const Choice& choice : ports_of(adapters, i, only_active))
-                if (out.size() < kMaxRails && std::ranges::find(out, choice) == out.end()) out.push_back(choice);
+                if (has_room(out, choice) && std::ranges::find(out, choice) == out.end()) out.push_back(choice);
     };
     take(true);
     if (!out.empty()) {

@@ -20,7 +20,7 @@
 namespace ucx_mp::verbs {
 
 inline constexpr unsigned kMaxDevices = 8; // a packed remote key holds one key per device
-inline constexpr unsigned kMaxRails = 8;
+inline constexpr unsigned kMaxRails = 16;
 
 class Registry;
 
@@ -66,8 +66,8 @@ struct Rail {
 
 struct DeviceConfig {
     // Rails to use, in this order: "device:port", or "device" for its InfiniBand and RoCE ports. A rail may be named
-    // once. Empty: every such port, the first kMaxRails of them, active ones before others; one at least must be
-    // active.
+    // once. Empty: every such port, the first kMaxRails of them on the first kMaxDevices adapters, active ones before
+    // others; one at least must be active.
     std::vector<std::string> rails;
 };
 

@@ -1,7 +1,10 @@
 #include "uct_mp/verbs/memory.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -143,6 +146,15 @@ void Registration::copy_keys(RemoteKeys& out) const {
     out.id = id;
     out.lives = lives;
     for (unsigned i = 0; i < count; ++i) out.rkey[i] = rkey[i];
+}
+
+std::string registration_trouble(int error) {
+    std::string text = std::strerror(error);
+    rlimit limit{};
+    if (error != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return text;
+    return text + "; the limit of locked memory is " + std::to_string(limit.rlim_cur / 1024) +
+           " KiB (ulimit -l): raise it on every host, also for what starts the ranks "
+           "(/etc/security/limits.conf, LimitMEMLOCK=)";
 }
 
 void pack_keys(const MemoryKeys& keys, void* out) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "uct_mp/verbs/device.h"
 
@@ -70,6 +71,9 @@ private:
 // EFAULT). Either every device has it afterwards or `out` is empty; errno tells why.
 [[nodiscard]] Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access,
                                      Registration& out);
+
+// Why memory could not be registered, for people: what `error` means, and for ENOMEM what to do about it.
+[[nodiscard]] std::string registration_trouble(int error);
 
 struct RemoteKeys {
     std::uint8_t count = 0;

@@ -7,10 +7,6 @@
 #include "cmd/commands.h"
 #include "session/adopt.h"
 
-#ifndef SOFTHCA_VERSION
-#define SOFTHCA_VERSION "0.1.0"
-#endif
-
 int main(int argc, char** argv) {
     CLI::App app{"An emulated InfiniBand adapter and fabric: runs verbs programs without hardware.\n"
                  "  softhca run -- ibv_devinfo\n"

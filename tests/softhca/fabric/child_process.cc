@@ -94,11 +94,18 @@ std::optional<fs::path> find_program(const std::string& name) {
 }
 
 ScratchFolder::ScratchFolder() {
-    const fs::path parent = fs::temp_directory_path();
-    remove_stale_folders(parent);
-    std::string pattern = (parent / (kScratchPrefix + std::to_string(getpid()) + "-XXXXXX")).string();
-    if (!mkdtemp(pattern.data())) throw std::system_error(errno, std::generic_category(), "cannot make " + pattern);
-    path_ = pattern;
+    // A host without a folder for temporary files has one for shared memory: the session is there.
+    std::error_code ignored;
+    for (const fs::path& parent : {fs::temp_directory_path(ignored), fs::path("/dev/shm")}) {
+        if (parent.empty()) continue;
+        remove_stale_folders(parent);
+        std::string pattern = (parent / (kScratchPrefix + std::to_string(getpid()) + "-XXXXXX")).string();
+        if (!mkdtemp(pattern.data())) continue;
+        path_ = pattern;
+        return;
+    }
+    throw std::system_error(errno, std::generic_category(),
+                            "no folder for temporary files can be written to (TMPDIR, /tmp, /dev/shm)");
 }
 
 ScratchFolder::~ScratchFolder() {

@@ -27,11 +27,18 @@ namespace {
 
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT, SIGALRM};
 
-// Absolute path of the library first in LD_PRELOAD: it takes libibverbs' place before anything asks for it.
+// The library first in LD_PRELOAD: it takes libibverbs' place before anything asks for it. By its absolute path; but a
+// blank separates names there, so with one in its folder by its name, and that folder is searched.
 void set_environment(const RunOptions& options, const std::string& session) {
-    const char* old = std::getenv("LD_PRELOAD");
     std::string preload = options.library;
-    if (old && *old && std::string(old).find(options.library) == std::string::npos)
+    if (const size_t slash = preload.rfind('/'); slash != std::string::npos && preload.find(' ') < slash) {
+        const char* searched = std::getenv("LD_LIBRARY_PATH");
+        const std::string folder = preload.substr(0, slash);
+        setenv("LD_LIBRARY_PATH", (folder + (searched && *searched ? std::string(":") + searched : "")).c_str(), 1);
+        preload.erase(0, slash + 1);
+    }
+    const char* old = std::getenv("LD_PRELOAD");
+    if (old && *old && std::string(old).find(preload) == std::string::npos)
         preload += std::string(":") + old;
     else if (old && *old)
         preload = old;

@@ -1,8 +1,11 @@
 // Protection domains (and parent and thread domains, which cost nothing here) and memory regions.
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <vector>
 
 #include "core/guarded_copy.h"
@@ -110,6 +113,22 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     return &pd->pd;
 }
 
+// Bytes that this process has registered. With SOFTHCA_MEMLOCK=y they count as a kernel counts those of a user without
+// CAP_IPC_LOCK; without it the limit is not looked at, for most people's is small.
+std::atomic<uint64_t> locked{0};
+
+uint64_t limit_of_locked() {
+    static const char* const counts = std::getenv("SOFTHCA_MEMLOCK");
+    rlimit limit{};
+    return counts && *counts == 'y' && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+}
+
+bool may_lock(uint64_t bytes) {
+    if (locked.fetch_add(bytes) + bytes <= limit_of_locked()) return true;
+    locked.fetch_sub(bytes);
+    return false;
+}
+
 } // namespace softhca::face
 
 using namespace softhca;
@@ -149,10 +168,15 @@ VERBS_API ibv_mr* ibv_reg_mr_iova2(ibv_pd* p, void* addr, size_t length, uint64_
     if ((access & IBV_ACCESS_LOCAL_WRITE) && !process.virtual_time() && !writable(start, length))
         return fail_null(EFAULT);
 
+    if (!may_lock(length)) return fail_null(ENOMEM);
     const uint32_t index = process.claim_mr();
-    if (index == kNone) return fail_null(ENOMEM);
+    if (index == kNone) {
+        locked.fetch_sub(length);
+        return fail_null(ENOMEM);
+    }
     auto* mr = new (std::nothrow) Mr{};
     if (!mr) {
+        locked.fetch_sub(length);
         process.free_mr(index);
         return fail_null(ENOMEM);
     }
@@ -194,6 +218,7 @@ VERBS_API int ibv_dereg_mr(ibv_mr* p) {
     Context& c = *context_of(p->context);
     c.engine->charge_command(c.device, reg_cmd, c.processor);
     revoke_mr(c, mr->index);
+    locked.fetch_sub(mr->mr.length);
     {
         std::lock_guard guard(c.mutex);
         c.regions.erase(mr->index);

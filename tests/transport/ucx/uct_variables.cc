@@ -126,6 +126,9 @@ const std::map<std::string, Value> kDomainValues = {
          return std::to_string(c.recovery.reopen_interval) + " to " + std::to_string(c.recovery.max_reopen_interval);
      }},
     {"APM", UCT_TEST_VALUE(apm)},
+    {"PROTOCOL",
+     [](const channel::Config& c) { return std::to_string(c.min_version) + " to " + std::to_string(c.max_version); }},
+    {"FEATURES", UCT_TEST_VALUE(features)},
     {"PACKET_NUMBERS", UCT_TEST_VALUE(recovery.packet_numbers)},
 };
 const std::map<std::string, Value> kTransportValues = {

@@ -165,6 +165,17 @@ BOOST_FIXTURE_TEST_CASE(two_ports_per_adapter, Balance) {
     BOOST_TEST(meddle.contexts == 5); // adapters that nobody named are closed again
 }
 
+BOOST_FIXTURE_TEST_CASE(sixteen_rails_on_eight_adapters, Balance) {
+    World world(fabric("sixteen-rail"));
+    const DeviceSet all = open_devices(world, 2);
+    BOOST_TEST(all.rails().size() == kMaxRails);
+    BOOST_TEST(all.devices().size() == kMaxDevices);
+    for (const Rail& rail : all.rails()) BOOST_TEST(all.device_of(rail).index == rail.index / 2);
+    std::vector<std::string> adapters;
+    for (const Device& device : all.devices()) adapters.push_back(device.name);
+    BOOST_TEST(open_devices(world, 2, adapters).rails().size() == kMaxRails);
+}
+
 BOOST_FIXTURE_TEST_CASE(lids_and_prefixes, Balance) {
     {
         World world(fabric("four-path"));
@@ -337,15 +348,29 @@ BOOST_FIXTURE_TEST_CASE(an_adapter_that_cannot_be_opened, Balance) {
 }
 
 BOOST_FIXTURE_TEST_CASE(more_ports_than_rails, Balance) {
-    const softhca::FabricBlock block = crossbar("ports: 2", 5);
+    const softhca::FabricBlock block = crossbar("ports: 2", 9);
     World world(block.image());
     const DeviceSet set = open_devices(world, 0);
     BOOST_TEST(set.rails().size() == kMaxRails);
-    BOOST_TEST(set.devices().size() == 4u);
+    BOOST_TEST(set.devices().size() == kMaxDevices);
     BOOST_TEST(set.rails()[0].rate == 12.5); // EDR 4x
-    const std::string error = refusal({"softhca_0", "softhca_1", "softhca_2", "softhca_3", "softhca_4:1"});
-    BOOST_TEST(has(error, "\"softhca_4:1\" is one rail too many"));
-    BOOST_TEST(has(error, "at most 8"));
+    std::vector<std::string> names;
+    for (const Device& device : set.devices()) names.push_back(device.name);
+    names.push_back("softhca_8:1");
+    const std::string error = refusal(names);
+    BOOST_TEST(has(error, "\"softhca_8:1\" is one rail too many"));
+    BOOST_TEST(has(error, "at most 16 on 8 adapters"));
+}
+
+BOOST_FIXTURE_TEST_CASE(more_adapters_than_keys, Balance) {
+    const softhca::FabricBlock block = crossbar("ports: 1", 9);
+    World world(block.image());
+    const DeviceSet set = open_devices(world, 0);
+    BOOST_TEST(set.rails().size() == kMaxDevices);
+    BOOST_TEST(set.devices().size() == kMaxDevices);
+    std::vector<std::string> names;
+    for (unsigned i = 0; i <= kMaxDevices; ++i) names.push_back("softhca_" + std::to_string(i));
+    BOOST_TEST(has(refusal(names), "\"softhca_8\" is one adapter too many"));
 }
 
 BOOST_FIXTURE_TEST_CASE(opening_again_replaces, Balance) {

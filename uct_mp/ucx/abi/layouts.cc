@@ -4,6 +4,7 @@
 
 #include "uct_mp/ucx/abi/async.h"
 #include "uct_mp/ucx/abi/face.h"
+#include "uct_mp/ucx/advice.h"
 
 namespace ucx_mp::face::abi {
 
@@ -66,8 +67,10 @@ uct_iface_ops_t iface_operations = {
 
 ucs_status_t query_domains(void* component, uct_md_resource_desc_t** out, unsigned* count) {
     return guard("looking for adapters", [&] {
-        return verbs::DeviceSet::has_ports() ? single_md_resource(component, out, count)
-                                             : empty_md_resource(out, count);
+        advice::asked();
+        if (verbs::DeviceSet::has_ports()) return single_md_resource(component, out, count);
+        advice::no_port("this host has no InfiniBand or RoCE port");
+        return empty_md_resource(out, count);
     });
 }
 

@@ -10,7 +10,7 @@
 namespace ucx_mp::check {
 
 inline constexpr std::uint32_t kMagic = 0x6d70636bu; // "kcpm"
-inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kVersion = 2;
 inline constexpr unsigned kQueuePairs = 6; // per lane, from one port to one port
 
 enum class Ask : std::uint16_t {

@@ -1,0 +1,72 @@
+/*
+ * A rank is killed, and the launcher lets the others live: whoever needs it is told, as MPI says (MPI-3.1 8.3), and
+ * does not wait for ever. gone send | put | lock    what rank 0 does to rank 1 when that is gone; at least two ranks
+ */
+#include <mpi.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BYTES = 1 << 20, MANY = 100 };
+
+static char buffer[BYTES];
+
+static int send_to(int rank) {
+    int result = MPI_SUCCESS;
+    for (int i = 0; i < MANY && result == MPI_SUCCESS; i++)
+        result = MPI_Ssend(buffer, BYTES, MPI_CHAR, rank, i, MPI_COMM_WORLD);
+    return result;
+}
+
+static int put_to(int rank, MPI_Win window) {
+    int result = MPI_SUCCESS;
+    for (int i = 0; i < MANY && result == MPI_SUCCESS; i++) {
+        result = MPI_Put(buffer, BYTES, MPI_CHAR, rank, 0, BYTES, MPI_CHAR, window);
+        if (result == MPI_SUCCESS) result = MPI_Win_flush(rank, window);
+    }
+    return result;
+}
+
+int main(int argc, char** argv) {
+    int rank, class = -1, length;
+    void* memory;
+    char text[MPI_MAX_ERROR_STRING];
+    MPI_Win window;
+    const char* const what = argc > 1 ? argv[1] : "send";
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Win_allocate(BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    if (strcmp(what, "put") == 0) MPI_Win_lock_all(0, window);
+    /* All have spoken with all. */
+    for (int i = 0; i < 2; i++) MPI_Alltoall(MPI_IN_PLACE, 1, MPI_CHAR, buffer, 1, MPI_CHAR, MPI_COMM_WORLD);
+    pid_t process = getpid();
+    if (rank == 1) {
+        MPI_Ssend(&process, sizeof process, MPI_CHAR, 0, 0, MPI_COMM_WORLD); /* has arrived: another send might not */
+        raise(SIGKILL);
+    }
+    if (rank == 0) {
+        MPI_Recv(&process, sizeof process, MPI_CHAR, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        while (kill(process, 0) == 0) usleep(1000);
+        const double start = MPI_Wtime();
+        const int result = strcmp(what, "put") == 0    ? put_to(1, window)
+                           : strcmp(what, "lock") == 0 ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window)
+                                                       : send_to(1);
+        MPI_Error_class(result, &class);
+        MPI_Error_string(result, text, &length);
+        printf("gone: %s: %s (%s) after %.1f s\n", what,
+               class == MPI_SUCCESS ? "no error" :
+#ifdef MPI_ERR_PROC_FAILED
+               class == MPI_ERR_PROC_FAILED ? "told"
+#else
+               class == MPI_ERR_OTHER ? "told"
+#endif
+                                            : "another error",
+               text, MPI_Wtime() - start);
+        fflush(stdout);
+    }
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
