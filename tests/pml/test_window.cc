@@ -193,6 +193,14 @@ void check(World& world, std::list<Drawn>& all, std::vector<std::vector<std::uin
     for (unsigned i = 0; i < world.ranks.size(); ++i) BOOST_REQUIRE(world.ranks[i].cells == model[i]);
 }
 
+void check_gets(const std::list<Drawn>& all, unsigned origin, unsigned target,
+                const std::vector<std::uint64_t>& cells) {
+    for (const Drawn& operation : all)
+        if (operation.origin == origin && operation.target == target && operation.kind == MP_GET)
+            for (unsigned k = 0; k < operation.count; ++k)
+                BOOST_REQUIRE_EQUAL(operation.result[k], cells[operation.from + k]);
+}
+
 void run(std::uint32_t seed) {
     BOOST_TEST_CONTEXT("seed " << seed) {
         World world(seed, 1 + seed % 4);
@@ -260,9 +268,19 @@ void run(std::uint32_t seed) {
                 }));
                 for (unsigned i = 0; i < count; ++i)
                     std::copy(kept[i].begin(), kept[i].end(), world.ranks[i].cells.begin());
-            } else {
-                BOOST_REQUIRE(
-                    world.until([&](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, false); }));
+            } else { // who has flushed a target has what he has read there
+                std::vector<std::vector<bool>> over(count, std::vector<bool>(count));
+                BOOST_REQUIRE(world.until([&](Rank& rank, unsigned i) {
+                    bool every = true;
+                    for (unsigned k = 0; k < count; ++k) {
+                        if (!over[i][k] && rank.window->flushed(k, false)) {
+                            over[i][k] = true;
+                            check_gets(all, i, k, model[k]);
+                        }
+                        every = every && over[i][k];
+                    }
+                    return every;
+                }));
             }
             unsigned begun = 0; // nobody leaves a barrier before all have come
             std::vector<int> state(count);
