@@ -277,6 +277,21 @@ BOOST_AUTO_TEST_CASE(measured) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
+// A trial costs commands at both sides. It waits until it would have paid if RC saved a good deal.
+BOOST_AUTO_TEST_CASE(no_trial_that_cannot_pay) {
+    channel::Config c = config(4);
+    c.adapt.measured = true;
+    c.adapt.tuning.costs = {};
+    Cluster cluster("connect-ib-64", 4, c); // commands take milliseconds
+    Messages messages(cluster);
+    const auto kept = [&] { return statistics(cluster.node(0)).adaptation.rc_kept; };
+    BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
+    BOOST_TEST(kept() == 0u);
+    for (unsigned round = 0; round < 100 && !kept(); ++round) BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
+    BOOST_TEST(kept() > 0u);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // Who has no endpoints any more holds no queue pairs of RC.
 BOOST_AUTO_TEST_CASE(without_endpoints) {
     Cluster cluster("two-rail", 3, config(4));

@@ -208,6 +208,37 @@ BOOST_DATA_TEST_CASE(credits, boost::unit_test::data::make({2u, 4u, 16u}), slots
     BOOST_TEST(of_rings(cluster).early == early); // what lies in the ring is looked for before what came behind it
 }
 
+// Whoever makes progress pays no command for a ring. The ring is there when its memory is, and no message waits for it.
+BOOST_AUTO_TEST_CASE(memory_is_registered_aside) {
+    Cluster cluster("two-rail", 3, config());
+    Notes notes(cluster);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST(notes.send(1, 0, 100)); // has its buffers
+    constexpr Nanos kCommand = 5 * kMs;
+    cluster.world.fault("command-cost reg " + std::to_string(kCommand) + "ns all");
+    Nanos charged = 0;
+    (void)cluster.world.on_command([&](Nanos cost) { charged += cost; });
+    const Nanos began = cluster.world.now();
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_TEST(notes.send(1, 0, 100));
+    BOOST_TEST(cluster.world.now() - began < kCommand); // they have not waited
+    BOOST_TEST(of_rings(cluster).offered == 0u);
+    BOOST_TEST(settles(cluster, 1));
+    BOOST_TEST(cluster.world.now() - began >= kCommand);
+    BOOST_TEST(notes.send(1, 0, 100));
+    BOOST_TEST(of_rings(cluster).messages >= 100u);
+    BOOST_TEST(charged == 0u);
+    // Others have been made as well.
+    cluster.run_for(2 * link::RingStore::kBatch * kCommand);
+    const unsigned prepared = statistics(cluster.node(0)).rings.prepared;
+    BOOST_TEST(prepared > 0u);
+    BOOST_TEST((serve(cluster, 0, 2, Service::dc_ring) == Status::ok));
+    BOOST_TEST(statistics(cluster.node(0)).rings.prepared == prepared - 1);
+    BOOST_TEST(settles(cluster, 2));
+    BOOST_TEST(!notes.wrong);
+    (void)cluster.world.on_command(nullptr);
+}
+
 BOOST_AUTO_TEST_CASE(limits) {
     std::vector<channel::Config> configs(4, config());
     configs[0].adapt.max_rings = 2;

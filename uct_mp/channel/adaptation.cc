@@ -16,7 +16,10 @@ constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // then it is tak
 constexpr unsigned kSamples = 32; // of a path's latency: by then the first guess of it is forgotten
 constexpr double kHeavier = 1.5;  // an asker must be, for taking another one's place: no to and fro
 constexpr double kGain = 0.25;    // of the means
-constexpr unsigned kStale = 32;   // windows after which it is to be known anew what messages take by DC
+// Nobody knows yet what RC saves. If it were this part of what a message takes by DC, a trial is given when that would
+// have paid for it. So trials cost no more than what has been missed by then, whatever comes.
+constexpr double kHope = 0.25;
+constexpr unsigned kStale = 32; // windows after which it is to be known anew what messages take by DC
 } // namespace
 
 Adaptation::Adaptation(Core& core) : core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
@@ -150,7 +153,7 @@ void Adaptation::measure() {
             ++count[kind];
         }
         constexpr auto kRc = static_cast<unsigned>(path::Kind::rc), kDc = static_cast<unsigned>(path::Kind::dc);
-        dc_known_ |= count[kDc] != 0;
+        if (count[kDc]) dc_latency_.add(sum[kDc] / count[kDc]);
         if (!count[kRc] || !count[kDc]) continue;
         saved += peer.sent * (sum[kDc] / count[kDc] - sum[kRc] / count[kRc]);
         weight += peer.sent;
@@ -159,7 +162,13 @@ void Adaptation::measure() {
 }
 
 void Adaptation::give_trial() {
-    if (!dc_known_) return;
+    if (!dc_latency_.known) return;
+    const std::vector<adapt::Source> counts = windows_->counts().since(0);
+    const auto has_paid = [&](const Peer& peer) {
+        const auto at = std::ranges::lower_bound(counts, peer.channel->local_id & kSlotMask, {}, &adapt::Source::id);
+        const bool there = at != counts.end() && at->id == (peer.channel->local_id & kSlotMask);
+        return there && at->count * kHope * dc_latency_.value >= both_halves() * peer.served.places;
+    };
     const Peer* busiest = nullptr;
     for (const Peer& peer : peers_) {
         const bool has_rc = peer.served.ours == Service::rc || peer.served.theirs == Service::rc;
@@ -168,7 +177,8 @@ void Adaptation::give_trial() {
         // Ours, and just now we send little there.
         if (peer.served.ours == Service::rc && ++silent_ < kSilentSlices) return;
         if (peer.served.ours == Service::rc) (void)core_.observer->serve_by(*peer.channel, Service::shared);
-        if (!has_rc && !peer.served.refused && enough && (!busiest || peer.sent > busiest->sent)) busiest = &peer;
+        if (!has_rc && !peer.served.refused && enough && (!busiest || peer.sent > busiest->sent) && has_paid(peer))
+            busiest = &peer;
     }
     silent_ = 0;
     const Nanos now = windows_->counts().end();

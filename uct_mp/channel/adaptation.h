@@ -74,7 +74,7 @@ private:
     std::vector<Peer> peers_; // that the last slice has found, by slot; valid until the next call of progress()
     Mean saving_;             // of a small message by RC
     Mean commands_;           // of half a path
-    bool dc_known_ = false;   // how long messages take by DC
+    Mean dc_latency_;         // of a small message by DC
     unsigned silent_ = 0;     // slices that the peer on trial has shown nothing in
     unsigned trials_ = 0;
     Nanos next_trial_ = 0;

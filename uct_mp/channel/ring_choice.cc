@@ -1,5 +1,6 @@
 #include "uct_mp/channel/ring_choice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "uct_mp/channel/core.h"
@@ -31,6 +32,7 @@ void RingChoice::attend(Nanos now) {
 // What has come from each since the last time, by slot.
 std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
     std::vector<adapt::Counts::Entry> entries;
+    without_ = 0;
     seen_.resize(core_.directory.channels.size());
     for (std::uint32_t slot = 0; slot < seen_.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
@@ -38,7 +40,9 @@ std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
         if (channel.gates & (gate::not_ready | gate::failed) || !core_.rings.may_have(channel)) continue;
         if (seen.id != channel.local_id) seen = {.id = channel.local_id};
         const std::uint32_t received = channel.expected - std::exchange(seen.expected, channel.expected);
-        if (received) entries.push_back({slot, static_cast<float>(received)});
+        if (!received) continue;
+        entries.push_back({slot, static_cast<float>(received)});
+        without_ += !(channel.rings && channel.rings->in);
     }
     return entries;
 }
@@ -52,10 +56,9 @@ void RingChoice::end_slice(Nanos now) {
         for (const adapt::Counts::Entry& entry : counts)
             (void)core_.rings.serve(*core_.directory.channels[entry.id], true);
     const bool due = windows_->end_slice(now, std::move(counts));
-    if (endpoints == 0)
-        serve_all({}); // nobody here looks
-    else if (due && weighs_)
-        look();
+    if (endpoints == 0) return serve_all({}), core_.rings.expect(0); // nobody here looks
+    if (due && weighs_) look();
+    if (without_) core_.rings.expect(std::min(without_, link::RingStore::kBatch));
 }
 
 void RingChoice::look() {

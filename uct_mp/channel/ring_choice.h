@@ -38,6 +38,7 @@ private:
     adapt::Tuning tuning_;
     std::optional<adapt::Windows> windows_;
     std::vector<Seen> seen_; // by slot
+    unsigned without_ = 0;   // peers that have sent in the last slice, and have no ring yet
 };
 
 } // namespace ucx_mp::channel

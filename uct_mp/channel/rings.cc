@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cstdlib>
 #include <mutex>
 #include <utility>
 
@@ -18,6 +17,7 @@ using State = RingIn::State;
 
 namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
+constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again
 constexpr Nanos kAgain = 10'000'000;                           // after the peer has left one: the first pause, doubled
 constexpr unsigned kMostDoublings = 10;
 constexpr Nanos kSteady = 1'000'000'000;     // a ring that has lasted so long says that paths are good again
@@ -63,16 +63,17 @@ Status Rings::offer(Channel& channel) {
     }
     auto ring = std::make_unique<RingIn>();
     ring->shape = core_.config.adapt.ring;
-    ring->owner = {static_cast<std::byte*>(std::aligned_alloc(4096, (ring->shape.bytes() + 4095) & ~std::size_t{4095})),
-                   std::free};
-    ring->memory = ring->owner.get();
-    if (!ring->memory ||
-        ucx_mp::failed(verbs::register_memory(core_.devices, ring->memory, ring->shape.bytes(),
-                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, ring->registration))) {
+    if (!(ring->owner = store_.take(core_.services.now()))) {
+        expect(link::RingStore::kBatch);                 // others will want some as well
+        ring->owner = store_.take(core_.services.now()); // where nothing takes time
+    }
+    if (!ring->owner && store_.has_failed()) {
         core_.services.say(LogLevel::info, "no memory for a ring of %zu bytes", ring->shape.bytes());
         pair.wanted = false;
         return Status::no_memory;
     }
+    if (!ring->owner) return offer_later(channel, kPreparing);
+    ring->memory = ring->owner->bytes.get();
     ring->since = core_.services.now();
     {
         const std::lock_guard lock(core_.services);
@@ -92,6 +93,24 @@ Status Rings::offer(Channel& channel) {
     return Status::ok;
 }
 
+Status Rings::offer_later(Channel& channel, Nanos pause) {
+    channel.rings->timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
+        channel.rings->timer = 0;
+        if (channel.rings->wanted && core_.failures.recoverable(channel) && !asleep_) (void)offer(channel);
+    });
+    return Status::ok;
+}
+
+void Rings::expect(unsigned count) {
+    const std::size_t more =
+        core_.config.adapt.max_rings - std::min<std::size_t>(core_.config.adapt.max_rings, polled_.size());
+    if (count == 0)
+        store_.clear();
+    else if (!asleep_)
+        (void)store_.prepare(core_.services, core_.devices, core_.config.adapt.ring.bytes(),
+                             static_cast<unsigned>(std::min<std::size_t>(more, count)));
+}
+
 void Rings::take_back(Channel& channel) {
     RingPair& pair = *channel.rings;
     pair.in->state = State::leaving;
@@ -109,7 +128,7 @@ void Rings::tell(Channel& channel) {
         offer.shape = pair.in->shape;
         offer.address = reinterpret_cast<std::uint64_t>(pair.in->memory);
         offer.key = pair.in->key;
-        pair.in->registration.look_up(offer.keys);
+        pair.in->owner->registration.look_up(offer.keys);
         offer.keys.id = 0;
     }
     {
@@ -160,10 +179,7 @@ void Rings::retire(Channel& channel) {
     core_.parts.set_ack_threshold(channel);
     if (!pair.wanted || (channel.gates & gate::failed)) return;
     const Nanos pause = pair.left ? kAgain << std::min(pair.left - 1, kMostDoublings) : 0;
-    pair.timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
-        channel.rings->timer = 0;
-        if (channel.rings->wanted && core_.failures.recoverable(channel) && !asleep_) (void)offer(channel);
-    });
+    (void)offer_later(channel, pause);
 }
 
 // Those that are over are not looked at any more.
@@ -320,6 +336,7 @@ void Rings::end() {
 void Rings::describe(RingStatistics& out) const {
     out = {.hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_};
     for (const auto& ring : retired_) out.bytes += ring->shape.bytes();
+    out.prepared = store_.count();
     for (const RingIn* const ring : polled_) {
         if (!ring->channel) continue;
         ++out.rings;

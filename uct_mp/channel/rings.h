@@ -29,7 +29,7 @@
 #include "uct_mp/connect/control_plane.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/link/ring.h"
-#include "uct_mp/verbs/memory.h"
+#include "uct_mp/link/ring_store.h"
 
 namespace ucx_mp::channel {
 
@@ -54,8 +54,7 @@ struct RingIn {
     std::uint32_t until = 0; // ending
     std::uint64_t messages = 0;
     Nanos since = 0; // offered; retired
-    std::unique_ptr<std::byte, void (*)(void*)> owner{nullptr, nullptr};
-    verbs::Registration registration; // ends before the memory
+    std::unique_ptr<link::RingMemory> owner;
 };
 
 // Sending.
@@ -76,7 +75,7 @@ struct RingPair {
     std::unique_ptr<RingIn> in;
     RingOut out;
     std::uint32_t number = 0;  // of our newest offer, or of taking it back
-    bool wanted = false;       // by us
+    bool wanted = false;       // by us: there, or to be made
     unsigned attempts = 0;     // of telling our number
     unsigned left = 0;         // times that the peer has left one early, lately
     Services::Timer timer = 0; // tells our number again; or offers again
@@ -100,6 +99,8 @@ public:
     // Who polls may sleep now: there are none any more, and there will be none. False: not yet.
     [[nodiscard]] bool may_sleep();
     void attend(Nanos now); // now and then
+    // So many may be wanted soon: memory for them is made ready aside. 0: none.
+    void expect(unsigned count);
 
     // -- Sending side
     void take_offer(Channel& channel, const connect::RingOffer& offer);
@@ -118,6 +119,7 @@ public:
 private:
     static RingPair& pair_of(Channel& channel);
     Status offer(Channel& channel);
+    Status offer_later(Channel& channel, Nanos pause);
     void take_back(Channel& channel);
     void tell(Channel& channel);
     void tell_left(Channel& channel);
@@ -133,6 +135,7 @@ private:
     std::uint32_t round_ = 0;
     bool ended_ = false;  // one of polled_ is over
     bool asleep_ = false; // somebody has slept
+    link::RingStore store_;
     std::uint64_t foreign_ = 0, garbled_ = 0;
     Nanos next_inspection_ = 0;
 };

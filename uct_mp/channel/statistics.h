@@ -56,6 +56,7 @@ struct RecoveryStatistics { // what has been sent again because its path failed
 struct RingStatistics {
     unsigned rings = 0;                     // that are looked at
     std::uint64_t bytes = 0;                // of their memory, and of those that late writes may still come to
+    unsigned prepared = 0;                  // of memory that is registered, and nobody's yet
     std::uint64_t hits = 0, misses = 0;     // looks at a slot: with a message, in vain
     std::uint64_t foreign = 0, garbled = 0; // entries of who does not know the key; of who does, and that mean nothing
 };

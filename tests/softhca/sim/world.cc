@@ -99,11 +99,12 @@ World::Timer World::at(Nanos t, std::function<void()> fn) {
     return timer;
 }
 
-void World::on_command(std::function<void(Nanos)> fn) {
-    on_command_ = std::move(fn);
+std::function<void(Nanos)> World::on_command(std::function<void(Nanos)> fn) {
+    std::swap(on_command_, fn);
     softhca_sim_on_command(on_command_ ? [](void* self, uint64_t cost) { static_cast<World*>(self)->on_command_(cost); }
                                        : static_cast<void (*)(void*, uint64_t)>(nullptr),
                            this);
+    return fn;
 }
 
 // The event stays in the queue and finds nothing to do: so the slot must not be reused before.

@@ -30,7 +30,7 @@ class SimServices final : public SimTimers {
 public:
     SimServices(softhca::sim::World& world, unsigned node, unsigned host)
         : SimTimers(world), node_(node), host_(host) {}
-    Nanos now() override { return world_.now_at(node_) + spent; }
+    Nanos now() override { return aside_at_ ? aside_at_ : world_.now_at(node_) + spent; }
     bool logs(LogLevel level) const override { return level <= threshold; }
     void log(LogLevel level, const char* line) override {
         warnings += level == LogLevel::warn;
@@ -41,9 +41,17 @@ public:
         if (!quiet) std::printf("%12.3f us  node %u  %s\n", static_cast<double>(now()) / 1e3, node_, line);
     }
 
-    bool aside(std::function<void()> work) override { // a list of devices is that of the node which asks
+    // A processor of its own: its commands take time, but none of the node's. What it does is seen at once, so `work`
+    // says by now() when it has been done. A list of devices is that of the node which asks.
+    bool aside(std::function<void()> work) override {
+        if (now() < aside_until_) return false;
         world_.select(host_, node_);
-        return SimTimers::aside(std::move(work));
+        aside_at_ = now();
+        auto before = world_.on_command([this](Nanos cost) { aside_at_ += cost; });
+        const bool taken = SimTimers::aside(std::move(work));
+        world_.on_command(std::move(before));
+        aside_until_ = std::exchange(aside_at_, 0);
+        return taken;
     }
 
     bool wait(Nanos t) override { return on_wait && on_wait(t); }
@@ -60,6 +68,7 @@ private:
         if (on_due) on_due();
     }
     const unsigned node_, host_;
+    Nanos aside_at_ = 0, aside_until_ = 0; // 0: not at it
 };
 
 // What an interface has looked at in memory without a verbs call, ever: slots of its rings, in vain or not.

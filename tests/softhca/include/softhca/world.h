@@ -95,8 +95,8 @@ public:
     // Commands (create, modify, query a queue pair, ...) are free here unless HostCosts::commands or this is set: then
     // `fn` gets the cost of each that has one (fabric file, fault `command-cost`), inside of the verbs call and before
     // it does anything. The time is the program's to take: it may step the clock there on another stack, as long as
-    // nobody re-enters what is under way.
-    void on_command(std::function<void(Nanos cost)> fn);
+    // nobody re-enters what is under way. Returns what was set before.
+    std::function<void(Nanos)> on_command(std::function<void(Nanos cost)> fn);
 
     struct LinkCounters {
         uint64_t bytes, packets, chunks, drops, corrupted, wait_ns, peak_queue_ns;

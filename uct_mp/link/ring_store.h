@@ -1,0 +1,41 @@
+// Memory for rings, registered ahead. To register takes a command of some 100 us for each adapter. Whoever makes
+// progress must not pay it: many rings would never pay that back (perf/adaptive). So it is done aside, some at a time.
+//
+// Each has keys of its own: who may write into one ring reaches no other.
+//
+// Threads: the interface's. What is under way aside owns all that it uses, and may end after this. Slow path.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "uct_mp/host/services.h"
+#include "uct_mp/verbs/memory.h"
+
+namespace ucx_mp::link {
+
+struct RingMemory {
+    std::unique_ptr<std::byte, void (*)(void*)> bytes{nullptr, nullptr};
+    verbs::Registration registration; // ends before the bytes
+    Nanos ready = 0;                  // since when
+};
+
+class RingStore {
+public:
+    static constexpr unsigned kBatch = 16; // so many at most are made in one go
+
+    RingStore();
+    // Sees to it that about `count` of `bytes` each are there soon. False: what was asked before is still under way.
+    bool prepare(Services& services, const verbs::DeviceSet& devices, std::size_t bytes, unsigned count);
+    [[nodiscard]] std::unique_ptr<RingMemory> take(Nanos now); // null: none is ready
+    // There was no memory for what was asked for. Told once.
+    [[nodiscard]] bool has_failed();
+    [[nodiscard]] unsigned count() const;
+    void clear();
+
+private:
+    struct Shelf; // which the other thread fills
+    std::shared_ptr<Shelf> shelf_;
+};
+
+} // namespace ucx_mp::link
