@@ -80,7 +80,8 @@ mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma);
 /* A small put of contiguous data: true if it has left, and `from` may be changed. */
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address);
 
-/* A small get likewise: true if it is under way, or over; `to` has the data when operations are flushed, also locally. */
+/* A small get likewise: true if it is under way, or over; `to` has the data when operations are flushed, also locally.
+ */
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address);
 
 enum { MP_ALL_RANKS = UINT32_MAX };

@@ -97,7 +97,8 @@ Status Epochs::flush(Channel& channel, Completion* completion) {
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
     if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
     if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
-    // Usual: an only path, and puts and gets alone, which all ask for completions. When dead all is coming back flushed.
+    // Usual: an only path, and puts and gets alone, which all ask for completions. When dead all is coming back
+    // flushed.
     const SendQueue* const only = channel.wiring.only;
     if (!dead && !(only && only->all_signaled() && !channel.moving.atomics_pending)) push(channel);
     if (!completion) return Status::in_progress;
