@@ -285,9 +285,10 @@ BOOST_AUTO_TEST_CASE(no_trial_that_cannot_pay) {
     Cluster cluster("connect-ib-64", 4, c); // commands take milliseconds
     Messages messages(cluster);
     const auto kept = [&] { return statistics(cluster.node(0)).adaptation.rc_kept; };
-    BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
-    BOOST_TEST(kept() == 0u);
-    for (unsigned round = 0; round < 100 && !kept(); ++round) BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
+    unsigned rounds = 0;
+    for (; rounds < 100 && !kept(); ++rounds) BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
+    BOOST_TEST_MESSAGE("a trial after " << rounds << " thousand messages to each");
+    BOOST_TEST(rounds >= 5u); // of 1 ms and more: a quarter of that may be saved, and commands take 4 ms
     BOOST_TEST(kept() > 0u);
     BOOST_TEST(messages.mistakes == 0u);
 }

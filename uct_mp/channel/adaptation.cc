@@ -16,8 +16,9 @@ constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // then it is tak
 constexpr unsigned kSamples = 32; // of a path's latency: by then the first guess of it is forgotten
 constexpr double kHeavier = 1.5;  // an asker must be, for taking another one's place: no to and fro
 constexpr double kGain = 0.25;    // of the means
-// Nobody knows yet what RC saves. If it were this part of what a message takes by DC, a trial is given when that would
-// have paid for it. So trials cost no more than what has been missed by then, whatever comes.
+// Nobody knows yet what RC saves. If it were this part of what messages take by DC, a trial is given when that would
+// have paid for it. So trials cost no more than what has been missed by then, whatever comes. Messages under way
+// together take no longer than the time that they have been sent in.
 constexpr double kHope = 0.25;
 constexpr unsigned kStale = 32; // windows after which it is to be known anew what messages take by DC
 } // namespace
@@ -164,10 +165,12 @@ void Adaptation::measure() {
 void Adaptation::give_trial() {
     if (!dc_latency_.known) return;
     const std::vector<adapt::Source> counts = windows_->counts().since(0);
+    const auto passed = static_cast<double>(windows_->counts().end() - windows_->begin());
     const auto has_paid = [&](const Peer& peer) {
         const auto at = std::ranges::lower_bound(counts, peer.channel->local_id & kSlotMask, {}, &adapt::Source::id);
         const bool there = at != counts.end() && at->id == (peer.channel->local_id & kSlotMask);
-        return there && at->count * kHope * dc_latency_.value >= both_halves() * peer.served.places;
+        const double took = there ? std::min(at->count * dc_latency_.value, passed) : 0;
+        return kHope * took >= both_halves() * peer.served.places;
     };
     const Peer* busiest = nullptr;
     for (const Peer& peer : peers_) {
