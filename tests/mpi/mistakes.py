@@ -103,7 +103,7 @@ def locked_memory():
 
 def mixed_job(first, second, transport="mp_rc"):
     """Two ranks with settings of their own: lists of NAME=VALUE."""
-    return run(adapter(MPIRUN, *MANY, "-n", "1", "env", *first, *STORM, ":", "-n", "1", "env", *second, *STORM, fabric="sixteen-rail"),
+    return run(adapter(MPIRUN, *MANY, "-n", "1", "env", *first, *STORM, ":", "-n", "1", "env", *second, *STORM, fabric="sixteen-rail" if transport == "mp_rc" else "two-rail"),
                UCX_TLS=transport, UCT_MP_LIBRARY=LIBRARY)
 
 
