@@ -33,6 +33,7 @@ Nasty ones:
   loopback-fails on|off PORT             traffic to oneself needs the port up
   address-handles refused|granted PORT   ibv_create_ah on it fails, as over RoCE when a neighbour is silent
   queue-pairs refused|granted PORT       they are made, but none gets from RESET to INIT
+  queue-pair-limit N|none DEVICE         no more are made while there are so many: ENOMEM
   command-cost create|modify|query|reg TIME|reset DEVICE
 TARGET: a port NODE:DEVICE:PORT (0:softhca_0:1, * = any, all), or two ends of cables by the names of the fabric file
   (leaf1 spine1: both directions), or one direction (leaf1->spine1). DEVICE: NODE:DEVICE.

@@ -126,6 +126,7 @@ struct alignas(64) DeviceState {
     std::atomic<uint32_t> flush_accepted; // receives accepted but not yet placed are flushed when the QP errs
     std::atomic<uint32_t> query_mode;     // QueryMode of ibv_query_qp
     std::atomic<uint32_t> lacks;          // bit: Lack
+    std::atomic<uint32_t> max_qps;        // no more are made while there are so many; 0: what the session has room for
     [[nodiscard]] bool lack(Lack what) const;
     // Override of AdapterLimits costs (create, modify, query, reg, destroy); kNone = image.
     std::atomic<uint32_t> command_ns[5];

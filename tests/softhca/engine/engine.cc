@@ -80,6 +80,12 @@ void Engine::note_fabric_change() {
         if (qps[i] && qps[i]->requester) qps[i]->requester->note_fabric_change(t);
 }
 
+void Engine::note_death() {
+    const std::lock_guard guard(mutex); // else another thread may be in the middle of it
+    if (seg().fabric.generation.load(std::memory_order_acquire) != generation_.load(std::memory_order_relaxed))
+        note_fabric_change();
+}
+
 void Engine::poll_slow() {
     if (virtual_time_) return;
     poll_count_.store(poll_count_.load(std::memory_order_relaxed) + 1,

@@ -40,6 +40,8 @@ public:
                 generation_.load(std::memory_order_relaxed)) [[unlikely]]
             poll_slow();
     }
+    // A device is dead. Afterwards it uses no memory of the program: what is under way has its own copy.
+    void note_death();
     // After scheduling under `mutex`: publishes the next due time and wakes or starts the helper thread.
     void kick();
     // Virtual time: fires the earliest event at its time and returns true; false if there is none.

@@ -175,6 +175,7 @@ const Form kForms[] = {
     {"loopback-fails", FaultVerb::loopback_fails, "loopback-fails on|off NODE:DEVICE:PORT"},
     {"address-handles", FaultVerb::address_handles, "address-handles refused|granted NODE:DEVICE:PORT"},
     {"queue-pairs", FaultVerb::queue_pairs, "queue-pairs refused|granted NODE:DEVICE:PORT"},
+    {"queue-pair-limit", FaultVerb::queue_pair_limit, "queue-pair-limit N|none NODE:DEVICE"},
     {"command-cost", FaultVerb::command_cost, "command-cost create|modify|query|reg|destroy TIME|reset NODE:DEVICE"},
     {"lid-swap", FaultVerb::lid_swap, "lid-swap NODE:DEVICE:PORT NODE:DEVICE:PORT"},
     {"clear", FaultVerb::clear, "clear"},
@@ -252,6 +253,12 @@ void read_arguments(const FabricImage& image, Reader& in, FaultCommand& c) {
         c.value = one_of(in.next(), {"granted", "refused"});
         c.ports = match_ports(image, in.next());
         break;
+    case FaultVerb::queue_pair_limit: {
+        const std::string limit = in.next();
+        c.value = limit == "none" ? 0 : std::min<uint64_t>(number(limit, "a number of queue pairs, or none"), kNone);
+        c.devices = match_devices(image, in.next());
+        break;
+    }
     case FaultVerb::command_cost: {
         c.which = static_cast<uint32_t>(one_of(in.next(), {"create", "modify", "query", "reg", "destroy"}));
         const std::string cost = in.next();

@@ -81,7 +81,7 @@ void clear_all(Segment& seg) {
     }
     for (uint32_t i = 0; i < image.devices; ++i) {
         DeviceState& d = seg.device(i);
-        d.place_delay_ns = d.place_delay_qp_ns = d.flush_accepted = d.query_mode = d.lacks = 0;
+        d.place_delay_ns = d.place_delay_qp_ns = d.flush_accepted = d.query_mode = d.lacks = d.max_qps = 0;
         for (auto& cost : d.command_ns) cost = kNone;
     }
 }
@@ -113,6 +113,9 @@ void apply_to_device(Segment& seg, uint32_t device, const FaultCommand& c) {
             d.lacks.fetch_or(1u << c.which);
         else
             d.lacks.fetch_and(~(1u << c.which));
+        break;
+    case FaultVerb::queue_pair_limit:
+        d.max_qps = value;
         break;
     case FaultVerb::command_cost:
         d.command_ns[c.which] = value;

@@ -20,6 +20,7 @@
 //   loopback-fails on|off PORT             nasty: traffic to oneself needs the port up
 //   address-handles refused|granted PORT   nasty: ibv_create_ah on it fails, as over RoCE when a neighbour is silent
 //   queue-pairs refused|granted PORT       nasty: they are made, but none gets from RESET to INIT
+//   queue-pair-limit N|none DEVICE         no more are made while there are so many: ENOMEM
 //   command-cost create|modify|query|reg|destroy TIME|reset DEVICE
 //   clear                                  ends all of the above except death, and what comes below
 //   lid-swap PORT PORT                     two ports of a subnet exchange their LIDs, as when a subnet manager comes up
@@ -62,6 +63,7 @@ enum class FaultVerb : uint8_t {
     loopback_fails,
     address_handles,
     queue_pairs,
+    queue_pair_limit,
     command_cost,
     lid_swap,
     clear,

@@ -191,6 +191,7 @@ VERBS_API int ibv_get_async_event(ibv_context* context, ibv_async_event* event) 
         return true;
     });
     if (!ok) return -1;
+    (void)told_dead(c); // whatever the event is: the program may find out by itself now
     std::memset(event, 0, sizeof *event);
     event->event_type = static_cast<ibv_event_type>(message.type);
     switch (element_of(message.type)) {

@@ -77,10 +77,17 @@ enum Command { create_cmd, modify_cmd, query_cmd, reg_cmd, destroy_cmd }; // Eng
     return nullptr;
 }
 
+// Whoever tells the program that its device is dead asks so: from then on the program uses its memory for other things.
+[[nodiscard]] inline bool told_dead(Context& c) {
+    if (!c.dead()) return false;
+    c.engine->note_death();
+    return true;
+}
+
 // Every command to the device begins with it: costs time, and fails when the device is dead.
 [[nodiscard]] inline int command(Context& c, Command which) {
     c.engine->charge_command(c.device, which, c.processor);
-    return c.dead() ? fail(EIO) : 0;
+    return told_dead(c) ? fail(EIO) : 0;
 }
 
 [[nodiscard]] inline Pd* pd_of(ibv_pd* p) { return reinterpret_cast<Pd*>(p); }

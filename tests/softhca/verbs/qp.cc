@@ -116,6 +116,8 @@ Qp* create_qp(Context& c, QpRequest& r) {
     if (command(c, create_cmd)) return nullptr;
     if (!r.pd || !same_device(c, r)) return fail_null(EINVAL);
     if (int error = grant(r)) return fail_null(error);
+    const DeviceState& device = c.seg().device(c.device);
+    if (const uint32_t most = device.max_qps; most && device.qps >= most) return fail_null(ENOMEM);
     const uint32_t index = process.claim_qp();
     if (index == kNone) return fail_null(ENOMEM);
     auto* qp = new (std::nothrow) Qp;
