@@ -42,7 +42,8 @@ bool Stress::Flow::took(Status status, Op* made) {
 }
 
 void Stress::Flow::mistake(const std::string& what) {
-    stress.mistakes_ += std::to_string(from) + "->" + std::to_string(to) + ": " + what + "\n";
+    stress.mistakes_ += std::to_string(from) + "->" + std::to_string(to) + ": " + what + " (at " +
+                        std::to_string(stress.cluster_.world.now() / 1000) + " us)\n";
 }
 
 void Stress::Flow::compare(const std::byte* data, const Following& f, const char* when) {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "both_transports.h"
+#include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -201,4 +202,43 @@ BOOST_DATA_TEST_CASE(sent_again_elsewhere, kBoth, transport) {
     BOOST_TEST(bad == 0u);
     BOOST_TEST(strays == 0u); // of others' channels
     BOOST_TEST(good >= 4 * kPeers);
+}
+
+// A cancel holds its channel for a while and gives it back: whoever counts endpoints counts as before.
+BOOST_DATA_TEST_CASE(endpoints_are_counted, kBoth, transport) {
+    Scene scene(transport);
+    Node& node = scene.cluster.node(0);
+    channel::Core& core = node.iface().core();
+    const auto is_right = [&] {
+        unsigned sum = 0;
+        for (std::uint32_t slot = 0; slot < core.directory.channels.size(); ++slot)
+            sum += core.directory.channels[slot]->usage.endpoints;
+        return core.directory.endpoints == sum;
+    };
+    auto ours = node.memory(1 << 22), theirs = scene.cluster.node(1).memory(1 << 22);
+    const Iov iov = ours.iov(0, ours.size);
+    for (unsigned round = 0; round < 3; ++round) {
+        bool told = false;
+        Done done([&] { told = true; });
+        BOOST_REQUIRE(scene.cluster.until([&] {
+            return channel::Interface::put_zcopy(*scene.to_one, &iov, 1, theirs.address(), theirs.keys, &done) ==
+                   Status::in_progress;
+        }));
+        BOOST_TEST((node.iface().cancel(*scene.to_one, 0, nullptr) == Status::in_progress));
+        BOOST_TEST(is_right());
+        BOOST_TEST(scene.cluster.until([&] { return told && core.cancels.list.empty(); }, 1'000'000'000));
+        BOOST_TEST((done.status == Status::canceled));
+        BOOST_TEST(is_right());
+    }
+    const auto pooled = [&] {
+        channel::Interface::Statistics statistics;
+        node.iface().statistics(statistics);
+        return statistics.pooled;
+    };
+    BOOST_TEST(scene.cluster.until([&] { return node.iface().park(*scene.to_two) == Status::ok; }, 1'000'000'000));
+    if (transport == connect::Transport::rc) BOOST_TEST(scene.cluster.until([&] { return pooled() != 0; }, 10'000'000));
+    for (Channel* to : {scene.to_one, scene.to_two})
+        while (to->usage.endpoints) node.iface().detach(*to);
+    BOOST_TEST(core.directory.endpoints == 0u);
+    BOOST_TEST(scene.cluster.until([&] { return node.progress(), pooled() == 0; }, 100'000'000));
 }

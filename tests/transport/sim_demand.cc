@@ -85,6 +85,35 @@ BOOST_DATA_TEST_CASE(comes_and_goes, boost::unit_test::data::make({0u, 1u, 2u}),
     BOOST_TEST(again(cluster) == 0u); // nothing was in the way of a switch
 }
 
+// Whoever makes progress pays no command when RC comes, and no message waits for it. What is not wanted any more when
+// it has been made is kept for others.
+BOOST_DATA_TEST_CASE(commands_are_paid_aside, boost::unit_test::data::make({0u, 1u}), who) {
+    Cluster cluster("connect-ib-64", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    constexpr Nanos kCommand = 20 * kMs;
+    for (const char* const kind : {"create", "modify", "destroy"})
+        cluster.world.fault(std::string("command-cost ") + kind + " " + std::to_string(kCommand) + "ns all");
+    cluster.world.fault("command-cost reg 0ns all"); // traffic() does
+    Nanos charged = 0;
+    (void)cluster.world.on_command([&](Nanos cost) { charged += cost; });
+    const unsigned before = statistics(cluster.node(0)).queue_pairs;
+    const Nanos began = cluster.world.now();
+    BOOST_TEST((serve(cluster, who, 1 - who, Service::rc) == Status::ok));
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST(cluster.world.now() - began < kCommand);
+    BOOST_TEST((serve(cluster, who, 1 - who, Service::shared) == Status::ok));
+    cluster.run_for(20 * kCommand);
+    BOOST_TEST(of_kind(cluster, Kind::rc).up == 0u);
+    const unsigned made = statistics(cluster.node(0)).queue_pairs - before;
+    BOOST_TEST((serve(cluster, who, 1 - who, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, of_kind(cluster, Kind::dc).up, 0));
+    BOOST_TEST(traffic(cluster, 3) == "");
+    BOOST_TEST(made <= statistics(cluster.node(0)).queue_pairs - before);
+    BOOST_TEST(charged == 0u);
+    BOOST_TEST(again(cluster) == 0u);
+    (void)cluster.world.on_command(nullptr);
+}
+
 // What is not wanted is kept, connected, as long as the pool has room.
 BOOST_AUTO_TEST_CASE(pool) {
     Cluster cluster("two-rail", 2, config());

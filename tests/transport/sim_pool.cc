@@ -178,3 +178,33 @@ BOOST_AUTO_TEST_CASE(adapters_die) {
             cluster.until([&] { return paths_up(cluster.node(0)) >= 2 && paths_up(cluster.node(1)) >= 2; }, 100 * kMs));
     }
 }
+
+// An adapter that makes no more of them: those that rest are given back to it. The handshake takes longer, and that is
+// all.
+BOOST_DATA_TEST_CASE(adapter_is_full, boost::unit_test::data::make({false, true}), is_server) {
+    channel::Config c = config();
+    c.recovery.packet_lifetime = 200 * kMs;
+    Cluster cluster("two-rail", 3, c);
+    const auto say = [&](unsigned from, unsigned to) {
+        Channel& channel = cluster.channel(from, to);
+        return cluster.until([&] { return Interface::am_short(channel, 3, 0, nullptr, 0) == Status::ok; }, 1'000 * kMs);
+    };
+    BOOST_REQUIRE(say(0, 1));
+    BOOST_REQUIRE(say(1, 0));
+    cluster.run_for(kMs);
+    for (unsigned adapter = 0; adapter < 2; ++adapter)
+        cluster.world.fault("queue-pair-limit " + std::to_string(cluster.world.objects(adapter).queue_pairs) +
+                            " 0:softhca_" + std::to_string(adapter));
+    for (unsigned round = 0; round < 3; ++round) {
+        const unsigned before = 1 + round % 2, next = 3 - before;
+        BOOST_REQUIRE(park(cluster, 0, before));
+        BOOST_TEST(cluster.until([&] { return statistics(cluster.node(0)).pooled == 2; }, 10 * kMs));
+        const Nanos began = cluster.world.now();
+        BOOST_REQUIRE((is_server ? say(next, 0) : say(0, next)));
+        BOOST_REQUIRE((is_server ? say(0, next) : say(next, 0)));
+        BOOST_TEST(cluster.world.now() - began < c.recovery.packet_lifetime); // nobody waits until they have rested
+        BOOST_TEST(statistics(cluster.node(0)).pooled == 0u);
+        BOOST_TEST(statistics(cluster.node(0)).reused == 0u);
+    }
+    BOOST_TEST(statistics(cluster.node(0)).queue_pairs != 0u);
+}

@@ -58,6 +58,13 @@ typedef struct uct_mp_path {
  */
 ucs_status_t uct_mp_ep_query_paths(uct_ep_h ep, uct_mp_path_t* paths, size_t path_size, unsigned* count);
 
+/*
+ * How many adapters the interface's rails are on. With several, whoever sees a message need not see what was written
+ * before it over another one: a fence or flush behind writes costs messages.
+ * UCS_ERR_UNSUPPORTED: not an interface of mp_rc or mp_dc.
+ */
+ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface, unsigned* count);
+
 /* Of the library that is loaded: "0.1.0". */
 const char* uct_mp_version(void);
 

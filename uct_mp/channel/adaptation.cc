@@ -21,6 +21,9 @@ constexpr double kGain = 0.25;    // of the means
 // together take no longer than the time that they have been sent in.
 constexpr double kHope = 0.25;
 constexpr unsigned kStale = 32; // windows after which it is to be known anew what messages take by DC
+// What each side says and hears until a path of RC is there and is left again: a dozen datagrams, ns. An estimate: it
+// is not measured.
+constexpr double kTalk = 10'000;
 } // namespace
 
 Adaptation::Adaptation(Core& core) : core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
@@ -31,6 +34,8 @@ void Adaptation::Mean::add(double now) {
 }
 
 void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
+
+double Adaptation::both_halves() const { return 2 * (kTalk + commands_.value); }
 
 void Adaptation::connected(Channel& channel) {
     if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
@@ -87,6 +92,8 @@ void Adaptation::end_slice(Nanos now) {
         endpoints += core_.directory.channels[slot]->usage.endpoints;
     if (endpoints == 0) return leave_all();
     if (core_.config.adapt.measured) measure();
+    // Who may get RC next does not wait for all of it.
+    if (core_.config.adapt.measured && (saving_.known ? saving_.value > 0 : dc_latency_.known)) core_.halves.keep(1);
     if (due) choose_among_askers();
     if (due) end_reference();
     if (core_.config.adapt.measured && !saving_.known)
@@ -134,6 +141,7 @@ void Adaptation::leave_all() {
         if (peer.served.theirs != Service::shared) core_.observer->revoke(*peer.channel);
     }
     core_.observer->trim_services();
+    core_.halves.keep(0);
 }
 
 // What messages to the same peer took by DC and take by RC. Who is far, or whom all send to, is slow by both.
@@ -248,9 +256,7 @@ void Adaptation::choose_among_askers() {
         if (peer.served.theirs == Service::rc && peer.served.ours != Service::rc &&
             (!lightest || count_of(peer) < count_of(*lightest)))
             lightest = &peer;
-        // Without an endpoint here it would be refused again.
-        if (peer.served.asks && peer.channel->usage.endpoints && (!heaviest || count_of(peer) > count_of(*heaviest)))
-            heaviest = &peer;
+        if (peer.served.asks && (!heaviest || count_of(peer) > count_of(*heaviest))) heaviest = &peer;
     }
     if (lightest && heaviest && count_of(*heaviest) > kHeavier * count_of(*lightest))
         core_.observer->revoke(*lightest->channel);

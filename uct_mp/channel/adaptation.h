@@ -35,7 +35,8 @@ public:
     void connected(Channel& channel);
     // It is parked now: what has come and gone counts nevertheless.
     void parking(const Channel& channel);
-    // Commands that made and connected half of a path took so long, ns.
+    // Progress has paid so much for the commands that made and connected half of a path, ns: next to nothing, since
+    // they are done aside (halves.h).
     void note_commands(Nanos took);
     void describe(AdaptationStatistics& out) const;
 
@@ -65,7 +66,7 @@ private:
     void choose_among_askers();
     void leave_all();
     void clear_refusals();
-    [[nodiscard]] double both_halves() const { return 2 * commands_.value; }
+    [[nodiscard]] double both_halves() const;
 
     Core& core_;
     const AdaptConfig::Mode mode_;

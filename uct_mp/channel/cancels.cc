@@ -17,6 +17,7 @@
 // its place. Who shares nothing pays nothing for it.
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -122,7 +123,11 @@ Status Cancels::cancel(Channel& channel, std::uint32_t origin, Completion* compl
     if (completion) made->completions.push_back(completion);
     made->since = core_.services.now();
     made->pause = kFirstLook;
-    ++channel.usage.endpoints;
+    {
+        const std::lock_guard lock(core_.services);
+        ++channel.usage.endpoints; // until detach()
+        ++core_.directory.endpoints;
+    }
     // Not here: the caller may be anywhere in one of our callbacks.
     made->timer = core_.services.at(made->since, [this, &cancel = *made] { go_on(cancel); });
     list.push_back(std::move(made));

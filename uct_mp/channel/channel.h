@@ -188,10 +188,15 @@ struct Moving {
     } pulled[2];
     std::uint32_t pulled_count = 0; // in both
     static constexpr std::uint32_t kMaxPulled = 64;
-    static constexpr std::uint32_t kMaxWaiting = 4; // from here on no write waits for reads
-    bool pull_due = false;                          // in the interface's list: works that found queues full
-    bool push_due = false;                          // likewise: flushes
-    Work* flushes[kEpochs] = {};                    // waiting for this epoch and all before
+    // From `patience` on no write waits for reads. It grows where reads have come for those that waited, and begins
+    // anew where none has: such a program computes now, perhaps, and should have left little behind.
+    static constexpr std::uint32_t kFewWaiting = 4, kMaxWaiting = 48;
+    std::uint32_t patience = kFewWaiting;
+    bool impatient = false;      // a write has not waited because so many did
+    bool reads_came = false;     // since the first of those that wait
+    bool pull_due = false;       // in the interface's list: works that found queues full
+    bool push_due = false;       // likewise: flushes
+    Work* flushes[kEpochs] = {}; // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;
     std::vector<Work*> atomics;        // fetches waiting for a reply, few
     std::uint32_t atomics_pending = 0; // requests not acknowledged

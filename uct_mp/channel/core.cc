@@ -68,7 +68,6 @@ Status Core::open(std::string& error) {
     for (const verbs::Rail& rail : rails) {
         Adapter& adapter = adapters[rail.device];
         std::uint32_t granted = 0;
-        const Nanos began = services.now();
         verbs::QueuePair probe =
             verbs::create_rc(*adapter.device, rail, adapter.queues(),
                              {config.send_depth + 1, limits.max_iov + 2, config.inline_bytes}, &granted);
@@ -78,7 +77,6 @@ Status Core::open(std::string& error) {
             return Status::io_error;
         }
         inline_bytes = std::min(inline_bytes, granted);
-        adaptation.note_commands(2 * (services.now() - began)); // connecting it takes about as long
     }
     if (has_targets()) {
         if (config.seed)
@@ -144,6 +142,7 @@ Core::~Core() {
     for (std::uint32_t slot = 0; slot < directory.channels.size(); ++slot) parts.drop_joined(*directory.channels[slot]);
     observer.reset(); // its timers
     rings.end();
+    halves.end();
     ends.graves.clear();
     ends.pool.clear();
     // Buffers that completions would have given back go with their pools; the queue pairs end before them.

@@ -25,6 +25,7 @@
 #include "uct_mp/channel/ends.h"
 #include "uct_mp/channel/epochs.h"
 #include "uct_mp/channel/failures.h"
+#include "uct_mp/channel/halves.h"
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/channel/mover.h"
 #include "uct_mp/channel/observer.h"
@@ -125,6 +126,7 @@ struct Core {
     Adaptation adaptation{*this};
     RingChoice ring_choice{*this};
     Ends ends{*this};
+    Halves halves{*this};
     Peers peers{*this};
     std::unique_ptr<Observer> observer; // recovery (recover/recoverer.h)
 };

@@ -245,6 +245,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
             ++core.receiver.dropped;
             return adapter.give_back(buffer);
         }
+        adapter.came_by = qp_number;
         std::memcpy(&from, core.layout.message(buffer) - kTagBytes, kTagBytes);
         length -= kTagBytes;
     }

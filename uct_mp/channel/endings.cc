@@ -43,6 +43,13 @@ bool Endings::has_outstanding(const Channel& channel) {
            !channel.moving.atomics.empty() || channel.usage.waiting || (channel.gates & gate::held);
 }
 
+// An answer to our question whether the connection may end counts as well: operations may wait for it. Who waits for
+// one about a ring may not sleep, and has no place for another ring.
+bool Endings::is_owed(const Channel& channel) {
+    return channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring) ||
+           Rings::awaits_peer(channel);
+}
+
 bool Endings::has_settled_paths(const Channel& channel) {
     return std::ranges::all_of(std::span(channel.wiring.paths.get(), channel.wiring.places), [](const Path& path) {
         return path.phase == path::Phase::up || path.phase == path::Phase::absent ||

@@ -20,6 +20,8 @@ public:
     void trim_unused();
     void parted(Channel& channel, connect::Answer answer); // of say_idle()
     void disowned(Channel& channel);                       // the peer lives and holds no such connection
+    // The peer owes us an answer. While none comes it is asked now and then whether it lives.
+    [[nodiscard]] static bool is_owed(const Channel& channel);
     // Interface::park().
     [[nodiscard]] Status park(Channel& channel);
     [[nodiscard]] static bool

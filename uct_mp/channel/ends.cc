@@ -31,9 +31,11 @@ Status Ends::make_end(Connection& connection, std::size_t path) {
     if (!connection.has_end(path)) return Status::ok;
     verbs::QueuePair broken, qp = make_half(rail, LogLevel::debug, &broken);
     const int error = errno;
+    const bool full = error == ENOMEM && !broken;
     if (broken) entomb(std::move(broken), rail);
     sub.unconnected = (!qp && may_do_without(channel, rail)) || is_news(connection, rail);
     if (!qp && !sub.unconnected) {
+        if (full && makes_room(core_.adapters[rail.device])) return Status::busy;
         core_.services.say(LogLevel::error, "cannot create a queue pair on %s: %s", rail.name.c_str(),
                            std::strerror(error));
         return Status::no_memory;
@@ -75,7 +77,7 @@ verbs::QueuePair Ends::make_half(const verbs::Rail& rail, LogLevel level, verbs:
     Adapter& adapter = core_.adapters[rail.device];
     {
         const std::lock_guard lock(core_.services);
-        if (verbs::QueuePair used = pool.take(kind_at(adapter), core_.services.now())) {
+        if (verbs::QueuePair used = take_rested(adapter)) {
             if (verbs::init_rc(used.get(), rail) == 0) return used;
             entomb(std::move(used), rail); // the adapter has died, perhaps
         }
@@ -89,6 +91,27 @@ verbs::QueuePair Ends::make_half(const verbs::Rail& rail, LogLevel level, verbs:
         errno = error;
     }
     return qp;
+}
+
+// The adapter makes no more of them. Those that rest, or are to be destroyed, are in the way: progress gives one back.
+// False: there are none.
+bool Ends::makes_room(const Adapter& adapter) {
+    const std::lock_guard lock(core_.services);
+    // Those of other adapters make no room here: what was made there for this handshake would put it off for ever.
+    const bool dies = std::any_of(graves.begin(), graves.end(), [&](auto& dead) { return dead->adapter == &adapter; });
+    if (!dies && pool.count(kind_at(adapter)) == 0) return false;
+    short_of_ |= 1u << adapter.index;
+    core_.attention.store(true, std::memory_order_relaxed);
+    return true;
+}
+
+// With the lock held. Whoever takes it destroys it.
+verbs::QueuePair Ends::one_in_the_way() {
+    for (unsigned i = 0; i < core_.adapter_count && short_of_; ++i)
+        if (short_of_ >> i & 1)
+            if (verbs::QueuePair qp = pool.give_back(kind_at(core_.adapters[i])))
+                return short_of_ &= ~(1u << i), std::move(qp);
+    return nullptr;
 }
 
 Status Ends::connect_end(Connection& connection, std::size_t path) {
@@ -153,7 +176,8 @@ void Ends::drop_ends(Connection& connection) {
         core_.peers.tell({.what = Mail::What::failed, .channel = &channel, .status = Status::connection_reset});
 }
 
-// One that the handshake's thread cannot use: with the lock held.
+verbs::QueuePair Ends::take_rested(const Adapter& adapter) { return pool.take(kind_at(adapter), core_.services.now()); }
+
 void Ends::entomb(verbs::QueuePair qp, const verbs::Rail& rail) {
     graves.push_back(std::make_unique<SendQueue>(std::move(qp), core_.adapters[rail.device], core_.config,
                                                  core_.inline_bytes, link::Needs::nothing));
@@ -182,7 +206,11 @@ unsigned Ends::clear_graves(bool occupied) {
         {
             const std::lock_guard lock(core_.services);
             beyond = pool.trim(pool_places());
-            if (graves.empty() && !beyond) break;
+            if (!beyond) beyond = one_in_the_way();
+            if (graves.empty() && !beyond) {
+                short_of_ = 0;
+                break;
+            }
             if (!beyond) {
                 dead = std::move(graves.back());
                 graves.pop_back();
@@ -210,7 +238,10 @@ bool Ends::keep(SendQueue& dead) {
     const link::QueuePairPool::Kind kind = kind_at(*dead.adapter);
     {
         const std::lock_guard lock(core_.services);
-        if (pool.count(kind) >= pool_places()) return false;
+        if (pool.count(kind) >= pool_places() || (short_of_ >> dead.adapter->index & 1)) {
+            short_of_ &= ~(1u << dead.adapter->index);
+            return false;
+        }
     }
     if (verbs::to_reset(dead.qp.get()) != 0) return false;
     dead.adapter->forget(); // its number may become another channel's

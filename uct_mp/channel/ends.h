@@ -35,7 +35,13 @@ public:
     void drop_prepared(Channel& channel);
     // Progress only, without the lock. Returns how many were destroyed, or given to the pool.
     unsigned clear_graves(bool occupied);
-    [[nodiscard]] bool has_graves() const { return !graves.empty() || (pool.count() && pool_places() == 0); }
+    // A queue pair that nobody wants, of any state. Progress destroys it, or gives it to the pool. With the lock held.
+    void entomb(verbs::QueuePair qp, const verbs::Rail& rail);
+    // One of the pool, in RESET, or null. With the lock held.
+    [[nodiscard]] verbs::QueuePair take_rested(const Adapter& adapter);
+    [[nodiscard]] bool has_graves() const {
+        return !graves.empty() || (pool.count() && (short_of_ || pool_places() == 0));
+    }
 
     // -- What others read
     // Queue pairs that a handshake has made and dropped, whole or half-way. Progress destroys them, a few at a time:
@@ -47,13 +53,15 @@ public:
 private:
     [[nodiscard]] bool may_do_without(const Channel& channel, const verbs::Rail& rail) const;
     [[nodiscard]] bool is_news(const connect::Connection& connection, const verbs::Rail& rail) const;
-    void entomb(verbs::QueuePair qp, const verbs::Rail& rail);
     [[nodiscard]] unsigned pool_places() const; // of each adapter
     [[nodiscard]] link::QueuePairPool::Kind kind_at(const Adapter& adapter) const;
+    bool makes_room(const Adapter& adapter);
+    verbs::QueuePair one_in_the_way();
     bool keep(SendQueue& dead);
 
     Core& core_;
     Nanos next_clearing_ = 0;
+    std::uint32_t short_of_ = 0; // adapters that make no more queue pairs, by bit. Under the lock
 };
 
 } // namespace ucx_mp::channel

@@ -136,11 +136,11 @@ Status Interface::want_room(Channel& channel) {
 
 Nanos Interface::next_watch() const {
     const Core& m = *core_;
+    if (const Nanos look = m.rings.next_look()) return look;
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
         const Channel& channel = *m.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
-        if (channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring))
-            return std::max<Nanos>(m.progress.next_watch, 1);
+        if (Endings::is_owed(channel)) return std::max<Nanos>(m.progress.next_watch, 1);
     }
     return 0;
 }

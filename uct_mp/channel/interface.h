@@ -81,9 +81,10 @@ struct AdaptConfig {
     bool measured = true; // the costs are, when the first source could get RC; else those of `tuning`
     unsigned max_rc = 26; // queue pairs of RC that are wanted at a time, for either direction; one peer's in any case
     // Rings, of either transport
-    bool rings_at_once = false; // each peer that has sent something gets one; else as `tuning` says, if costs.ring is
-                                // known. They are not measured yet: costs of rings are the user's
-    unsigned max_rings = 0;     // peers that have a ring here at a time (rings.h); 0: there are no rings
+    bool rings_at_once = false;  // each peer that has sent something gets one; else as `tuning` says, if costs.ring is
+                                 // known
+    bool rings_measured = false; // if it is not they are measured (link/ring_costs.h)
+    unsigned max_rings = 0;      // peers that have a ring here at a time (rings.h); 0: there are no rings
     // Of each. The paper has 16 of 4 KiB. With 32 the acknowledgments that free slots are hardly more than without
     // rings, and as much memory: onetoall of perf/adaptive is 13 % faster with that.
     link::RingShape ring{32, 2048};

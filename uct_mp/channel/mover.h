@@ -56,6 +56,7 @@ private:
     void append(Channel& channel, Work& work);
     std::uint64_t ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now);
     void release_writes(Channel& channel, Nanos now);
+    static void learn_patience(Moving& moving);
     bool post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now);
 
     void learn_descriptor_time(Nanos begun, unsigned count);

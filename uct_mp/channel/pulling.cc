@@ -7,6 +7,11 @@
 
 namespace ucx_mp::channel {
 
+namespace {
+constexpr std::uint64_t kMostBytesWaiting = 16 << 20; // of more than a few writes, if all are alike
+constexpr std::uint64_t kBeforeReads = 32 << 10;      // bytes of writes that go although reads will follow
+} // namespace
+
 void Mover::append(Channel& channel, Work& work) {
     auto& list = channel.moving.pulled[work.transfer.direction == Direction::read];
     (list.last ? list.last->next : list.first) = &work;
@@ -21,15 +26,36 @@ std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos 
     // Whoever waits for each operation has nothing else that could go first.
     if (channel.hint == schedule::TrafficHint::blocking || channel.hint == schedule::TrafficHint::collective)
         return size;
-    const std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
-    if (ahead >= size || channel.moving.pulled_count >= Moving::kMaxWaiting) return size;
-    const Work* const first = channel.moving.pulled[0].first;
-    const bool asked_again = channel.moving.rdma_open > channel.moving.pulled_count + 1 || (first && first->open > 1);
-    return ahead == 0 && !asked_again ? size : ahead;
+    Moving& moving = channel.moving;
+    std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
+    // Reads have been seen to follow at once: the first of them waits for what is posted now.
+    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0 && size > kBeforeReads)
+        ahead = std::min(ahead, moving.rdma_open > moving.pulled_count ? 0 : kBeforeReads);
+    if (ahead >= size) return size;
+    if (moving.pulled_count >= moving.patience) {
+        moving.impatient = true;
+        return size;
+    }
+    if (moving.pulled_count >= Moving::kFewWaiting && moving.pulled_count * size >= kMostBytesWaiting) return size;
+    const Work* const first = moving.pulled[0].first;
+    const bool asked_again = moving.rdma_open > moving.pulled_count + 1 || (first && first->open > 1);
+    if (ahead == 0 && !asked_again) return size;
+    if (!first) moving.reads_came = false;
+    return ahead;
+}
+
+// What waits is posted, though perhaps no read has come.
+void Mover::learn_patience(Moving& moving) {
+    if (!moving.pulled[0].first || !moving.pulled[0].first->transfer.waits || moving.reads_came) return;
+    moving.patience = Moving::kFewWaiting;
+    moving.impatient = false;
 }
 
 // A read has been posted: what has waited for it follows.
 void Mover::release_writes(Channel& channel, Nanos now) {
+    Moving& moving = channel.moving;
+    moving.reads_came = true;
+    if (std::exchange(moving.impatient, false)) moving.patience = std::min(4 * moving.patience, Moving::kMaxWaiting);
     for (;;) {
         Work* const work = channel.moving.pulled[0].first;
         if (!work || !work->transfer.waits) return;
@@ -84,6 +110,7 @@ void Mover::unlink(Channel& channel, bool read, Work& work) {
 }
 
 void Mover::pull(Channel& channel) {
+    learn_patience(channel.moving);
     for (const bool read : {true, false})
         if (channel.moving.pulled[read].first) pull(channel, read);
 }

@@ -37,6 +37,28 @@ bool Receiver::is_from(const Adapter& adapter, Channel& channel, PathIndex path,
                           : has_queue_pair(made.paths.get(), made.count, adapter, path, from);
 }
 
+// It has come by a half whose last word has been told: the peer settles with that, and sends again whatever it does not
+// cover. An adapter may be late with what it has accepted. If such a marker counted, the program would learn of writes
+// that are going again.
+bool Receiver::is_late(const Adapter& adapter, const Channel& channel, std::uint64_t from) const {
+    const std::uint64_t number = adapter.tagged ? adapter.came_by : from;
+    for (unsigned i = 0; i < channel.wiring.places; ++i)
+        if (const Path& sub = channel.wiring.paths[i];
+            path::has_told(sub.phase) && has_queue_pair(&sub, 1, adapter, 0, number))
+            return true;
+    return false;
+}
+
+// Something late may still come here, and would have the same tag as what comes in time.
+bool Receiver::may_be_late(const Adapter& adapter, const Channel& channel) {
+    if (!adapter.tagged || !channel.wiring.recovery) return false;
+    for (unsigned i = 0; i < channel.wiring.places; ++i)
+        if (const Path& sub = channel.wiring.paths[i];
+            path::has_told(sub.phase) && sub.device == adapter.index && sub.own[0] && sub.own[0]->qp)
+            return true;
+    return false;
+}
+
 void Receiver::drop_forged(const Channel& channel) {
     ++dropped;
     ++forged;
@@ -54,11 +76,15 @@ void Receiver::drop_forged(const Channel& channel) {
 void Receiver::receive_other(Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length, std::uint64_t from) {
     const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(buffer));
     Channel* const channel = length < kHeader ? nullptr : core_.directory.channel_with(header.channel);
-    if (!channel || channel->live_id != header.channel || !is_from(adapter, *channel, header.path, from))
+    if (!channel || channel->live_id != header.channel || !is_from(adapter, *channel, header.path, from) ||
+        (channel->wiring.recovery && is_late(adapter, *channel, from)))
         return receive_unusual(adapter, buffer, length, from);
     adapter.heard = from;
     adapter.heard_channel = channel;
+    const bool once = may_be_late(adapter, *channel); // the next one is looked at as well
     receive_heard(core_, adapter, buffer, length, from);
+    if (once) [[unlikely]]
+        adapter.forget();
 }
 
 // Whatever is not the next active message in order.
@@ -75,6 +101,12 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
     if ((adapter.heard != from || adapter.heard_channel != found) && !is_from(adapter, channel, header.path, from))
         [[unlikely]] {
         drop_forged(channel);
+        adapter.give_back(buffer);
+        return;
+    }
+    if (channel.wiring.recovery && is_late(adapter, channel, from)) [[unlikely]] {
+        core_.services.say(LogLevel::debug, "a message of peer %016llx has come too late by a failed path: dropped",
+                           static_cast<unsigned long long>(channel.uid));
         adapter.give_back(buffer);
         return;
     }

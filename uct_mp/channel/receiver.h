@@ -51,6 +51,9 @@ private:
     [[nodiscard]] bool is_from(const Adapter& adapter, Channel& channel, PathIndex path, std::uint64_t from);
     [[nodiscard]] bool has_queue_pair(const Path* subs, unsigned count, const Adapter& adapter, PathIndex path,
                                       std::uint64_t number) const;
+    // It is a half's that has been given up, and comes when the peer has been told what had come there.
+    [[nodiscard]] bool is_late(const Adapter& adapter, const Channel& channel, std::uint64_t from) const;
+    [[nodiscard]] static bool may_be_late(const Adapter& adapter, const Channel& channel);
     [[gnu::cold]] void drop_forged(const Channel& channel);
     template <class Hand>
     static bool deliver_next(Core& core, Channel& channel, const MessageHeader& header, const Hand& hand);

@@ -14,7 +14,8 @@ RingChoice::RingChoice(Core& core)
     : core_(core), at_once_(core.has_rings() && core.config.adapt.rings_at_once),
       weighs_(core.has_rings() && !at_once_ && core.config.adapt.tuning.costs.ring > 0 &&
               (core.config.adapt.mode == Mode::on || core.config.adapt.mode == Mode::eager)),
-      tuning_(core.config.adapt.tuning) {
+      tuning_(core.config.adapt.tuning), measures_(core.has_rings() && !at_once_ && !weighs_ &&
+                                                   core.config.adapt.rings_measured && core.config.adapt.enabled()) {
     // RC is chosen elsewhere.
     tuning_.costs.rc = tuning_.costs.make_rc = 0;
     tuning_.limits.rc = 0;
@@ -24,9 +25,39 @@ RingChoice::RingChoice(Core& core)
 }
 
 void RingChoice::attend(Nanos now) {
+    if (measures_) measure(now);
     if (!at_once_ && !weighs_) return;
     if (!windows_) windows_.emplace(tuning_, now);
     if (now >= windows_->slice_end()) end_slice(now);
+}
+
+// It is begun again, now and then, until somebody takes it. If nothing can be measured there are no rings.
+void RingChoice::measure(Nanos now) {
+    constexpr Nanos kAgain = 100'000'000;
+    if (!test_) {
+        if (now < next_test_) return;
+        next_test_ = now + kAgain;
+        for (const verbs::Rail& rail : core_.rails)
+            if (rail.active && !test_)
+                test_ = link::RingCostTest::begin(core_.services, core_.devices, rail, core_.config.adapt.ring);
+        return;
+    }
+    if (test_->state() == link::RingCostTest::State::running) return;
+    measures_ = false;
+    if (test_->state() == link::RingCostTest::State::done) {
+        const link::RingCosts& found = test_->costs();
+        tuning_.costs.ring = found.saved;
+        tuning_.costs.miss = found.miss;
+        tuning_.costs.credit = found.credit;
+        tuning_.costs.make_ring = found.make;
+        weighs_ = found.saved > 0;
+        core_.services.say(LogLevel::debug,
+                           "a ring saves %.0f ns a message; a look in vain takes %.1f ns, a credit %.0f ns",
+                           found.saved, found.miss, found.credit);
+    } else {
+        core_.services.say(LogLevel::info, "what rings cost cannot be measured: there are none");
+    }
+    test_.reset();
 }
 
 // What has come from each since the last time, by slot.

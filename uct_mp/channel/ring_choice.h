@@ -2,16 +2,18 @@
 //
 // Apart from who gets RC (Adaptation): a ring is written to over whatever path there is, so each saves what it saves,
 // with the other or without. FIND_MAP then has two sums that do not depend on each other, and each has its own windows.
-// Only what a peer has sent to us counts here.
+// Only what a peer has sent to us counts here. What rings cost the user says, or it is measured once, aside.
 //
 // Who calls: Progress, now and then. Slow path. Threads: the interface's.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "uct_mp/adapt/windows.h"
 #include "uct_mp/channel/interface.h"
+#include "uct_mp/link/ring_costs.h"
 
 namespace ucx_mp::channel {
 
@@ -23,6 +25,7 @@ public:
     void attend(Nanos now);
 
     std::uint64_t changes = 0;
+    [[nodiscard]] const adapt::Costs& costs() const { return tuning_.costs; } // of rings; 0: not known yet
 
 private:
     struct Seen { // of the channel in this slot, at the end of the last slice
@@ -34,8 +37,14 @@ private:
     void serve_all(const adapt::Mapping& map);
 
     Core& core_;
-    const bool at_once_, weighs_;
+    void measure(Nanos now);
+
+    const bool at_once_;
+    bool weighs_;
     adapt::Tuning tuning_;
+    bool measures_; // what rings cost, before anything is weighed
+    std::unique_ptr<link::RingCostTest> test_;
+    Nanos next_test_ = 0; // if nobody has taken it
     std::optional<adapt::Windows> windows_;
     std::vector<Seen> seen_; // by slot
     unsigned without_ = 0;   // peers that have sent in the last slice, and have no ring yet

@@ -30,7 +30,8 @@ void Sender::finish_ring(Channel& channel, const Start& start, std::uint8_t am_i
     Buffer& buffer = *start.buffer;
     compose(channel, buffer, start.path, Kind::am, am_id, length, 0);
     const std::uint32_t bytes = link::seal_ring_message(buffer.data(), length, sequence, ring.key);
-    if (bytes > start.placed) channel.wiring.scheduler->place_on(start.path, Direction::write, bytes - start.placed);
+    if (bytes > start.placed && !channel.wiring.only)
+        channel.wiring.scheduler->place_on(start.path, Direction::write, bytes - start.placed);
     const bool signaled = start.queue->signal_due() || bytes >= schedule::PathTable::kRateBytes;
     Path& sub = channel.wiring.paths[start.path];
     sub.open += start.queue->dc;

@@ -17,15 +17,19 @@ using State = RingIn::State;
 
 namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
-constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again
+constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again; doubled
 constexpr Nanos kAgain = 10'000'000;                           // after the peer has left one: the first pause, doubled
 constexpr unsigned kMostDoublings = 10;
 constexpr Nanos kSteady = 1'000'000'000;     // a ring that has lasted so long says that paths are good again
 constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes, unless packet_lifetime is longer
 constexpr Nanos kInspection = 100'000'000;
-constexpr std::uint32_t kCold = 64; // looks in vain, then a ring is looked at less often
+constexpr Nanos kPatience = 10'000'000; // then who wants to sleep does so, although a source has not answered
+constexpr Nanos kAsleep = 1'000'000;    // ... and looks so often
+constexpr std::uint32_t kCold = 64;     // looks in vain, then a ring is looked at less often
 
-Nanos pause_after(unsigned attempts) { return std::min(kMaxRepeat, kRepeat << std::min(attempts, 16u)); }
+Nanos pause_after(unsigned attempts, Nanos first = kRepeat) {
+    return std::min(kMaxRepeat, first << std::min(attempts, 16u));
+}
 } // namespace
 
 RingPair& Rings::pair_of(Channel& channel) {
@@ -49,7 +53,11 @@ Status Rings::serve(Channel& channel, bool wanted) {
     if (!may_have(channel) || asleep_) return Status::unsupported;
     RingPair& pair = pair_of(channel);
     pair.wanted = wanted;
-    if (wanted) return pair.in || pair.timer ? Status::ok : offer(channel);
+    if (wanted && (pair.in || pair.timer)) return Status::ok;
+    if (wanted) {
+        pair.attempts = 0;
+        return offer(channel);
+    }
     if (!pair.in) stop(pair.timer);
     if (pair.in && pair.in->state < State::leaving) take_back(channel);
     return Status::ok;
@@ -72,7 +80,7 @@ Status Rings::offer(Channel& channel) {
         pair.wanted = false;
         return Status::no_memory;
     }
-    if (!ring->owner) return offer_later(channel, kPreparing);
+    if (!ring->owner) return offer_later(channel, pause_after(pair.attempts++, kPreparing));
     ring->memory = ring->owner->bytes.get();
     ring->since = core_.services.now();
     {
@@ -111,6 +119,15 @@ void Rings::expect(unsigned count) {
                              static_cast<unsigned>(std::min<std::size_t>(more, count)));
 }
 
+bool Rings::awaits_peer(const Channel& channel) {
+    constexpr unsigned kDoubt = 6; // repetitions
+    if (!channel.rings) return false;
+    const RingPair& pair = *channel.rings;
+    if (pair.out.timer && pair.out.told > kDoubt) return true;
+    if (!pair.in || pair.in->state == State::open) return false;
+    return pair.in->state != State::offered || pair.attempts > kDoubt;
+}
+
 void Rings::take_back(Channel& channel) {
     RingPair& pair = *channel.rings;
     pair.in->state = State::leaving;
@@ -119,7 +136,8 @@ void Rings::take_back(Channel& channel) {
     tell(channel);
 }
 
-// Until it is answered. No bound: a peer that lives answers, and a channel whose peer is dead fails.
+// Until it is answered. No bound: a peer that lives answers, and of one that does not Liveness finds out whether it is
+// dead (awaits_peer).
 void Rings::tell(Channel& channel) {
     RingPair& pair = *channel.rings;
     stop(pair.timer);
@@ -173,11 +191,12 @@ void Rings::retire(Channel& channel) {
     stop(pair.timer);
     ring.channel = nullptr;
     ring.since = core_.services.now();
-    ended_ = true;
+    ended_ = retired_polled_ = true;
     retired_.push_back(std::move(pair.in));
     next_inspection_ = std::min(next_inspection_, ring.since + kInspection);
     core_.parts.set_ack_threshold(channel);
     if (!pair.wanted || (channel.gates & gate::failed)) return;
+    pair.attempts = 0;
     const Nanos pause = pair.left ? kAgain << std::min(pair.left - 1, kMostDoublings) : 0;
     (void)offer_later(channel, pause);
 }
@@ -194,6 +213,7 @@ void Rings::retire_ended() {
     }
     ended_ = later;
     std::erase_if(polled_, [](const RingIn* ring) { return !ring->channel; });
+    retired_polled_ = false;
     if (polled_.empty()) core_.due &= static_cast<std::uint8_t>(~due::rings);
 }
 
@@ -205,7 +225,7 @@ unsigned Rings::poll() {
     // By index: callbacks may want rings, and none goes away here.
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         RingIn& ring = *polled_[i];
-        if (ring.quiet >= kCold && !around) continue;
+        if (ring.quiet >= kCold && !around && ring.state == State::open) continue;
         const unsigned found = core_.receiver.take_from_ring(ring);
         n += found;
         ring.quiet = found ? 0 : ring.quiet + (ring.quiet < kCold);
@@ -220,15 +240,17 @@ void Rings::look(Channel& channel) {
 }
 
 bool Rings::may_sleep() {
-    asleep_ = true;
+    if (!asleep_) asleep_ = core_.services.now();
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         Channel* const channel = polled_[i]->channel;
         if (!channel) continue;
         channel->rings->wanted = false;
         if (polled_[i]->state < State::leaving) take_back(*channel);
     }
-    return polled_.empty();
+    return polled_.empty() || core_.services.now() - asleep_ >= kPatience;
 }
+
+Nanos Rings::next_look() const { return polled_.empty() ? 0 : core_.services.now() + kAsleep; }
 
 void Rings::garbled(Channel& channel) {
     ++garbled_;
@@ -250,8 +272,7 @@ void Rings::attend(Nanos now) {
     if (now < next_inspection_ || (polled_.empty() && retired_.empty())) return;
     next_inspection_ = now + kInspection;
     const Nanos rest = std::max(kQuarantine, 2 * core_.config.recovery.packet_lifetime);
-    if (!ended_) // else some of them may be retired already
-        std::erase_if(retired_, [&](const auto& ring) { return now - ring->since >= rest; });
+    if (!retired_polled_) std::erase_if(retired_, [&](const auto& ring) { return now - ring->since >= rest; });
     for (RingIn* const ring : polled_)
         if (ring->channel) inspect(*ring);
 }
@@ -259,7 +280,8 @@ void Rings::attend(Nanos now) {
 // -- Sending side
 
 void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
-    if (!core_.failures.recoverable(channel) || !may_have(channel)) return; // it will be repeated
+    // Not may_have(): that is for who offers. How large our receives are does not matter here.
+    if (!core_.failures.recoverable(channel)) return; // it will be repeated
     RingOut& out = pair_of(channel).out;
     if (out.number && static_cast<std::int32_t>(offer.number - out.number) < 0) return;
     if (offer.number != out.number) {
@@ -334,7 +356,8 @@ void Rings::end() {
 }
 
 void Rings::describe(RingStatistics& out) const {
-    out = {.hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_};
+    out = {
+        .hits = hits, .misses = misses, .foreign = foreign_, .garbled = garbled_, .costs = core_.ring_choice.costs()};
     for (const auto& ring : retired_) out.bytes += ring->shape.bytes();
     out.prepared = store_.count();
     for (const RingIn* const ring : polled_) {

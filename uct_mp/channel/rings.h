@@ -14,7 +14,8 @@
 // What a ring promises about writes before a message is what a receive promises: the writes of one adapter are placed
 // in order. What might be overtaken goes as a fenced message (visibility.h), never by a ring.
 //
-// Nothing wakes who sleeps when a ring is written to. So an interface that is armed once has no rings any more.
+// Nothing wakes who sleeps when a ring is written to. So an interface that is armed once has no rings any more, as soon
+// as their sources have heard that. Until then it wakes now and then, and looks.
 //
 // Who calls: recovery (serve, path_failed), Peers (what the peer tells), Progress (poll), Sender and Receiver.
 // Threads: the interface's. Times are ns.
@@ -76,7 +77,7 @@ struct RingPair {
     RingOut out;
     std::uint32_t number = 0;  // of our newest offer, or of taking it back
     bool wanted = false;       // by us: there, or to be made
-    unsigned attempts = 0;     // of telling our number
+    unsigned attempts = 0;     // of telling our number; before: of having memory for it
     unsigned left = 0;         // times that the peer has left one early, lately
     Services::Timer timer = 0; // tells our number again; or offers again
     std::uint32_t switches = 0;
@@ -96,8 +97,10 @@ public:
     unsigned poll();
     // At this channel's, before something is stored because it came early.
     void look(Channel& channel);
-    // Who polls may sleep now: there are none any more, and there will be none. False: not yet.
+    // Who polls may sleep now: there are none any more, and there will be none. False: not yet. Not for long: a source
+    // that computes answers late. Who sleeps all the same wakes at next_look(), and polls. 0: there is none.
     [[nodiscard]] bool may_sleep();
+    [[nodiscard]] Nanos next_look() const;
     void attend(Nanos now); // now and then
     // So many may be wanted soon: memory for them is made ready aside. 0: none.
     void expect(unsigned count);
@@ -109,7 +112,9 @@ public:
 
     // The channel has failed.
     void forget(Channel& channel);
-    [[nodiscard]] bool may_have(const Channel& channel) const; // both sides have rings
+    [[nodiscard]] bool may_have(const Channel& channel) const; // we may offer it one
+    // The peer has not answered for long, or a message from before the end of its ring is missing.
+    [[nodiscard]] static bool awaits_peer(const Channel& channel);
     void describe(RingStatistics& out) const;
     static void describe(const Channel& channel, RingPairStatistics& out);
     void garbled(Channel& channel); // the entry that is next there
@@ -133,11 +138,12 @@ private:
     std::vector<RingIn*> polled_;
     std::vector<std::unique_ptr<RingIn>> retired_;
     std::uint32_t round_ = 0;
-    bool ended_ = false;  // one of polled_ is over
-    bool asleep_ = false; // somebody has slept
+    bool ended_ = false;          // one of polled_ is over, or will be
+    bool retired_polled_ = false; // one of retired_ is still in polled_
     link::RingStore store_;
     std::uint64_t foreign_ = 0, garbled_ = 0;
     Nanos next_inspection_ = 0;
+    Nanos asleep_ = 0; // since when somebody wants to sleep; 0: nobody has
 };
 
 } // namespace ucx_mp::channel

@@ -142,11 +142,10 @@ int Sender::gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge*
     return count;
 }
 
-std::uint32_t Sender::fence_of(Buffer& buffer) {
-    if (!buffer.trailer) return 0;
-    FenceTrailer trailer;
-    std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
-    return trailer.number;
+FenceTrailer Sender::trailer_of(Buffer& buffer) {
+    FenceTrailer trailer{};
+    if (buffer.trailer) std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
+    return trailer;
 }
 
 // Any queue pair; the first and the last of the messages that share a completion.
@@ -186,7 +185,7 @@ void Sender::post_message(Channel& channel, Buffer& buffer, SendQueue& queue, Pa
                   .path = path,
                   .epoch = pieces ? kNoEpoch : channel.epoch};
     posted.extra = queue.extra_packets(bytes);
-    posted.fence = fence_of(buffer);
+    posted.fence = trailer_of(buffer).number;
     unsigned flags = IBV_SEND_SOLICITED;
     if (pieces || queue.signal_due() || (bytes >= schedule::PathTable::kRateBytes && channel.wiring.path_count > 1)) {
         flags |= IBV_SEND_SIGNALED;

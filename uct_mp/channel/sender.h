@@ -61,7 +61,7 @@ public:
     // The provider takes no more: the path is given up, and the request goes again or is lost.
     void post_refused(Channel& channel, SendQueue& queue, const Posted& posted);
     static int gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge); // entries
-    static std::uint32_t fence_of(Buffer& buffer); // its number, 0: not a fenced message
+    static FenceTrailer trailer_of(Buffer& buffer);                                       // all 0: not a fenced message
 
     // -- Control messages
     // `marked`: the path that a marker is about, if not the one that carries it. False: no room.

@@ -22,7 +22,7 @@ void Interface::statistics(Statistics& out) const {
     out.control = m.control->counters();
     out.parks = m.endings.parks;
     out.admission = m.admission.spent;
-    out.queue_pairs = out.pooled = m.ends.pool.count();
+    out.queue_pairs = out.pooled = m.ends.pool.count() + m.halves.ready();
     out.reused = m.ends.pool.reused;
     for (const auto& dc : m.dc.rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {

@@ -59,6 +59,7 @@ struct RingStatistics {
     unsigned prepared = 0;                  // of memory that is registered, and nobody's yet
     std::uint64_t hits = 0, misses = 0;     // looks at a slot: with a message, in vain
     std::uint64_t foreign = 0, garbled = 0; // entries of who does not know the key; of who does, and that mean nothing
+    adapt::Costs costs;                     // of rings, as they are known now
 };
 // Of a channel.
 struct RingPairStatistics {

@@ -57,7 +57,8 @@ struct alignas(64) Adapter {
     // another channel's: whoever ends a queue pair or a channel calls forget().
     std::uint64_t heard = 0;
     channel::Channel* heard_channel = nullptr;
-    std::uint64_t nobody = 0; // what no message brings; tagged: a secret
+    std::uint32_t came_by = 0; // tagged: the queue pair of the message that is being received
+    std::uint64_t nobody = 0;  // what no message brings; tagged: a secret
     void forget() {
         heard = nobody;
         heard_channel = nullptr;

@@ -30,6 +30,14 @@ verbs::QueuePair QueuePairPool::trim(unsigned most) {
     return qp;
 }
 
+verbs::QueuePair QueuePairPool::give_back(Kind kind) {
+    const auto one = std::ranges::find(entries_, kind, &Entry::kind);
+    if (one == entries_.end()) return nullptr;
+    verbs::QueuePair qp = std::move(one->qp);
+    entries_.erase(one);
+    return qp;
+}
+
 void QueuePairPool::drop(std::uint8_t adapter) {
     std::erase_if(entries_, [&](const Entry& entry) { return entry.kind.adapter == adapter; });
 }

@@ -37,6 +37,8 @@ public:
     [[nodiscard]] unsigned count() const { return static_cast<unsigned>(entries_.size()); }
     // One beyond `most` of its kind, or null. Whoever takes it destroys it, without the lock.
     [[nodiscard]] verbs::QueuePair trim(unsigned most);
+    // One of this kind, rested or not, or null. Likewise.
+    [[nodiscard]] verbs::QueuePair give_back(Kind kind);
     // The adapter has died, or is not used any more. Destroys.
     void drop(std::uint8_t adapter);
     void clear() { entries_.clear(); }

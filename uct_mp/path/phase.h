@@ -32,6 +32,11 @@ enum class Phase : std::uint8_t {
     return kNames[static_cast<unsigned>(phase)];
 }
 
+// mp_rc: our half's last word has been said, so nothing that comes by its queue pair counts any more.
+[[nodiscard]] constexpr bool has_told(Phase phase) {
+    return phase == Phase::asking || phase == Phase::reopening || phase == Phase::absent;
+}
+
 // The rule: only these steps happen.
 [[nodiscard]] constexpr bool may_follow(Phase from, Phase to) {
     switch (to) {

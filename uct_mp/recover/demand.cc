@@ -39,6 +39,12 @@ bool Demand::is_wanted(const Channel& channel) const {
     return wishes.ours == Service::rc || wishes.theirs == Service::rc;
 }
 
+bool Demand::is_agreed(const Channel& channel) const {
+    if (!is_wanted(channel)) return false;
+    const Wishes& wishes = channel.wiring.recovery->wishes;
+    return wishes.theirs == Service::rc || wishes.answered;
+}
+
 Status Demand::serve_by(Channel& channel, Service service) {
     if (service == Service::dc_ring) return Status::unsupported;
     if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
@@ -102,8 +108,8 @@ void Demand::take_wish(Channel& channel, const connect::ServiceWish& wish) {
     if (wish.number != wishes.heard) {
         stop_revoking(channel);
         wishes.heard = wish.number;
-        const bool refused =
-            wish.service == Service::rc && (channel.usage.endpoints == 0 || places(channel) == 0 || !has_room(channel));
+        const bool refused = wish.service == Service::rc &&
+                             (core_.directory.endpoints == 0 || places(channel) == 0 || !has_room(channel));
         wishes.heard_refused = refused;
         wishes.theirs = refused ? Service::shared : wish.service;
         wishes.answers = 0;
@@ -184,6 +190,7 @@ void Demand::give_back(Channel& channel, PathIndex path) {
     all_.failure.set_phase(channel, path, Phase::absent);
     r.retired = false;
     r.next.reset();
+    r.order = 0;
     sub.queue[0] = sub.queue[1] = nullptr;
     if (!sub.own[0]) return; // it has never been up
     const std::lock_guard lock(core_.services);

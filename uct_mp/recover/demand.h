@@ -29,6 +29,8 @@ public:
     [[nodiscard]] channel::Served served(const Channel& channel) const;
     // Either direction has RC, or will have.
     [[nodiscard]] bool is_wanted(const Channel& channel) const;
+    // ... and both sides know: before that nothing is made, since the peer may refuse.
+    [[nodiscard]] bool is_agreed(const Channel& channel) const;
 
     // -- Paths
     [[nodiscard]] bool is_on_demand(const Channel& channel, PathIndex path) const {

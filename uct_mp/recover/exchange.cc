@@ -93,6 +93,7 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         if (news.life != r.life + 1 || channel.wiring.paths[path].phase != Phase::reopening || !r.offered) return;
         r.life = news.life;
         r.next.reset();
+        r.order = 0;
         r.offered = false;
         r.mine.life = r.life;
         r.mine.psn = connect::kUnknownPsn; // it has nothing to ask
@@ -169,17 +170,23 @@ Nanos Exchange::pause_between_tries(const Channel& channel, const PathRecovery& 
 // `qp` becomes the queue pair of the path, in RTS.
 bool Exchange::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                             const connect::LocalEnd& theirs) {
-    Connection& connection = channel.connection;
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
-    const verbs::RemoteEnd remote = core_.ends.remote_end(connection, connection.paths[path], theirs);
-    const Nanos began = core_.services.now();
+    const verbs::RemoteEnd remote = core_.ends.remote_end(channel.connection, channel.connection.paths[path], theirs);
     if (const int error = verbs::connect_rc(qp.get(), rail, remote, core_.config.reliability, ours.psn)) {
         core_.services.say(LogLevel::debug, "cannot connect a queue pair on %s: %s", rail.name.c_str(),
                            std::strerror(error));
         return false;
     }
+    use_half(channel, path, std::move(qp), ours, theirs);
+    return true;
+}
+
+void Exchange::use_half(Channel& channel, PathIndex path, verbs::QueuePair qp, const connect::LocalEnd& ours,
+                        const connect::LocalEnd& theirs) {
+    Connection& connection = channel.connection;
+    const verbs::RemoteEnd remote = core_.ends.remote_end(connection, connection.paths[path], theirs);
     Path& sub = channel.wiring.paths[path];
-    core_.adaptation.note_commands(2 * (core_.services.now() - began));
+    if (all_.demand.is_on_demand(channel, path)) core_.adaptation.note_commands(core_.halves.paid());
     if (sub.own[0]) {
         sub.own[0]->replace(std::move(qp));
     } else { // its first life
@@ -188,12 +195,11 @@ bool Exchange::connect_half(Channel& channel, PathIndex path, verbs::QueuePair& 
     }
     SendQueue& queue = *sub.own[0];
     queue.begin_packets(ours.psn, remote.mtu);
-    channel.wiring.paths[path].unconnected = false;
-    if (!channel.self) all_.migration.load_first_alternate(connection, path, channel.wiring.paths[path]);
+    sub.unconnected = false;
+    if (!channel.self) all_.migration.load_first_alternate(connection, path, sub);
     const std::lock_guard lock(core_.services); // the control plane may be reading them
     connection.ends[path] = ours;
     connection.remote_ends[path] = theirs;
-    return true;
 }
 
 void Exchange::time_to_open(Channel& channel, PathIndex path) {
@@ -209,6 +215,8 @@ void Exchange::try_open(Channel& channel, PathIndex path) {
     if (!all_.reopening.is_ready(channel, path))
         return set_path_timer(channel, path, core_.services.now() + core_.config.recovery.open_interval,
                               [this](Channel& c, PathIndex p) { time_to_open(c, p); });
+    if (r.order) return; // under way
+    if (!dc && !r.next && is_aside(channel, path)) return make_aside(channel, path);
     if (!dc && !r.next) {
         r.next = core_.ends.make_half(core_.rails[channel.wiring.paths[path].rail], LogLevel::debug);
         if (r.next) r.next_end = {r.next->qp_num, random_psn()};
@@ -264,16 +272,25 @@ void Exchange::on_path_open(Channel& channel, const PathNews& news) {
         if (channel.wiring.paths[path].phase == Phase::half && news.life == r.life)
             return all_.failure.path_failed(channel, path, "the client offers another queue pair", false);
         if (channel.wiring.paths[path].phase != Phase::reopening || news.life != r.life + 1) return;
+        if (is_aside(channel, path)) return connect_aside(channel, path, nullptr, {0, random_psn()}, news);
         verbs::QueuePair qp = core_.ends.make_half(core_.rails[channel.wiring.paths[path].rail], LogLevel::debug);
         if (!qp) return;
         const connect::LocalEnd ours{qp->qp_num, random_psn()};
         if (!connect_half(channel, path, qp, ours, news.end)) return;
-        r.life = news.life;
-        r.their_end = news.end;
-        all_.failure.set_phase(channel, path, Phase::half);
-        r.mine_known = r.theirs_known = false;
+        return half_is_there(channel, news);
     }
     tell_over_path(channel, NewsKind::opened, {.path = path, .life = r.life, .end = channel.connection.ends[path]});
+}
+
+// Server: it waits for the client's first message.
+void Exchange::half_is_there(Channel& channel, const PathNews& open) {
+    PathRecovery& r = channel.wiring.recovery->paths[open.path];
+    r.life = open.life;
+    r.their_end = open.end;
+    all_.failure.set_phase(channel, open.path, Phase::half);
+    r.mine_known = r.theirs_known = false;
+    tell_over_path(channel, NewsKind::opened,
+                   {.path = open.path, .life = r.life, .end = channel.connection.ends[open.path]});
 }
 
 void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
@@ -286,15 +303,22 @@ void Exchange::on_path_opened(Channel& channel, const PathNews& news) {
         return;
     }
     if (channel.connection.server || !r.next || news.life != r.life + 1) return;
+    if (is_aside(channel, path)) return connect_aside(channel, path, std::move(r.next), r.next_end, news);
     if (!connect_half(channel, path, r.next, r.next_end, news.end)) {
         r.next.reset();
         return; // the timer tries again; the server hears of it from our next end
     }
-    r.life = news.life;
+    both_are_there(channel, news);
+}
+
+// Client.
+void Exchange::both_are_there(Channel& channel, const PathNews& opened) {
+    PathRecovery& r = channel.wiring.recovery->paths[opened.path];
+    r.life = opened.life;
     r.next.reset();
     r.offered = false;
     r.greet = true;
-    path_is_up(channel, path);
+    path_is_up(channel, opened.path);
 }
 
 // The first thing on the new queue pair: the server may send when it has come. Again from Replay::recover() if there is

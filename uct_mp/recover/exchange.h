@@ -71,10 +71,29 @@ private:
     [[nodiscard]] Nanos pause_between_tries(const Channel& channel, const PathRecovery& r) const;
     bool connect_half(Channel& channel, PathIndex path, verbs::QueuePair& qp, const connect::LocalEnd& ours,
                       const connect::LocalEnd& theirs);
+    void use_half(Channel& channel, PathIndex path, verbs::QueuePair qp, const connect::LocalEnd& ours,
+                  const connect::LocalEnd& theirs);
+    void half_is_there(Channel& channel, const connect::PathNews& open);
+    void both_are_there(Channel& channel, const connect::PathNews& opened);
+    // On demand: nobody waits for it, so its commands are paid aside (channel/halves.h). One at a time for each path.
+    [[nodiscard]] bool is_aside(const Channel& channel, PathIndex path) const;
+    void make_aside(Channel& channel, PathIndex path);
+    void connect_aside(Channel& channel, PathIndex path, verbs::QueuePair half, connect::LocalEnd ours,
+                       const connect::PathNews& news);
+    struct Ordered { // for whom
+        std::uint64_t order;
+        Channel* channel;
+        std::uint32_t id;
+        PathIndex path;
+    };
+    [[nodiscard]] Ordered new_order(Channel& channel, PathIndex path);
+    [[nodiscard]] PathRecovery* finish(const Ordered& order); // null: it is not wanted any more
+    void try_again(Channel& channel, PathIndex path);
     void path_is_up(Channel& channel, PathIndex path);
 
     Core& core_;
     Recoverer& all_;
+    std::uint64_t orders_ = 0;
 };
 
 } // namespace ucx_mp::recover

@@ -312,6 +312,17 @@ void Failure::end_detours(Channel& channel, PathIndex path) {
     }
 }
 
+// Paths with acknowledged writes that the peer may not see yet: nothing has come back that was posted behind them. A
+// fence that has gone counts until its message is acknowledged, since its marker may be lost with the path; a read back
+// counts until it is over, for the same reason.
+PathMask Failure::perhaps_unseen(const Channel& channel) {
+    PathMask paths = channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths;
+    if (channel.visible.read_backs_open) paths = ~PathMask{0};
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
+        paths |= channel::Sender::trailer_of(*channel.wiring.retained[i & channel.window_mask]).paths;
+    return paths;
+}
+
 // Everything posted has come back.
 void Failure::drained(Channel& channel, PathIndex path) {
     PathRecovery& r = channel.wiring.recovery->paths[path];
@@ -329,12 +340,11 @@ void Failure::drained(Channel& channel, PathIndex path) {
     if (dc) {
         // Messages and reads need no answer. Writes that were acknowledged may not be placed yet, and targets are not
         // ended: packet_lifetime and an answer by another way are the time they are given.
-        const PathMask written = channel.visible.unseen_gate
-                                     ? channel.visible.unread | channel.fences.put_paths | channel.fences.fence_paths
-                                     : 0;
+        const PathMask written = channel.visible.unseen_gate ? perhaps_unseen(channel) : 0;
         r.theirs_known = r.lost.empty() && !(written >> path & 1);
     } else {
         SendQueue& queue = *channel.wiring.paths[path].own[0];
+        queue.adapter->forget(); // what still comes is late: Receiver::is_late
         verbs::QueuePairTruth truth;
         const bool believed =
             core_.config.recovery.packet_numbers && !(core_.untested >> channel.wiring.paths[path].device & 1);
@@ -369,6 +379,7 @@ void Failure::abandon_recovery(Channel& channel, Status status) {
         if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
         set_phase(channel, path, Phase::ended);
         r.next.reset();
+        r.order = 0;
         r.greet = false;
         for (const LostPut& put : std::exchange(r.lost, {})) {
             put.work->status = status;

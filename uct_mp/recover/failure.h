@@ -67,6 +67,7 @@ private:
     void lose(SendQueue& queue, const Posted& posted);
     void note_back(Channel& channel, PathIndex path);
     void mark_messages(Channel& channel, PathIndex path);
+    [[nodiscard]] static PathMask perhaps_unseen(const Channel& channel);
 
     Core& core_;
     Recoverer& all_;

@@ -92,7 +92,7 @@ void Joining::widen(Channel& channel) {
 bool Joining::wanted(const Channel& channel, PathIndex path) const {
     const connect::Connection& connection = channel.connection;
     const path::PathSpec& spec = connection.paths[path];
-    if (spec.on_demand) return all_.demand.is_wanted(channel) && all_.demand.is_of_use(channel, path);
+    if (spec.on_demand) return all_.demand.is_agreed(channel) && all_.demand.is_of_use(channel, path);
     bool same_pair = false, our_rail = false, their_rail = false;
     const unsigned ours = connection.local_rail(path), theirs = connection.remote_rail_index(path);
     const auto lids = [](unsigned lmc) { return 1u << lmc; };

@@ -129,9 +129,7 @@ void Liveness::watch_peers(Nanos now) {
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         if (channel.gates & (gate::not_ready | gate::failed)) continue;
-        // An answer to our question whether the connection may end counts as well: operations may wait for it.
-        const bool owes =
-            channel.in_flight() != 0 || !channel.moving.atomics.empty() || (channel.gates & gate::retiring);
+        const bool owes = channel::Endings::is_owed(channel);
         if (owes && channel.watch.open && channel.watch.acked == channel.acked) {
             check(channel);
             if (!(channel.gates & gate::failed)) judge_peer(channel);

@@ -87,8 +87,9 @@ struct PathRecovery {
     unsigned flaps = 0;   // failures soon after a return
     unsigned attempts = 0;
     Services::Timer timer = 0;
-    Nanos probed_since = 0; // the watchdog's first probe without an answer; 0: none
-    verbs::QueuePair next;  // mp_rc, client: the half that is being offered
+    Nanos probed_since = 0;  // the watchdog's first probe without an answer; 0: none
+    verbs::QueuePair next;   // mp_rc, client: the half that is being offered
+    std::uint64_t order = 0; // on demand: what is being done aside for the next life; 0: nothing
     connect::LocalEnd next_end, their_end;
     // Statistics
     std::uint32_t failures = 0, returns = 0;

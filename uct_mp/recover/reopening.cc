@@ -166,6 +166,7 @@ void Reopening::let_go(unsigned device) {
     if (core_.progress.event_fd >= 0)
         for (const int fd : {core_.adapters[device].channel->fd, core_.adapters[device].device->context->async_fd})
             (void)epoll_ctl(core_.progress.event_fd, EPOLL_CTL_DEL, fd, nullptr);
+    core_.halves.halt();
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         for (PathIndex i = 0; channel.wiring.paths && i < channel.wiring.places; ++i) {

@@ -105,7 +105,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
 
 // A fenced message is a marker, too: behind the writes that have gone again.
 PathIndex Replay::place_again(Channel& channel, Buffer& buffer, std::uint64_t bytes) {
-    if (const std::uint32_t fence = core_.sender.fence_of(buffer))
+    if (const std::uint32_t fence = core_.sender.trailer_of(buffer).number)
         for (const Recovery::Marker& marker : channel.wiring.recovery->told)
             if (marker.number == fence && channel.wiring.stands(marker.over))
                 return place_put_again(channel, marker.over, bytes);
@@ -235,8 +235,7 @@ void Replay::heal(Channel& channel) {
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.wiring.retained[i & channel.window_mask];
         if (!buffer.trailer) continue;
-        FenceTrailer trailer;
-        std::memcpy(&trailer, buffer.data() + buffer.length, sizeof trailer);
+        const FenceTrailer trailer = channel::Sender::trailer_of(buffer);
         for (const PathIndex path : schedule::each(trailer.paths & healed)) {
             const bool known = std::any_of(recovery.told.begin(), recovery.told.end(), [&](const Recovery::Marker& m) {
                 return m.number == trailer.number && m.path == path;

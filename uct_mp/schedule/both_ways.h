@@ -9,7 +9,8 @@
 // So while a peer is read from, writes wait for the next read. They do not wait if reads of as many bytes are under way
 // already, or if the paths would run dry within chunk_time. The wait ends when progress finds the channel's next
 // completion, or when a flush or fence comes. Only a few writes wait, and none of the very large ones: more or less
-// until the program has issued what it has at hand. (Dissertation ch. 5: reordering, so that both directions are
+// until the program has issued what it has at hand. More of them wait once reads have come behind such writes, until
+// none comes (Moving::patience). (Dissertation ch. 5: reordering, so that both directions are
 // filled.) Reads with queue pairs of their own need none of this.
 #pragma once
 

@@ -50,8 +50,8 @@ std::vector<Variable> adapt_variables(const channel::Config& defaults) {
          .initial = std::to_string(adapt.max_rings),
          .help = "Peers whose small messages may come by a ring of their own in memory, which is polled, at most " +
                  std::to_string(kMaxAdaptRings) + ". Each ring takes " + std::to_string(adapt.ring.bytes() / 1024) +
-                 " KiB. It saves the receiver a completion for each message. Needs d, p, c and delta in ADAPT_COSTS; "
-                 "not for programs that sleep until something comes. See ADAPT.",
+                 " KiB. It saves the receiver a completion for each message. "
+                 "Not for programs that sleep until something comes. See ADAPT.",
          .syntax = Syntax::count,
          .offset = offsetof(IfaceOptions, adapt_max_rings)});
     list.push_back({.group = Group::tuning,

@@ -16,7 +16,8 @@ using namespace ucx_mp::face;
 
 namespace {
 
-bool ours(uct_ep_h ep) { return ep && ep->iface && ep->iface->ops.iface_close == Iface::close; }
+bool ours(uct_iface_h iface) { return iface && iface->ops.iface_close == Iface::close; }
+bool ours(uct_ep_h ep) { return ep && ours(ep->iface); }
 
 } // namespace
 
@@ -28,6 +29,14 @@ extern "C" __attribute__((visibility("default"))) ucs_status_t uct_mp_ep_set_hin
     if (static_cast<unsigned>(hint) > UCT_MP_HINT_ONE_SIDED_EPOCH) return UCS_ERR_INVALID_PARAM;
     Ep& e = Ep::of(ep);
     e.core->set_hint(*e.channel, static_cast<schedule::TrafficHint>(hint));
+    return UCS_OK;
+}
+
+extern "C" __attribute__((visibility("default"))) ucs_status_t uct_mp_iface_query_adapters(uct_iface_h iface,
+                                                                                           unsigned* count) {
+    if (!ours(iface)) return UCS_ERR_UNSUPPORTED;
+    if (!count) return UCS_ERR_INVALID_PARAM;
+    *count = Iface::of(iface).adapters();
     return UCS_OK;
 }
 

@@ -223,10 +223,8 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
         if (!given)
             check.fail("ADAPT_COSTS", options.adapt_costs,
                        "\"measure\", or r=NS,rho=NS or d=NS,p=NS,c=NS,delta=NS or all of these (0 to 1e9 each)");
-        else if (adapt.max_rings && !given->rings)
-            check.fail("ADAPT_MAX_RINGS", std::to_string(adapt.max_rings),
-                       "0, or with d, p, c and delta in UCX_MP_DC_ADAPT_COSTS: costs of rings are not measured");
         adapt.measured = !given || !given->rc;
+        adapt.rings_measured = !given || !given->rings;
     }
     return error.empty();
 }

@@ -166,6 +166,8 @@ ucs_status_t Iface::query(uct_iface_h iface, uct_iface_attr_t* attr) {
     return UCS_OK;
 }
 
+unsigned Iface::adapters() const { return static_cast<unsigned>(md_.devices().devices().size()); }
+
 std::size_t Iface::concurrent_endpoints() const {
     return config_.transport == connect::Transport::dc ? config_.dci_count * md_.devices().rails().size() : 0;
 }

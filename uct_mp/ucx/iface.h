@@ -37,6 +37,7 @@ public:
     [[nodiscard]] channel::Interface& core() { return *core_; }
     [[nodiscard]] Peers& peers() { return peers_; }
     [[nodiscard]] const channel::Config& config() const { return config_; }
+    [[nodiscard]] unsigned adapters() const;
     // mp_dc: so many peers can be sent to at a time. 0: no limit.
     [[nodiscard]] std::size_t concurrent_endpoints() const;
     // Messages are copied out of the receive buffers: bytes/s of a stream of them, and the s that a full one takes

@@ -46,9 +46,12 @@ void describe(Iface& iface, std::string& out) {
                a.rc_in_use, a.rc_kept, a.looks, a.changes, a.refusals, static_cast<double>(a.interval) * 1e-6,
                a.count_bytes, a.costs.rc, a.costs.make_rc);
     }
-    if (const auto& r = s.rings; r.rings || r.hits || r.bytes)
-        append(out, "rings %u bytes %lu messages %lu misses %lu foreign %lu garbled %lu\n", r.rings, r.bytes, r.hits,
-               r.misses, r.foreign, r.garbled);
+    if (const auto& r = s.rings; r.rings || r.hits || r.bytes || r.prepared || r.costs.ring > 0)
+        append(out,
+               "rings %u bytes %lu prepared %u messages %lu misses %lu foreign %lu garbled %lu saves_ns %.0f "
+               "look_ns %.1f credit_ns %.0f\n",
+               r.rings, r.bytes, r.prepared, r.hits, r.misses, r.foreign, r.garbled, r.costs.ring, r.costs.miss,
+               r.costs.credit);
     for (const auto& t : s.history) {
         append(out, "event ms_ago %.3f peer %016lx path %d state %s", static_cast<double>(t.ago) * 1e-6, t.peer_uid,
                t.path, t.what);

@@ -164,7 +164,7 @@ bool UcxServices::aside(std::function<void()> work) {
     } catch (const std::system_error& error) {
         made = false;
         aside_busy_.store(false);
-        ucs_warn("mp: cannot make a thread: %s", error.what());
+        if (!std::exchange(aside_said_, true)) ucs_warn("mp: cannot make a thread: %s", error.what());
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return made;

@@ -87,7 +87,8 @@ private:
     ucs_async_context_t* async_ = nullptr;
     int background_fd_ = -1;
     std::atomic<int> wake_fd_{-1};
-    void forget_aside(); // of a parent: a child of fork() has not got that thread
+    bool aside_said_ = false; // that no thread could be made
+    void forget_aside();      // of a parent: a child of fork() has not got that thread
     std::thread aside_;
     pid_t aside_of_ = 0;
     std::atomic<bool> aside_busy_{false};

@@ -142,9 +142,9 @@ void add_paths(Builder& out, const channel::Config& defaults) {
              .initial = boolean(paths.split_reads),
              .help = "Give reads (get operations) queue pairs of their own on every path. A queue pair works in "
                      "order: a read waits for the writes before it, and a write's completion waits for the reads "
-                     "before it. Without it the last few writes wait for reads that may go first, which is enough for "
-                     "programs that write and read in turns. It may be worth twice the queue pairs for programs that "
-                     "issue many large writes, and only then their reads. One side is enough.",
+                     "before it. Without it the last few writes wait for reads that may go first, and more of them "
+                     "where reads are seen to follow. It may be worth twice the queue pairs for programs that issue "
+                     "more than 16 MiB of writes, and only then their reads. One side is enough.",
              .syntax = Syntax::boolean,
              .offset = offsetof(MdOptions, split_reads)});
 }

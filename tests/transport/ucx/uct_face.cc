@@ -69,6 +69,11 @@ BOOST_DATA_TEST_CASE(hints_and_paths, each_transport, transport) {
     uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
     const uct_ep_h ep = a.connect(b);
     unsigned count = 0;
+    BOOST_TEST(uct_mp_iface_query_adapters(a.iface, &count) == UCS_OK);
+    BOOST_TEST(count == 2u);
+    BOOST_TEST(uct_mp_iface_query_adapters(nullptr, &count) == UCS_ERR_UNSUPPORTED);
+    BOOST_TEST(uct_mp_iface_query_adapters(a.iface, nullptr) == UCS_ERR_INVALID_PARAM);
+    count = 0;
     BOOST_TEST(uct_mp_ep_query_paths(ep, nullptr, 0, &count) == UCS_OK);
     BOOST_TEST(count == 0u); // not connected before the first operation
     BOOST_TEST(uct_mp_ep_set_hint(ep, UCT_MP_HINT_COLLECTIVE) == UCS_OK);

@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(adaptation) {
                               "r=1,rho=nan", "r=1,rho=2,d=3", "d=1,p=1,c=1", "r=1,d=1,p=1,c=1,delta=1", "paper"})
         BOOST_TEST(dc({{"ADAPT_COSTS", wrong}}).error.starts_with(std::string("UCX_MP_DC_ADAPT_COSTS=") + wrong),
                    wrong);
-    // Costs of rings are the user's; the others may be measured beside them.
+    // Costs of rings are the user's, and the others measured beside them, or all are.
     const char* const rings = "d=100,p=10,c=300,delta=100000";
     const Told both = dc({{"ADAPT_MAX_RINGS", "8"}, {"ADAPT_COSTS", rings}});
     BOOST_TEST(both.error == "");
@@ -305,9 +305,13 @@ BOOST_AUTO_TEST_CASE(adaptation) {
     BOOST_TEST(all.error == "");
     BOOST_TEST(!all.config.adapt.measured);
     BOOST_TEST(all.config.adapt.tuning.costs.credit == 3.0);
-    for (const char* lacking : {"measure", "r=1,rho=2"})
-        BOOST_TEST(
-            dc({{"ADAPT_MAX_RINGS", "8"}, {"ADAPT_COSTS", lacking}}).error.starts_with("UCX_MP_DC_ADAPT_MAX_RINGS=8"));
+    BOOST_TEST(!all.config.adapt.rings_measured);
+    for (const char* without : {"measure", "r=1,rho=2"}) {
+        const Told measured = dc({{"ADAPT_MAX_RINGS", "8"}, {"ADAPT_COSTS", without}});
+        BOOST_TEST(measured.error == "");
+        BOOST_TEST(measured.config.adapt.rings_measured);
+        BOOST_TEST(measured.config.adapt.tuning.costs.ring == 0.0);
+    }
 }
 
 // Other numbers that help texts name.

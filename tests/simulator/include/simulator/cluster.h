@@ -44,7 +44,8 @@ public:
     // A processor of its own: its commands take time, but none of the node's. What it does is seen at once, so `work`
     // says by now() when it has been done. A list of devices is that of the node which asks.
     bool aside(std::function<void()> work) override {
-        if (now() < aside_until_) return false;
+        refused_aside += refuses_aside;
+        if (refuses_aside || now() < aside_until_) return false;
         world_.select(host_, node_);
         aside_at_ = now();
         auto before = world_.on_command([this](Nanos cost) { aside_at_ += cost; });
@@ -59,7 +60,9 @@ public:
     std::function<void()> on_due;       // a timer waits for the node's turn
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
-    bool quiet = false; // counts, but does not print
+    bool quiet = false;         // counts, but does not print
+    bool refuses_aside = false; // there is no such processor
+    unsigned refused_aside = 0; // so often
     unsigned errors = 0, warnings = 0;
     std::string last_error;
 

@@ -1,0 +1,200 @@
+// Rings where something is unusual: sources that are gone or will not have one, memory that does not come, a single
+// path.
+#define BOOST_TEST_MODULE transport_ring_edges
+#include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
+
+#include "ring_nodes.h"
+
+using namespace ucx_mp;
+using namespace ucx_mp::sim;
+
+namespace {
+// Its process goes, and nobody hears that.
+void kill(Cluster& cluster, unsigned i) {
+    cluster.node(i).services().on_wait = {};
+    cluster.world.fault("drop 100% all");
+    cluster.node(i).close();
+    cluster.world.fault("drop 0% all");
+}
+// Time passes for a program that polls.
+void poll(Cluster& cluster, Nanos time) {
+    for (constexpr Nanos kTurn = 10 * kMs; time; time -= std::min(time, kTurn)) {
+        cluster.world.at(cluster.world.now() + kTurn, [] {});
+        cluster.run_for(kTurn);
+        cluster.world.select(0);
+        for (unsigned i = 0; i < 8; ++i) (void)cluster.node(0).progress();
+    }
+}
+} // namespace
+
+// A source that has died, or has given its channel up, answers nothing any more: it is asked whether it is there.
+// Whoever waits for it goes on, and has the place for another ring again.
+BOOST_DATA_TEST_CASE(source_is_gone, boost::unit_test::data::make({"killed", "gave up", "ending", "offered"}), how) {
+    channel::Config c = config({16, 256}, 1);
+    c.recovery.partition_timeout = 2'000 * kMs;
+    Cluster cluster("two-rail", 3, c);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    unsigned failures = 0;
+    for (unsigned i = 0; i < 3; ++i) {
+        cluster.node(i).services().quiet = true;
+        cluster.node(i).on_failure = [&failures, i](channel::Channel&, Status) { failures += i == 0; };
+    }
+    channel::Channel& channel = cluster.channel(0, 1);
+    Interface& iface = cluster.node(0).iface();
+    const bool offered = how[0] == 'o', ending = how[0] == 'e';
+    if (!offered) {
+        BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 1));
+    }
+    if (how[0] == 'g') {
+        cluster.world.select(1);
+        cluster.node(1).iface().invalidate(cluster.channel(1, 0), Status::canceled, true);
+    } else {
+        kill(cluster, 1);
+    }
+    cluster.world.select(0);
+    if (offered) BOOST_TEST((iface.serve_by(channel, Service::dc_ring) == Status::ok));
+    if (ending) { // it has answered, and what it had sent before has not come
+        BOOST_TEST((iface.serve_by(channel, Service::shared) == Status::ok));
+        iface.core().rings.take_verdict(channel, channel.rings->number, false, channel.expected + 1);
+    }
+    const auto may_sleep = [&] {
+        cluster.world.select(0);
+        return failures || (!ending && !offered && iface.arm() == Status::ok);
+    };
+    for (unsigned i = 0; i < 1000 && !may_sleep(); ++i) poll(cluster, 10 * kMs);
+    BOOST_TEST(may_sleep());
+    poll(cluster, 5'000 * kMs);
+    BOOST_TEST(statistics(cluster.node(0)).rings.rings == 0u);
+    BOOST_TEST(failures == 1u);
+    if (!ending && !offered) return; // it sleeps
+    BOOST_TEST((serve(cluster, 0, 2, Service::dc_ring) == Status::ok));
+    BOOST_TEST(cluster.until([&] { return of_rings(cluster.node(0)).in == 1; }, 100 * kMs));
+}
+
+// A source whose own receives are smaller takes a ring all the same: it sends nothing in parts.
+BOOST_AUTO_TEST_CASE(smaller_segment_at_the_source) {
+    std::vector<channel::Config> configs(2, config());
+    for (channel::Config& c : configs) c.send_depth = 64; // all parts of a message find room in the queue
+    configs[0].segment = 16384;
+    configs[1].segment = 8192;
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    Notes notes(cluster);
+    BOOST_TEST(notes.send(1, 0, 100));
+    BOOST_TEST(of_rings(cluster).messages >= 100u);
+    BOOST_TEST((serve(cluster, 1, 0, Service::dc_ring) == Status::unsupported)); // that one sends in parts
+    BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
+    BOOST_TEST(!notes.wrong);
+}
+
+// A source that computes keeps nobody awake: who sleeps looks into its ring now and then.
+BOOST_AUTO_TEST_CASE(source_computes) {
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    Notes notes(cluster);
+    BOOST_TEST(notes.send(1, 0, 20));
+    unsigned got = 0;
+    cluster.node(0).on_am(
+        3, [](void* count, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(count), Status::ok; },
+        &got);
+    cluster.run_for(10 * kMs);
+    cluster.sleep(1, true);
+    Interface& iface = cluster.node(0).iface();
+    const auto may_sleep = [&] {
+        cluster.world.select(0);
+        return iface.arm() == Status::ok;
+    };
+    BOOST_TEST(!may_sleep());
+    BOOST_TEST(cluster.until(may_sleep, 50 * kMs));
+    channel::Channel& channel = cluster.channel(1, 0);
+    const std::uint64_t messages = of_rings(cluster.node(1)).messages;
+    for (unsigned i = 1; i <= 5; ++i) {
+        const Nanos look = iface.next_watch();
+        BOOST_TEST(look > cluster.world.now());
+        BOOST_TEST(look <= cluster.world.now() + kMs);
+        cluster.sleep(0, true);
+        cluster.world.select(1); // it has not heard yet that the ring is to go
+        BOOST_TEST((Interface::am_short(channel, 3, 0, nullptr, 0) == Status::ok));
+        cluster.world.at(look, [] {});
+        cluster.run_for(look - cluster.world.now());
+        cluster.sleep(0, false);
+        cluster.world.select(0);
+        (void)cluster.node(0).progress();
+        BOOST_TEST(got == i);
+        BOOST_TEST(cluster.until(may_sleep, 5 * kMs));
+    }
+    BOOST_TEST(of_rings(cluster.node(1)).messages == messages + 5);
+    cluster.sleep(1, false);
+    BOOST_TEST(settles(cluster, 0));
+    BOOST_TEST(cluster.until([&] { return may_sleep() && iface.next_watch() == 0; }, 10 * kMs));
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Memory of rings that are over is given back, although another ring still waits for a message from before its end.
+BOOST_AUTO_TEST_CASE(memory_is_given_back) {
+    Cluster cluster("two-rail", 3, config({16, 256}));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    channel::Channel& late = cluster.channel(0, 1);
+    for (unsigned i = 1; i < 3; ++i) BOOST_TEST((serve(cluster, 0, i, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 2));
+    const std::uint64_t both = statistics(cluster.node(0)).rings.bytes;
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    cluster.node(0).iface().core().rings.take_verdict(late, late.rings->number, false, late.expected + 1);
+    BOOST_TEST((serve(cluster, 0, 2, Service::shared) == Status::ok));
+    poll(cluster, 3'000 * kMs);
+    BOOST_TEST((late.rings->in->state == channel::RingIn::State::ending));
+    BOOST_TEST(statistics(cluster.node(0)).rings.rings == 1u);
+    BOOST_TEST(statistics(cluster.node(0)).rings.bytes == both / 2);
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST(statistics(cluster.node(0)).rings.rings == 0u);
+}
+
+// Nobody makes memory ready aside, as where no thread can be made: it is asked for less and less often.
+BOOST_AUTO_TEST_CASE(nothing_aside) {
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    SimServices& services = cluster.node(0).services();
+    services.refuses_aside = true;
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    cluster.run_for(3'000 * kMs);
+    BOOST_TEST(services.refused_aside > 10u);
+    BOOST_TEST(services.refused_aside < 40u);
+    services.refuses_aside = false;
+    BOOST_TEST(settles(cluster, 1));
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Over an only path no account is kept. One that joins later begins with an empty one, and gets its share.
+BOOST_AUTO_TEST_CASE(only_path) {
+    channel::Config c = config();
+    c.transport = connect::Transport::rc;
+    Cluster cluster("two-rail", 2, c, {}, {}, {"port down 0:softhca_1:1", "port down 1:softhca_1:1"});
+    Notes notes(cluster);
+    BOOST_TEST(notes.send(1, 0, 10));
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    BOOST_TEST(notes.send(1, 0, 1000));
+    BOOST_TEST(of_rings(cluster).messages > 900u);
+    cluster.run_for(10 * kMs);
+    channel::Channel& channel = cluster.channel(1, 0);
+    BOOST_TEST(channel.wiring.only != nullptr);
+    const auto in_flight = [&](unsigned path) { return channel.wiring.scheduler->paths()[path].account[0].in_flight; };
+    BOOST_TEST(in_flight(0) == 0u);
+    for (unsigned i = 0; i < 2; ++i) cluster.world.fault("port up " + std::to_string(i) + ":softhca_1:1");
+    BOOST_TEST(cluster.until([&] { return !channel.wiring.only; }, 1'000 * kMs));
+    BOOST_TEST(all_up(cluster, 2, 1'000 * kMs));
+    const std::uint64_t before = statistics(cluster.node(1)).channels[0].paths[0].written;
+    (void)put_rate(cluster, 1, 1 << 16);
+    const auto now = statistics(cluster.node(1)).channels[0];
+    BOOST_TEST(now.paths[0].written - before > (200u << 16) / 4);
+    BOOST_TEST(now.paths[1].written > (200u << 16) / 4);
+    cluster.run_for(10 * kMs);
+    for (unsigned path = 0; path < 2; ++path) BOOST_TEST(in_flight(path) == 0u);
+    BOOST_TEST(!notes.wrong);
+}

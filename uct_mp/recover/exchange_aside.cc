@@ -1,0 +1,80 @@
+// Halves of paths on demand: what exchange.cc does in one go, in two, since the commands are paid aside. Meanwhile
+// anything may happen to the path; an order that is not the path's any more ends in nothing.
+#include <mutex>
+#include <utility>
+
+#include "uct_mp/recover/recoverer.h"
+
+namespace ucx_mp::recover {
+
+using connect::PathNews;
+
+bool Exchange::is_aside(const Channel& channel, PathIndex path) const {
+    return !channel.self && all_.demand.is_on_demand(channel, path);
+}
+
+Exchange::Ordered Exchange::new_order(Channel& channel, PathIndex path) {
+    channel.wiring.recovery->paths[path].order = ++orders_;
+    return {.order = orders_, .channel = &channel, .id = channel.local_id, .path = path};
+}
+
+PathRecovery* Exchange::finish(const Ordered& order) {
+    if (core_.directory.channel_with(order.id) != order.channel || !order.channel->wiring.recovery) return nullptr;
+    std::vector<PathRecovery>& paths = order.channel->wiring.recovery->paths;
+    if (order.path >= paths.size() || paths[order.path].order != order.order) return nullptr;
+    paths[order.path].order = 0;
+    const bool wanted =
+        core_.failures.recoverable(*order.channel) && order.channel->wiring.paths[order.path].phase == Phase::reopening;
+    return wanted ? &paths[order.path] : nullptr;
+}
+
+void Exchange::try_again(Channel& channel, PathIndex path) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    ++r.attempts;
+    if (!may_open(channel, path)) return; // the client will
+    set_path_timer(channel, path, core_.services.now() + pause_between_tries(channel, r),
+                   [this](Channel& c, PathIndex p) { time_to_open(c, p); });
+}
+
+// Client, before it offers it.
+void Exchange::make_aside(Channel& channel, PathIndex path) {
+    const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
+    core_.halves.make(rail, [this, rail, order = new_order(channel, path)](verbs::QueuePair half) {
+        PathRecovery* const r = finish(order);
+        if (!r) return core_.halves.take_back(std::move(half), rail);
+        if (!half) return try_again(*order.channel, order.path);
+        r->next_end = {half->qp_num, random_psn()};
+        r->next = std::move(half);
+        try_open(*order.channel, order.path);
+    });
+}
+
+// The news' end belongs to our half. Server: it has none yet.
+void Exchange::connect_aside(Channel& channel, PathIndex path, verbs::QueuePair half, connect::LocalEnd ours,
+                             const PathNews& news) {
+    PathRecovery& r = channel.wiring.recovery->paths[path];
+    const bool same = news.end.qp_number == r.their_end.qp_number && news.end.psn == r.their_end.psn;
+    if (r.order && same) return; // a copy
+    r.their_end = news.end;
+    const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
+    const verbs::RemoteEnd remote = core_.ends.remote_end(channel.connection, channel.connection.paths[path], news.end);
+    core_.halves.connect(std::move(half), rail, remote, ours.psn,
+                         [this, rail, ours, news, order = new_order(channel, path)](verbs::QueuePair qp) mutable {
+                             PathRecovery* const found = finish(order);
+                             const bool good = found && qp && news.life == found->life + 1 &&
+                                               all_.reopening.is_ready(*order.channel, order.path);
+                             if (!good) {
+                                 core_.halves.give_up(std::move(qp), rail);
+                                 if (found) try_again(*order.channel, order.path);
+                                 return;
+                             }
+                             ours.qp_number = qp->qp_num;
+                             use_half(*order.channel, order.path, std::move(qp), ours, news.end);
+                             if (order.channel->connection.server)
+                                 half_is_there(*order.channel, news);
+                             else
+                                 both_are_there(*order.channel, news);
+                         });
+}
+
+} // namespace ucx_mp::recover
