@@ -65,6 +65,13 @@ class Schedule:
             node = self.random.choice(self.nodes)
             self.hit(at, length, [f"{node}:{rail}" for rail in RAILS], "port down {}", "port up {}")
 
+    def pulled(self, at):
+        """One port of a node and links, so that interfaces can be opened at any time."""
+        length = self.random.uniform(0.02, MOST)
+        target = f"{self.random.choice(self.nodes)}:{RAILS[1]}" if self.random.random() < 0.5 else None
+        self.hit(at, length, [target or self.link()], "port down {}" if target else "link down {}",
+                 "port up {}" if target else "link up {}")
+
     def silent(self, at):
         """Nobody is told: all packets of a port lost for some 100 ms, some damaged, all late."""
         kind = self.random.random()
@@ -116,7 +123,7 @@ def script(session, steps, schedule=None):
 def logging(tls, **more):
     """Each process has a log file of its own, so that lines do not fall into the program's output."""
     def env(session):
-        library = preloaded(tls, UCX_LOG_LEVEL="info", UCX_MP_RAILS=",".join(RAILS), **more)(session)
+        library = preloaded(tls, **{"UCX_LOG_LEVEL": "info", "UCX_MP_RAILS": ",".join(RAILS), **more})(session)
         return {**library, "UCX_LOG_FILE": os.path.join(session.folder, "ucx-%p.log")}
     return env
 
@@ -159,10 +166,10 @@ def judged(session, job):
 
 # Jobs
 
-def program(name, ranks, *argv, seconds, tls):
+def program(name, ranks, *argv, seconds, tls=None, library=None):
     """One of tests/mpi, by the short command line of config/openmpi; returns a function that gives its output."""
     def run(session):
-        env = logging(tls)(session)
+        env = (library or logging(tls))(session)
         env = {**env, "LD_PRELOAD": "", "UCT_MP_LIBRARY": env["LD_PRELOAD"]}
         launcher = os.path.join(SOURCE, "config", "openmpi", "mpirun-mp")
         path = os.path.join(session.build, "bin", "mpi_" + name)
@@ -217,6 +224,36 @@ def exchange(tls):
 
 for transport in TRANSPORTS:
     group.add(exchange(transport), f"exchange_{transport}", (FABRIC,), seconds=130)
+
+
+# Adaptive selection with costs that make everything worth its while: RC and rings come and go every 100 ms.
+RESTLESS = {"UCX_MP_DC_ADAPT": "on", "UCX_MP_DC_ADAPT_INTERVAL": "100ms", "UCX_MP_DC_ADAPT_GAIN": "0ns",
+            "UCX_MP_DC_ADAPT_MAX_RC": "4", "UCX_MP_DC_ADAPT_POOL": "2", "UCX_MP_DC_ADAPT_MAX_RINGS": "2",
+            "UCX_MP_DC_ADAPT_COSTS": "r=2000,rho=1000,d=1000,p=1,c=1,delta=1000", "UCX_LOG_LEVEL": "debug"}
+
+
+def adaptive(places, job_name):
+    """Places for one or two peers of three, RC and rings that come and go, and ports and links that are pulled."""
+    def run(session):
+        library = logging("mp_rc,mp_dc", UCX_MP_DC_MAX_CONN=str(places), UCX_MP_RC_MAX_CONN=str(places), **RESTLESS)
+        job = {"hpcc": hpcc(4, 2, 2, env=library),
+               "storm": program("storm", 4, "1000000", "3", seconds=100, library=library)}[job_name]
+        harass(session, session.places[:4], "pulled", 120, 0.2)
+        # How often at least. All connections end when the job does, but those are few.
+        wanted = {"RC": (1, r"as it is wanted"), "rings": (1, r"rings for [1-9]"), "partings": (100, r"established -> closed")}
+        for _ in range(4):
+            down, lines = judged(session, job)["down"], log_lines(session)
+            seen = {name: sum(bool(re.search(pattern, line)) for line in lines) for name, (_, pattern) in wanted.items()}
+            print(", ".join(f"{name}: {n}" for name, n in seen.items()), flush=True)
+            if down >= 4 and all(seen[name] >= least for name, (least, _) in wanted.items()):
+                return
+        raise Failure("nothing has been tested: too few paths have failed, or RC, rings or partings have not been seen")
+    return run
+
+
+for job_places in (1, 2):
+    for job_name in ("hpcc", "storm"):
+        group.add(adaptive(job_places, job_name), f"adaptive_{job_name}_{job_places}", (FABRIC,), seconds=200)
 
 
 @group.case(fabrics=(FABRIC,), seconds=60)

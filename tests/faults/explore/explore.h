@@ -47,11 +47,13 @@ struct Scenario {
     const char* scripts[2]; // play.h
     const char* policy = "round_robin";
     bool single_path = false;
-    bool close = false; // node 0 ends its interface as soon as its script is over
-    bool nasty = false; // receives that were accepted are flushed when a queue pair fails
-    bool ticks = false; // progress is called all the time, not only when there is something to be seen
-    Nanos naps[2] = {}; // not 0: the program computes, and progresses only so often
-    bool crowd = false; // long queues, of which progress takes little at a time
+    bool close = false;         // node 0 ends its interface as soon as its script is over
+    bool nasty = false;         // receives that were accepted are flushed when a queue pair fails
+    bool ticks = false;         // progress is called all the time, not only when there is something to be seen
+    Nanos naps[2] = {};         // not 0: the program computes, and progresses only so often
+    bool crowd = false;         // long queues, of which progress takes little at a time
+    bool choices = false;       // rings and, with flavour dc, RC come and go as the scripts say
+    const char* late = nullptr; // this adapter places data 20 us after it has acknowledged them
 };
 [[nodiscard]] std::span<const Scenario> scenarios();
 [[nodiscard]] const char* name(Flavour flavour);
@@ -68,7 +70,8 @@ struct Outcome {
     std::uint64_t events = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
-    unsigned failures = 0; // of paths, as the nodes saw them
+    unsigned failures = 0;                               // of paths, as the nodes saw them
+    std::uint64_t switches = 0, by_rings = 0, parks = 0; // kinds, messages, connections: likewise
 };
 
 // `loud`: tells on standard output what happens.

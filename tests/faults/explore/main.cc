@@ -129,10 +129,13 @@ public:
         unsigned most = 0;
         for (const Slot& slot : board_.slots) most = std::max(most, slot.failures.load());
         const std::uint64_t failing = sum(&Slot::failing);
-        std::printf("%-12s %-8s %4zu steps in %4.0f us, %5zu first faults, %8llu cases, at most %u path failures, %llu "
-                    "failing, %.1f s\n",
-                    scenario_.name, name(flavour_), plain.trace.steps.size(), double(plain.time) / 1e3, firsts_.size(),
-                    (unsigned long long)sum(&Slot::cases), most, (unsigned long long)failing,
+        std::printf("%-12s %-8s %4zu steps in %4.0f us", scenario_.name, name(flavour_), plain.trace.steps.size(),
+                    double(plain.time) / 1e3);
+        if (plain.switches + plain.by_rings + plain.parks)
+            std::printf(" (%llu switches, %llu messages by rings, %llu partings)", (unsigned long long)plain.switches,
+                        (unsigned long long)plain.by_rings, (unsigned long long)plain.parks);
+        std::printf(", %5zu first faults, %8llu cases, at most %u path failures, %llu failing, %.1f s\n",
+                    firsts_.size(), (unsigned long long)sum(&Slot::cases), most, (unsigned long long)failing,
                     std::chrono::duration<double>(Clock::now() - begin).count());
         std::fflush(stdout);
         cases += sum(&Slot::cases);

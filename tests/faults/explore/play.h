@@ -8,6 +8,9 @@
 //   a o      atomic: fetch and add 1; add 1
 //   x        flush; X: nothing follows before it is done
 //   w        nothing follows before all completions are in
+//   .        nothing follows for 30 us
+//   R K N    messages of the other side shall come by a ring, by RC (and a ring), by neither
+//   D        the connection shall be given back, if it is idle
 //
 // A target that has learned of a put (by `c`, because the origin's flush is over, or by polling if `polled`) stores
 // something else there, which must stay. So do origins with memory that a completion has given back to them.
@@ -112,6 +115,7 @@ private:
     static constexpr std::uint8_t kNumbered = 1, kTells = 2;
     static constexpr std::size_t kPlace = 6144, kConstant = 8192;
     static constexpr std::byte kMine{0xe7};
+    static constexpr Nanos kRest = 30'000; // longer than a round trip of the control plane
 
     static std::byte pattern(std::size_t i, std::uint64_t seed) {
         return static_cast<std::byte>(i * 167 + seed * 59 + (i >> 8));
@@ -123,7 +127,7 @@ private:
         const char *script, *next;
         Channel* to;
         unsigned open = 0, started = 0; // completions to come; puts
-        bool flushing = false, blocked = false;
+        bool flushing = false, blocked = false, resting = false;
         std::uint64_t sent = 0, delivered = 0, tells = 0, heard = 0, adds = 0;
         Node::Memory source, theirs; // `theirs`: at the other node, where our puts go
         Node::Memory constant, counter;
@@ -166,7 +170,7 @@ private:
 
         void pump() {
             for (unsigned refusals = 0; *next && !blocked;) {
-                if (flushing || (*next == 'w' && open)) return;
+                if (flushing || resting || (*next == 'w' && open)) return;
                 if (*next == 'w' || start(*next)) {
                     ++next;
                     continue;
@@ -260,6 +264,23 @@ private:
                 if (!gone) flushing = false;
                 return gone;
             }
+            case '.':
+                resting = true;
+                play->cluster_.world.at(play->cluster_.world.now() + kRest, [this] {
+                    resting = false;
+                    play->pump();
+                });
+                return true;
+            case 'R':
+            case 'K':
+            case 'N': // refused: there are none of that kind here, or not yet
+                (void)play->cluster_.node(index).iface().serve_by(*to, what == 'R'   ? adapt::Service::dc_ring
+                                                                       : what == 'K' ? adapt::Service::rc
+                                                                                     : adapt::Service::shared);
+                return true;
+            case 'D': // refused: it is busy
+                (void)play->cluster_.node(index).iface().park(*to);
+                return true;
             default:
                 mistake(std::string("unknown operation ") + what);
                 return true;
