@@ -39,6 +39,7 @@ mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char
 }
 
 void mp_core_close(mp_core_t* core) {
+    core->engine->progress(); // what waits to leave with others
     core->port.drain();
     delete core;
 }
@@ -57,8 +58,8 @@ mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
 
 unsigned mp_core_progress(mp_core_t* core) { return core->engine->progress() + core->windows->progress(); }
 
-bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, mp_envelope_t envelope, const void* data, size_t bytes) {
-    return core->engine->send_now(of(peer), of(envelope), data, bytes);
+bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits) {
+    return core->engine->send_now(of(peer), compact, data, bytes, waits);
 }
 
 void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,

@@ -90,6 +90,9 @@ typedef struct mp_config {
     size_t zero_copy;   /* eager messages from this size on are not copied at the sender; or MP_AUTO */
     size_t hint_limit;  /* operations from this size on carry their hint */
     bool rendezvous_by_put; /* the sender writes, instead of the receiver reading */
+    /* Of small messages to a peer that nobody waits for so many leave one by one until progress is made. Further ones
+     * leave together: with progress, or when there are many. 0: all leave alone */
+    unsigned burst;
     /* Who is waited for is asked so often whether it lives, ns. 0: every second; MP_NEVER */
     uint64_t watch_interval;
 } mp_config_t;
@@ -111,8 +114,21 @@ typedef struct mp_envelope {
     int32_t source, tag;
 } mp_envelope_t;
 
-/* A small message without a request: true if it has left. Contiguous data, not synchronous. */
-bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, mp_envelope_t envelope, const void* data, size_t bytes);
+/* The envelope of most messages in 64 bits: 20 of context, 20 of source, 24 of tag with its sign. */
+enum { MP_CONTEXT_BITS = 20, MP_SOURCE_BITS = 20, MP_TAG_BITS = 24 };
+static inline bool mp_fits_compact(uint32_t context, int32_t source, int32_t tag) {
+    return (context | (uint32_t)source) < 1u << MP_SOURCE_BITS &&
+           (uint32_t)tag + (1u << (MP_TAG_BITS - 1)) < 1u << MP_TAG_BITS;
+}
+static inline uint64_t mp_compact(uint32_t context, int32_t source, int32_t tag) {
+    return (uint64_t)context << (MP_SOURCE_BITS + MP_TAG_BITS) | (uint64_t)(uint32_t)source << MP_TAG_BITS |
+           ((uint32_t)tag & ((1u << MP_TAG_BITS) - 1));
+}
+
+/* A small message without a request: true if it has left. Contiguous data, not synchronous. `compact`: the envelope.
+ * `waits`: the caller does nothing else until it has left; else it may be held back to leave with others
+ * (mp_config_t::burst), and wants a request. */
+bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits);
 void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,
                   mp_data_t data, bool synchronous, mp_hint_t hint);
 void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope_t pattern, mp_data_t data,

@@ -44,15 +44,18 @@ bool mp_window_attach(mp_window_t* window, void* base, size_t size) {
 bool mp_window_detach(mp_window_t* window, const void* base) { return of(window).detach(base); }
 
 mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) { return of(window).start(*rma); }
-bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address) {
-    return of(window).put_now(rank, from, bytes, address);
+bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
+                       bool may_wait) {
+    return of(window).put_now(rank, from, bytes, address, may_wait);
 }
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address) {
     try {
         return of(window).get_now(rank, to, bytes, address);
     } catch (const std::exception&) { return false; } // the way that says so
 }
-bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local) { return of(window).flushed(rank, local); }
+bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call) {
+    return of(window).flushed(rank, local, *call);
+}
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
 
 void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive) { of(window).want_lock(rank, exclusive); }

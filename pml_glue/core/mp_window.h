@@ -77,16 +77,19 @@ bool mp_window_detach(mp_window_t* window, const void* base);
 /* Starts an operation. MP_FAILED: the target is gone; rma_done is not called. */
 mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma);
 
-/* A small put of contiguous data: true if it has left, and `from` may be changed. */
-bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address);
+/* A small put of contiguous data: true if it has left, and `from` may be changed. `may_wait`: its epoch ends by a fence
+ * or mp_window_completed(), with which it may travel. */
+bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
+                       bool may_wait);
 
 /* A small get likewise: true if it is under way, or over; `to` has the data when operations are flushed, also locally.
  */
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address);
 
 enum { MP_ALL_RANKS = UINT32_MAX };
-/* All operations to a rank that were started are over here (`local`), or also there. */
-bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local);
+/* All operations to a rank that were started before the first of these calls are over here (`local`), or also there.
+ * `call` is 0 then, and ours. */
+bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call);
 /* What has gone wrong with a rank since the last call. */
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank);
 
@@ -102,7 +105,8 @@ bool mp_window_completed(mp_window_t* window, uint32_t rank);
 void mp_window_expose(mp_window_t* window, uint32_t rank, bool check);
 bool mp_window_closed(mp_window_t* window, uint32_t rank);
 
-/* How fences work: each tells all others, or flush and barrier. The first if all ranks want it: they have to agree. */
+/* How fences work: each tells all others, or all flush and have a barrier. The first if all ranks want it: they have
+ * to agree. */
 bool mp_window_wants_direct_fences(const mp_window_t* window);
 void mp_window_set_direct_fences(mp_window_t* window, bool direct);
 /* All ranks of the window have come here, and what they have done before is done, at both sides. */

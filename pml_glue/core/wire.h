@@ -1,7 +1,8 @@
 // Messages between two engines. Little endian, packed; version of all of it: kWireVersion, which travels with the
 // port's address.
 //
-// Eager: one message, or `first` and then `more` until all is there. A synchronous one is answered by `done` when its
+// Eager: one message, or `first` and then `more` until all is there. Small ones that would wait for each other leave in
+// one `bundle`. A synchronous one is answered by `done` when its
 // receive is found.
 //
 //     sender                  receiver                        rendezvous by
@@ -21,11 +22,12 @@
 #pragma once
 
 #include "pml_glue/core/match/envelope.h"
+#include "pml_glue/core/mp_core.h"
 #include "pml_glue/core/port.h"
 
 namespace ucx_mp::glue::wire {
 
-inline constexpr std::uint8_t kWireVersion = 2;
+inline constexpr std::uint8_t kWireVersion = 3;
 
 enum Kind : MessageKind {
     kCompact = 1, // 8 bytes header (compact()), then the data
@@ -38,19 +40,18 @@ enum Kind : MessageKind {
     kDone,        // DoneHeader
     kFirst,       // FirstHeader, then data
     kMore,        // MoreHeader, then data
+    kBundle,      // small eager messages, in their order: for each BundleEntry, then its data
     kHello,       // 8 bytes of nothing: to somebody who is waited for and has never been talked to (watch.cc)
 };
 
-// The envelope of most messages: 20 bits context, 20 bits source, 24 bits tag with its sign.
-inline constexpr unsigned kContextBits = 20, kSourceBits = 20, kTagBits = 24;
+// The envelope of most messages in 64 bits: mp_core.h.
+inline constexpr unsigned kSourceBits = MP_SOURCE_BITS, kTagBits = MP_TAG_BITS;
+static_assert(MP_CONTEXT_BITS == MP_SOURCE_BITS && MP_CONTEXT_BITS + MP_SOURCE_BITS + MP_TAG_BITS == 64);
 [[nodiscard]] inline bool fits_compact(const Envelope& envelope) {
-    return envelope.context < 1u << kContextBits && static_cast<std::uint32_t>(envelope.source) < 1u << kSourceBits &&
-           static_cast<std::uint32_t>(envelope.tag) + (1u << (kTagBits - 1)) < 1u << kTagBits;
+    return mp_fits_compact(envelope.context, envelope.source, envelope.tag);
 }
 [[nodiscard]] inline std::uint64_t compact(const Envelope& envelope) {
-    return std::uint64_t{envelope.context} << (kSourceBits + kTagBits) |
-           std::uint64_t{static_cast<std::uint32_t>(envelope.source)} << kTagBits |
-           (static_cast<std::uint32_t>(envelope.tag) & ((1u << kTagBits) - 1));
+    return mp_compact(envelope.context, envelope.source, envelope.tag);
 }
 [[nodiscard]] inline Envelope expand(std::uint64_t header) {
     return {.context = static_cast<std::uint32_t>(header >> (kSourceBits + kTagBits)),
@@ -64,6 +65,12 @@ struct [[gnu::packed]] EagerHeader {
     std::uint32_t zero;
 };
 static_assert(sizeof(EagerHeader) == 16);
+
+struct [[gnu::packed]] BundleEntry {
+    std::uint64_t compact; // envelope
+    std::uint32_t bytes;   // follow
+};
+static_assert(sizeof(BundleEntry) == 12);
 
 struct [[gnu::packed]] SyncHeader {
     EagerHeader envelope;

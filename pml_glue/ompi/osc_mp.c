@@ -170,7 +170,8 @@ static int put(const void* origin, int count, ompi_datatype_t* type, int target,
     const size_t bytes =
         small_block(count, type, target, displacement, target_count, target_type, win, kSmall, &address);
     const bool left = bytes && mp_window_put_now(mca_osc_mp_of(win)->window, (uint32_t)target,
-                                                 (const char*)origin + type->super.true_lb, bytes, address);
+                                                 (const char*)origin + type->super.true_lb, bytes, address,
+                                                 mca_osc_mp_is_active(mca_osc_mp_of(win), target));
     mca_pml_mp_unlock();
     if (left) return OMPI_SUCCESS;
     return rput(origin, count, type, target, displacement, target_count, target_type, win, NULL);

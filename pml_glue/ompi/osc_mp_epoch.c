@@ -5,14 +5,26 @@
  * fewer of them than ranks: then somebody whom we wait for may need it. */
 static int polls(void) { return opal_progress_yield_when_idle ? 4 : 64; }
 
-void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank) {
+typedef struct question {
+    mca_osc_mp_asked_t asked; /* null: whether what was started until now is flushed */
+    uint32_t rank;
+    bool local;
+    uint64_t call;
+} question_t;
+
+static bool ask(mp_window_t* window, question_t* question) {
+    return question->asked != NULL ? question->asked(window, question->rank)
+                                   : mp_window_flushed(window, question->rank, question->local, &question->call);
+}
+
+static void wait_for(mca_osc_mp_module_t* module, question_t question) {
     for (;;) {
         for (int i = polls(); i > 0; i--) {
             mca_pml_mp_lock();
-            bool over = asked(module->window, rank);
+            bool over = ask(module->window, &question);
             if (!over) {
                 mp_core_progress(mca_pml_mp.core);
-                over = asked(module->window, rank);
+                over = ask(module->window, &question);
             }
             mca_pml_mp_unlock();
             if (over) return;
@@ -21,12 +33,14 @@ void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint
     }
 }
 
-static bool flushed(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, false); }
+void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank) {
+    wait_for(module, (question_t){.asked = asked, .rank = rank});
+}
+
 static bool fenced(mp_window_t* window, uint32_t unused) {
     (void)unused;
     return mp_window_fence(window);
 }
-static bool flushed_here(mp_window_t* window, uint32_t rank) { return mp_window_flushed(window, rank, true); }
 
 /* What has gone wrong meanwhile. */
 static int outcome(mca_osc_mp_module_t* module, uint32_t rank) {
@@ -174,14 +188,20 @@ int mca_osc_mp_test(ompi_win_t* win, int* flag) {
 
 int mca_osc_mp_lock(int type, int target, int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
-    if (module->held[target] != MP_HELD_NONE) return OMPI_ERR_RMA_CONFLICT;
-    if (module->all || module->access.count >= 0) return OMPI_ERR_RMA_SYNC;
-    module->held[target] = promises & MPI_MODE_NOCHECK ? MP_HELD_NOCHECK : MP_HELD_LOCK;
-    module->locks++;
-    if (promises & MPI_MODE_NOCHECK) return OMPI_SUCCESS;
-    mca_pml_mp_lock();
-    mp_window_want_lock(module->window, (uint32_t)target, type == MPI_LOCK_EXCLUSIVE);
+    const bool check = !(promises & MPI_MODE_NOCHECK);
+    int result = OMPI_SUCCESS;
+    mca_pml_mp_lock(); /* other threads lock other targets */
+    if (module->held[target] != MP_HELD_NONE) {
+        result = OMPI_ERR_RMA_CONFLICT;
+    } else if (module->all || module->access.count >= 0) {
+        result = OMPI_ERR_RMA_SYNC;
+    } else {
+        module->held[target] = check ? MP_HELD_LOCK : MP_HELD_NOCHECK;
+        module->locks++;
+        if (check) mp_window_want_lock(module->window, (uint32_t)target, type == MPI_LOCK_EXCLUSIVE);
+    }
     mca_pml_mp_unlock();
+    if (result != OMPI_SUCCESS || !check) return result;
     mca_osc_mp_wait(module, mp_window_locked, (uint32_t)target);
     return outcome(module, (uint32_t)target);
 }
@@ -190,8 +210,10 @@ int mca_osc_mp_unlock(int target, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->held[target] == MP_HELD_NONE) return OMPI_ERR_RMA_SYNC;
     mca_osc_mp_wait(module, mp_window_unlocked, (uint32_t)target);
+    mca_pml_mp_lock();
     module->held[target] = MP_HELD_NONE;
     module->locks--;
+    mca_pml_mp_unlock();
     return outcome(module, (uint32_t)target);
 }
 
@@ -226,15 +248,15 @@ int mca_osc_mp_sync(ompi_win_t* win) {
     return OMPI_SUCCESS;
 }
 
-static int flush(ompi_win_t* win, mca_osc_mp_asked_t asked, uint32_t rank) {
+static int flush(ompi_win_t* win, bool local, uint32_t rank) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (!module->all && (rank == MP_ALL_RANKS ? !module->locks : module->held[rank] == MP_HELD_NONE))
         return OMPI_ERR_RMA_SYNC;
-    mca_osc_mp_wait(module, asked, rank);
+    wait_for(module, (question_t){.rank = rank, .local = local});
     return outcome(module, rank);
 }
 
-int mca_osc_mp_flush(int target, ompi_win_t* win) { return flush(win, flushed, (uint32_t)target); }
-int mca_osc_mp_flush_all(ompi_win_t* win) { return flush(win, flushed, MP_ALL_RANKS); }
-int mca_osc_mp_flush_local(int target, ompi_win_t* win) { return flush(win, flushed_here, (uint32_t)target); }
-int mca_osc_mp_flush_local_all(ompi_win_t* win) { return flush(win, flushed_here, MP_ALL_RANKS); }
+int mca_osc_mp_flush(int target, ompi_win_t* win) { return flush(win, false, (uint32_t)target); }
+int mca_osc_mp_flush_all(ompi_win_t* win) { return flush(win, false, MP_ALL_RANKS); }
+int mca_osc_mp_flush_local(int target, ompi_win_t* win) { return flush(win, true, (uint32_t)target); }
+int mca_osc_mp_flush_local_all(ompi_win_t* win) { return flush(win, true, MP_ALL_RANKS); }

@@ -4,10 +4,6 @@
 /* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
 enum { POLLS = 64 };
 
-static mp_envelope_t message_of(const ompi_communicator_t* comm, int tag) {
-    return (mp_envelope_t){.context = mca_pml_mp_context(comm), .source = comm->c_my_rank, .tag = tag};
-}
-
 static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int tag) {
     return (mp_envelope_t){.context = mca_pml_mp_context(comm),
                            .source = source == MPI_ANY_SOURCE ? MP_ANY_SOURCE : source,
@@ -16,24 +12,17 @@ static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int
 
 _Thread_local unsigned mca_pml_mp_in_collective;
 
-/* Tags from -10 down are collectives', from -27 down of those that do not block (coll_tags.h of Open MPI). Where
- * coll/mp is on, it tells of those that block. */
-static mp_hint_t hint_of(int tag, mp_hint_t otherwise) {
-    const bool inside = mca_pml_mp.marked ? mca_pml_mp_in_collective > 0 || tag <= -27 : tag <= -10;
-    return inside ? MP_HINT_COLLECTIVE : otherwise;
-}
-
 static int progress(void) {
     if (mca_pml_mp.threads) {
-        if (pthread_mutex_trylock(&mca_pml_mp.lock) != 0) return 0; /* somebody else makes it */
+        if (!mca_pml_mp_try_lock()) return 0; /* somebody else makes it */
         const int found = (int)mp_core_progress(mca_pml_mp.core);
-        const bool callbacks = mca_pml_mp.deferred != NULL;
-        pthread_mutex_unlock(&mca_pml_mp.lock);
+        const bool callbacks = mca_pml_mp.ended != NULL;
+        mca_pml_mp_unlock();
         if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
         return found;
     }
     const int found = (int)mp_core_progress(mca_pml_mp.core);
-    if (OPAL_UNLIKELY(mca_pml_mp.deferred != NULL)) mca_pml_mp_call_back();
+    if (OPAL_UNLIKELY(mca_pml_mp.ended != NULL)) mca_pml_mp_call_back();
     return found;
 }
 
@@ -99,9 +88,11 @@ static int enable(bool on) {
     return OMPI_SUCCESS;
 }
 
-/* Messages of communicators that are not known yet are found when their receives come: they are kept by context. */
+/* Messages of communicators that are not known yet are found when their receives come: they are kept by context. With
+ * 5.0 a session may have selected us before MPI_Init_thread() asks for threads; its communicators come after that. */
 static int add_comm(struct ompi_communicator_t* comm) {
     (void)comm;
+    mca_pml_mp.threads |= ompi_mpi_thread_multiple;
     return OMPI_SUCCESS;
 }
 
@@ -113,65 +104,19 @@ static int del_comm(struct ompi_communicator_t* comm) {
     return OMPI_SUCCESS;
 }
 
-/* Room in the user's buffer (MPI 3.6). What has arrived may not be known to have: progress is made for as long as it
- * finds something, since a buffered send is local. */
-static void* buffer_room(size_t bytes) {
-    static const double kPatience = 0.001; /* s without news */
-    void* room = mca_pml_base_bsend_request_alloc_buf(bytes);
-    if (OPAL_LIKELY(room != NULL) || mca_pml_mp.buffered == 0) return room;
-    double until = MPI_Wtime() + kPatience;
-    const double end = MPI_Wtime() + 50 * kPatience;
-    while (room == NULL && mca_pml_mp.buffered != 0 && MPI_Wtime() < until) {
-        if (mp_core_progress(mca_pml_mp.core) && MPI_Wtime() < end) until = MPI_Wtime() + kPatience;
-        mca_pml_mp_unlock(); /* the other threads' messages do not wait for it */
-        mca_pml_mp_lock();
-        room = mca_pml_base_bsend_request_alloc_buf(bytes);
-    }
-    return room;
-}
-
-/* Sends a copy (MPI 3.6); the user's request is complete with it. */
-static int send_buffered(const void* buffer, size_t count, ompi_datatype_t* datatype, mp_peer_t* peer, int tag,
-                         ompi_communicator_t* comm) {
-    mca_pml_mp_request_t* const copy = mca_pml_mp_new_request(comm, true, MP_KIND_BUFFERED);
-    if (copy == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
-    mp_data_t data = mca_pml_mp_data(copy, buffer, count, datatype, true);
-    copy->buffer = buffer_room(data.bytes);
-    if (copy->buffer == NULL) {
-        if (copy->convertor_used) opal_convertor_cleanup(&copy->convertor);
-        copy->convertor_used = false;
-        mca_pml_mp_release_request(copy);
-        return MPI_ERR_BUFFER;
-    }
-    if (data.convertor) {
-        mca_pml_mp_pack(data.convertor, 0, copy->buffer, data.bytes);
-        opal_convertor_cleanup(&copy->convertor);
-        copy->convertor_used = false;
-    } else if (data.bytes) {
-        memcpy(copy->buffer, data.buffer, data.bytes);
-    }
-    data.buffer = copy->buffer;
-    data.convertor = NULL;
-    copy->active = true;
-    mca_pml_mp.buffered++;
-    mp_core_send(mca_pml_mp.core, &copy->core, peer, message_of(comm, tag), data, false,
-                 hint_of(tag, MP_HINT_NON_BLOCKING));
-    return OMPI_SUCCESS;
-}
-
 int mca_pml_mp_start_send(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
                           int rank, int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_hint_t hint) {
     mp_peer_t* const peer = mca_pml_mp_peer(comm, rank);
     if (OPAL_UNLIKELY(peer == NULL)) return OMPI_ERR_UNREACH;
     if (OPAL_UNLIKELY(mode == MCA_PML_BASE_SEND_BUFFERED)) {
-        const int result = send_buffered(buffer, count, datatype, peer, tag, comm);
-        if (result == OMPI_SUCCESS) ompi_request_complete(&request->super, true);
+        const int result = mca_pml_mp_send_buffered(buffer, count, datatype, peer, tag, comm);
+        if (result == OMPI_SUCCESS) mca_pml_mp_end(request);
         return result;
     }
     const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, true);
     request->active = true;
-    mp_core_send(mca_pml_mp.core, &request->core, peer, message_of(comm, tag), data,
-                 mode == MCA_PML_BASE_SEND_SYNCHRONOUS, hint_of(tag, hint));
+    mp_core_send(mca_pml_mp.core, &request->core, peer, mca_pml_mp_message(comm, tag), data,
+                 mode == MCA_PML_BASE_SEND_SYNCHRONOUS, mca_pml_mp_hint(tag, hint));
     return OMPI_SUCCESS;
 }
 
@@ -179,30 +124,40 @@ void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_
                               int source, int tag, ompi_communicator_t* comm, mp_hint_t hint) {
     const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, false);
     request->active = true;
-    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data, hint_of(tag, hint));
+    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data, mca_pml_mp_hint(tag, hint));
 }
 
 /* Small, contiguous, and there is room: has left without a request. Called with the lock. */
-static bool send_now(const void* buffer, size_t count, ompi_datatype_t* datatype, int tag,
-                     mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_peer_t* peer) {
+static inline bool send_now(const void* buffer, size_t count, ompi_datatype_t* datatype, int tag,
+                            mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_peer_t* peer, bool waits) {
+    const uint32_t context = mca_pml_mp_context(comm);
     if (mode == MCA_PML_BASE_SEND_SYNCHRONOUS || mode == MCA_PML_BASE_SEND_BUFFERED ||
-        !mca_pml_mp_contiguous(datatype, count))
+        !mca_pml_mp_contiguous(datatype, count) || !mp_fits_compact(context, comm->c_my_rank, tag))
         return false;
-    return mp_core_send_now(mca_pml_mp.core, peer, message_of(comm, tag), (const char*)buffer + datatype->super.true_lb,
-                            count * datatype->super.size);
+    return mp_core_send_now(mca_pml_mp.core, peer, mp_compact(context, comm->c_my_rank, tag),
+                            (const char*)buffer + datatype->super.true_lb, count * datatype->super.size, waits);
 }
 
-static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
-                 mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, ompi_request_t** out) {
+/* Nearly all small messages: one thread, and a peer that we have sent something to. */
+static inline bool send_at_once(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
+                                mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, bool waits) {
+    if (OPAL_UNLIKELY(mca_pml_mp.threads)) return false;
+    mp_peer_t* const peer = mca_pml_mp_known_peer(comm, rank);
+    return OPAL_LIKELY(peer != NULL) && send_now(buffer, count, datatype, tag, mode, comm, peer, waits);
+}
+
+static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank,
+                                                  int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t* comm,
+                                                  ompi_request_t** out) {
     mca_pml_mp_lock();
     mp_peer_t* const peer = mca_pml_mp_peer(comm, rank);
     int result = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(peer == NULL)) {
         result = OMPI_ERR_UNREACH;
-    } else if (send_now(buffer, count, datatype, tag, mode, comm, peer)) {
+    } else if (mca_pml_mp.threads && send_now(buffer, count, datatype, tag, mode, comm, peer, false)) {
         *out = &mca_pml_mp.sent;
     } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
-        result = send_buffered(buffer, count, datatype, peer, tag, comm);
+        result = mca_pml_mp_send_buffered(buffer, count, datatype, peer, tag, comm);
         if (result == OMPI_SUCCESS) *out = &mca_pml_mp.sent;
     } else {
         mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, true, MP_KIND_ONCE);
@@ -219,17 +174,26 @@ static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, in
     return result;
 }
 
-static int send_and_wait(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
-                         mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
+static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
+                 mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, ompi_request_t** out) {
+    if (OPAL_LIKELY(send_at_once(buffer, count, datatype, rank, tag, mode, comm, false))) {
+        *out = &mca_pml_mp.sent;
+        return OMPI_SUCCESS;
+    }
+    return isend_slowly(buffer, count, datatype, rank, tag, mode, comm, out);
+}
+
+static __attribute__((noinline)) int send_slowly(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank,
+                                                 int tag, mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
     mca_pml_mp_lock();
     mp_peer_t* const peer = mca_pml_mp_peer(comm, rank);
     mca_pml_mp_request_t* request = NULL;
     int result = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(peer == NULL)) {
         result = OMPI_ERR_UNREACH;
-    } else if (OPAL_LIKELY(send_now(buffer, count, datatype, tag, mode, comm, peer))) {
+    } else if (send_now(buffer, count, datatype, tag, mode, comm, peer, true)) {
     } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
-        result = send_buffered(buffer, count, datatype, peer, tag, comm);
+        result = mca_pml_mp_send_buffered(buffer, count, datatype, peer, tag, comm);
     } else if ((request = own_request(true)) != NULL) {
         result = mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_BLOCKING);
         if (result == OMPI_SUCCESS) return wait_for_own(MPI_STATUS_IGNORE);
@@ -251,6 +215,12 @@ static int send_and_wait(const void* buffer, size_t count, ompi_datatype_t* data
     mca_pml_mp_release_request(request);
     mca_pml_mp_unlock();
     return result;
+}
+
+static int send_and_wait(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
+                         mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
+    if (OPAL_LIKELY(send_at_once(buffer, count, datatype, rank, tag, mode, comm, true))) return OMPI_SUCCESS;
+    return send_slowly(buffer, count, datatype, rank, tag, mode, comm);
 }
 
 static int isend_init(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
@@ -310,21 +280,9 @@ static int wait_and_release(mca_pml_mp_request_t* request, ompi_status_public_t*
     return result;
 }
 
-static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag,
-                            ompi_communicator_t* comm, ompi_status_public_t* status) {
+static __attribute__((noinline)) int receive_slowly(void* buffer, size_t count, ompi_datatype_t* datatype, int source,
+                                                    int tag, ompi_communicator_t* comm, ompi_status_public_t* status) {
     mca_pml_mp_lock();
-    mp_status_t now;
-    if (OPAL_LIKELY(mca_pml_mp_contiguous(datatype, count)) &&
-        mp_core_receive_now(mca_pml_mp.core, pattern_of(comm, source, tag), (char*)buffer + datatype->super.true_lb,
-                            count * datatype->super.size, &now)) {
-        mca_pml_mp_unlock();
-        if (status != MPI_STATUS_IGNORE) {
-            ompi_status_public_t said;
-            mca_pml_mp_set_status(&said, &now);
-            OMPI_COPY_STATUS(status, said, false);
-        }
-        return mca_pml_mp_code(now.error);
-    }
     mca_pml_mp_request_t* const own = own_request(false);
     if (OPAL_LIKELY(own != NULL)) {
         mca_pml_mp_start_receive(own, buffer, count, datatype, source, tag, comm, MP_HINT_BLOCKING);
@@ -335,6 +293,29 @@ static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatyp
         mca_pml_mp_start_receive(request, buffer, count, datatype, source, tag, comm, MP_HINT_BLOCKING);
     mca_pml_mp_unlock();
     return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : wait_and_release(request, status);
+}
+
+static __attribute__((noinline)) int tell_now(const mp_status_t* now, ompi_status_public_t* status) {
+    if (status != MPI_STATUS_IGNORE) {
+        ompi_status_public_t said;
+        mca_pml_mp_set_status(&said, now);
+        OMPI_COPY_STATUS(status, said, false);
+    }
+    return mca_pml_mp_code(now->error);
+}
+
+/* A message that is there needs no request. */
+static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag,
+                            ompi_communicator_t* comm, ompi_status_public_t* status) {
+    if (OPAL_LIKELY(!mca_pml_mp.threads && mca_pml_mp_contiguous(datatype, count))) {
+        mp_status_t now;
+        if (mp_core_receive_now(mca_pml_mp.core, pattern_of(comm, source, tag), (char*)buffer + datatype->super.true_lb,
+                                count * datatype->super.size, &now)) {
+            if (OPAL_LIKELY(status == MPI_STATUS_IGNORE && now.error == MP_OK)) return OMPI_SUCCESS;
+            return tell_now(&now, status);
+        }
+    }
+    return receive_slowly(buffer, count, datatype, source, tag, comm, status);
 }
 
 /* One look; `message`: takes it. Progress is made if there is none. */

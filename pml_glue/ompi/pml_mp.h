@@ -4,7 +4,8 @@
  * pml_glue/ompi4 and pml_glue/ompi5.
  *
  * Threads: with MPI_THREAD_MULTIPLE every call of the core is under one lock, which is recursive: what completes may
- * start operations. Nobody waits with the lock held.
+ * start operations. Nobody waits with the lock held, and no callback of a request is called with it: callbacks take
+ * locks of their own.
  */
 #ifndef UCX_MP_PML_GLUE_OMPI_PML_MP_H
 #define UCX_MP_PML_GLUE_OMPI_PML_MP_H
@@ -21,6 +22,7 @@
 #include "ompi/message/message.h"
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
+#include "ompi/runtime/mpiruntime.h"
 #include "opal/datatype/opal_convertor.h"
 #include "opal/runtime/opal_progress.h"
 #include "pml_glue/core/mp_core.h"
@@ -40,6 +42,7 @@ typedef struct mca_pml_mp_request {
     mp_request_storage_t core;
     mca_pml_mp_kind_t kind;
     bool is_send, freed, retained, active, convertor_used;
+    unsigned completing; /* threads that tell Open MPI of its end */
     opal_convertor_t convertor;
     /* of a persistent request, for the next start; `buffer` also of MP_KIND_BUFFERED */
     void* buffer;
@@ -47,7 +50,7 @@ typedef struct mca_pml_mp_request {
     ompi_datatype_t* datatype;
     int peer, tag;
     mca_pml_base_send_mode_t mode;
-    struct mca_pml_mp_request* next_deferred;
+    struct mca_pml_mp_request* next_ended;
 } mca_pml_mp_request_t;
 OBJ_CLASS_DECLARATION(mca_pml_mp_request_t);
 
@@ -59,16 +62,19 @@ typedef struct mca_pml_mp_module {
     bool own_used;
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
+    unsigned depth; /* of whoever has the lock, if there are threads */
     bool threads;
-    bool marked;                         /* coll/mp tells who is in a collective operation */
-    bool memory_open, watching;          /* pml_mp_memory.c */
-    struct mca_pml_mp_request* deferred; /* complete, but for a callback that may wait: not from within the core */
-    unsigned buffered;                   /* copies for MPI_Bsend that are under way */
-    uint64_t collectives;                /* operations that coll/mp has told of */
+    bool marked;                /* coll/mp tells who is in a collective operation */
+    bool memory_open, watching; /* pml_mp_memory.c */
+    /* At their end, which Open MPI is to be told of: not from within the core. In the order of their ends. */
+    struct mca_pml_mp_request *ended, *last_ended;
+    unsigned buffered;    /* copies for MPI_Bsend that are under way */
+    uint64_t collectives; /* operations that coll/mp has told of */
     /* MCA parameters */
     char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
     size_t hint_limit;
     unsigned watch_interval; /* ms */
+    unsigned burst;
     bool statistics;
     int priority;
 } mca_pml_mp_module_t;
@@ -77,10 +83,19 @@ OMPI_DECLSPEC extern mca_pml_mp_module_t mca_pml_mp;
 OMPI_DECLSPEC extern mca_pml_base_component_t mca_pml_mp_component;
 
 static inline void mca_pml_mp_lock(void) {
-    if (mca_pml_mp.threads) pthread_mutex_lock(&mca_pml_mp.lock);
+    if (!mca_pml_mp.threads) return;
+    pthread_mutex_lock(&mca_pml_mp.lock);
+    mca_pml_mp.depth++;
 }
 static inline void mca_pml_mp_unlock(void) {
-    if (mca_pml_mp.threads) pthread_mutex_unlock(&mca_pml_mp.lock);
+    if (!mca_pml_mp.threads) return;
+    mca_pml_mp.depth--;
+    pthread_mutex_unlock(&mca_pml_mp.lock);
+}
+static inline bool mca_pml_mp_try_lock(void) {
+    if (pthread_mutex_trylock(&mca_pml_mp.lock) != 0) return false;
+    mca_pml_mp.depth++;
+    return true;
 }
 
 /* coll/mp: this thread is in so many collective operations, one in another. */
@@ -90,6 +105,13 @@ static inline void mca_pml_mp_enter_collective(void) {
     mca_pml_mp.collectives++; /* for statistics: threads may lose one */
 }
 static inline void mca_pml_mp_leave_collective(void) { mca_pml_mp_in_collective--; }
+
+/* Tags from -10 down are collectives', from -27 down of those that do not block (coll_tags.h of Open MPI). Where
+ * coll/mp is on, it tells of those that block. */
+static inline mp_hint_t mca_pml_mp_hint(int tag, mp_hint_t otherwise) {
+    const bool inside = mca_pml_mp.marked ? mca_pml_mp_in_collective > 0 || tag <= -27 : tag <= -10;
+    return inside ? MP_HINT_COLLECTIVE : otherwise;
+}
 
 /* What osc/mp uses as well: it is linked with this component. */
 OMPI_DECLSPEC int mca_pml_mp_code(mp_error_t error);
@@ -108,6 +130,20 @@ static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {
     return OPAL_LIKELY(peer != NULL) ? peer : mca_pml_mp_connect(proc);
 }
 
+static inline mp_envelope_t mca_pml_mp_message(const ompi_communicator_t* comm, int tag) {
+    return (mp_envelope_t){.context = mca_pml_mp_context(comm), .source = comm->c_my_rank, .tag = tag};
+}
+/* The same if it is connected, else null. */
+static inline mp_peer_t* mca_pml_mp_known_peer(const ompi_communicator_t* comm, int rank) {
+#if OMPI_GROUP_SPARSE
+    (void)comm, (void)rank;
+    return NULL;
+#else
+    ompi_proc_t* const proc = comm->c_remote_group->grp_proc_pointers[rank];
+    return OPAL_LIKELY(!ompi_proc_is_sentinel(proc)) ? proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] : NULL;
+#endif
+}
+
 /* pml_mp_memory.c: UCX hears of memory that is given back */
 void mca_pml_mp_watch_memory(void);
 void mca_pml_mp_forget_memory(void);
@@ -118,15 +154,29 @@ void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
 /* Keeps communicator and datatype until the request is released: the user may free them before. */
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
+/* A request of the program is at its end: Open MPI is told, perhaps later. Called with the lock. */
+void mca_pml_mp_end(mca_pml_mp_request_t* request);
+/* Tells Open MPI of those that are at their end. Not with the lock; then it does nothing. */
 void mca_pml_mp_call_back(void);
 int mca_pml_mp_start(size_t count, ompi_request_t** requests);
 void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status);
-/* What a message's contents are; prepares the request's convertor if they are not contiguous. */
-mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
-                          bool send);
 static inline bool mca_pml_mp_contiguous(const ompi_datatype_t* datatype, size_t count) {
     return count <= INT32_MAX && opal_datatype_is_contiguous_memory_layout(&datatype->super, (int32_t)count);
 }
+mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, const void* buffer, size_t count,
+                             ompi_datatype_t* datatype, bool send);
+/* What a message's contents are; prepares the request's convertor if they are not contiguous. */
+static inline mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count,
+                                        ompi_datatype_t* datatype, bool send) {
+    const mp_data_t data = {
+        .buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size, .convertor = NULL};
+    if (OPAL_LIKELY(mca_pml_mp_contiguous(datatype, count)) || data.bytes == 0) return data;
+    return mca_pml_mp_prepare(request, data, buffer, count, datatype, send);
+}
+
+/* pml_mp_buffered.c: sends a copy; the user's request is complete with it. With the lock. */
+int mca_pml_mp_send_buffered(const void* buffer, size_t count, ompi_datatype_t* datatype, mp_peer_t* peer, int tag,
+                             ompi_communicator_t* comm);
 
 /* pml_mp.c: starts what a request says */
 int mca_pml_mp_start_send(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,

@@ -40,6 +40,11 @@ static int component_register(void) {
     mca_pml_mp.hint_limit = 16384;
     parameter("hint_limit", "From this size on the transport is told who waits for it, bytes", MCA_BASE_VAR_TYPE_SIZE_T,
               &mca_pml_mp.hint_limit);
+    mca_pml_mp.burst = 16;
+    parameter("burst",
+              "Small messages to a peer, by calls that do not wait, that leave one by one until progress is made; "
+              "further ones leave together. 0: all alone",
+              MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_pml_mp.burst);
     mca_pml_mp.watch_interval = 1000;
     parameter("watch_interval", "Who is waited for is asked so often whether it lives, ms; 0: never",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_pml_mp.watch_interval);
@@ -170,6 +175,7 @@ bool mca_pml_mp_open_core(bool threads) {
         .zero_copy = zero_copy,
         .hint_limit = mca_pml_mp.hint_limit,
         .rendezvous_by_put = by_put,
+        .burst = mca_pml_mp.burst,
         .watch_interval = mca_pml_mp.watch_interval ? (uint64_t)mca_pml_mp.watch_interval * 1000000 : MP_NEVER};
     const mp_hooks_t hooks = {.argument = NULL,
                               .pack = mca_pml_mp_pack,

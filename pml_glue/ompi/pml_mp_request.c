@@ -9,7 +9,7 @@ static int request_free(ompi_request_t** pointer) {
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)*pointer;
     *pointer = MPI_REQUEST_NULL;
     mca_pml_mp_lock();
-    if (request->active)
+    if (request->active || request->completing)
         request->freed = true; /* what it has begun goes on; the end releases it */
     else
         mca_pml_mp_release_request(request);
@@ -35,6 +35,7 @@ static void construct(mca_pml_mp_request_t* request) {
     request->super.req_cancel = request_cancel;
     request->kind = MP_KIND_NONE;
     request->freed = request->retained = request->active = request->convertor_used = false;
+    request->completing = 0;
     request->buffer = NULL;
     request->datatype = NULL;
     OBJ_CONSTRUCT(&request->convertor, opal_convertor_t);
@@ -122,9 +123,18 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
         request->super.req_status.MPI_ERROR = mca_pml_mp_code(core->status.error);
     else
         mca_pml_mp_set_status(&request->super.req_status, &core->status);
-    if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL)) {
-        request->next_deferred = mca_pml_mp.deferred;
-        mca_pml_mp.deferred = request;
+    mca_pml_mp_end(request);
+}
+
+/* A callback may wait for other messages, and may be set by another thread at any time. Requests of blocking calls have
+ * none: nobody else knows them. */
+void mca_pml_mp_end(mca_pml_mp_request_t* request) {
+    const bool known = request->retained;
+    if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL || (mca_pml_mp.threads && known && !request->freed))) {
+        request->active = true;
+        request->next_ended = NULL;
+        *(mca_pml_mp.ended == NULL ? &mca_pml_mp.ended : &mca_pml_mp.last_ended->next_ended) = request;
+        mca_pml_mp.last_ended = request;
         return;
     }
     request->active = false;
@@ -134,37 +144,33 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
         return;
     }
     /* A blocking call looks at its request itself, if it is alone: nobody to wake. */
-    ompi_request_complete(&request->super, request->retained || mca_pml_mp.threads);
+    ompi_request_complete(&request->super, known || mca_pml_mp.threads);
 }
 
-/* Callbacks may wait for other messages. Called from outside of the core, without the lock; in the order of completion.
- */
-void mca_pml_mp_call_back(void) {
-    mca_pml_mp_request_t* ordered = NULL;
+/* The first of those that are at their end, behind the one before it, which may be released now. A persistent request
+ * may be started again, and end, before who has told of its last end is back. */
+static mca_pml_mp_request_t* next_ended(mca_pml_mp_request_t* before) {
     mca_pml_mp_lock();
-    while (mca_pml_mp.deferred != NULL) {
-        mca_pml_mp_request_t* const request = mca_pml_mp.deferred;
-        mca_pml_mp.deferred = request->next_deferred;
-        request->next_deferred = ordered;
-        ordered = request;
+    if (before != NULL && --before->completing == 0 && before->freed && !before->active)
+        mca_pml_mp_release_request(before);
+    mca_pml_mp_request_t* const request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
+    if (request != NULL) {
+        mca_pml_mp.ended = request->next_ended;
+        request->active = false;
+        request->completing++;
     }
     mca_pml_mp_unlock();
-    while (ordered != NULL) {
-        mca_pml_mp_request_t* const request = ordered;
-        ordered = request->next_deferred;
-        ompi_request_complete(&request->super, true);
-        mca_pml_mp_lock();
-        request->active = false; /* who has freed it meanwhile has left that to us */
-        if (request->freed) mca_pml_mp_release_request(request);
-        mca_pml_mp_unlock();
-    }
+    return request;
 }
 
-mp_data_t mca_pml_mp_data(mca_pml_mp_request_t* request, const void* buffer, size_t count, ompi_datatype_t* datatype,
-                          bool send) {
-    mp_data_t data = {
-        .buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size, .convertor = NULL};
-    if (OPAL_LIKELY(mca_pml_mp_contiguous(datatype, count)) || data.bytes == 0) return data;
+/* One at a time: who waits in a callback may wait for the next. */
+void mca_pml_mp_call_back(void) {
+    mca_pml_mp_request_t* request = NULL;
+    while ((request = next_ended(request)) != NULL) ompi_request_complete(&request->super, true);
+}
+
+mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, const void* buffer, size_t count,
+                             ompi_datatype_t* datatype, bool send) {
     opal_convertor_t* const local = ompi_proc_local()->super.proc_convertor;
     if (send)
         opal_convertor_copy_and_prepare_for_send(local, &datatype->super, count, buffer, 0, &request->convertor);
@@ -225,7 +231,7 @@ int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
         if (OPAL_UNLIKELY(result != OMPI_SUCCESS)) {
             /* MPI_Startall does not look at what we return: the request says it, when it is waited for. */
             request->super.req_status.MPI_ERROR = ompi_errcode_get_mpi_code(result);
-            ompi_request_complete(&request->super, true);
+            mca_pml_mp_end(request);
             first_error = first_error == OMPI_SUCCESS ? result : first_error;
         }
         mca_pml_mp_unlock();

@@ -1,6 +1,7 @@
 /*
  * A rank is killed, and the launcher lets the others live: whoever needs it is told, as MPI says (MPI-3.1 8.3), and
- * does not wait for ever. gone send | put | lock    what rank 0 does to rank 1 when that is gone; at least two ranks
+ * does not wait for ever. gone send | small | probe | put | lock    what rank 0 does to rank 1 when that is gone, two
+ * ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has
  */
 #include <mpi.h>
 #include <signal.h>
@@ -18,6 +19,29 @@ static int send_to(int rank) {
     for (int i = 0; i < MANY && result == MPI_SUCCESS; i++)
         result = MPI_Ssend(buffer, BYTES, MPI_CHAR, rank, i, MPI_COMM_WORLD);
     return result;
+}
+
+/* Each leaves at once, until there is no room any more. */
+static int send_small_to(int rank) {
+    int result = MPI_SUCCESS;
+    while (result == MPI_SUCCESS) result = MPI_Send(buffer, 8, MPI_CHAR, rank, 1, MPI_COMM_WORLD);
+    return result;
+}
+
+static int probe(int rank) {
+    MPI_Message message;
+    const int result = MPI_Probe(rank, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (result == MPI_SUCCESS) return result;
+    return MPI_Mprobe(MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+}
+
+/* Rank 2's: only rank 0 can see that the holder is gone, and waits for us. */
+static void held(MPI_Win window) {
+    int word = 0;
+    MPI_Recv(&word, 1, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window) == MPI_SUCCESS)
+        MPI_Send(&word, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
+    sleep(60);
 }
 
 static int put_to(int rank, MPI_Win window) {
@@ -44,7 +68,10 @@ int main(int argc, char** argv) {
     /* All have spoken with all. */
     for (int i = 0; i < 2; i++) MPI_Alltoall(MPI_IN_PLACE, 1, MPI_CHAR, buffer, 1, MPI_CHAR, MPI_COMM_WORLD);
     pid_t process = getpid();
+    const int holds = strcmp(what, "held") == 0;
+    if (rank == 2 && holds) held(window);
     if (rank == 1) {
+        if (holds) MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
         MPI_Ssend(&process, sizeof process, MPI_CHAR, 0, 0, MPI_COMM_WORLD); /* has arrived: another send might not */
         raise(SIGKILL);
     }
@@ -52,9 +79,19 @@ int main(int argc, char** argv) {
         MPI_Recv(&process, sizeof process, MPI_CHAR, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         while (kill(process, 0) == 0) usleep(1000);
         const double start = MPI_Wtime();
-        const int result = strcmp(what, "put") == 0    ? put_to(1, window)
-                           : strcmp(what, "lock") == 0 ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window)
-                                                       : send_to(1);
+        if (holds) {
+            int word = 0;
+            MPI_Send(&word, 1, MPI_INT, 2, 1, MPI_COMM_WORLD);
+            MPI_Recv(&word, 1, MPI_INT, 2, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            printf("gone: held: told after %.1f s\n", MPI_Wtime() - start);
+            fflush(stdout);
+            MPI_Abort(MPI_COMM_WORLD, 3);
+        }
+        const int result = strcmp(what, "put") == 0     ? put_to(1, window)
+                           : strcmp(what, "lock") == 0  ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window)
+                           : strcmp(what, "small") == 0 ? send_small_to(1)
+                           : strcmp(what, "probe") == 0 ? probe(1)
+                                                        : send_to(1);
         MPI_Error_class(result, &class);
         MPI_Error_string(result, text, &length);
         printf("gone: %s: %s (%s) after %.1f s\n", what,

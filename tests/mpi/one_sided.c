@@ -273,15 +273,18 @@ static void many(void) {
     long* memory[kWindows];
     for (int i = 0; i < kWindows; i++) MPI_Win_allocate(8 * size, 8, MPI_INFO_NULL, half, &memory[i], &windows[i]);
     for (int i = 0; i < kWindows; i++) MPI_Win_fence(0, windows[i]);
+    long* const values = allocate(kWindows * size * sizeof(long)); /* theirs until the fence */
     for (long i = 0; i < kWindows; i++)
         for (int to = 0; to < size; to++) {
-            const long value = 1000 * i + 100 * me + to;
-            MPI_Accumulate(&value, 1, MPI_LONG, to, me, 1, MPI_LONG, MPI_REPLACE, windows[i]);
+            long* const value = &values[i * size + to];
+            *value = 1000 * i + 100 * me + to;
+            MPI_Accumulate(value, 1, MPI_LONG, to, me, 1, MPI_LONG, MPI_REPLACE, windows[i]);
         }
     for (int i = kWindows - 1; i >= 0; i--) MPI_Win_fence(0, windows[i]);
     for (long i = 0; i < kWindows; i++)
         for (int from = 0; from < size; from++)
             check(memory[i][from] == 1000 * i + 100 * from + me, "a value of one of many windows");
+    free(values);
     for (int i = 0; i < kWindows; i++) MPI_Win_free(&windows[i * 5 % kWindows]);
     MPI_Comm_free(&half);
 }

@@ -212,6 +212,67 @@ static void flood(void) {
     free(requests), free(values);
 }
 
+/* 3.5, 3.7.4: many small messages started one after the other keep their order, with others among them of all sizes and
+ * modes; whose request was freed arrives as well, and the first are there before the last are waited for */
+static void bursts(void) {
+    enum { kMessages = 300, kLarge = 20000 };
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    MPI_Request requests[kMessages];
+    unsigned char** const data = allocate(kMessages * sizeof *data);
+    unsigned char* const in = allocate(2 * kLarge);
+    MPI_Datatype gaps;
+    MPI_Type_vector(10, 1, 2, MPI_BYTE, &gaps);
+    MPI_Type_commit(&gaps);
+    for (int turn = 0; turn < 4; turn++) {
+        int waits = 0;
+        for (int i = 0; i < kMessages; i++) {
+            const int bytes = i % 17 == 5 ? 0 : i % 29 == 7 ? kLarge : i % 31 == 9 ? 700 : i % 250;
+            data[i] = allocate(kLarge);
+            fill(data[i], (size_t)bytes, rank, to, i);
+            MPI_Request* const request = &requests[waits];
+            waits++;
+            if (i % 23 == 3)
+                MPI_Issend(data[i], bytes, MPI_BYTE, to, 8, MPI_COMM_WORLD, request);
+            else if (i % 41 == 11 && turn % 2)
+                MPI_Isend(data[i], 1, gaps, to, 8, MPI_COMM_WORLD, request);
+            else
+                MPI_Isend(data[i], bytes, MPI_BYTE, to, 8, MPI_COMM_WORLD, request);
+            if (i % 37 == 13) MPI_Request_free(request), waits--;
+        }
+        if (turn > 1) MPI_Send(&turn, 1, MPI_INT, to, 9, MPI_COMM_WORLD); /* behind all of them */
+        if (turn > 1) {
+            int value, found, behind;
+            MPI_Recv(&value, 1, MPI_INT, from, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            MPI_Iprobe(from, 8, MPI_COMM_WORLD, &found, MPI_STATUS_IGNORE);
+            MPI_Iprobe(from, 9, MPI_COMM_WORLD, &behind, MPI_STATUS_IGNORE);
+            rule_check(value == turn && found && !behind, "a message overtook a burst");
+        }
+        for (int i = 0; i < kMessages; i++) {
+            const int bytes = i % 17 == 5 ? 0 : i % 29 == 7 ? kLarge : i % 31 == 9 ? 700 : i % 250;
+            MPI_Status status;
+            MPI_Recv(in, 2 * kLarge, MPI_BYTE, from, i % 2 ? 8 : MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            int count;
+            MPI_Get_count(&status, MPI_BYTE, &count);
+            if (i % 41 == 11 && turn % 2 && i % 23 != 3) {
+                unsigned char* const wanted = allocate(kLarge);
+                fill(wanted, (size_t)bytes, from, rank, i);
+                for (int k = 0; k < 10 && 2 * k < bytes; k++)
+                    rule_check(in[k] == wanted[2 * k], "a derived one in a burst");
+                rule_check(count == 10, "the length of a derived one in a burst");
+                free(wanted);
+            } else {
+                rule_check(count == bytes, "the order of a burst");
+                verify(in, (size_t)bytes, from, rank, i, "3.5 bursts");
+            }
+        }
+        MPI_Waitall(waits, requests, MPI_STATUSES_IGNORE);
+        MPI_Barrier(MPI_COMM_WORLD);
+        for (int i = 0; i < kMessages; i++) free(data[i]);
+    }
+    MPI_Type_free(&gaps);
+    free(data), free(in);
+}
+
 /* 3.6: a buffered send is local: that there is no room is said at once, also while the buffer's messages are waited for
  */
 static void full_buffer(void) {
@@ -250,5 +311,6 @@ void more_rules(void (*run)(const char*, void (*)(void))) {
     run("6.6 inter-communicators", between);
     run("3.2.3 tags", tags);
     run("3.5 progress", flood);
+    run("3.5 bursts", bursts);
     run("3.6 a full buffer", full_buffer);
 }

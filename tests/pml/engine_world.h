@@ -106,6 +106,7 @@ struct World {
                                                              : SIZE_MAX,
                                      .hint_limit = 1000,
                                      .rendezvous_by_put = by_put,
+                                     .burst = seed % 3,
                                      .watch_interval = 1000};
             rank->engine = std::make_unique<Engine>(*rank->port, config, hooks);
             ranks.push_back(std::move(rank));
@@ -200,8 +201,8 @@ struct World {
         sent[{rank.number, each.number}] = each.bytes;
         Peer* const peer = rank.engine->peer(100 + static_cast<std::uint64_t>(to));
         BOOST_REQUIRE(peer);
-        if (!each.derived && !each.synchronous && below(2) &&
-            rank.engine->send_now(*peer, each.envelope, each.memory.data(), each.bytes)) {
+        if (!each.derived && !each.synchronous && below(2) && wire::fits_compact(each.envelope) &&
+            rank.engine->send_now(*peer, wire::compact(each.envelope), each.memory.data(), each.bytes, below(2) == 0)) {
             each.done = true;
             std::fill(each.memory.begin(), each.memory.end(), 0xdd);
             return;

@@ -21,9 +21,10 @@ class FakeNetwork {
 public:
     explicit FakeNetwork(std::uint32_t seed) : random(seed) {}
     std::mt19937 random;
-    unsigned no_room = 4;                 // one of so many operations finds no room; 0: all do
-    unsigned refuses = 0;                 // one of so many operations is refused; 0: none is
-    bool can_move = true;                 // writes and reads
+    unsigned no_room = 4; // one of so many operations finds no room; 0: all do
+    unsigned refuses = 0; // one of so many operations is refused; 0: none is
+    bool can_move = true; // writes and reads
+    bool fences_cost = false;
     std::size_t most_move = 5000;         // bytes of one of them
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
     std::vector<FakePort*> ports;
@@ -61,7 +62,7 @@ public:
     }
     Posted send_packed(MessageKind kind, Packer packer, void* argument) override {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         // What answers others, or goes on with a message, has no other way: refusing it is the end of the peer.
         if (kind <= 4 && network_.dice(network_.refuses)) return Posted::refused;
         if (kind == 6 && network_.dice(network_.refuses)) return Posted::refused;
@@ -85,19 +86,19 @@ public:
     }
     Posted fence() override {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         fence_ = moves_;
         return Posted::done;
     }
     Posted put_short(const void* from, std::size_t length, std::uint64_t to, RemoteKey*) override {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         const auto* const bytes = static_cast<const std::byte*>(from);
         return keep({bytes, bytes + length}, to);
     }
     Posted put_packed(Packer packer, void* argument, std::uint64_t to, RemoteKey*) override {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         std::vector<std::byte> data(limits_.max_put_packed);
         data.resize(packer(data.data(), argument));
         return keep(std::move(data), to);
@@ -108,7 +109,7 @@ public:
     // Ends when all moves from before it are executed.
     Posted flush(Completion& completion) override {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         if (under_way_.empty()) return Posted::done;
         flushes_.push_back({moves_, &completion});
         return Posted::in_progress;
@@ -117,7 +118,7 @@ public:
         return network_.can_move ? unpack_key(keys) : nullptr;
     }
     void hint(Hint) override {}
-    void check() override { ++checks; }
+    void check() override;
     [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
         if (!network_.can_move || network_.dice(16)) return nullptr;
         ++network_.registered;
@@ -142,9 +143,10 @@ public:
     unsigned checks = 0;
 
 private:
+    [[nodiscard]] bool no_room() const;
     Posted post(FakeMessage message) {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         return put_away(std::move(message));
     }
     Posted put_away(FakeMessage message);
@@ -168,7 +170,7 @@ private:
     }
     Posted move(FakeMove move) {
         if (failed) return Posted::failed;
-        if (network_.dice(network_.no_room)) return Posted::no_room;
+        if (no_room()) return Posted::no_room;
         if (network_.dice(network_.refuses)) return Posted::refused;
         under_way_.push_back(move);
         return Posted::in_progress;
@@ -180,6 +182,7 @@ private:
     }
 
     FakeNetwork& network_;
+    FakePort& from_;
     const bool self_;
     std::deque<FakeMessage> messages_;
     std::vector<FakeMove> under_way_;
@@ -210,6 +213,7 @@ public:
             while (network_.random() % 3 && endpoint->step()) ++count;
         return count;
     }
+    [[nodiscard]] bool fences_cost() const override { return network_.fences_cost; }
     void drain() override {}
     [[nodiscard]] std::uint64_t now() const override { return time_ += tick; }
     std::uint64_t tick = 0; // ns from one look at the clock to the next
@@ -219,6 +223,8 @@ public:
     }
     std::vector<FakeEndpoint*> endpoints;
     FailureListener* listener = nullptr;
+    // Killed: nothing more arrives, and only who asks hears of it.
+    bool gone = false;
 
 private:
     FakeNetwork& network_;
@@ -227,8 +233,8 @@ private:
     std::pair<Handler, void*> called_[32] = {};
 };
 
-inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort&, FakePort& peer, bool self)
-    : to(peer), network_(network), self_(self) {
+inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort& from, FakePort& peer, bool self)
+    : to(peer), network_(network), from_(from), self_(self) {
     limits_ = {.max_short = 40,
                .max_packed = 600,
                .max_zero_copy = 500,
@@ -250,6 +256,15 @@ inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort&, FakePort& pee
               .registration = 100};
 }
 
+inline bool FakeEndpoint::no_room() const { return to.gone || network_.dice(network_.no_room); }
+
+inline void FakeEndpoint::check() {
+    ++checks;
+    if (!to.gone || failed) return;
+    fail();
+    from_.listener->endpoint_failed(*this);
+}
+
 // To ourselves: arrives within the call, as UCT's `self` does it.
 inline Posted FakeEndpoint::put_away(FakeMessage message) {
     if (self_ && !message.completion && message.after <= fence_ && under_way_.empty() && messages_.empty()) {
@@ -262,7 +277,7 @@ inline Posted FakeEndpoint::put_away(FakeMessage message) {
 }
 
 inline bool FakeEndpoint::step() {
-    if (failed) return false;
+    if (failed || to.gone) return false;
     const std::size_t choices = under_way_.size() + (messages_.empty() ? 0 : 1);
     if (!flushes_.empty() && network_.dice(3) && end_flush()) return true;
     if (choices == 0) return end_flush();

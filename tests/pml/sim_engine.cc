@@ -43,6 +43,7 @@ mp_config_t core_config(std::uint64_t seed) {
             .zero_copy = seed % 3 == 1 ? 600 : MP_AUTO,
             .hint_limit = 16384,
             .rendezvous_by_put = seed % 2 == 0,
+            .burst = static_cast<unsigned>(seed % 3),
             .watch_interval = 100'000};
 }
 

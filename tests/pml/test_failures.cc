@@ -34,6 +34,121 @@ BOOST_AUTO_TEST_CASE(what_is_refused_fails_alone) {
     BOOST_TEST(failed > 100u);
 }
 
+namespace {
+
+// Rank 0 of a world in which time passes: with every look at the clock as much as is between two questions.
+struct Watch : World {
+    Rank& rank;
+    explicit Watch(int count, std::uint32_t seed = 3) : World(seed, count, false), rank(*ranks[0]) {
+        faulty = true;
+        for (const auto& each : ranks) each->port->tick = 1000;
+    }
+    FakePort& port(int of) { return *ranks[static_cast<std::size_t>(of)]->port; }
+    Peer& peer(int of) { return *rank.engine->peer(100 + static_cast<std::uint64_t>(of)); }
+    unsigned checks(int of) {
+        unsigned count = 0;
+        for (const FakeEndpoint* endpoint : rank.port->endpoints)
+            if (&endpoint->to == &port(of)) count += endpoint->checks;
+        return count;
+    }
+    // Of rank 0 alone; so many questions.
+    void looks(int count) {
+        for (int i = 0; i < 1024 * (count + 1); ++i) rank.engine->progress();
+    }
+    Operation& send(Rank& from, int to, std::size_t bytes, std::int32_t tag) {
+        Operation& send = from.operations.emplace_back();
+        send.send = true;
+        send.number = ++from.sends;
+        send.resize(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) send.memory[i] = content(from.number, send.number, i);
+        std::memcpy(send.memory.data(), &send.number, 4);
+        sent[{from.number, send.number}] = bytes;
+        ++open;
+        from.engine->send(send.request(), *from.engine->peer(100 + static_cast<std::uint64_t>(to)),
+                          {kContext, from.number, tag}, send.data(), false, Hint::none);
+        return send;
+    }
+    Operation& receive(std::int32_t source, std::int32_t tag, std::size_t bytes) {
+        Operation& receive = rank.operations.emplace_back();
+        receive.envelope = {kContext, source, tag};
+        receive.resize(bytes);
+        ++open;
+        rank.engine->receive(receive.request(), receive.envelope, receive.data(), Hint::none);
+        return receive;
+    }
+};
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(who_is_looked_for_is_asked) {
+    Watch world(4);
+    const auto look = [&](std::int32_t source) { return world.rank.engine->source_failed({kContext, source, 5}); };
+    for (int i = 0; i < 3000; ++i) {
+        BOOST_REQUIRE(!look(1));
+        BOOST_REQUIRE(!look(2));
+        world.rank.engine->progress();
+    }
+    BOOST_TEST(world.checks(1) > 0u);
+    BOOST_TEST(world.checks(2) > 0u);
+    BOOST_TEST(world.checks(3) == 0u);
+    world.looks(3); // nobody looks any more
+    const unsigned before = world.checks(1);
+    world.looks(3);
+    BOOST_TEST(world.checks(1) == before);
+    world.port(2).gone = true;
+    for (int i = 0; i < 3000 && !look(kAnySource); ++i) world.rank.engine->progress();
+    BOOST_TEST(look(kAnySource));
+    BOOST_TEST(look(2));
+    BOOST_TEST(!look(1));
+}
+
+BOOST_AUTO_TEST_CASE(a_sender_that_is_gone_between_two_pieces) {
+    const auto [first, end] = seeds(40);
+    unsigned parted = 0;
+    for (std::uint32_t seed = first; seed < end; ++seed) {
+        BOOST_TEST_CONTEXT("TESTS_SEED=" << seed) {
+            Watch world(2, seed * 20 + 7); // not at once, and by messages
+            Operation& receive = world.receive(1, 5, 3000);
+            world.send(*world.ranks[1], 0, 3000, 5);
+            while (receive.request().phase == Phase::posted) world.progress();
+            parted += receive.request().phase == Phase::filling;
+            world.port(0).gone = true; // whatever is under way
+            world.port(1).gone = true;
+            world.looks(4);
+            BOOST_REQUIRE(receive.done);
+        }
+    }
+    BOOST_TEST(parted > 10u);
+}
+
+BOOST_AUTO_TEST_CASE(who_takes_nothing_more_is_asked) {
+    Watch world(2);
+    (void)world.peer(1);
+    world.port(1).gone = true;
+    Operation& send = world.send(world.rank, 1, 8, 5);
+    BOOST_REQUIRE(!send.done); // there is no room
+    world.looks(4);
+    BOOST_TEST(send.done);
+}
+
+BOOST_AUTO_TEST_CASE(many_that_are_waited_for_are_asked_in_turn) {
+    constexpr int kPeers = 128; // 64 at a time
+    Watch world(kPeers + 1);
+    for (int i = 1; i <= kPeers; ++i) (void)world.peer(i);
+    world.receive(kAnySource, 5, 8);
+    world.looks(6);
+    for (int i = 1; i <= kPeers; ++i) BOOST_TEST(world.checks(i) > 0u);
+}
+
+BOOST_AUTO_TEST_CASE(many_receives_from_one_hide_no_other) {
+    Watch world(3);
+    for (int i = 0; i < 1000; ++i) world.receive(1, 5 + i, 8);
+    world.receive(2, 5, 8);
+    world.looks(4);
+    BOOST_TEST(world.checks(1) > 0u);
+    BOOST_TEST(world.checks(2) > 0u);
+}
+
 BOOST_AUTO_TEST_CASE(who_is_waited_for_is_asked) {
     World world(3, 3, false);
     Rank& rank = *world.ranks[0];

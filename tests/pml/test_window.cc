@@ -55,9 +55,10 @@ struct World {
     std::vector<Rank> ranks;
     unsigned reports = 0;
 
-    World(std::uint32_t seed, unsigned count) : network(seed), ranks(count) {
+    World(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER) : network(seed), ranks(count) {
         network.no_room = seed % 3 == 0 ? 0 : 2 + seed % 5;
         network.can_move = seed % 4 != 0;
+        network.fences_cost = seed % 5 == 1;
         std::vector<std::uint64_t> processes;
         for (unsigned i = 0; i < count; ++i) processes.push_back(100 + i);
         for (unsigned i = 0; i < count; ++i) {
@@ -78,7 +79,8 @@ struct World {
                                      .zero_copy = SIZE_MAX,
                                      .hint_limit = 1000,
                                      .rendezvous_by_put = false,
-                                     .watch_interval = MP_NEVER};
+                                     .burst = 0,
+                                     .watch_interval = watch_interval};
             rank.engine = std::make_unique<Engine>(*rank.port, config, hooks);
             rank.windows = std::make_unique<Windows>(*rank.engine, *rank.port, hooks);
             const mp_window_config_t window{.id = kWindow,
@@ -94,7 +96,7 @@ struct World {
         }
         for (Rank& rank : ranks) {
             rank.window->set_keys(rank.keys.data(), 16);
-            rank.window->set_direct_fences(seed % 3 != 0);
+            rank.window->set_direct_fences(seed % 2 == 0); // if there are few ranks
         }
     }
     ~World() {
@@ -203,7 +205,7 @@ void check_gets(const std::list<Drawn>& all, unsigned origin, unsigned target,
 
 void run(std::uint32_t seed) {
     BOOST_TEST_CONTEXT("seed " << seed) {
-        World world(seed, 1 + seed % 4);
+        World world(seed, seed % 8 == 2 ? 11 : 1 + seed % 4);
         const auto count = static_cast<unsigned>(world.ranks.size());
         std::vector<std::vector<std::uint64_t>> model(count, std::vector<std::uint64_t>(kCells));
         for (int round = 0; round < 6; ++round) {
@@ -221,6 +223,14 @@ void run(std::uint32_t seed) {
                         operation.target, operation.result.data(), 8 * std::size_t{operation.count},
                         reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from))) {
                     ++counts.count; // nobody is told of its end
+                    continue;
+                }
+                if (operation.kind == MP_PUT && operation.count <= 9 && world.dice(2) &&
+                    world.ranks[operation.origin].window->put_now(
+                        operation.target, operation.data.data(), 8 * std::size_t{operation.count},
+                        reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from),
+                        world.dice(4) != 0)) {
+                    ++counts.count;
                     continue;
                 }
                 BOOST_REQUIRE(issue(world, operation, counts) == MP_OK);
@@ -307,6 +317,59 @@ BOOST_AUTO_TEST_CASE(random_programs) {
     for (std::uint32_t seed = 1; seed <= 400; ++seed) run(seed);
 }
 
+// A fence is everybody's: who is through it at once reads what one rank has put into the memory of another one, or puts
+// something else there. It is the later of both that stays.
+BOOST_AUTO_TEST_CASE(third_ranks) {
+    for (std::uint32_t seed = 2; seed <= 600; seed += 2) { // fences of few ranks
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            World world(seed, 3 + seed % 3);
+            const auto count = static_cast<unsigned>(world.ranks.size());
+            const bool writes = world.dice(2) != 0;
+            Done counts;
+            std::vector<std::vector<std::uint64_t>> model(count, std::vector<std::uint64_t>(kCells));
+            const auto put = [&](Drawn& operation) {
+                const auto at = reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data());
+                if (operation.count > 8 || world.dice(2) ||
+                    !world.ranks[operation.origin].window->put_now(operation.target, operation.data.data(),
+                                                                   8 * std::size_t{operation.count},
+                                                                   at + 8 * std::size_t{operation.from}, true))
+                    BOOST_REQUIRE(issue(world, operation, counts) == MP_OK);
+                for (unsigned k = 0; k < operation.count; ++k)
+                    model[operation.target][operation.from + k] = operation.data[k];
+            };
+            std::list<Drawn> first, second;
+            for (Drawn& operation : draw(world))
+                if (operation.kind == MP_PUT) first.push_back(std::move(operation));
+            for (Drawn& operation : first) put(operation);
+            std::vector<bool> through(count), over(count);
+            BOOST_REQUIRE(world.until([&](Rank& rank, unsigned i) {
+                if (!through[i]) {
+                    if (!rank.window->fence()) return false;
+                    through[i] = true;
+                    for (const Drawn& operation : first) {
+                        if ((operation.origin + 1) % count != i || operation.target == i) continue;
+                        Drawn& other = second.emplace_back(operation);
+                        other.origin = i;
+                        other.kind = writes ? MP_PUT : MP_GET;
+                        if (writes) std::fill(other.data.begin(), other.data.end(), seed);
+                        if (writes)
+                            put(other);
+                        else
+                            BOOST_REQUIRE(issue(world, other, counts) == MP_OK);
+                    }
+                }
+                over[i] = over[i] || rank.window->fence();
+                return bool{over[i]};
+            }));
+            for (unsigned i = 0; i < count; ++i) BOOST_REQUIRE(world.ranks[i].cells == model[i]);
+            for (unsigned i = 0; i < count; ++i) check_gets(second, i, (i + 1) % count, model[(i + 1) % count]);
+            for (unsigned i = 0; i < count; ++i) check_gets(second, i, (i + 2) % count, model[(i + 2) % count]);
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->settled(); }));
+            BOOST_REQUIRE_EQUAL(world.reports, 0u);
+        }
+    }
+}
+
 // Everything that waits for a peer that is gone comes to an end: operations, flushes, locks, both sides of an epoch.
 BOOST_AUTO_TEST_CASE(gone_peers) {
     for (std::uint32_t seed = 1; seed <= 200; ++seed) {
@@ -341,6 +404,88 @@ BOOST_AUTO_TEST_CASE(gone_peers) {
             BOOST_REQUIRE_EQUAL(counts.count, started);
             world.ranks[0].window->want_lock(1, true); // the others go on
             BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) { return i != 0 || rank.window->locked(1); }));
+        }
+    }
+}
+
+// Who holds a lock and is killed is missed by nobody but him who waits for it, and he asks only the lock's owner.
+BOOST_AUTO_TEST_CASE(gone_holder_of_a_lock) {
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        for (const bool exclusive : {false, true}) {
+            BOOST_TEST_CONTEXT("seed " << seed) {
+                World world(seed, 3, 1000);
+                for (Rank& rank : world.ranks) rank.port->tick = 1000;
+                world.ranks[1].window->want_lock(0, exclusive);
+                BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) { return i != 1 || rank.window->locked(0); }));
+                world.ranks[1].port->gone = true;
+                for (FakeEndpoint* endpoint : world.ranks[1].port->endpoints) endpoint->failed = true;
+                world.ranks[2].window->want_lock(0, true);
+                BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) { return i != 2 || rank.window->locked(0); }));
+            }
+        }
+    }
+}
+
+// A flush waits for what was started before it, not for another thread that goes on and on.
+BOOST_AUTO_TEST_CASE(flushes_of_a_moving_target) {
+    enum { kPuts, kSums = 1000, kGets = 2000, kOthers = 2500 };
+    struct Call {
+        std::uint32_t rank;
+        bool local;
+        std::uint64_t call = 0, put = 0, added = 0; // what must be there
+        std::size_t gets = 0;                       // that must be over
+        bool begun = false, over = false;
+    };
+    for (std::uint32_t seed = 1; seed <= 150; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            World world(seed, 2);
+            Window& window = *world.ranks[0].window;
+            std::vector<std::uint64_t>& cells = world.ranks[1].cells;
+            cells[kGets] = 99;
+            Done counts;
+            std::list<Drawn> all;
+            std::list<std::uint64_t> got;
+            std::uint64_t added = 0, put = 0;
+            const auto another = [&] { // the other thread's: a put by the transport, a sum, a get, a larger put
+                const auto add = [&](mp_rma_kind_t kind, unsigned from, unsigned count, std::uint64_t value) {
+                    all.push_back({0, 1, from, count, kind, std::vector<std::uint64_t>(count, value),
+                                   std::vector<std::uint64_t>(count)});
+                    BOOST_REQUIRE(issue(world, all.back(), counts) == MP_OK);
+                };
+                add(MP_PUT, kPuts, 1, ++put);
+                add(MP_PUT, kOthers, 300, put);
+                add(MP_ACCUMULATE, kSums, 1, 1);
+                ++added;
+                if (world.dice(2)) add(MP_GET, kGets, 1, 0);
+                got.push_back(0);
+                if (!window.get_now(1, &got.back(), 8, reinterpret_cast<std::uint64_t>(&cells[kGets]))) got.back() = 99;
+            };
+            std::vector<Call> calls;
+            for (const std::uint32_t rank : {1u, MP_ALL_RANKS + 0u})
+                for (const bool local : {false, true, false}) calls.push_back({rank, local});
+            unsigned over = 0;
+            for (int turn = 0; over < calls.size(); ++turn) {
+                BOOST_REQUIRE(turn < 20000);
+                while (all.size() - counts.count < 3) another(); // it is never quiet
+                for (Call& call : calls) {
+                    if (call.over || (!call.begun && world.dice(20))) continue;
+                    if (!call.begun) call.put = put, call.added = added, call.gets = got.size();
+                    call.begun = true;
+                    if (!window.flushed(call.rank, call.local, call.call)) continue;
+                    call.over = true;
+                    ++over;
+                    auto at = got.begin();
+                    for (std::size_t i = 0; i < call.gets; ++i) BOOST_REQUIRE_EQUAL(*at++, 99u);
+                    if (call.local) continue;
+                    BOOST_REQUIRE(cells[kSums] >= call.added);
+                    BOOST_REQUIRE(cells[kPuts] != 0);
+                    for (unsigned i = 0; i < 300; ++i) BOOST_REQUIRE(cells[kOthers + i] != 0);
+                }
+                world.progress();
+            }
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, false); }));
+            BOOST_REQUIRE_EQUAL(counts.count, all.size());
+            BOOST_REQUIRE_EQUAL(cells[kSums], added);
         }
     }
 }

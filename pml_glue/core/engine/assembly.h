@@ -53,6 +53,12 @@ public:
             if (link.key.context == wanted.context && link.key.source == wanted.source) function(*of(link));
         });
     }
+    // The senders of those that a request waits for. Slow path.
+    template <class F> void each_wanted(F&& function) {
+        index_.for_each([&](Link& link) {
+            if (of(link)->request) function(sender_of(link.key));
+        });
+    }
     [[nodiscard]] std::size_t size() const { return index_.size(); }
 
 private:
@@ -60,6 +66,9 @@ private:
         return {.context = static_cast<std::uint32_t>(sender >> 32),
                 .source = static_cast<std::int32_t>(sender),
                 .tag = static_cast<std::int32_t>(number)};
+    }
+    static std::uint64_t sender_of(const Envelope& key) {
+        return std::uint64_t{key.context} << 32 | static_cast<std::uint32_t>(key.source);
     }
     static Assembly* of(Link& link) {
         static_assert(offsetof(Assembly, link) == 0);

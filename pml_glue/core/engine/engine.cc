@@ -13,7 +13,7 @@ constexpr std::uint64_t kWatchInterval = 1'000'000'000; // ns
 Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     : port_(port), hooks_(hooks), process_(config.process), eager_limit_(config.eager_limit),
       zero_copy_(config.zero_copy), hint_limit_(config.hint_limit), by_put_(config.rendezvous_by_put),
-      watch_interval_(config.watch_interval ? config.watch_interval : kWatchInterval) {
+      burst_(config.burst), watch_interval_(config.watch_interval ? config.watch_interval : kWatchInterval) {
     port_.handle(wire::kCompact, on_compact, this);
     port_.handle(wire::kEager, on_eager, this);
     port_.handle(wire::kEagerSync, on_eager_sync, this);
@@ -24,6 +24,7 @@ Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     port_.handle(wire::kDone, on_done, this);
     port_.handle(wire::kFirst, on_first, this);
     port_.handle(wire::kMore, on_more, this);
+    port_.handle(wire::kBundle, on_bundle, this);
     port_.handle(wire::kHello, on_hello, this);
     port_.listen(*this);
 }
@@ -77,6 +78,7 @@ void Engine::choose(Peer& peer) const {
         if (zero_copy_ != MP_AUTO) sizes->zero_copy = zero_copy_;
     }
     peer.most_now = std::min({limits.max_short, peer.thresholds.other.eager, peer.thresholds.waiting.eager});
+    if (burst_ && peer.process != process_) peer.burst = burst_;
 }
 
 std::string Engine::statistics() const {
@@ -86,17 +88,18 @@ std::string Engine::statistics() const {
     char text[600];
     std::snprintf(
         text, sizeof text,
-        "; eager %llu (in pieces %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu; %llu for "
+        "; eager %llu (in pieces %llu, bundles %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu; "
+        "%llu for "
         "keys of another size), unexpected %llu, waited "
         "%llu, dropped %llu; stored %zu, posted %zu; told: blocking %llu, non-blocking %llu, collective %llu, epoch "
         "%llu",
         static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.in_pieces),
-        static_cast<unsigned long long>(counts_.offers), static_cast<unsigned long long>(counts_.reads),
-        static_cast<unsigned long long>(counts_.writes), static_cast<unsigned long long>(counts_.fragments),
-        static_cast<unsigned long long>(counts_.unlike), static_cast<unsigned long long>(counts_.unexpected),
-        static_cast<unsigned long long>(counts_.waited), static_cast<unsigned long long>(counts_.dropped),
-        matcher_.stored(), matcher_.posted(), told(Hint::blocking), told(Hint::non_blocking), told(Hint::collective),
-        told(Hint::one_sided_epoch));
+        static_cast<unsigned long long>(counts_.bundles), static_cast<unsigned long long>(counts_.offers),
+        static_cast<unsigned long long>(counts_.reads), static_cast<unsigned long long>(counts_.writes),
+        static_cast<unsigned long long>(counts_.fragments), static_cast<unsigned long long>(counts_.unlike),
+        static_cast<unsigned long long>(counts_.unexpected), static_cast<unsigned long long>(counts_.waited),
+        static_cast<unsigned long long>(counts_.dropped), matcher_.stored(), matcher_.posted(), told(Hint::blocking),
+        told(Hint::non_blocking), told(Hint::collective), told(Hint::one_sided_epoch));
     return port_.traffic() + text;
 }
 

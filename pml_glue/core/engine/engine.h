@@ -11,6 +11,7 @@
 // communicator it is in. Its process is not talked to again.
 #pragma once
 
+#include <array>
 #include <unordered_map>
 
 #include "pml_glue/core/engine/assembly.h"
@@ -40,10 +41,9 @@ public:
 
     // See mp_core.h, whose functions these are.
     [[nodiscard]] Peer* peer(std::uint64_t process);
-    [[nodiscard]] bool send_now(Peer& peer, const Envelope& envelope, const void* data, std::size_t bytes) {
-        if (peer.busy || bytes > peer.most_now || !wire::fits_compact(envelope)) return false;
-        if (peer.endpoint->send_short(wire::kCompact, wire::compact(envelope), data, bytes) != Posted::done)
-            return false;
+    [[nodiscard]] bool send_now(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, bool waits) {
+        if (peer.busy || bytes > peer.most_now || (!waits && crowded(peer))) return false;
+        if (peer.endpoint->send_short(wire::kCompact, compact, data, bytes) != Posted::done) return false;
         ++counts_.eager;
         return true;
     }
@@ -57,7 +57,8 @@ public:
         return static_cast<StoredEntry*>(matcher_.find(pattern));
     }
     void take(StoredEntry& message) { matcher_.take(message); }
-    [[nodiscard]] bool source_failed(const Envelope& pattern) const;
+    // Of a look that has found nothing: the source is waited for.
+    [[nodiscard]] bool source_failed(const Envelope& pattern);
     void drop(std::uint32_t context);
     unsigned progress();
     [[nodiscard]] std::string statistics() const;
@@ -93,6 +94,18 @@ private:
         request.key = nullptr;
         request.waiting.is_control = false;
     }
+    // bundle.cc: small eager messages that leave together
+    [[nodiscard]] bool crowded(Peer& peer) const {
+        if (peer.turn != turns_) peer.left = 0;
+        peer.turn = turns_;
+        return ++peer.left > peer.burst;
+    }
+    [[nodiscard]] bool hold_back(Request& request);
+    [[nodiscard]] static bool fits_bundle(const Request& request);
+    [[nodiscard]] unsigned post_bundle(Peer& peer, Posted& outcome);
+    static std::size_t pack_bundle(void* out, void* bundle);
+    static void on_bundle(void* self, const std::byte* data, std::size_t length);
+
     // send.cc
     [[nodiscard]] bool needs_rendezvous(const Request& request) const;
     [[nodiscard]] Posted post_first(Request& request);
@@ -180,7 +193,9 @@ private:
 
     // watch.cc: whether who is waited for lives
     void look();
-    void sources(std::vector<Peer*>& out);
+    void sources(std::vector<std::uint64_t>& names);
+    void ask(std::uint64_t process);
+    [[nodiscard]] bool has_failed(const Envelope& pattern) const;
     static void on_hello(void*, const std::byte*, std::size_t) {}
 
     Port& port_;
@@ -188,6 +203,7 @@ private:
     const std::uint64_t process_;
     const std::size_t eager_limit_, zero_copy_, hint_limit_; // MP_AUTO: thresholds.h
     const bool by_put_;
+    const std::uint32_t burst_;
     Matcher matcher_;
     Slots slots_;
     Assemblies assemblies_;
@@ -199,8 +215,10 @@ private:
     std::vector<Endpoint*> failed_endpoints_;
     unsigned failed_peers_ = 0;
     bool in_progress_ = false;
-    std::uint32_t turns_ = 0; // calls of progress()
-    std::uint64_t looked_ = 0;
+    std::uint32_t turns_ = 0;              // calls of progress()
+    std::uint64_t looked_ = 0, asked_ = 0; // when, and whom last
+    std::array<Envelope, 64> sought_{};    // since then, in vain
+    std::size_t sought_count_ = 0;
     const std::uint64_t watch_interval_;
     PeerObserver* observer_ = nullptr;
     struct FreeEntries {
@@ -208,9 +226,10 @@ private:
         unsigned count = 0;
     } free_entries_[5]; // of kRooms bytes each
     struct Counts {
-        std::uint64_t eager = 0, in_pieces = 0, unlike = 0, offers = 0, reads = 0, writes = 0, fragments = 0,
-                      unexpected = 0, waited = 0, dropped = 0, lost = 0; // lost: requests that a failure has ended
-        std::uint64_t told[5] = {};                                      // operations, by their hint
+        std::uint64_t eager = 0, in_pieces = 0, bundles = 0, unlike = 0, offers = 0, reads = 0, writes = 0,
+                      fragments = 0, unexpected = 0, waited = 0, dropped = 0,
+                      lost = 0;     // lost: requests that a failure has ended
+        std::uint64_t told[5] = {}; // operations, by their hint
     } counts_;
 };
 

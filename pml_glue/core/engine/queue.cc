@@ -105,9 +105,15 @@ unsigned Engine::serve_waiting() {
 // An entry is taken out before it is posted: behind that its memory may be somebody else's.
 unsigned Engine::serve(Peer& peer) {
     unsigned count = 0;
+    peer.held = 0;
     while (Waiting* const entry = peer.first) {
+        Posted outcome = Posted::done;
+        if (const unsigned together = post_bundle(peer, outcome)) {
+            if (outcome == Posted::no_room) return count;
+            count += together;
+            continue;
+        }
         peer.first = entry->next;
-        Posted outcome;
         if (entry->is_control) {
             auto* const message = static_cast<Control*>(entry);
             outcome = post_control(peer, message->kind, message->bytes, message->length);
@@ -208,7 +214,7 @@ void Engine::fail(Peer& peer) {
     hooks_.report(hooks_.argument, line);
 }
 
-bool Engine::source_failed(const Envelope& pattern) const {
+bool Engine::has_failed(const Envelope& pattern) const {
     if (failed_peers_ == 0) return false;
     for (const auto& [process, peer] : peers_)
         if (peer->failed && hooks_.is_source(hooks_.argument, pattern.context, pattern.source, process)) return true;

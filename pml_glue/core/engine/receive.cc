@@ -126,7 +126,7 @@ void Engine::receive(Request& request, const Envelope& pattern, const mp_data_t&
         matcher_.take(*message);
         return deliver(request, *message);
     }
-    if (failed_peers_ && source_failed(pattern)) {
+    if (failed_peers_ && has_failed(pattern)) {
         request.shown.status = {.source = pattern.source, .tag = pattern.tag, .error = MP_FAILED, .bytes = 0};
         return complete(request, MP_FAILED);
     }
@@ -135,7 +135,7 @@ void Engine::receive(Request& request, const Envelope& pattern, const mp_data_t&
 
 bool Engine::receive_now(const Envelope& pattern, void* data, std::size_t bytes, mp_status_t& status) {
     StoredEntry* const message = find(pattern);
-    if (!message || message->rendezvous || message->synchronous || message->assembly || message->broken) return false;
+    if (!message || message->rendezvous || message->synchronous || message->broken || message->assembly) return false;
     matcher_.take(*message);
     const std::size_t fits = std::min(bytes, message->bytes);
     if (fits) std::memcpy(data, message->contents(), fits);

@@ -113,6 +113,9 @@ struct Peer {
     std::unique_ptr<Endpoint> endpoint;
     bool failed = false;      // and then busy, too
     std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
+    // Small messages that nobody waits for: left one by one in this turn of progress(), and how many may.
+    std::uint32_t turn = 0, left = 0, burst = UINT32_MAX;
+    std::uint32_t held = 0; // requests that wait to leave with others, more or less
     Thresholds thresholds{};
     Hint hint = Hint::none; // that the endpoint has been told
     // What waits for room: first messages and controls in order, then data of requests in turn.

@@ -22,7 +22,8 @@ void Engine::send(Request& request, Peer& peer, const Envelope& envelope, const 
     request.peer = &peer;
     request.phase = Phase::queued;
     if (peer.failed) return complete(request, MP_FAILED);
-    if (peer.busy) return enqueue(peer, request.waiting);
+    if (peer.busy || hint == Hint::non_blocking) [[unlikely]]
+        if (hold_back(request)) return;
     settle_first(request, post_first(request));
 }
 

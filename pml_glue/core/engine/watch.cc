@@ -11,24 +11,29 @@ namespace {
 constexpr std::size_t kMost = 64; // peers that are asked at a time
 }
 
-// Of posted receives: those that name a source. With any source it is whoever has ever been talked to.
-void Engine::sources(std::vector<Peer*>& out) {
-    std::vector<std::uint64_t> names;
+// In turn: who looks for many remembers the last ones.
+bool Engine::source_failed(const Envelope& pattern) {
+    const auto last = (sought_count_ + sought_.size() - 1) % sought_.size();
+    if (sought_count_ == 0 || !(sought_[last] == pattern)) sought_[sought_count_++ % sought_.size()] = pattern;
+    return has_failed(pattern);
+}
+
+// Of receives, and of looks for a message, that name a source. With any source it is whoever has ever been talked to.
+void Engine::sources(std::vector<std::uint64_t>& names) {
     bool any = false;
-    matcher_.each_posted([&](PostedReceive&, const Envelope& pattern) {
+    const auto add = [&](const Envelope& pattern) {
         std::uint64_t process;
         if (pattern.source == kAnySource)
             any = true;
-        else if (names.size() < kMost && hooks_.process &&
-                 hooks_.process(hooks_.argument, pattern.context, pattern.source, &process))
+        else if (hooks_.process && hooks_.process(hooks_.argument, pattern.context, pattern.source, &process) &&
+                 (names.empty() || names.back() != process))
             names.push_back(process);
-    });
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    for (const std::uint64_t name : names)
-        if (Peer* const peer = this->peer(name)) out.push_back(peer);
+    };
+    matcher_.each_posted([&](PostedReceive&, const Envelope& pattern) { add(pattern); });
+    for (std::size_t i = 0; i < std::min(sought_count_, sought_.size()); ++i) add(sought_[i]);
+    sought_count_ = 0;
     for (const auto& [process, peer] : peers_)
-        if (any) out.push_back(peer.get());
+        if (any && !peer->failed) names.push_back(process);
 }
 
 void Engine::look() {
@@ -38,26 +43,31 @@ void Engine::look() {
     const bool first = looked_ == 0; // nobody has waited for so long yet
     looked_ = now;
     if (first) return;
-    std::vector<Peer*> peers;
-    sources(peers);
+    std::vector<std::uint64_t> names;
+    sources(names);
+    assemblies_.each_wanted([&](std::uint64_t sender) { names.push_back(sender); });
+    std::vector<Peer*> peers = waiting_; // who takes nothing more may be gone
     slots_.for_each([&](Request& request) {
         if (request.peer) peers.push_back(request.peer);
     });
     if (observer_) observer_->waits_for(peers);
-    std::sort(peers.begin(), peers.end());
-    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    for (const Peer* peer : peers) names.push_back(peer->process);
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
     // Of many the next ones every time.
-    const std::size_t count = std::min(peers.size(), kMost), from = peers.size() > kMost ? turns_ % peers.size() : 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        Peer& peer = *peers[(from + i) % peers.size()];
-        if (peer.failed || peer.process == process_) continue;
-        // Who has never sent anything may not be connected, and then nobody can be asked.
-        if (!std::exchange(peer.greeted, true)) {
-            const std::uint64_t nothing = 0;
-            control(peer, wire::kHello, &nothing, sizeof nothing);
-        }
-        peer.endpoint->check();
+    const auto next = static_cast<std::size_t>(std::upper_bound(names.begin(), names.end(), asked_) - names.begin());
+    for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) ask(asked_ = names[(next + i) % names.size()]);
+}
+
+void Engine::ask(std::uint64_t process) {
+    Peer* const peer = process == process_ ? nullptr : this->peer(process);
+    if (!peer || peer->failed) return;
+    // Who has never sent anything may not be connected, and then nobody can be asked.
+    if (!std::exchange(peer->greeted, true)) {
+        const std::uint64_t nothing = 0;
+        control(*peer, wire::kHello, &nothing, sizeof nothing);
     }
+    peer->endpoint->check();
 }
 
 } // namespace ucx_mp::glue

@@ -1,6 +1,7 @@
 #include "pml_glue/core/match/index.h"
 
 #include <cassert>
+#include <utility>
 
 namespace ucx_mp::glue {
 
@@ -9,13 +10,6 @@ constexpr std::size_t kFirstBuckets = 64;
 }
 
 Index::Index() : buckets_(kFirstBuckets), mask_(kFirstBuckets - 1) {}
-
-// Where the pointer to the oldest entry of this key stands, or would stand.
-Link** Index::place_of(const Envelope& key) {
-    Link** place = &buckets_[hash(key) & mask_];
-    while (*place && !((*place)->key == key)) place = &(*place)->chain;
-    return place;
-}
 
 void Index::push(Link& link, const Envelope& key) {
     assert(!link.linked);
@@ -40,6 +34,7 @@ void Index::erase(Link& link) {
     assert(link.linked);
     link.linked = false;
     --entries_;
+    Link** const found = std::exchange(found_, nullptr);
     if (link.prev) {
         link.prev->next = link.next;
         if (link.next)
@@ -48,7 +43,7 @@ void Index::erase(Link& link) {
             (*place_of(link.key))->last = link.prev;
         return;
     }
-    Link** const place = place_of(link.key);
+    Link** const place = found && *found == &link ? found : place_of(link.key);
     assert(*place == &link);
     if (Link* const heir = link.next) {
         heir->prev = nullptr;
@@ -62,6 +57,7 @@ void Index::erase(Link& link) {
 }
 
 void Index::grow() {
+    found_ = nullptr;
     std::vector<Link*> old(buckets_.size() * 2);
     old.swap(buckets_);
     mask_ = buckets_.size() - 1;

@@ -24,12 +24,12 @@ class Index {
 public:
     Index();
 
-    // The oldest of this key, or null. O(1) expected.
-    [[nodiscard]] Link* front(const Envelope& key) const {
+    // The oldest of this key, or null. O(1) expected. Its place is remembered for erase().
+    [[nodiscard]] Link* front(const Envelope& key) {
         if (entries_ == 0) return nullptr;
-        Link* at = buckets_[hash(key) & mask_];
-        while (at && !(at->key == key)) at = at->chain;
-        return at;
+        Link** const place = place_of(key);
+        if (*place) found_ = place;
+        return *place;
     }
     // Queues behind all of the same key. O(1) expected; allocates when the table grows.
     void push(Link& link, const Envelope& key);
@@ -53,12 +53,18 @@ public:
     }
 
 private:
-    [[nodiscard]] Link** place_of(const Envelope& key);
+    // Where the pointer to the oldest entry of this key stands, or would stand.
+    [[nodiscard]] Link** place_of(const Envelope& key) {
+        Link** place = &buckets_[hash(key) & mask_];
+        while (*place && !((*place)->key == key)) place = &(*place)->chain;
+        return place;
+    }
     void grow();
 
     std::vector<Link*> buckets_; // a power of two
     std::size_t mask_;
     std::size_t keys_ = 0, entries_ = 0;
+    Link** found_ = nullptr; // what front() has found last; null behind everything that moves entries
 };
 
 } // namespace ucx_mp::glue

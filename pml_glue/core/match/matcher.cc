@@ -1,10 +1,11 @@
 #include "pml_glue/core/match/matcher.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ucx_mp::glue {
 
-PostedReceive* Matcher::arrive(const Envelope& message) {
+PostedReceive* Matcher::arrive_among(const Envelope& message) {
     Link* first = nullptr;
     Kind from = kExact;
     const auto ask = [&](Kind kind, const Envelope& pattern) {
@@ -12,18 +13,17 @@ PostedReceive* Matcher::arrive(const Envelope& message) {
         if (link && (!first || receive_of(*link).number < receive_of(*first).number)) first = link, from = kind;
     };
     ask(kExact, message);
+    if (receives_[kExact].size() == in_tables_) return first ? take_first(kExact, *first) : nullptr; // no wildcards
     ask(kByTag, {message.context, kAnySource, message.tag});
     if (message.tag >= 0) {
         ask(kBySource, {message.context, message.source, kAnyTag});
         ask(kByContext, {message.context, kAnySource, kAnyTag});
     }
-    if (!first) return nullptr;
-    receives_[from].erase(*first);
-    return &receive_of(*first);
+    return first ? take_first(from, *first) : nullptr;
 }
 
-void Matcher::store(StoredMessage& message) {
-    message.number = ++stored_number_;
+void Matcher::store_in_tables(StoredMessage& message) {
+    if (StoredMessage* const first = std::exchange(lone_message_, nullptr)) store_in_tables(*first);
     messages_[kExact].push(message.exact, message.envelope);
     if (!wild_) return;
     for (const Kind kind : {kByTag, kBySource, kByContext})
@@ -47,28 +47,32 @@ void Matcher::make(Kind kind) {
     for (StoredMessage* message : all) add(*message, kind);
 }
 
-void Matcher::take(StoredMessage& message) {
+void Matcher::take_out(StoredMessage& message) {
     messages_[kExact].erase(message.exact);
     if (!wild_) return;
     for (const Kind kind : {kByTag, kBySource, kByContext})
         if (Link& link = link_of(message, kind); link.linked) messages_[kind].erase(link);
 }
 
-void Matcher::post(PostedReceive& receive, const Envelope& pattern) {
-    receive.number = ++posted_number_;
+void Matcher::post_beside_others(PostedReceive& receive, const Envelope& pattern) {
+    if (PostedReceive* const first = std::exchange(lone_receive_, nullptr)) {
+        first->link.linked = false;
+        post_beside_others(*first, Envelope(first->link.key));
+    }
+    ++in_tables_;
     receives_[kind_of(pattern)].push(receive.link, pattern);
 }
 
 bool Matcher::cancel(PostedReceive& receive) {
     if (!receive.link.linked) return false;
+    if (&receive == lone_receive_) {
+        lone_receive_ = nullptr;
+        receive.link.linked = false;
+        return true;
+    }
     receives_[kind_of(receive.link.key)].erase(receive.link);
+    --in_tables_;
     return true;
-}
-
-std::size_t Matcher::posted() const {
-    std::size_t sum = 0;
-    for (const Index& index : receives_) sum += index.size();
-    return sum;
 }
 
 } // namespace ucx_mp::glue

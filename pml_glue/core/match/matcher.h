@@ -5,7 +5,8 @@
 // Receives stand in one of four tables, by the kind of their pattern; each has its posting number. A message asks the
 // tables that are not empty, and the smallest number wins. Messages nobody waits for stand in four tables at once, one
 // for each kind of pattern, so that a receive finds its first one with a single look. A table for wildcards is made
-// when the first receive of its kind asks, and kept from then on: most programs never pay for it.
+// when the first receive of its kind asks, and kept from then on: most programs never pay for it. A receive or message
+// that is the only one of its kind is compared, without any table.
 //
 // (The scheme of the thesis, papers/nic-collectives 3.2, bins by the tag modulo 20 and walks lists: linear in what a
 // sender has queued, and without a bin for a receive of any source and any tag.)
@@ -32,29 +33,55 @@ struct StoredMessage {
 class Matcher {
 public:
     // A message has come: takes the receive that gets it out of the tables. Null: nobody waits, store() it.
-    [[nodiscard]] PostedReceive* arrive(const Envelope& message);
-    void store(StoredMessage& message);
+    [[nodiscard]] PostedReceive* arrive(const Envelope& message) {
+        PostedReceive* const lone = lone_receive_;
+        if (!lone) return in_tables_ ? arrive_among(message) : nullptr;
+        if (!lone->link.key.takes(message)) return nullptr;
+        lone_receive_ = nullptr;
+        lone->link.linked = false;
+        return lone;
+    }
+    void store(StoredMessage& message) {
+        message.number = ++stored_number_;
+        if (lone_message_ || !messages_[kExact].empty()) return store_in_tables(message);
+        lone_message_ = &message;
+    }
 
     // A receive or probe asks: the message that it gets, which stays stored until take(). Null: post() it.
     [[nodiscard]] StoredMessage* find(const Envelope& pattern) {
+        if (lone_message_) return pattern.takes(lone_message_->envelope) ? lone_message_ : nullptr;
+        if (messages_[kExact].empty()) return nullptr;
         const Kind kind = kind_of(pattern);
         if (!made_[kind]) [[unlikely]]
             make(kind);
         Link* const link = messages_[kind].front(pattern);
         return link ? &message_of(*link, kind) : nullptr;
     }
-    void take(StoredMessage& message);
-    void post(PostedReceive& receive, const Envelope& pattern);
+    void take(StoredMessage& message) {
+        if (&message == lone_message_)
+            lone_message_ = nullptr;
+        else
+            take_out(message);
+    }
+    void post(PostedReceive& receive, const Envelope& pattern) {
+        receive.number = ++posted_number_;
+        if (lone_receive_ || in_tables_) return post_beside_others(receive, pattern);
+        receive.link.key = pattern;
+        receive.link.linked = true;
+        lone_receive_ = &receive;
+    }
     // False: it has got its message already.
     bool cancel(PostedReceive& receive);
 
-    [[nodiscard]] std::size_t posted() const;
-    [[nodiscard]] std::size_t stored() const { return messages_[kExact].size(); }
+    [[nodiscard]] std::size_t posted() const { return in_tables_ + (lone_receive_ ? 1 : 0); }
+    [[nodiscard]] std::size_t stored() const { return messages_[kExact].size() + (lone_message_ ? 1 : 0); }
     // Slow path, in no order; the function may cancel or take the one that it gets.
     template <class F> void each_posted(F&& function) {
+        if (lone_receive_) return function(*lone_receive_, lone_receive_->link.key);
         for (Index& index : receives_) index.for_each([&](Link& link) { function(receive_of(link), link.key); });
     }
     template <class F> void each_stored(F&& function) {
+        if (lone_message_) return function(*lone_message_);
         messages_[kExact].for_each([&](Link& link) { function(message_of(link)); });
     }
 
@@ -78,10 +105,23 @@ private:
     }
     void make(Kind kind); // the table of messages for this kind of pattern
     void add(StoredMessage& message, Kind kind);
+    void post_beside_others(PostedReceive& receive, const Envelope& pattern);
+    [[nodiscard]] PostedReceive* arrive_among(const Envelope& message);
+    PostedReceive* take_first(Kind kind, Link& link) {
+        receives_[kind].erase(link);
+        --in_tables_;
+        return &receive_of(link);
+    }
+    void store_in_tables(StoredMessage& message);
+    void take_out(StoredMessage& message);
 
     Index receives_[kKinds], messages_[kKinds];
     bool made_[kKinds] = {true, false, false, false};
     bool wild_ = false; // some other than the first is made
+    // The only one that waits is not in the tables, which are empty then.
+    PostedReceive* lone_receive_ = nullptr;
+    StoredMessage* lone_message_ = nullptr;
+    std::size_t in_tables_ = 0; // receives
     std::uint64_t posted_number_ = 0, stored_number_ = 0;
 };
 

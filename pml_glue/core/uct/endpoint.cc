@@ -8,9 +8,7 @@ namespace ucx_mp::glue {
 
 namespace {
 
-Posted posted(ucs_status_t status) {
-    if (status == UCS_OK) return Posted::done;
-    if (status == UCS_INPROGRESS) return Posted::in_progress;
+[[gnu::noinline]] Posted unusual(ucs_status_t status) {
     switch (status) {
     case UCS_ERR_NO_RESOURCE:
         return Posted::no_room;
@@ -25,6 +23,12 @@ Posted posted(ucs_status_t status) {
     default:
         return Posted::failed;
     }
+}
+
+Posted posted(ucs_status_t status) {
+    if (status == UCS_OK) [[likely]]
+        return Posted::done;
+    return status == UCS_INPROGRESS ? Posted::in_progress : unusual(status);
 }
 
 static_assert(sizeof(uct_completion_t) <= sizeof(Completion::port));
@@ -110,8 +114,9 @@ Posted UctEndpoint::send_short(MessageKind kind, std::uint64_t header, const voi
     if (status == UCS_OK) [[likely]] {
         ++lane_.traffic.messages;
         lane_.traffic.message_bytes += length + sizeof header;
+        return Posted::done;
     }
-    return posted(status);
+    return unusual(status);
 }
 
 Posted UctEndpoint::send_packed(MessageKind kind, Packer packer, void* argument) {
@@ -192,8 +197,9 @@ Posted UctEndpoint::put_short(const void* from, std::size_t length, std::uint64_
     if (status == UCS_OK) [[likely]] {
         ++moves_->traffic.moves;
         moves_->traffic.moved_bytes += length;
+        return Posted::done;
     }
-    return posted(status);
+    return unusual(status);
 }
 
 namespace {

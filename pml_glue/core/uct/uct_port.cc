@@ -9,6 +9,7 @@
 
 #include "pml_glue/core/uct/host_identity.h"
 #include "pml_glue/core/wire.h"
+#include "uct_mp/api/uct_mp.h"
 
 namespace ucx_mp::glue {
 
@@ -242,10 +243,10 @@ std::unique_ptr<Exposed> UctPort::expose(void* address, std::size_t length) {
     return exposed;
 }
 
-// A key of mp_rc and mp_dc has 5 bytes per adapter and 9 more (uct_mp/verbs/memory.h).
 bool UctPort::fences_cost() const {
     return std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
-        return lane->transport().starts_with("mp_") && lane->domain_attributes().rkey_packed_size > 14;
+        unsigned adapters = 0;
+        return uct_mp_iface_query_adapters(lane->interface(), &adapters) == UCS_OK && adapters > 1;
     });
 }
 

@@ -142,11 +142,16 @@ void Window::replied(Operation& operation, const wire::ReplyHeader& header, cons
 void Windows::on_sync(void* self, const std::byte* data, std::size_t length) {
     Windows& all = *static_cast<Windows*>(self);
     wire::WindowSync message;
-    if (length != sizeof message) return all.dropped("a synchronization has a wrong length");
+    if (length < sizeof message) return all.dropped("a synchronization is too short");
     std::memcpy(&message, data, sizeof message);
+    const bool ends = message.what == wire::Sync::done || message.what == wire::Sync::fence;
     Target* const origin = all.find(message.window, message.origin);
     if (!origin) return all.dropped("a synchronization is for no window");
-    origin->window->on_sync(*origin, message);
+    Window& window = *origin->window;
+    const std::size_t more = length - sizeof message;
+    if (!ends && more) return all.dropped("a synchronization has a wrong length");
+    if (more) window.put_held(*origin, data + sizeof message, more);
+    window.on_sync(*origin, message);
 }
 
 } // namespace ucx_mp::glue

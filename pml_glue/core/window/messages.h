@@ -12,10 +12,13 @@
 //                <----------------------  sync granted              sync done   : the access epoch is over, and what it
 //     sync unlock ---------------------->                                         wrote is there
 //
+//     Behind `done` and `fence` stand small puts of the epoch, if there are any: for each HeldPut, then its data.
+//
 //     sync barrier, in rounds: to the next rank, the second next, the fourth next; who has heard of all the last ones
 //     of each round knows that everybody has come
 //
-//     sync fence, of few ranks: to each other one, behind the operations on it; who has one of everybody is through
+//     sync fence: behind the operations on a rank. Of few ranks each sends one to each other one, and waits for theirs
+//     sync through: the fence is over at its sender, whose memory may be accessed again (fence.cc)
 #pragma once
 
 #include "pml_glue/core/port.h"
@@ -63,7 +66,8 @@ enum class Sync : std::uint8_t {
     post,
     done,
     barrier,
-    fence
+    fence,
+    through
 };
 struct [[gnu::packed]] WindowSync {
     std::uint32_t window, origin;
@@ -73,5 +77,11 @@ struct [[gnu::packed]] WindowSync {
     std::uint16_t zero;
 };
 static_assert(sizeof(WindowSync) == 20);
+
+struct [[gnu::packed]] HeldPut {
+    std::uint64_t address;
+    std::uint32_t bytes; // follow
+};
+static_assert(sizeof(HeldPut) == 12);
 
 } // namespace ucx_mp::glue::wire

@@ -73,20 +73,9 @@ mp_error_t Window::start(const mp_rma_t& rma) {
     }
     operation.by_moves = can_move(to, operation.rma) && register_memory(operation);
     if (!operation.by_moves && operation.wants_reply()) operation.id = all_.ids_.add(operation);
-    ++to.open;
+    operation.generation = to.begin();
     set_out(operation);
     return MP_OK;
-}
-
-bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address) {
-    Target& to = target(rank);
-    if (!to.key || to.failed || !to.moves[0].empty() || !to.may_go()) return false;
-    Endpoint& endpoint = *to.peer->endpoint;
-    if (bytes > endpoint.limits().max_put_short || endpoint.put_short(from, bytes, address, to.key) != Posted::done)
-        return false;
-    ++to.writes;
-    ++all_.counts_.copies;
-    return true;
 }
 
 // Copied when it arrives, and known by its move only.
@@ -103,8 +92,7 @@ bool Window::get_now(std::uint32_t rank, void* data, std::size_t bytes, std::uin
     move.completion.done = got;
     const Posted outcome = endpoint.get_packed(data, bytes, address, to.key, move.completion);
     if (outcome == Posted::in_progress) {
-        ++to.open;
-        ++to.moving[1];
+        move.generation = to.begin(), ++to.moving[1];
         to.in_flight[1] += bytes;
         ++all_.counts_.gets;
         return true;
@@ -119,7 +107,7 @@ void Window::got(Completion& completion, bool ok) {
     Move& move = *reinterpret_cast<Move*>(reinterpret_cast<char*>(&completion) - offsetof(Move, completion));
     Target& to = *move.target;
     Windows& all = to.window->all_;
-    --to.open;
+    to.end(move.generation);
     --to.moving[1];
     to.in_flight[1] -= move.bytes;
     if (!ok) to.error = MP_FAILED;
@@ -182,6 +170,11 @@ Posted Window::advance_message(Operation& operation) {
                                  .what = operation.sync,
                                  .error = 0,
                                  .zero = 0};
+        if (!to.held_puts.empty() && (operation.sync == wire::Sync::done || operation.sync == wire::Sync::fence)) {
+            const Posted outcome = endpoint.send_packed(wire::kWindowSync, pack_end, &operation);
+            if (outcome == Posted::done) to.held_puts.clear();
+            return outcome;
+        }
         std::uint64_t header;
         std::memcpy(&header, &message, sizeof header);
         return endpoint.send_short(wire::kWindowSync, header, reinterpret_cast<std::byte*>(&message) + sizeof header,
@@ -369,7 +362,7 @@ void Window::finish(Operation& operation) {
     const mp_error_t error = operation.error;
     if (error != MP_OK) to.error = error;
     void* const user = operation.is_sync ? nullptr : operation.rma.user;
-    if (!operation.is_sync) --to.open;
+    if (!operation.is_sync) to.end(operation.generation);
     operation.runs.reset();
     operation.next = all_.free_operations_;
     all_.free_operations_ = &operation;
@@ -470,6 +463,7 @@ void Window::fail(Target& to) {
     to.failed = true;
     to.error = MP_FAILED;
     to.answers.clear();
+    to.held_puts.clear();
     const auto end = [&](Line& line) {
         while (!line.empty()) {
             Operation& operation = line.pop();

@@ -20,6 +20,7 @@ struct Move {
     struct Operation* operation; // null: of Window::get_now()
     Target* target;              // then
     std::size_t bytes;
+    unsigned generation; // of a Target's operations; of Window::get_now()
     Move* next;
 };
 
@@ -66,34 +67,39 @@ struct Operation {
     std::size_t settled;         // that have been answered
     std::uint64_t id;            // in Windows::ids_; 0: wants no answer
     unsigned outstanding;        // moves
+    unsigned generation;         // of the target's operations
     Memory* memory;
     mp_error_t error;
     bool is_sync, by_moves;
     bool held;   // is being posted: nobody else ends it
     bool queued; // in a line of the target
     wire::Sync sync;
-    std::byte small[32]; // a copy of what MP_COMPARE_SWAP brings
+    std::byte small[64]; // a copy of what MP_COMPARE_SWAP brings, or a put that was held
 
     [[nodiscard]] bool wants_reply() const { return rma.kind != MP_PUT && rma.kind != MP_ACCUMULATE; }
 };
 
 struct Line {
     Operation *first = nullptr, *last = nullptr;
+    unsigned count = 0;
     [[nodiscard]] bool empty() const { return !first; }
     void push(Operation& operation) {
         operation.queued = true;
+        ++count;
         operation.next = nullptr;
         (first ? last->next : first) = &operation;
         last = &operation;
     }
     void push_front(Operation& operation) {
         operation.queued = true;
+        ++count;
         operation.next = first;
         if (!first) last = &operation;
         first = &operation;
     }
     Operation& pop() {
         Operation& operation = *first;
+        --count;
         first = operation.next;
         operation.queued = false;
         return operation;
@@ -108,6 +114,14 @@ struct Answer {
 
 enum class Lock : std::uint8_t { none, wanted, shared, exclusive };
 
+// What calls that flush wait for: what was started before. One at a time, for all calls so far; later ones wait for the
+// next.
+struct Round {
+    std::uint64_t call = 0, done = 0; // the last one that it is for; the last one that is over
+    std::uint64_t writes = 0, started = 0;
+    unsigned generation = 0;
+};
+
 // A rank of a window, seen from us. Made when it is first needed.
 struct Target {
     Window* window = nullptr;
@@ -117,6 +131,9 @@ struct Target {
     bool failed = false, listed = false;
     mp_error_t error = MP_OK; // for mp_window_error()
     unsigned open = 0;        // operations whose memory is not yet the program's again
+    // The same by generations: each round ends one. Two rounds are under way at most, so three have members.
+    unsigned generation = 0, opened[4] = {};
+    Round rounds[2]; // of flushes that look there as well; of local ones
 
     std::deque<Answer> answers; // go first
     Line messages;              // in order
@@ -132,6 +149,9 @@ struct Target {
     std::uint64_t writes = 0, fenced = 0, flushing = 0, flushed = 0;
     Completion flush{};
     bool flush_posted = false;
+    // Small puts of this epoch that travel with its end: for each HeldPut, then its data. Of an epoch in which the end
+    // is told, not waited for.
+    std::vector<std::byte> held_puts;
 
     Lock lock = Lock::none;                   // of ours there: wanted, or we have it (shared)
     Lock held = Lock::none;                   // of its own here
@@ -141,8 +161,29 @@ struct Target {
     std::uint64_t posts = 0, dones_seen = 0;  // our exposure epochs, and its access epochs that are over
     bool done_told = false, unlock_told = false;
     std::uint64_t barriers_seen = 0, fences_seen = 0;
+    std::uint64_t throughs_seen = 0, throughs_due = 0; // fences that it is through, and that we are
 
-    [[nodiscard]] bool may_go() const { return posts_seen >= starts && lock != Lock::wanted; }
+    [[nodiscard]] bool may_go() const {
+        return posts_seen >= starts && lock != Lock::wanted && throughs_seen >= throughs_due;
+    }
+    [[nodiscard]] bool holds() const { return held == Lock::shared || held == Lock::exclusive; }
+    [[nodiscard]] unsigned begin() {
+        ++open;
+        ++opened[generation % 4];
+        return generation;
+    }
+    void end(unsigned its) {
+        --open;
+        --opened[its % 4];
+    }
+    [[nodiscard]] bool over(unsigned last) const { // all up to this generation
+        for (unsigned back = generation - last; back < 4; ++back)
+            if (opened[(generation - back) % 4]) return false;
+        return true;
+    }
+    [[nodiscard]] bool quiet(bool local) const {
+        return open == 0 && (local || (executed >= started && flushed == writes));
+    }
     [[nodiscard]] bool waits() const {
         return !answers.empty() || !messages.empty() || !moves[0].empty() || !moves[1].empty();
     }

@@ -5,10 +5,6 @@
 
 namespace ucx_mp::glue {
 
-namespace {
-constexpr std::uint32_t kDirect = 6; // ranks of a window in which each tells all others of a fence
-}
-
 void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     switch (message.what) {
     case wire::Sync::flush: {
@@ -34,8 +30,7 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
         origin.lock = Lock::shared;
         return;
     case wire::Sync::unlock:
-        if (origin.held != Lock::shared && origin.held != Lock::exclusive)
-            return all_.dropped("a lock is given back that nobody has");
+        if (!origin.holds()) return all_.dropped("a lock is given back that nobody has");
         return release_lock(origin);
     case wire::Sync::post:
         ++origin.posts_seen;
@@ -48,6 +43,9 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
         return;
     case wire::Sync::fence:
         ++origin.fences_seen;
+        return;
+    case wire::Sync::through:
+        ++origin.throughs_seen;
         return;
     }
     all_.dropped("a synchronization of no kind");
@@ -126,11 +124,12 @@ void Window::writes_flushed(Completion& completion, bool ok) {
         to.window->all_.engine_.give_up(*to.peer);
 }
 
-// True: all writes so far can be seen by everybody.
-bool Window::flush_writes(Target& to) {
-    if (to.flushed == to.writes) return true;
-    if (to.flush_posted || !to.moves[0].empty()) return false;
-    to.flushing = to.writes;
+// True: so many writes can be seen by everybody. Others may wait for room meanwhile, behind them.
+bool Window::flush_writes(Target& to, std::uint64_t until) {
+    if (to.flushed >= until) return true;
+    const std::uint64_t left = to.writes - to.moves[0].count;
+    if (to.flush_posted || left < until) return false;
+    to.flushing = left;
     to.flush.done = writes_flushed;
     to.flush_posted = true;
     const Posted outcome = to.peer->endpoint->flush(to.flush);
@@ -139,14 +138,15 @@ bool Window::flush_writes(Target& to) {
     if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
     if (outcome != Posted::done) return false;
     to.flushed = to.flushing;
-    return true;
+    return to.flushed >= until;
 }
 
 bool Window::target_flushed(Target& to, bool local) {
     if (to.failed) return to.open == 0 && !to.flush_posted;
+    if (!to.held_puts.empty() && !local) let_go(to);
     if (local) return to.open == 0;
     if (to.executed < to.started && to.asked < to.started) ask_flush(to);
-    return flush_writes(to) && to.executed >= to.started && to.open == 0;
+    return flush_writes(to, to.writes) && to.executed >= to.started && to.open == 0;
 }
 
 // All flushes are begun before one is waited for.
@@ -154,6 +154,38 @@ bool Window::flushed(std::uint32_t rank, bool local) {
     if (rank != MP_ALL_RANKS) return !targets_[rank] || target_flushed(*targets_[rank], local);
     bool all = true;
     for (Target* to : made_) all &= target_flushed(*to, local);
+    return all;
+}
+
+bool Window::over(Target& to, const Round& round, bool local) {
+    if (local) return to.over(round.generation);
+    if (to.executed < round.started && to.asked < round.started) ask_flush(to);
+    return flush_writes(to, round.writes) && to.executed >= round.started && to.over(round.generation);
+}
+
+bool Window::target_flushed(Target& to, bool local, std::uint64_t call) {
+    if (!to.held_puts.empty() && !local) let_go(to);
+    if (to.failed || to.quiet(local)) return target_flushed(to, local);
+    Round& round = to.rounds[local];
+    while (round.done < call) {
+        if (round.call == round.done)
+            round = {.call = calls_,
+                     .done = round.done,
+                     .writes = to.writes,
+                     .started = to.started,
+                     .generation = to.generation++};
+        if (!over(to, round, local)) return false;
+        round.done = round.call;
+    }
+    return true;
+}
+
+// What other threads start meanwhile is not waited for: they may never stop.
+bool Window::flushed(std::uint32_t rank, bool local, std::uint64_t& call) {
+    if (call == 0) call = ++calls_;
+    if (rank != MP_ALL_RANKS) return !targets_[rank] || target_flushed(*targets_[rank], local, call);
+    bool all = true;
+    for (Target* to : made_) all &= target_flushed(*to, local, call);
     return all;
 }
 
@@ -166,6 +198,7 @@ bool Window::settled() {
             to->loose = false;
         }
         all &= target_flushed(*to, false) && to->messages.empty() && to->answers.empty();
+        all &= to->failed || to->throughs_seen >= to->throughs_due; // they would come when the window is no more
     }
     return all;
 }
@@ -195,53 +228,23 @@ bool Window::barrier() {
     return true;
 }
 
-// One message more for each other rank, and what a fence of the port costs, against the rounds of a barrier.
-bool Window::wants_direct_fences() const { return config_.ranks <= kDirect && !all_.port_.fences_cost(); }
-
-// Few ranks tell each other, behind their writes: nobody waits for an answer. Many flush, and then have a barrier.
-bool Window::fence() {
-    if (!direct_) {
-        if (!fence_flushed_ && !flushed(MP_ALL_RANKS, false)) return false;
-        fence_flushed_ = true;
-        if (!barrier()) return false;
-        fence_flushed_ = false;
-        return true;
-    }
-    bool all = true;
-    for (std::uint32_t rank = 0; rank < config_.ranks; ++rank) all &= fence_with(rank);
-    if (!all) return false;
-    for (Target* to : made_) to->done_told = false;
-    ++fences_;
-    return true;
-}
-
-bool Window::fence_with(std::uint32_t rank) {
-    if (rank == config_.rank) return !targets_[rank] || target_flushed(*targets_[rank], false);
-    Target& to = target(rank);
-    if (to.failed) {
-        to.error = MP_FAILED;
-        return to.open == 0;
-    }
-    // Whether what the target executes was in its window only an answer says.
-    if (to.executed < to.started && to.asked < to.started) ask_flush(to);
-    return tell_over(to, wire::Sync::fence) && to.fences_seen > fences_ && to.executed >= to.started && to.open == 0 &&
-           to.messages.empty();
-}
-
 void Window::access(std::uint32_t rank, bool check) {
     Target& to = target(rank);
     if (check) ++to.starts;
 }
 
 // The end of an access epoch: what was written is there before the target is told. Where messages cannot overtake
-// writes a fence is enough, else the writes' completions are waited for. True: it is told.
+// writes a fence is enough, else the writes' completions are waited for. Where a fence costs messages (several
+// adapters) a flush costs fewer. True: it is told.
 bool Window::tell_over(Target& to, wire::Sync what) {
     if (to.done_told) return true;
     if (!to.may_go() || !to.moves[0].empty() || !to.moves[1].empty()) return false;
     if (to.moving[1]) return false; // the target may use its memory otherwise, then
     Endpoint& endpoint = *to.peer->endpoint;
     if (!endpoint.limits().fence_orders && to.moving[0]) return false;
-    if (to.fenced != to.writes) {
+    if (all_.fences_cost_) {
+        if (!flush_writes(to, to.writes)) return false;
+    } else if (to.fenced != to.writes) {
         const Posted outcome = endpoint.fence();
         if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
         if (outcome != Posted::done) return false;

@@ -68,7 +68,8 @@ bool Window::detach(const void* base) {
 
 void Window::free() { all_.free(*this); }
 
-Windows::Windows(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(engine), port_(port), hooks_(hooks) {
+Windows::Windows(Engine& engine, Port& port, const mp_hooks_t& hooks)
+    : engine_(engine), port_(port), hooks_(hooks), fences_cost_(port.fences_cost()) {
     port.handle(wire::kWindowOperation, on_operation, this);
     port.handle(wire::kWindowReply, on_reply, this);
     port.handle(wire::kWindowSync, on_sync, this);
@@ -136,14 +137,16 @@ void Windows::peer_failed(Peer& peer) {
             if (target->peer == &peer) window->fail(*target);
 }
 
-// Replies, flushes, locks, posts, ends of epochs, and barriers.
+// Replies, flushes, locks, posts, ends of epochs, barriers, room; and, for others, who has a lock that they want.
 void Windows::waits_for(std::vector<Peer*>& peers) {
     for (const auto& [id, window] : windows_)
         for (const Target* target : window->made_)
             if (target->peer && !target->failed &&
-                (target->open || target->executed < target->asked || target->lock == Lock::wanted ||
+                (target->open || target->waits() || (!window->waiters_.empty() && target->holds()) ||
+                 target->executed < target->asked || target->lock == Lock::wanted ||
                  target->dones_seen < target->posts || target->posts_seen < target->starts ||
-                 (target->done_told && target->fences_seen <= window->fences_) || window->barrier_round_))
+                 (target->done_told && target->fences_seen <= window->fences_) || window->barrier_round_ ||
+                 target->throughs_seen < target->throughs_due))
                 peers.push_back(target->peer);
 }
 

@@ -24,9 +24,11 @@ public:
     [[nodiscard]] std::vector<std::byte> keys() const;
     void set_keys(const std::byte* keys, std::size_t stride);
     [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
-    [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address);
+    [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address,
+                               bool may_wait);
     [[nodiscard]] bool get_now(std::uint32_t rank, void* to, std::size_t bytes, std::uint64_t address);
-    [[nodiscard]] bool flushed(std::uint32_t rank, bool local);
+    [[nodiscard]] bool flushed(std::uint32_t rank, bool local); // everything so far
+    [[nodiscard]] bool flushed(std::uint32_t rank, bool local, std::uint64_t& call);
     [[nodiscard]] bool settled();
     [[nodiscard]] mp_error_t error(std::uint32_t rank);
     void want_lock(std::uint32_t rank, bool exclusive);
@@ -66,6 +68,9 @@ private:
     [[nodiscard]] bool can_move(const Target& target, const mp_rma_t& rma) const;
     [[nodiscard]] static bool register_memory(Operation& operation);
     void set_out(Operation& operation);
+    [[nodiscard]] bool hold_put(Target& to, const void* from, std::size_t bytes, std::uint64_t address) const;
+    void let_go(Target& to);
+    static std::size_t pack_end(void* out, void* operation);
     [[nodiscard]] Posted advance(Operation& operation);
     [[nodiscard]] Posted advance_message(Operation& operation);
     [[nodiscard]] Posted advance_moves(Operation& operation);
@@ -96,17 +101,24 @@ private:
     void reply(Target& origin, const wire::OperationHeader& header, const std::byte* data, mp_error_t error);
     void replied(Operation& operation, const wire::ReplyHeader& header, const std::byte* data);
     void on_sync(Target& origin, const wire::WindowSync& message);
+    void put_held(Target& origin, const std::byte* data, std::size_t length);
 
     // sync.cc
     void ask_flush(Target& target);
-    [[nodiscard]] bool flush_writes(Target& target);
+    [[nodiscard]] bool flush_writes(Target& target, std::uint64_t until);
     static void writes_flushed(Completion& completion, bool ok);
     [[nodiscard]] bool target_flushed(Target& target, bool local);
+    [[nodiscard]] bool target_flushed(Target& target, bool local, std::uint64_t call);
+    [[nodiscard]] bool over(Target& target, const Round& round, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
     [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
-    [[nodiscard]] bool fence_with(std::uint32_t rank);
     void grant_locks();
     void release_lock(Target& origin);
+
+    // fence.cc
+    [[nodiscard]] bool fence_with_all();
+    [[nodiscard]] bool fence_with(Target& to);
+    [[nodiscard]] bool fence_by_barrier();
 
     Windows& all_;
     const mp_window_config_t config_;
@@ -122,9 +134,10 @@ private:
     std::deque<Waiter> waiters_; // for our lock
     unsigned sharers_ = 0;
     bool exclusive_ = false;
+    std::uint64_t calls_ = 0;         // of flushed(), that have begun
     std::uint64_t barriers_ = 0;      // that are over
-    std::uint64_t fences_ = 0;        // likewise, of few ranks
-    bool direct_ = false;             // each tells all others of a fence; the same at all ranks
+    std::uint64_t fences_ = 0;        // likewise, where each tells all others
+    bool direct_ = false;             // so it is; the same at all ranks
     bool fence_flushed_ = false;      // else: the present one is at its barrier
     std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
 };
@@ -161,6 +174,7 @@ private:
     Engine& engine_;
     Port& port_;
     const mp_hooks_t hooks_;
+    const bool fences_cost_; // of the port
     std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;
     SlotsOf<Operation> ids_;
     std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()

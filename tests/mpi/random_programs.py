@@ -1,0 +1,40 @@
+#!/usr/bin/python3
+"""The same random program over pml/mp and over Open MPI's own messages in shared memory: random_programs.py BUILD ROOT SERIES RANKS
+TRANSPORT SEED ...   What was received must be the same, byte by byte (random.c prints a digest)."""
+import os
+import re
+import subprocess
+import sys
+
+
+def digest(command, env):
+    done = subprocess.run(command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    found = re.search(r'^random: .*: (\w{16})$', done.stdout, re.M)
+    if done.returncode or not found:
+        sys.exit(f'failed: {" ".join(command)}\n{done.stdout}')
+    return found[1], done.stdout
+
+
+def main():
+    if len(sys.argv) < 7:
+        sys.exit(__doc__)
+    build, root, series, ranks, transport = sys.argv[1:6]
+    env = {**os.environ, 'UCT_MP_LIBRARY': f'{build}/lib/libuct_mp.so', 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+           'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'OMPI_MCA_pml_mp_statistics': '1'}
+    run = ['--oversubscribe', '--bind-to', 'none', '-n', ranks]
+    wrong = 0
+    for seed in sys.argv[6:]:
+        program = [f'{build}/bin/mpi_random', seed]
+        theirs, _ = digest(['mpirun', *run, '--mca', 'pml', 'ob1', '--mca', 'btl', 'self,vader' if series == '4' else 'self,sm',
+                            *program], env)
+        ours, said = digest([f'{build}/bin/softhca', 'run', '--fabric', f'{root}/config/fabrics/two-rail.yaml', '--',
+                             f'{root}/config/openmpi/mpirun-mp', *run, '--mca', 'pml', 'mp', '--mca', 'pml_mp_transports',
+                             f'self,posix,cma,{transport}', *program], env)
+        carried = re.search(rf'{transport} [1-9]\d* messages', said)
+        print(f'seed {seed}: {theirs} over ob1, {ours} over {transport}' + ('' if carried else ', which has carried nothing'))
+        wrong += theirs != ours or not carried
+    return 1 if wrong else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
