@@ -95,6 +95,7 @@ double rate(const Options& o, const char* policy) {
                       .zero_copy = SIZE_MAX,
                       .hint_limit = o.silent ? SIZE_MAX : 16384,
                       .rendezvous_by_put = false,
+                      .burst = 0,
                       .watch_interval = MP_NEVER});
     Windows windows(job, o.size);
     const Nanos run = std::max<Nanos>(20, o.size / 2500) * 1'000'000;
@@ -161,6 +162,9 @@ private:
         const auto ranks = static_cast<unsigned>(sides_.size());
         for (unsigned k = 0; k < 4; ++k) {
             const unsigned target = (rank + (k < 2 ? k + 1 : ranks - (k - 1))) % ranks;
+            if (side.window->put_now(target, &side.word, 8, reinterpret_cast<std::uint64_t>(&sides_[target].memory[k]),
+                                     own_))
+                continue;
             const mp_run_t run{reinterpret_cast<std::uint64_t>(&sides_[target].memory[k]), 0, 8, 1};
             const mp_rma_t rma{.kind = MP_PUT,
                                .target = target,
@@ -195,6 +199,7 @@ double fence(const Options& o, bool own) {
                       .zero_copy = MP_AUTO,
                       .hint_limit = 16384,
                       .rendezvous_by_put = false,
+                      .burst = 0,
                       .watch_interval = MP_NEVER});
     Fences fences(job, own);
     const auto run = [&](std::uint64_t count) {

@@ -21,7 +21,9 @@
 // often.
 // --setup N: N nodes connect to all others at once; the virtual time until all have received a message from all, and
 // the handshake's datagrams.
-// --memory: prints queue pairs and buffers of one node with `--peers` peers instead.
+// --memory: prints queue pairs and buffers of one node with `--peers` peers instead. With --transport adaptive (--rings
+// N,
+// --slices N of time in which all of them send) also the table of who has sent how much, and the rings.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -44,7 +46,7 @@ struct Options {
     softhca::sim::HostCosts host;
     double warm_up_ms = 20, run_ms = 100, hot = 0, hot_move_ms = 0;
     unsigned hot_from = 1, hot_to = 6, routes = 4;
-    unsigned setup = 0;
+    unsigned setup = 0, rings = 0, slices = 64;
     bool back = false, memory = false, split_reads = false, links = false;
     double trace_us = 0;
     std::vector<std::string> faults;
@@ -172,7 +174,7 @@ channel::Config config_of(const Options& o) {
     config.paths.num_paths = o.paths;
     config.paths.split_reads = o.split_reads;
     if (o.signal_interval) config.signal_interval = o.signal_interval;
-    config.transport = o.transport == "mp_dc" ? connect::Transport::dc : connect::Transport::rc;
+    config.transport = o.transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
     return config;
 }
 
@@ -276,21 +278,40 @@ void bandwidth(const Options& o) {
     std::_Exit(0);
 }
 
+// Adaptive: every peer sends in every slice of time, so that the table of who has sent is as large as it gets, and
+// who may have a ring or RC gets it.
 void memory(const Options& o) {
-    Cluster cluster(o.fabric, o.peers + 1, config_of(o), {.seed = 1});
+    const bool adaptive = o.transport == "adaptive";
+    channel::Config config = config_of(o);
+    if (adaptive) {
+        config.adapt.mode = channel::AdaptConfig::Mode::on;
+        config.adapt.max_rings = o.rings;
+        config.adapt.tuning.interval = config.adapt.tuning.min_interval = 800'000;
+        config.adapt.tuning.costs = {.ring = 100, .miss = 10, .credit = 240, .make_ring = 480};
+    }
+    Cluster cluster(o.fabric, o.peers + 1, config, {.seed = 1});
+    auto& iface = cluster.node(0).iface();
     for (unsigned peer = 1; peer <= o.peers; ++peer) {
         Channel& channel = cluster.channel(0, peer);
-        auto& iface = cluster.node(0).iface();
         if (!cluster.until([&] { return iface.am_short(channel, 1, 0, nullptr, 0) != Status::no_resource; }))
             throw std::runtime_error("no connection");
     }
     cluster.run_for(1'000'000);
+    for (unsigned slice = 0; adaptive && slice < o.slices; ++slice) {
+        for (unsigned peer = 1; peer <= o.peers; ++peer) // some are heavier than others
+            for (unsigned i = 0; i < (peer % 16 ? 1 : 4); ++i)
+                (void)cluster.node(peer).iface().am_short(cluster.channel(peer, 0), 1, 0, nullptr, 0);
+        cluster.run_for(config.adapt.tuning.interval / adapt::Tuning::kSlices);
+    }
     channel::Interface::Statistics s;
-    cluster.node(0).iface().statistics(s);
-    std::printf("peers %u paths %zu queue_pairs %u send_buffers %llu receive_buffers %llu\n", o.peers,
-                s.channels.empty() ? 0 : s.channels[0].paths.size(), s.queue_pairs,
+    iface.statistics(s);
+    std::printf("peers %u paths %zu queue_pairs %u send_buffers %llu receive_buffers %llu table %llu rings %u "
+                "ring_bytes %llu looks %llu\n",
+                o.peers, s.channels.empty() ? 0 : s.channels[0].paths.size(), s.queue_pairs,
                 static_cast<unsigned long long>(s.send_buffer_bytes),
-                static_cast<unsigned long long>(s.receive_buffer_bytes));
+                static_cast<unsigned long long>(s.receive_buffer_bytes),
+                static_cast<unsigned long long>(s.adaptation.count_bytes), s.rings.rings,
+                static_cast<unsigned long long>(s.rings.bytes), static_cast<unsigned long long>(s.adaptation.looks));
     std::fflush(stdout);
     std::_Exit(0);
 }
@@ -374,6 +395,10 @@ int main(int argc, char** argv) {
             o.to = number();
         else if (a == "--peers")
             o.peers = number();
+        else if (a == "--rings")
+            o.rings = number();
+        else if (a == "--slices")
+            o.slices = number();
         else if (a == "--setup")
             o.setup = number();
         else if (a == "--signal-interval")

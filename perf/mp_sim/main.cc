@@ -22,7 +22,8 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 // Of one seed.
 struct Sample {
     double time_us = 0, connect_us = 0;
-    std::uint64_t bytes = 0, messages = 0, queue_pairs = 0, control = 0, parks = 0, misses = 0, fingerprint = 0;
+    std::uint64_t bytes = 0, messages = 0, queue_pairs = 0, limited_pairs = 0, control = 0, parks = 0, misses = 0,
+                  fingerprint = 0;
     channel::AdmissionStatistics limit; // all processes together
 };
 
@@ -58,11 +59,12 @@ private:
     bool dirty_ = false;
 };
 
-void count(Cluster& cluster, Sample& out) {
+void count(const SimOptions& o, Cluster& cluster, Sample& out) {
     for (unsigned i = 0; i < cluster.size(); ++i) {
         channel::Interface::Statistics statistics;
         cluster.node(i).iface().statistics(statistics);
         out.queue_pairs += statistics.queue_pairs;
+        if (!o.unlimited || i % o.unlimited) out.limited_pairs += statistics.queue_pairs;
         out.control += statistics.control.sent;
         out.parks += statistics.parks;
         const channel::AdmissionStatistics& limit = statistics.admission;
@@ -81,6 +83,7 @@ void count(Cluster& cluster, Sample& out) {
 struct Tables {
     std::optional<TransferTable> transfers;
     std::optional<LinkTable> links;
+    std::optional<KindTable> kinds;
 };
 
 Sample measure(const SimOptions& o, Tables& tables, const std::string& transport, const std::string& policy,
@@ -101,10 +104,11 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     Sample out;
     meter.say("connecting...");
     if (!o.on_demand) out.connect_us = static_cast<double>(run.connect()) / 1e3;
+    if (tables.kinds) tables.kinds->begin(cluster, run, transport + " " + policy);
     for (unsigned i = 0; i < o.warm_up; ++i)
         (void)run.once([&](double share) { meter.say("warm-up " + std::to_string(i + 1), share); });
     Sample before;
-    count(cluster, before);
+    count(o, cluster, before);
     std::vector<Transfer> transfers;
     if (tables.transfers) run.record(&transfers);
     if (tables.links) tables.links->begin(cluster.world);
@@ -113,12 +117,13 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
             static_cast<double>(run.once([&](double share) { meter.say("run " + std::to_string(i + 1), share); })) /
             1e3 / o.repeat;
     run.record(nullptr);
+    if (tables.kinds) tables.kinds->end();
     if (tables.transfers) tables.transfers->add(transport + " " + policy, transfers);
     if (tables.links) tables.links->end(cluster.world, transport + " " + policy);
     out.bytes = bytes_of(job);
     out.messages = messages_of(job);
     out.fingerprint = cluster.world.fingerprint();
-    count(cluster, out);
+    count(o, cluster, out);
     out.misses = (out.misses - before.misses) / o.repeat;
     out.parks = (out.parks - before.parks) / o.repeat;
     return out;
@@ -160,15 +165,18 @@ void print(const SimOptions& o, const std::vector<Result>& results, unsigned ran
 
 void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned ranks) {
     std::ofstream out(o.csv);
-    out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,parks,misses,"
+    out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,limited_pairs,parks,"
+           "misses,"
            "waits,wait_us,handshakes,handshake_us,partings,parting_us,most\n";
     for (const Result& r : results) {
         const Sample& s = r.median();
         out << r.transport << ",\"" << r.policy << "\"," << s.time_us << ',' << s.time_us / results[0].median().time_us
             << ',' << r.samples.front().time_us << ',' << r.samples.back().time_us << ','
             << (s.messages ? s.time_us / static_cast<double>(s.messages) : 0) << ',' << s.connect_us << ','
-            << static_cast<double>(s.queue_pairs) / ranks << ',' << static_cast<double>(s.parks) / ranks << ','
-            << s.misses;
+            << static_cast<double>(s.queue_pairs) / ranks << ','
+            << static_cast<double>(s.limited_pairs) /
+                   (o.unlimited ? ranks - (ranks + o.unlimited - 1) / o.unlimited : ranks)
+            << ',' << static_cast<double>(s.parks) / ranks << ',' << s.misses;
         const auto& l = s.limit; // a process
         const double n = ranks;
         out << ',' << double(l.waits) / n << ',' << double(l.for_places) / 1e3 / n << ',' << double(l.connections) / n
@@ -209,6 +217,7 @@ int main(int argc, char** argv) {
         Tables tables;
         if (!o.transfers.empty()) tables.transfers.emplace(o.transfers);
         if (!o.links.empty()) tables.links.emplace(o.links);
+        if (!o.kinds.empty()) tables.kinds.emplace(o.kinds, o.kinds_every);
         for (const std::string& transport : o.transports)
             for (const std::string& policy : o.policies) {
                 const double begin = seconds();

@@ -162,6 +162,13 @@ void add_runs(CLI::App& app, SimOptions& o) {
         ->group("Runs");
     app.add_option("--links", o.links, "write how many bytes each link has carried in the measured runs (CSV)")
         ->group("Runs");
+    app.add_option("--kinds", o.kinds,
+                   "write how messages come, over DC or RC, into rings or not, while all runs go on, warm-up too (CSV)")
+        ->group("Runs");
+    app.add_option("--kinds-every", o.kinds_every, "ns between two lines of it")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber)
+        ->group("Runs");
     app.add_flag("--quiet", o.quiet, "no progress on standard error")->group("Runs");
 }
 

@@ -11,7 +11,7 @@
 namespace ucx_mp::sim {
 
 struct SimOptions {
-    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", csv, trace, transfers, links;
+    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", csv, trace, transfers, links, kinds;
     std::vector<std::string> transports{"mp_rc"},
         policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
     std::vector<std::string> faults;
@@ -23,6 +23,7 @@ struct SimOptions {
     double skew = 0.6, mops = 243;
     std::string problem = "A";
     unsigned rings = 0, ring_slots = 0;
+    softhca::Nanos kinds_every = 100'000;
     std::string ring_costs;
     bool on_demand = false, background = true, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.

@@ -72,6 +72,7 @@ Nanos Run::once(const std::function<void(double)>& progress) {
     for (Rank& rank : ranks_) {
         rank.step = 0;
         rank.running = true;
+        rank.stepped_at = cluster_.world.now();
         before += rank.done_steps;
     }
     const Nanos begin = cluster_.world.now();
@@ -119,6 +120,10 @@ bool Run::turn(Rank& rank) {
         ++rank.step;
         ++rank.done_steps;
         any = true;
+    }
+    if (any) {
+        const Nanos now = cluster_.world.now_at(rank.index);
+        pause_ = std::max(pause_, now - std::exchange(rank.stepped_at, now));
     }
     if (rank.step == steps.size() && rank.running) {
         rank.running = false;

@@ -28,6 +28,9 @@ public:
     // Runs the job once; ns. `progress` is told now and then how many steps of all are done.
     Nanos once(const std::function<void(double)>& progress = {});
 
+    // The longest time for which a rank that had something left to do did no step, since the last call; ns.
+    [[nodiscard]] Nanos longest_pause() { return std::exchange(pause_, 0); }
+
     // From now on each transfer is noted there, in the order in which they began. Null: no more.
     void record(std::vector<Transfer>* transfers) { transfers_ = transfers; }
 
@@ -45,6 +48,7 @@ private:
         bool put = false, fenced = false; // of the step at hand, a rendezvous
         bool started = false;             // likewise: computation
         bool running = false;
+        Nanos stepped_at = 0;                  // last
         bool again = false;                    // the step was refused, but can be tried at once
         std::vector<Received> from;            // by rank
         std::uint64_t received = 0, taken = 0; // data, of all
@@ -81,6 +85,7 @@ private:
     std::vector<std::vector<Channel*>> channels_; // [from][to]
     std::vector<Transfer>* transfers_ = nullptr;
     unsigned finished_ = 0;
+    Nanos pause_ = 0;
 };
 
 } // namespace ucx_mp::sim

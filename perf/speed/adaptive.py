@@ -6,8 +6,9 @@ A row is a function of a Context; it yields Result. All figures repeat bit for b
 import collections
 import os
 import re
+import sys
 
-from speed import connections
+from speed import connections, kinds
 from speed.rows import Plot, Result
 from speed.run import ROOT, Failed, environment, jobs, output
 
@@ -21,7 +22,9 @@ DC = {"transport": "mp_dc", "dci": 28}
 RC = {"transport": "mp_rc"}
 ADAPTIVE = {"transport": "adaptive", "dci": 22}
 RINGS = 256  # tau
-SETTLED = 16  # rounds
+SETTLED = 16  # rounds before what is measured
+ROUNDS = 4  # that are
+SEEDS = 3
 # What a connection's queue pair takes: requests of 64 bytes and what is copied into them, and a page for the rest. The text
 # of ACTS says 44 KB; that of AQPS 1424 KB.
 SEND_DEPTH, REQUEST, REST = 128, 64 + 256 + 16, 4096
@@ -36,6 +39,8 @@ def simulate(c, kernel, **options):
             words += ["--" + name.replace("_", "-")] + ([] if one is True else [str(one)])
     key = tuple(words)
     if key not in c.found:
+        if sys.stderr.isatty():
+            print(f"\r\033[K{' '.join(words)[:150]}\r", end="", file=sys.stderr, flush=True)
         row = jobs(c.build, c.folder, words)[0]
         c.found[key] = {name: float(value) for name, value in row.items() if name not in ("transport", "policy")}
     return c.found[key]
@@ -99,47 +104,55 @@ def interval(name):
     return {"adapt_interval": 200_000} if "adaptive" in name or "rings" in name else {}
 
 
+def spread(found):
+    """The median of the seeds in ns a message, and what lies around it."""
+    least, most = (1e3 * found["us_per_message"] * found[name] / found["time_us"] for name in ("least_us", "most_us"))
+    return f"{1e3 * found['us_per_message']:.0f} ns" + (f" ({least:.0f}..{most:.0f})" if most > 1.005 * least else "")
+
+
 def by_processes(c, row, kernel, messages, text_dc, text_rc):
-    """us per message over the number of processes; the text's two reductions at 64."""
-    if c.quick:
-        messages //= 10
+    """us per message over the number of processes; the text's two reductions at 64. Medians of seeds. The text sends 50 times
+    as much in a round; here rounds are repeated until nothing changes any more."""
     series = {name: [] for name in competitors(c)}
-    for nodes in NODES:
+    for nodes in (8, 64) if c.quick else NODES:
+        at = {}
         for name, how in competitors(c).items():
             # Settled: memory for 63 rings is registered in 6.3 ms. Without choices the second round is as the first.
-            found = simulate(c, kernel, nodes=nodes, size=1, messages=messages, seeds=1 if c.quick else 3, **how,
-                             warm_up=1 if name in ("DC", "RC") else SETTLED, **interval(name))
-            series[name].append((nodes, 1e3 * found["us_per_message"]))
-        at = {name: points[-1][1] for name, points in series.items()}
-        yield Result(row, f"{nodes} processes", ", ".join(f"{name} {value:.0f} ns" for name, value in at.items())
-                     + f" a message; RC/DC {at['RC'] / at['DC']:.3f}")
+            fixed = name in ("DC", "RC")
+            at[name] = simulate(c, kernel, nodes=nodes, size=1, messages=messages, seeds=1 if c.quick and fixed else SEEDS, **how,
+                                warm_up=1 if fixed else SETTLED, repeat=1 if fixed else ROUNDS, **interval(name))
+            series[name].append((nodes, 1e3 * at[name]["us_per_message"]))
+        yield Result(row, f"{nodes} processes", ", ".join(f"{name} {spread(found)}" for name, found in at.items())
+                     + f" a message; RC/DC {at['RC']['time_us'] / at['DC']['time_us']:.3f}")
+    times = {name: found["time_us"] for name, found in at.items()}
     text = (1 - text_dc) / (1 - text_rc)
-    yield Result(row, "64 processes, RC/DC", f"text {text:.3f}, ours {at['RC'] / at['DC']:.3f}")
-    rings = " with rings" if "DC with rings" in at else ""
+    yield Result(row, "64 processes, RC/DC", f"text {text:.3f}, ours {times['RC'] / times['DC']:.3f}")
+    rings = " with rings" if "DC with rings" in times else ""
     if rings:
         yield Result(row, "64 processes, what rings save", ", ".join(
-            f"{name} {100 * (at[name + rings] / at[name] - 1):+.1f} %" for name in at if name + rings in at))
-    if "adaptive" in at:
+            f"{name} {100 * (times[name + rings] / times[name] - 1):+.1f} %" for name in times if name + rings in times))
+    if "adaptive" in times:
         for name, reduction in (("DC" + rings, text_dc), ("RC" + rings, text_rc)):
-            ours = at["adaptive" + rings] / at[name] - 1
-            yield Result(row, f"64 processes, adaptive by {name}", f"text {-100 * reduction:+.0f} %, ours {100 * ours:+.0f} %",
-                         1 + ours, "<=", round(1 - reduction, 2))
+            ours = times["adaptive" + rings] / times[name] - 1
+            least, most = (at["adaptive" + rings][which] / times[name] - 1 for which in ("least_us", "most_us"))
+            yield Result(row, f"64 processes, adaptive by {name}", f"text {-100 * reduction:+.0f} %, ours {100 * ours:+.0f} % "
+                         f"(by seed {100 * least:+.0f}..{100 * most:+.0f})", 1 + ours, "<=", round(1 - reduction, 2))
     c.plots.append(Plot(f"{kernel}: one message of 1 byte, by processes", "lines", ["processes"], series, "ns"))
 
 
 def one_to_all(c):
     """One process sends 1 byte to all others in turns (AQPS figure 10)"""
-    yield from by_processes(c, "onetoall", "onetoall", 64_000, 0.19, 0.24)
+    yield from by_processes(c, "onetoall", "onetoall", 6_400, 0.19, 0.24)
 
 
 def all_to_one(c):
     """All send 1 byte to one process (AQPS figure 11)"""
-    yield from by_processes(c, "alltoone", "alltoone", 48_000, 0.13, 0.13)
+    yield from by_processes(c, "alltoone", "alltoone", 4_800, 0.13, 0.13)
 
 
 def repeat(c):
     """Both in turn, five times (AQPS figure 12)"""
-    yield from by_processes(c, "repeat", "repeat", 64_000, 0.21, 0.24)
+    yield from by_processes(c, "repeat", "repeat", 6_400, 0.21, 0.24)
 
 
 def traces(c):
@@ -147,49 +160,77 @@ def traces(c):
     bars = {name: [] for name in competitors(c)}
     kernels = ("smg2000", "dl-poly", "namd")
     for kernel in kernels:
+        at = {}
         for name, how in competitors(c).items():
-            found = simulate(c, kernel, nodes=64, size=1, messages=20 if c.quick else 100, repeat=2, **how, **interval(name))
-            bars[name].append(found["time_us"] / 1e3)
-        yield Result("traces", f"{kernel}, 64 processes", ", ".join(f"{name} {times[-1]:.3f} ms" for name, times in bars.items()))
+            at[name] = simulate(c, kernel, nodes=64, size=1, messages=20 if c.quick else 100, warm_up=4, repeat=2,
+                                seeds=1 if c.quick else SEEDS, **how, **interval(name))
+            bars[name].append(at[name]["time_us"] / 1e3)
+        yield Result("traces", f"{kernel}, 64 processes", ", ".join(
+            f"{name} {found['time_us'] / 1e3:.3f} ms ({found['least_us'] / 1e3:.3f}..{found['most_us'] / 1e3:.3f})"
+            for name, found in at.items()))
+        for rings in ("", " with rings"):
+            if "adaptive" + rings in at:
+                best = min(("DC" + rings, "RC" + rings), key=lambda name: at[name]["time_us"])
+                ours = at["adaptive" + rings]["time_us"] / at[best]["time_us"]
+                yield Result("traces", f"{kernel}, adaptive{rings} by the better kind", f"{100 * (ours - 1):+.1f} % by {best}", ours,
+                             "<=", 1.05)
     c.plots.append(Plot("Synthetic traces, 64 processes", "bars", list(kernels), bars, "ms"))
 
 
 def memory_of(c, transport, peers):
-    """Bytes of one process that talks to so many: (queue pairs, buffers, number of queue pairs)."""
+    """Bytes of one process that talks to so many: {what: bytes}; `count`: its queue pairs."""
     key = ("memory", transport, peers)
     if key not in c.found:
-        words = output([f"{c.build}/bin/bench_sim_transport", "--memory", "--peers", str(peers), "--transport", transport,
-                        "--fabric", os.path.join(ROOT, "perf", "fabrics", "thousand.yaml"), "--paths", "1"],
+        more = ["--rings", str(RINGS), "--slices", "256"] if transport == "adaptive" else []
+        words = output([f"{c.build}/bin/bench_sim_transport", "--memory", "--peers", str(peers), "--transport", transport, *more,
+                        "--fabric", os.path.join(ROOT, "perf", "fabrics", "peers-1024.yaml"), "--paths", "1"],
                        environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"), timeout=900).split()
         found = dict(zip(words[::2], map(int, words[1::2])))
-        c.found[key] = (found["queue_pairs"] * QUEUE_PAIR, found["send_buffers"] + found["receive_buffers"], found["queue_pairs"])
+        c.found[key] = {"pairs": found["queue_pairs"] * QUEUE_PAIR, "buffers": found["send_buffers"] + found["receive_buffers"],
+                        "table": found["table"], "rings": found["ring_bytes"], "count": found["queue_pairs"]}
     return c.found[key]
+
+
+def line_through(points, what):
+    """(bytes a process, value at 2^16) of what has been measured with the two largest numbers of processes."""
+    (n0, first), (n1, second) = points[-2:]
+    slope = (second[what] - first[what]) / (n1 - n0)
+    return slope, second[what] + slope * ((1 << 16) - n1)
 
 
 def memory(c):
     """Memory of a process by processes (AQPS figures 8 and 9): measured, then by formula to 2^16"""
-    measured = (63, 255) if c.quick else (63, 255, 999)
-    series = {}
-    for transport in ("mp_rc", "mp_dc"):
-        points = [(peers + 1, *memory_of(c, transport, peers)) for peers in measured]
-        for processes, pairs, buffers, count in points:
-            yield Result("memory", f"{transport}, {processes} processes",
-                         f"{count} queue pairs, {pairs / 1e6:.2f} MB; buffers {buffers / 1e6:.2f} MB")
-        (n0, p0, b0, _), (n1, p1, b1, _) = points[-2:]
-        per_pair, per_buffer = (p1 - p0) / (n1 - n0), (b1 - b0) / (n1 - n0)
-        full = [(1 << k, (p1 + per_pair * ((1 << k) - n1), max(b0, b1 + per_buffer * ((1 << k) - n1)))) for k in range(10, 17)]
-        series[f"{transport}, queue pairs"] = [(n, p) for n, p, *_ in points] + [(n, both[0]) for n, both in full]
-        text = {"mp_rc": "93 GB", "mp_dc": "4.3 MB with 28 initiators"}[transport]
-        yield Result("memory", f"{transport}, 65536 processes", f"text {text} without buffers; ours {full[-1][1][0] / 1e6:.1f} MB, "
-                     f"buffers {full[-1][1][1] / 1e6:.1f} MB ({per_pair:.0f} and {per_buffer:.0f} bytes a process)")
-    # 128 queue pairs of RC in the pool beside mp_dc; the table of who has sent what is not in it.
-    dc = series["mp_dc, queue pairs"][-1][1]
-    yield Result("memory", "adaptive, 65536 processes", f"text 273 MB (87 of them its table); ours {(dc + 128 * QUEUE_PAIR) / 1e6:.1f} MB "
-                 "and the table, by formula: a pool of 128")
-    series["adaptive (formula, no table)"] = [(n, value + 128 * QUEUE_PAIR) for n, value in series["mp_dc, queue pairs"]]
-    c.plots.append(Plot("Queue pairs of a process, by processes (log2; measured to 1000)", "lines", ["log2 of processes"],
-                        {name: [(n.bit_length() - 1 + (n / (1 << n.bit_length() - 1) - 1), value / 1e6) for n, value in points]
-                         for name, points in series.items()}, "MB"))
+    measured = (63, 255) if c.quick else (63, 255, 1023)
+    series, at = {}, {}
+    for transport in ("mp_rc", "mp_dc", *(["adaptive"] if has_adaptive(c) and has_rings(c) else [])):
+        points = [(peers + 1, memory_of(c, transport, peers)) for peers in measured]
+        for processes, found in points:
+            yield Result("memory", f"{transport}, {processes} processes", f"{found['count']} queue pairs, {found['pairs'] / 1e6:.2f} "
+                         f"MB; table {found['table'] / 1e6:.3f} MB; buffers {found['buffers'] / 1e6:.2f} MB, rings "
+                         f"{found['rings'] / 1e6:.2f} MB")
+        slopes = {what: line_through(points, what)[0] for what in ("pairs", "buffers", "table")}
+        at[transport] = {what: line_through(points, what)[1] for what in ("pairs", "buffers", "table")}
+        series[transport] = [(n, found["pairs"] + found["table"]) for n, found in points] + [
+            (1 << k, sum(points[-1][1][what] + slopes[what] * ((1 << k) - points[-1][0]) for what in ("pairs", "table")))
+            for k in range(measured[-1].bit_length() + 1, 17)]
+    rc, dc = at["mp_rc"], at["mp_dc"]
+    yield Result("memory", "mp_rc, 65536 processes", f"text 93 GB without buffers; ours {rc['pairs'] / 1e9:.2f} GB, by formula; "
+                 f"buffers {rc['buffers'] / 1e6:.1f} MB")
+    yield Result("memory", "mp_dc, 65536 processes", f"text 4.3 MB with 28 initiators, without buffers; ours {dc['pairs'] / 1e6:.1f} MB; "
+                 f"buffers {dc['buffers'] / 1e6:.1f} MB")
+    if "adaptive" in at:
+        # All sources have sent in every slice, which is the most that the table can hold. The pool of RC may be full.
+        table, pool = at["adaptive"]["table"], 128 * QUEUE_PAIR
+        whole = dc["pairs"] + pool + table
+        yield Result("memory", "adaptive, 65536 processes", f"text 273 MB without buffers, RC 93 GB: 1/341; ours {whole / 1e6:.1f} MB, "
+                     f"RC {rc['pairs'] / 1e9:.2f} GB: 1/{rc['pairs'] / whole:.0f}; of rings {RINGS * 65536 / 1e6:.1f} MB in both",
+                     whole / 1e6, "<=", 273)
+        yield Result("memory", "adaptive, 65536 processes, the table", f"text 87 MB; ours {table / 1e6:.1f} MB, all of them active",
+                     table / 1e6, "<=", 87)
+        series["adaptive"] = [(n, value + pool) for n, value in series["adaptive"]]
+    c.plots.append(Plot(f"Queue pairs and table of a process, by processes (log2; measured to {measured[-1] + 1})", "lines",
+                        ["log2 of processes"], {name: [(n.bit_length() - 1, value / 1e6) for n, value in points]
+                                                for name, points in series.items() if name != "mp_rc"}, "MB"))
 
 
 def wrong_order(c):
@@ -219,6 +260,6 @@ def wrong_order(c):
     return wrong
 
 
-ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "traces": traces, "memory": memory,
+ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "switches": kinds.switches, "traces": traces, "memory": memory,
         "victims": connections.victims, "taskpool": connections.task_pool,
         "dataservers": connections.data_servers}

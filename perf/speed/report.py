@@ -36,7 +36,7 @@ def draw(plot):
         lines += ["EOD", "plot " + ", ".join(f"$d using {k + 2}:xtic(1) title '{name}' noenhanced" if k == 0 else
                                              f"$d using {k + 2} title '{name}' noenhanced" for k, name in enumerate(names))]
     elif plot.kind == "time":
-        top = 1.15 * max(y for points in plot.series.values() for _, y in points)
+        top = 1.15 * max(1e-9, *(y for points in plot.series.values() for _, y in points))
         lines += ["set xlabel 'ms'", f"set yrange [0:{top:.6g}]"]
         for x, label in plot.labels:
             lines += [f"set arrow from {x},0 to {x},{top:.6g} nohead dt 2 lc rgb '#c03030'",

@@ -60,17 +60,17 @@ def bandwidth(build, **options):
     return simulate(build, **options)["MB/s"]
 
 
-def fabric(folder, name, rates, **adapter):
-    """Writes a fabric of four nodes on a switch, a rail per rate (Gb/s); its path."""
+def fabric(folder, name, rates, nodes=4, **adapter):
+    """Writes a fabric of nodes on a switch, a rail per rate (Gb/s); its path."""
     path = os.path.join(folder, name + ".yaml")
     limits = "".join(f"{key}: {value}, " for key, value in adapter.items())
     with open(path, "w", encoding="ascii") as out:
         out.write(f"name: {name}\nadapters:\n  rail: {{{limits}wire_header: 26 B}}\n"
-                  f"nodes:\n  - {{name: 'node[0-3]', adapters: [{', '.join(['rail'] * len(rates))}]}}\n"
+                  f"nodes:\n  - {{name: 'node[0-{nodes - 1}]', adapters: [{', '.join(['rail'] * len(rates))}]}}\n"
                   f"switches:\n  - {{name: switch, ports: 36, latency: 150 ns}}\n"
                   f"link_defaults: {{latency: 25 ns, buffer: 32 KiB}}\nlinks:\n")
         for rail, rate in enumerate(rates):
-            out.write(f"  - {{from: 'node[0-3]:{rail}', to: switch, rate: {rate} Gb/s}}\n")
+            out.write(f"  - {{from: 'node[0-{nodes - 1}]:{rail}', to: switch, rate: {rate} Gb/s}}\n")
     return path
 
 
