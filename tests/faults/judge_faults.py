@@ -238,7 +238,8 @@ def adaptive(places, job_name):
         library = logging("mp_rc,mp_dc", UCX_MP_DC_MAX_CONN=str(places), UCX_MP_RC_MAX_CONN=str(places), **RESTLESS)
         job = {"hpcc": hpcc(4, 2, 2, env=library),
                "storm": program("storm", 4, "1000000", "3", seconds=100, library=library)}[job_name]
-        harass(session, session.places[:4], "pulled", 120, 0.2)
+        # hpcc waits for each of its messages: what a lost one costs adds up.
+        harass(session, session.places[:4], "pulled", 120, 1 / places if job_name == "hpcc" else 0.2)
         # How often at least. All connections end when the job does, but those are few.
         wanted = {"RC": (1, r"as it is wanted"), "rings": (1, r"rings for [1-9]"), "partings": (100, r"established -> closed")}
         for _ in range(4):

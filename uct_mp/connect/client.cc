@@ -13,6 +13,7 @@ namespace ucx_mp::connect {
 namespace {
 
 constexpr Nanos kLong = 10'000'000'000; // without an answer: the user hears of it
+constexpr unsigned kBoth = 2;           // repetitions from this on go two ways: pauses are long by then
 
 bool transient(Status s) { return s == Status::no_resource || s == Status::busy; }
 
@@ -118,7 +119,9 @@ bool Client::send_request(Connection& c, bool patient) {
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
     m.rails = plane_.identity.rails_to(c.peer.max_version);
-    if (!plane_.outbox.send_to(c, c.attempts, m) && patient) return false;
+    const unsigned way = c.attempts < kBoth ? c.attempts : 2 * c.attempts - kBoth;
+    if (!plane_.outbox.send_to(c, way, m) && patient) return false;
+    if (c.attempts >= kBoth) (void)plane_.outbox.send_to(c, way + 1, m);
     wait_for_answer(c);
     return true;
 }

@@ -156,6 +156,12 @@ struct LocalEnd {
     std::uint32_t psn = 0; // first packet number that it sends
 };
 
+// A path as this side sees it, whoever is the server: rails by their numbers, and path bits.
+struct Route {
+    std::uint8_t ours, our_bits, theirs, their_bits;
+    bool operator==(const Route&) const = default;
+};
+
 // One peer. Part of the owner's channel; the control plane alone changes it.
 struct Connection {
     State state = State::closed;
@@ -210,6 +216,11 @@ struct Connection {
     }
     [[nodiscard]] std::uint16_t remote_lid(std::size_t path) const { // path bits included
         return std::uint16_t(remote_rail(path).lid + (server ? paths[path].client_bits : paths[path].server_bits));
+    }
+
+    [[nodiscard]] Route route(std::size_t path) const {
+        const std::uint8_t remote_bits = server ? paths[path].client_bits : paths[path].server_bits;
+        return {std::uint8_t(local_rail(path)), local_bits(path), std::uint8_t(remote_rail_index(path)), remote_bits};
     }
 
     // The peer wants its tag before every message, whatever path brings it: its buffers are shared by all of them.

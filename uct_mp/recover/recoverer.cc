@@ -67,7 +67,22 @@ void Recoverer::connected(Channel& channel) {
         channel.wiring.recovery->paths[i].port = true;
         exchange.tell_gone(channel, i);
     }
+    fail_dead_routes(channel);
     joining.join_paths(channel); // ports that came up meanwhile
+}
+
+// Nothing came through there when the last connection was taken away. They are tried at once, and nothing waits for
+// that. Where all have been dead nothing is known of any.
+void Recoverer::fail_dead_routes(Channel& channel) {
+    PathMask up = channel.wiring.scheduler->paths().usable(), dead = 0;
+    for (const PathIndex path : schedule::each(up))
+        if (std::ranges::find(channel.dead_routes, channel.connection.route(path)) != channel.dead_routes.end())
+            dead |= PathMask{1} << path;
+    channel.dead_routes.clear();
+    if (dead == up) return;
+    for (const PathIndex path : schedule::each(dead))
+        if (core_.failures.recoverable(channel))
+            failure.path_failed(channel, path, "nothing came through when the last connection ended", false);
 }
 
 void Recoverer::ended(Channel& channel, Status status) { failure.abandon_recovery(channel, status); }

@@ -74,6 +74,8 @@ public:
     void describe(const Channel& channel, std::vector<channel::PathLook>& out) const override;
 
 private:
+    void fail_dead_routes(Channel& channel);
+
     Core& core_;
 
 public:
