@@ -1,9 +1,11 @@
 // What recovery promises beside exactly-once (which tests/faults judges).
 #define BOOST_TEST_MODULE transport_recovery
 #include <cstring>
+#include <functional>
 
 #include "both_transports.h"
 #include "simulator/traffic.h"
+#include "uct_mp/channel/core.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -154,6 +156,34 @@ BOOST_AUTO_TEST_CASE(it_goes_home_after_a_silent_loss) {
         BOOST_TEST(totals(cluster.node(1)).migrations == gone + 1); // the other side has followed
     }
     BOOST_TEST(totals(cluster.node(0)).failures + totals(cluster.node(1)).failures == 0u);
+}
+
+// A port that swallows everything takes four routes along. That is found out once, not four times.
+BOOST_AUTO_TEST_CASE(routes_of_a_mute_port) {
+    channel::Config config = config_of(connect::Transport::rc);
+    config.policy.kind = schedule::PolicyKind::round_robin;
+    config.reliability.timeout = 14; // adapters find out late
+    config.reliability.retry_count = 7;
+    Cluster cluster("four-path", std::vector<unsigned>{0, 4}, config, {});
+    for (unsigned i = 0; i < 40; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+    BOOST_TEST(paths_up(cluster.node(0)) == 8u);
+    cluster.world.fault("drop 100% 4:softhca_1:1");
+    const Nanos began = cluster.world.now();
+    // A program that polls all the time: virtual time does not pass by its looks.
+    auto& services = cluster.node(0).services();
+    bool polls = true;
+    const std::function<void()> poll = [&] {
+        if (polls) (void)services.at(services.now() + 1'000'000, poll);
+    };
+    poll();
+    while (paths_up(cluster.node(0)) > 4 && cluster.world.now() < began + 1'000'000'000)
+        BOOST_REQUIRE(send(cluster, 0, 1));
+    polls = false;
+    BOOST_TEST(paths_up(cluster.node(0)) == 4u);
+    BOOST_TEST_MESSAGE("after " << (cluster.world.now() - began) / 1'000 << " us");
+    BOOST_TEST(cluster.world.now() - began < 12 * cluster.node(0).iface().core().config.recovery.watch_interval);
+    cluster.world.fault("drop 0% 4:softhca_1:1");
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 8 && paths_up(cluster.node(1)) == 8; }));
 }
 
 // Both of its ports are lost: then it has failed as any other path does, and comes back.

@@ -57,6 +57,7 @@ void Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1) {
         channel.wiring.scheduler->set_state(path, schedule::PathState::suspect);
         all_.failure.note(channel, Transition::What::suspect, path);
+        suspect_siblings(channel, path);
     }
     if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return;
     r.probed_since = 0;
@@ -64,6 +65,29 @@ void Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     if (all_.migration.may_migrate(channel, path))
         return all_.migration.tell_to_migrate(channel, path, "nothing comes through");
     all_.failure.path_failed(channel, path, "nothing comes through", false);
+}
+
+// A port that swallows everything takes all its routes along. One by one they would cost the same time again, each a
+// message that is lost there. So the idle ones between the same two ports are asked as well, and left alone meanwhile.
+// Not of DC: each would hold an initiator.
+void Watchdog::suspect_siblings(Channel& channel, PathIndex path) {
+    const schedule::PathTable& table = channel.wiring.scheduler->paths();
+    const auto port_of = [&](PathIndex i) {
+        return std::pair(channel.wiring.paths[i].rail, channel.connection.remote_rail_index(i));
+    };
+    const PathMask usable = table.usable();
+    PathMask siblings = 0;
+    for (const PathIndex other : schedule::each(usable)) {
+        const Path& sub = channel.wiring.paths[other];
+        if (port_of(other) == port_of(path) && sub.own[0] && !sub.own[0]->failed() && sub.own[0]->idle())
+            siblings |= PathMask{1} << other;
+    }
+    if (siblings == usable) return;
+    for (const PathIndex other : schedule::each(siblings)) {
+        if (!all_.liveness.write_nothing(channel, other, *channel.wiring.paths[other].own[0])) continue;
+        channel.wiring.scheduler->set_state(other, schedule::PathState::suspect);
+        all_.failure.note(channel, Transition::What::suspect, other);
+    }
 }
 
 void Watchdog::path_answers(Channel& channel, PathIndex path) {

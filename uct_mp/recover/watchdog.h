@@ -28,6 +28,7 @@ public:
 
 private:
     void watch_path(Channel& channel, PathIndex path, Nanos now);
+    void suspect_siblings(Channel& channel, PathIndex path);
 
     Core& core_;
     Recoverer& all_;
