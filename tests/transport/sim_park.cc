@@ -3,8 +3,6 @@
 #define BOOST_TEST_MODULE transport_park
 #include <malloc.h>
 
-#include <algorithm>
-#include <span>
 #include <sstream>
 
 #include "both_transports.h"
@@ -186,33 +184,6 @@ BOOST_DATA_TEST_CASE(under_traffic, kFlavours* boost::unit_test::data::make({"tw
         parks += now;
     }
     BOOST_TEST(parks > 30u);
-}
-
-// A route that swallows everything, and nobody tells. What the watchdog has found out once, over 50 ms, holds for the
-// next connections, until the route is back.
-BOOST_DATA_TEST_CASE(dead_routes, kFlavours, flavour) {
-    constexpr unsigned kRounds = 20;
-    Pair pair(flavour);
-    BOOST_REQUIRE(pair.both());
-    pair.cluster.world.fault("drop 100% switch->node1:1");
-    const auto round = [&] {
-        for (unsigned i = 0; i < 8; ++i) BOOST_REQUIRE(pair.both());
-        BOOST_REQUIRE(pair.park(0));
-    };
-    // Until both have noticed.
-    for (unsigned i = 0; i < 3; ++i) round();
-    const Nanos began = pair.cluster.world.now();
-    for (unsigned i = 0; i < kRounds; ++i) round();
-    BOOST_TEST(pair.cluster.world.now() - began < kRounds * 5 * kMs);
-    pair.cluster.world.fault("drop 0% switch->node1:1");
-    BOOST_REQUIRE(pair.both());
-    BOOST_TEST(pair.cluster.until([&] {
-        return std::ranges::all_of(std::span(pair.to[0]->wiring.paths.get(), pair.to[0]->wiring.places),
-                                   [](const auto& path) { return path.phase == path::Phase::up; });
-    }));
-    BOOST_REQUIRE(pair.park(1));
-    BOOST_TEST(pair.to[0]->dead_routes.empty());
-    BOOST_TEST(pair.told == 0u);
 }
 
 // Both want to at once, or nearly so; and one of them, or both, have something to say soon after.

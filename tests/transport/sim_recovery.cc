@@ -158,6 +158,33 @@ BOOST_AUTO_TEST_CASE(it_goes_home_after_a_silent_loss) {
     BOOST_TEST(totals(cluster.node(0)).failures + totals(cluster.node(1)).failures == 0u);
 }
 
+// A route that swallows everything, and nobody tells. What has been found out once holds for the next connections,
+// until the route is back.
+BOOST_DATA_TEST_CASE(dead_routes_are_remembered, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.policy.kind = schedule::PolicyKind::round_robin;
+    config.reliability.timeout = 14; // adapters find out late
+    config.reliability.retry_count = 7;
+    Cluster cluster("two-rail", 2, config);
+    Channel* const to[] = {&cluster.channel(0, 1), &cluster.channel(1, 0)};
+    const auto round = [&] {
+        for (unsigned i = 0; i < 8; ++i) BOOST_REQUIRE(send(cluster, i % 2, 1 - i % 2));
+        BOOST_REQUIRE(cluster.until([&] { return cluster.node(0).iface().park(*to[0]) == Status::ok; }));
+        BOOST_REQUIRE(cluster.until([&] { return to[0]->parked && to[1]->parked; }));
+    };
+    round();
+    cluster.world.fault("drop 100% switch->node1:1");
+    for (unsigned i = 0; i < 3; ++i) round(); // until both have noticed
+    const Nanos began = cluster.world.now();
+    for (unsigned i = 0; i < 20; ++i) round();
+    BOOST_TEST(cluster.world.now() - began < Nanos{20} * 5'000'000);
+    cluster.world.fault("drop 0% switch->node1:1");
+    BOOST_REQUIRE(send(cluster, 0, 1));
+    BOOST_TEST(cluster.until([&] { return paths_up(cluster.node(0)) == 2 && paths_up(cluster.node(1)) == 2; }));
+    round();
+    BOOST_TEST(to[0]->dead_routes.empty());
+}
+
 // A port that swallows everything takes four routes along. That is found out once, not four times.
 BOOST_AUTO_TEST_CASE(routes_of_a_mute_port) {
     channel::Config config = config_of(connect::Transport::rc);
