@@ -43,6 +43,7 @@ public:
     }
     std::uint64_t bytes = 0;
     unsigned open = 0;
+    [[nodiscard]] bool idle() const { return open == 0 && !flushing_; }
     [[nodiscard]] unsigned waiting() const { return channel_.moving.pulled_count; }
 
 private:
@@ -85,7 +86,7 @@ double rate(connect::Transport transport, unsigned rails, std::size_t size, bool
     const double found =
         static_cast<double>(a.bytes + b.bytes - before) / static_cast<double>(cluster.world.now() - begin);
     // To the end, so that nothing is under way when its memory goes.
-    const auto end = [&] { return a.open + b.open == 0; };
+    const auto end = [&] { return a.idle() && b.idle(); };
     cluster.after_progress = {};
     BOOST_REQUIRE(cluster.until(end));
     return found;

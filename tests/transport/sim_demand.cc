@@ -273,7 +273,8 @@ BOOST_DATA_TEST_CASE(forgotten_offer, boost::unit_test::data::make({1u, 2u, 3u, 
     BOOST_TEST(traffic(cluster, seed) == "");
     const unsigned client = cluster.channel(0, 1).connection.server;
     const auto waits = [&](unsigned at) {
-        for (const auto& path : statistics(cluster.node(at)).channels.at(0).paths)
+        const auto now = statistics(cluster.node(at));
+        for (const auto& path : now.channels.at(0).paths)
             if (path.recovery == std::string("half")) return true;
         return false;
     };
