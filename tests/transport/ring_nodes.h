@@ -97,7 +97,7 @@ public:
             } packed{message.data(), length};
             const auto pack = [](void* to, void* arg) {
                 const auto* p = static_cast<Packed*>(arg);
-                std::memcpy(to, p->from, p->length);
+                if (p->length) std::memcpy(to, p->from, p->length);
                 return p->length;
             };
             if (!cluster_.until([&] { return Interface::am_bcopy(channel, kNote, pack, &packed) >= 0; }, 1'000 * kMs))

@@ -52,6 +52,7 @@
 #include "uct_mp/link/ring.h"
 #include "uct_mp/path/path.h"
 #include "uct_mp/verbs/memory.h"
+#include "uct_mp/verbs/queue_pair.h"
 
 namespace ucx_mp::connect {
 
@@ -190,8 +191,10 @@ struct Connection {
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
     std::uint64_t place = 0;       // among those who wait for their turn; 0: it does not
     Services::Timer timer = 0;
-    Nanos started = 0;               // start() or the request
-    Nanos answered = 0;              // server: latest answer
+    Nanos started = 0;  // start() or the request
+    Nanos answered = 0; // server: latest answer, and the way that it took
+    unsigned answered_from = 0;
+    verbs::Destination answered_to;
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
     Question question;
     Telling telling;

@@ -34,8 +34,15 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
 }
 
 // Copies of a message that waited in the queue together (we computed, the client repeated) get one answer.
-bool Server::just_answered(const Connection& c) const {
-    return c.answered && plane_.services.now() - c.answered < plane_.config.retry / 2;
+bool Server::just_answered(const Connection& c, const Target& way_back) const {
+    return c.answered && plane_.services.now() - c.answered < plane_.config.retry / 2 &&
+           c.answered_from == way_back.rail && c.answered_to == way_back.to;
+}
+
+void Server::note_answer(Connection& c, const Target& way_back) const {
+    c.answered = plane_.services.now();
+    c.answered_from = way_back.rail;
+    c.answered_to = way_back.to;
 }
 
 void Server::on_request(const Target& way_back, const Message& m) {
@@ -61,7 +68,7 @@ void Server::on_request(const Target& way_back, const Message& m) {
             if (Due* const due = plane_.turns.due_of(*c)) { // we are at it
                 if (due->what == Due::What::make) due->way_back = way_back;
                 ++plane_.counters.late;
-            } else if (just_answered(*c)) {
+            } else if (just_answered(*c, way_back)) {
                 ++plane_.counters.late;
             } else {
                 send_reply(*c, way_back);
@@ -172,7 +179,7 @@ void Server::send_reply(Connection& c, const Target& way_back) {
     m.paths = c.paths;
     m.absent = c.absent;
     m.ends = c.ends;
-    c.answered = plane_.services.now();
+    note_answer(c, way_back);
     plane_.outbox.send(way_back, m);
 }
 
@@ -184,7 +191,7 @@ void Server::on_confirm(const Target& way_back, const Message& m) {
         return;
     }
     if (c->state == State::established) {
-        if (just_answered(*c))
+        if (just_answered(*c, way_back))
             ++plane_.counters.late;
         else
             send_ready(*c, way_back);
@@ -219,7 +226,7 @@ void Server::confirm_done(Connection& c, const Due& due, Status status) {
 }
 
 void Server::send_ready(Connection& c, const Target& way_back) {
-    c.answered = plane_.services.now();
+    note_answer(c, way_back);
     plane_.outbox.send(way_back, plane_.outbox.message_to(wire::Kind::ready, c));
 }
 

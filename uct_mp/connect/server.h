@@ -19,7 +19,8 @@ public:
 
 private:
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
-    [[nodiscard]] bool just_answered(const Connection& c) const;
+    [[nodiscard]] bool just_answered(const Connection& c, const Target& way_back) const;
+    void note_answer(Connection& c, const Target& way_back) const;
     void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
                 std::uint8_t absent);
     static void note_peer(Connection& c, const Message& m);
