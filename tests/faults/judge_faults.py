@@ -232,14 +232,13 @@ RESTLESS = {"UCX_MP_DC_ADAPT": "on", "UCX_MP_DC_ADAPT_INTERVAL": "100ms", "UCX_M
             "UCX_MP_DC_ADAPT_COSTS": "r=2000,rho=1000,d=1000,p=1,c=1,delta=1000", "UCX_LOG_LEVEL": "debug"}
 
 
-def adaptive(places, job_name):
+def adaptive(places, job_name, gap):
     """Places for one or two peers of three, RC and rings that come and go, and ports and links that are pulled."""
     def run(session):
         library = logging("mp_rc,mp_dc", UCX_MP_DC_MAX_CONN=str(places), UCX_MP_RC_MAX_CONN=str(places), **RESTLESS)
         job = {"hpcc": hpcc(4, 2, 2, env=library),
                "storm": program("storm", 4, "1000000", "3", seconds=100, library=library)}[job_name]
-        # hpcc waits for each of its messages: what a lost one costs adds up.
-        harass(session, session.places[:4], "pulled", 120, 1 / places if job_name == "hpcc" else 0.2)
+        harass(session, session.places[:4], "pulled", 120, gap)
         # How often at least. All connections end when the job does, but those are few.
         wanted = {"RC": (1, r"as it is wanted"), "rings": (1, r"rings for [1-9]"), "partings": (100, r"established -> closed")}
         for _ in range(4):
@@ -254,7 +253,9 @@ def adaptive(places, job_name):
 
 for job_places in (1, 2):
     for job_name in ("hpcc", "storm"):
-        group.add(adaptive(job_places, job_name), f"adaptive_{job_name}_{job_places}", (FABRIC,), seconds=200)
+        # hpcc waits for each of its messages: what a lost one costs adds up.
+        mean_gap = 1 / job_places if job_name == "hpcc" else 0.2
+        group.add(adaptive(job_places, job_name, mean_gap), f"adaptive_{job_name}_{job_places}", (FABRIC,), seconds=200)
 
 
 @group.case(fabrics=(FABRIC,), seconds=60)

@@ -254,9 +254,13 @@ struct Counts { // statistics
 // away with the wiring, and begins as in a new channel (Endings::begin_anew). Beside this, Connection::follow() keeps
 // what rules out late messages of the handshake, and gate::lasting is kept.
 struct Lasting {
-    std::uint64_t uid = 0;                   // of the peer
-    std::vector<connect::Route> dead_routes; // when the connection was taken away
-    void* user = nullptr;                    // the face's
+    std::uint64_t uid = 0; // of the peer
+    struct DeadRoute {
+        connect::Route route;
+        Nanos since;
+    };
+    std::vector<DeadRoute> dead_routes; // when the connection was taken away
+    void* user = nullptr;               // the face's
     Usage usage;
     schedule::TrafficHint hint = schedule::TrafficHint::none;
     bool self = false;   // our own interface

@@ -76,20 +76,9 @@ Status Endings::refusal(Channel& channel) {
     return channel.error;
 }
 
-// Routes over which nothing comes through, as far as is known: the next connection need not find that out again.
-void Endings::remember_dead_routes(Channel& channel) {
-    channel.dead_routes.clear();
-    for (unsigned i = 0; i < channel.wiring.places; ++i) {
-        const path::Phase phase = channel.wiring.paths[i].phase;
-        const bool dead = phase != path::Phase::up && phase != path::Phase::absent;
-        if (dead || channel.wiring.scheduler->paths()[i].state == schedule::PathState::suspect)
-            channel.dead_routes.push_back(channel.connection.route(i));
-    }
-}
-
 // Nothing is outstanding: nobody need be told.
 void Endings::end_quietly(Channel& channel, bool renew) {
-    if (renew) remember_dead_routes(channel);
+    if (renew) core_.observer->parting(channel);
     channel.ending.quiet = true;
     {
         const std::lock_guard lock(core_.services);

@@ -11,7 +11,6 @@ class Endings {
 public:
     explicit Endings(Core& core) : core_(core) {}
     [[nodiscard]] Status refusal(Channel& channel); // of an operation on a channel that has failed
-    static void remember_dead_routes(Channel& channel);
     void end_quietly(Channel& channel, bool renew);
     void list_ending(Channel& channel);
     void end_channels();

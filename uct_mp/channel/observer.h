@@ -46,6 +46,8 @@ public:
     // given up, and ports that came up meanwhile join.
     virtual void established(Channel& channel) = 0;
     virtual void connected(Channel& channel) = 0;
+    // Its connection is about to be taken away, and another one follows.
+    virtual void parting(Channel& channel) = 0;
     // It has failed: timers and works of recovery end.
     virtual void ended(Channel& channel, Status status) = 0;
     // Its buffers are not read any more.

@@ -13,7 +13,7 @@ namespace ucx_mp::connect {
 namespace {
 
 constexpr Nanos kLong = 10'000'000'000; // without an answer: the user hears of it
-constexpr unsigned kBoth = 2;           // repetitions from this on go two ways: pauses are long by then
+constexpr unsigned kTwoWays = 2;        // from this repetition on: pauses are long by then
 
 bool transient(Status s) { return s == Status::no_resource || s == Status::busy; }
 
@@ -119,9 +119,12 @@ bool Client::send_request(Connection& c, bool patient) {
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
     m.rails = plane_.identity.rails_to(c.peer.max_version);
-    const unsigned way = c.attempts < kBoth ? c.attempts : 2 * c.attempts - kBoth;
+    const bool two = c.attempts >= kTwoWays;
+    const unsigned way = two ? 2 * c.attempts - kTwoWays : c.attempts;
     if (!plane_.outbox.send_to(c, way, m) && patient) return false;
-    if (c.attempts >= kBoth) (void)plane_.outbox.send_to(c, way + 1, m);
+    const std::optional<Target> first = plane_.outbox.route(c, way), second = plane_.outbox.route(c, way + 1);
+    if (two && first && second && (first->rail != second->rail || first->to != second->to))
+        c.sent += plane_.outbox.send(*second, m);
     wait_for_answer(c);
     return true;
 }

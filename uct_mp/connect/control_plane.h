@@ -191,8 +191,9 @@ struct Connection {
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
     std::uint64_t place = 0;       // among those who wait for their turn; 0: it does not
     Services::Timer timer = 0;
-    Nanos started = 0;  // start() or the request
-    Nanos answered = 0; // server: latest answer, and the way that it took
+    Nanos started = 0;           // start() or the request
+    Nanos answered = 0;          // server: latest answer, and the way that it took
+    bool answered_again = false; // ... soon after another one, by another way
     unsigned answered_from = 0;
     verbs::Destination answered_to;
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake

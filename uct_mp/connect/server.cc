@@ -33,14 +33,17 @@ std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent)
     return paths;
 }
 
-// Copies of a message that waited in the queue together (we computed, the client repeated) get one answer.
+// Copies of a message that waited in the queue together (we computed, the client repeated) get one answer. It may be
+// lost on a way that works only towards us: a copy that came by another one gets a second answer.
 bool Server::just_answered(const Connection& c, const Target& way_back) const {
-    return c.answered && plane_.services.now() - c.answered < plane_.config.retry / 2 &&
-           c.answered_from == way_back.rail && c.answered_to == way_back.to;
+    const bool same = c.answered_from == way_back.rail && c.answered_to == way_back.to;
+    return c.answered && plane_.services.now() - c.answered < plane_.config.retry / 2 && (same || c.answered_again);
 }
 
 void Server::note_answer(Connection& c, const Target& way_back) const {
-    c.answered = plane_.services.now();
+    const Nanos now = plane_.services.now();
+    c.answered_again = c.answered && now - c.answered < plane_.config.retry / 2;
+    if (!c.answered_again) c.answered = now;
     c.answered_from = way_back.rail;
     c.answered_to = way_back.to;
 }

@@ -1,6 +1,7 @@
 #include "uct_mp/recover/recoverer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <utility>
 
@@ -71,18 +72,39 @@ void Recoverer::connected(Channel& channel) {
     joining.join_paths(channel); // ports that came up meanwhile
 }
 
-// Nothing came through there when the last connection was taken away. They are tried at once, and nothing waits for
-// that. Where all have been dead nothing is known of any.
-void Recoverer::fail_dead_routes(Channel& channel) {
-    PathMask up = channel.wiring.scheduler->paths().usable(), dead = 0;
-    for (const PathIndex path : schedule::each(up))
-        if (std::ranges::find(channel.dead_routes, channel.connection.route(path)) != channel.dead_routes.end())
-            dead |= PathMask{1} << path;
+// Routes that have been lost and are not back: the next connection need not find that out again.
+void Recoverer::parting(Channel& channel) {
     channel.dead_routes.clear();
-    if (dead == up) return;
-    for (const PathIndex path : schedule::each(dead))
-        if (core_.failures.recoverable(channel))
-            failure.path_failed(channel, path, "nothing came through when the last connection ended", false);
+    const Recovery* const recovery = channel.wiring.recovery.get();
+    for (PathIndex path = 0; recovery && path < channel.wiring.path_count; ++path) {
+        const PathRecovery& r = recovery->paths[path];
+        const Phase phase = channel.wiring.paths[path].phase;
+        if (phase != Phase::up && phase != Phase::absent && !r.stays && r.failures &&
+            !channel.connection.paths[path].on_demand)
+            channel.dead_routes.push_back({channel.connection.route(path), r.since});
+    }
+}
+
+// They are tried at once, and nothing waits for that. A short connection may be over by then: so what is known counts
+// for `kRemembered` only. Where all have been lost nothing is known of any.
+void Recoverer::fail_dead_routes(Channel& channel) {
+    constexpr Nanos kRemembered = 1'000'000'000;
+    const std::vector<channel::Lasting::DeadRoute> dead = std::exchange(channel.dead_routes, {});
+    if (dead.empty() || !core_.failures.recoverable(channel)) return;
+    const Nanos now = core_.services.now();
+    const PathMask usable = channel.wiring.scheduler->paths().usable();
+    std::vector<std::pair<PathIndex, Nanos>> lost;
+    for (const PathIndex path : schedule::each(usable))
+        for (const auto& [route, since] : dead)
+            if (now - since < kRemembered && route == channel.connection.route(path) &&
+                !channel.wiring.paths[path].loaded)
+                lost.emplace_back(path, since);
+    if (lost.size() == static_cast<std::size_t>(std::popcount(usable))) return;
+    for (const auto& [path, since] : lost) {
+        if (!core_.failures.recoverable(channel)) return;
+        failure.path_failed(channel, path, "it was lost when the last connection ended", false);
+        if (channel.wiring.recovery) channel.wiring.recovery->paths[path].since = since;
+    }
 }
 
 void Recoverer::ended(Channel& channel, Status status) { failure.abandon_recovery(channel, status); }

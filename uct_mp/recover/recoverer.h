@@ -40,6 +40,7 @@ public:
     void abandon(Channel& channel) override;
     void established(Channel& channel) override;
     void connected(Channel& channel) override;
+    void parting(Channel& channel) override;
     void ended(Channel& channel, Status status) override;
     void free_detours(Channel& channel) override;
     bool names(Channel& channel) override;

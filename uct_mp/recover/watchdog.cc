@@ -18,10 +18,15 @@ void Watchdog::watch_paths(Nanos now) {
         Channel& channel = *core_.directory.channels[slot];
         // Without another path there is nowhere to go, and nobody to compare with.
         if (!core_.failures.recoverable(channel) || channel.self || channel.wiring.path_count < 2) continue;
+        PathMask moved = 0, culprits = 0;
         for (PathIndex path = 0; path < channel.wiring.path_count && core_.failures.recoverable(channel); ++path) {
-            watch_path(channel, path, now);
+            const Path& sub = channel.wiring.paths[path];
+            moved |= PathMask{sub.requests != sub.watched} << path;
+            culprits |= PathMask{watch_path(channel, path, now)} << path;
             suspicion |= channel.wiring.scheduler->paths()[path].state == schedule::PathState::suspect;
         }
+        for (const PathIndex path : schedule::each(culprits))
+            if (core_.failures.recoverable(channel)) suspect_siblings(channel, path, moved);
     }
     // Operations may be waiting for a suspect path to be cleared, and nothing else may happen until then.
     if (suspicion && !watch_timer)
@@ -31,20 +36,22 @@ void Watchdog::watch_paths(Nanos now) {
         });
 }
 
-void Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
+// True: it has become suspect.
+bool Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
     Path& sub = channel.wiring.paths[path];
-    if (channel.wiring.recovery && channel.wiring.paths[path].phase != Phase::up) return;
+    if (channel.wiring.recovery && channel.wiring.paths[path].phase != Phase::up) return false;
     const schedule::PathTable& table = channel.wiring.scheduler->paths();
     SendQueue* const queue = sub.queue[0];
     const bool open = queue && !queue->failed() && (queue->dc ? sub.open != 0 : !queue->idle());
     if (!open || sub.requests != sub.watched) {
         sub.watched = sub.requests;
         sub.told_to_migrate = false;
-        return path_answers(channel, path);
+        path_answers(channel, path);
+        return false;
     }
     ++sub.stale;
     if (sub.stale == kPush && !queue->all_signaled()) (void)all_.liveness.write_nothing(channel, path, *queue);
-    if (sub.stale < kProbe) return;
+    if (sub.stale < kProbe) return false;
     Recovery& recovery = all_.failure.recovery_of(channel);
     PathRecovery& r = recovery.paths[path];
     if (!r.probed_since) r.probed_since = now;
@@ -54,40 +61,44 @@ void Watchdog::watch_path(Channel& channel, PathIndex path, Nanos now) {
         all_.exchange.tell_over_path(channel, connect::NewsKind::probe, {.path = other, .end = {}});
         break;
     }
-    if (sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1) {
-        channel.wiring.scheduler->set_state(path, schedule::PathState::suspect);
-        all_.failure.note(channel, Transition::What::suspect, path);
-        suspect_siblings(channel, path);
-    }
-    if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return;
+    const bool suspected = sub.stale >= kSuspect && table.is_usable(path) && table.usable_count() > 1;
+    if (suspected) suspect(channel, path);
+    if (sub.stale < kDown || recovery.answered_at <= r.probed_since) return suspected;
     r.probed_since = 0;
     sub.stale = 0;
     if (all_.migration.may_migrate(channel, path))
-        return all_.migration.tell_to_migrate(channel, path, "nothing comes through");
-    all_.failure.path_failed(channel, path, "nothing comes through", false);
+        all_.migration.tell_to_migrate(channel, path, "nothing comes through");
+    else
+        all_.failure.path_failed(channel, path, "nothing comes through", false);
+    return false;
+}
+
+void Watchdog::suspect(Channel& channel, PathIndex path) {
+    channel.wiring.scheduler->set_state(path, schedule::PathState::suspect);
+    all_.failure.note(channel, Transition::What::suspect, path);
 }
 
 // A port that swallows everything takes all its routes along. One by one they would cost the same time again, each a
-// message that is lost there. So the idle ones between the same two ports are asked as well, and left alone meanwhile.
-// Not of DC: each would hold an initiator.
-void Watchdog::suspect_siblings(Channel& channel, PathIndex path) {
-    const schedule::PathTable& table = channel.wiring.scheduler->paths();
-    const auto port_of = [&](PathIndex i) {
+// message that is lost there. So the idle ones between the same two ports are asked as well, and left alone meanwhile:
+// not those of which something has come in the last interval, and only if other ports are left. Not of DC: each would
+// hold an initiator.
+void Watchdog::suspect_siblings(Channel& channel, PathIndex path, PathMask moved) {
+    const auto ports_of = [&](PathIndex i) {
         return std::pair(channel.wiring.paths[i].rail, channel.connection.remote_rail_index(i));
     };
-    const PathMask usable = table.usable();
-    PathMask siblings = 0;
+    const PathMask usable = channel.wiring.scheduler->paths().usable();
+    PathMask elsewhere = 0, idle = 0;
     for (const PathIndex other : schedule::each(usable)) {
-        const Path& sub = channel.wiring.paths[other];
-        if (port_of(other) == port_of(path) && sub.own[0] && !sub.own[0]->failed() && sub.own[0]->idle())
-            siblings |= PathMask{1} << other;
+        const SendQueue* const queue = channel.wiring.paths[other].own[0].get();
+        const PathMask bit = PathMask{1} << other;
+        if (ports_of(other) != ports_of(path))
+            elsewhere |= bit;
+        else if (queue && !queue->failed() && queue->idle())
+            idle |= bit;
     }
-    if (siblings == usable) return;
-    for (const PathIndex other : schedule::each(siblings)) {
-        if (!all_.liveness.write_nothing(channel, other, *channel.wiring.paths[other].own[0])) continue;
-        channel.wiring.scheduler->set_state(other, schedule::PathState::suspect);
-        all_.failure.note(channel, Transition::What::suspect, other);
-    }
+    if (!elsewhere) return;
+    for (const PathIndex other : schedule::each(idle & ~moved))
+        if (all_.liveness.write_nothing(channel, other, *channel.wiring.paths[other].own[0])) suspect(channel, other);
 }
 
 void Watchdog::path_answers(Channel& channel, PathIndex path) {

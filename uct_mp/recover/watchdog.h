@@ -27,8 +27,9 @@ public:
     Services::Timer watch_timer = 0; // runs while some path is suspect
 
 private:
-    void watch_path(Channel& channel, PathIndex path, Nanos now);
-    void suspect_siblings(Channel& channel, PathIndex path);
+    bool watch_path(Channel& channel, PathIndex path, Nanos now);
+    void suspect(Channel& channel, PathIndex path);
+    void suspect_siblings(Channel& channel, PathIndex path, PathMask moved);
 
     Core& core_;
     Recoverer& all_;
