@@ -255,7 +255,8 @@ for job_places in (1, 2):
     for job_name in ("hpcc", "storm"):
         # hpcc waits for each of its messages: what a lost one costs adds up.
         mean_gap = 1 / job_places if job_name == "hpcc" else 0.2
-        group.add(adaptive(job_places, job_name, mean_gap), f"adaptive_{job_name}_{job_places}", (FABRIC,), seconds=200)
+        group.add(adaptive(job_places, job_name, mean_gap), f"adaptive_{job_name}_{job_places}", (FABRIC,), seconds=200,
+                  long=(job_name == "hpcc") == (job_places == 2))
 
 
 @group.case(fabrics=(FABRIC,), seconds=60)

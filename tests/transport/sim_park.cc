@@ -415,7 +415,7 @@ BOOST_DATA_TEST_CASE(many_are_told, kBoth, transport) {
     channel::Config config = config_of(transport);
     config.window = 16;
     ClientServer scene("two-rail", config);
-    constexpr unsigned kClients = 400;
+    constexpr unsigned kClients = 150;
     std::vector<Channel*> back;
     for (unsigned i = 0; i < kClients; ++i) {
         Node& client = scene.add();
