@@ -105,7 +105,7 @@ struct Config : link::QueueSizes {
     ReadBack read_back = ReadBack::several;
     bool apm = false; // RC: queue pairs have an alternate route (recover/migration.h), if their device can
     // Sizes
-    unsigned segment = 8192;           // bytes of payload of the largest bcopy / zcopy message
+    unsigned segment = 8192 + 64;      // bytes of payload of the largest bcopy / zcopy message: 8 KiB with UCP's header
     unsigned inline_bytes = 256;       // wished; header of 16 included
     unsigned max_send_buffers = 16384; // per interface, of each size class
     unsigned poll_batch = 32;          // receives, and sends, per device and progress(); in steps of Adapter::kFetch
