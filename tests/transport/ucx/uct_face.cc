@@ -59,7 +59,7 @@ BOOST_DATA_TEST_CASE(attributes, each_transport, transport) {
     BOOST_TEST((a.attr.cap.flags & wanted) == wanted);
     BOOST_TEST(a.attr.cap.event_flags & UCT_IFACE_FLAG_EVENT_FD);
     BOOST_TEST(a.attr.bandwidth.dedicated + a.attr.bandwidth.shared > 1e8);
-    BOOST_TEST(a.attr.cap.am.max_bcopy == 8192u);
+    BOOST_TEST(a.attr.cap.am.max_bcopy == 8192u + 64);
 }
 
 BOOST_DATA_TEST_CASE(hints_and_paths, each_transport, transport) {
