@@ -122,9 +122,11 @@ bool Client::send_request(Connection& c, bool patient) {
     const bool two = c.attempts >= kTwoWays;
     const unsigned way = two ? 2 * c.attempts - kTwoWays : c.attempts;
     if (!plane_.outbox.send_to(c, way, m) && patient) return false;
-    const std::optional<Target> first = plane_.outbox.route(c, way), second = plane_.outbox.route(c, way + 1);
-    if (two && first && second && (first->rail != second->rail || first->to != second->to))
-        c.sent += plane_.outbox.send(*second, m);
+    if (two) {
+        const std::optional<Target> first = plane_.outbox.route(c, way), second = plane_.outbox.route(c, way + 1);
+        if (first && second && (first->rail != second->rail || first->to != second->to))
+            c.sent += plane_.outbox.send(*second, m);
+    }
     wait_for_answer(c);
     return true;
 }

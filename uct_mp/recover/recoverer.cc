@@ -97,8 +97,10 @@ void Recoverer::fail_dead_routes(Channel& channel) {
     for (const PathIndex path : schedule::each(usable))
         for (const auto& [route, since] : dead)
             if (now - since < kRemembered && route == channel.connection.route(path) &&
-                !channel.wiring.paths[path].loaded)
+                !channel.wiring.paths[path].loaded) {
                 lost.emplace_back(path, since);
+                break; // paths of two kinds, or for reads and writes, may have had the same route
+            }
     if (lost.size() == static_cast<std::size_t>(std::popcount(usable))) return;
     for (const auto& [path, since] : lost) {
         if (!core_.failures.recoverable(channel)) return;
