@@ -14,6 +14,7 @@ namespace {
 Peer& of(mp_peer_t* peer) { return *reinterpret_cast<Peer*>(peer); }
 Envelope of(mp_envelope_t envelope) { return {envelope.context, envelope.source, envelope.tag}; }
 Hint of(mp_hint_t hint) { return static_cast<Hint>(hint); }
+constexpr std::uint64_t kPatience = 2'000'000'000; // ns; who takes nothing for so long is gone
 static_assert(MP_ANY_SOURCE == kAnySource && MP_ANY_TAG == kAnyTag);
 
 void tell(const StoredEntry& message, mp_status_t* status) {
@@ -39,7 +40,11 @@ mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char
 }
 
 void mp_core_close(mp_core_t* core) {
-    core->engine->progress(); // what waits to leave with others
+    // What waits for room, or to leave with others: somebody may need it.
+    core->engine->leave();
+    const std::uint64_t begin = core->port.now();
+    do core->engine->progress();
+    while (core->engine->waits() && core->port.now() - begin < kPatience);
     core->port.drain();
     delete core;
 }
@@ -60,6 +65,11 @@ unsigned mp_core_progress(mp_core_t* core) { return core->engine->progress() + c
 
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits) {
     return core->engine->send_now(of(peer), compact, data, bytes, waits);
+}
+
+bool mp_core_hold(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, uint64_t compact, const void* data,
+                  size_t bytes) {
+    return core->engine->hold(of(peer), compact, data, bytes, Request::of(*request));
 }
 
 void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,

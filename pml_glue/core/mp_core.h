@@ -83,7 +83,7 @@ typedef struct mp_hooks {
 
 /* Sizes in bytes. */
 typedef struct mp_config {
-    uint64_t process;       /* our own name, unique in the job and in jobs that it meets */
+    uint64_t process; /* our own name, unique in the job and in jobs that it meets; the upper half names the job */
     const char* transports; /* of UCT, by comma, best first among those that reach a peer: "self,posix,cma,mp_rc" */
     const char* local;  /* who is on this host: "auto" (same machine, same adapters), "host" (same machine), "none" */
     size_t eager_limit; /* larger messages go by rendezvous; or MP_AUTO */
@@ -129,6 +129,10 @@ static inline uint64_t mp_compact(uint32_t context, int32_t source, int32_t tag)
  * `waits`: the caller does nothing else until it has left; else it may be held back to leave with others
  * (mp_config_t::burst), and wants a request. */
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits);
+/* The same, of one that mp_core_send_now() has not taken: it leaves with others, and the request ends then. The data
+ * has been copied. False: too large, or not now. */
+bool mp_core_hold(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, uint64_t compact, const void* data,
+                  size_t bytes);
 void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,
                   mp_data_t data, bool synchronous, mp_hint_t hint);
 void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope_t pattern, mp_data_t data,

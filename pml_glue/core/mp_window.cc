@@ -54,7 +54,7 @@ bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t byte
     } catch (const std::exception&) { return false; } // the way that says so
 }
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call) {
-    return of(window).flushed(rank, local, *call);
+    return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local);
 }
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
 

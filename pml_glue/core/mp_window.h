@@ -88,7 +88,7 @@ bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t byte
 
 enum { MP_ALL_RANKS = UINT32_MAX };
 /* All operations to a rank that were started before the first of these calls are over here (`local`), or also there.
- * `call` is 0 then, and ours. */
+ * `call` is 0 then, and ours. Null: all that were started before this one, if no other thread starts any. */
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call);
 /* What has gone wrong with a rank since the last call. */
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank);

@@ -27,7 +27,7 @@
 
 namespace ucx_mp::glue::wire {
 
-inline constexpr std::uint8_t kWireVersion = 3;
+inline constexpr std::uint8_t kWireVersion = 4;
 
 enum Kind : MessageKind {
     kCompact = 1, // 8 bytes header (compact()), then the data
@@ -42,6 +42,7 @@ enum Kind : MessageKind {
     kMore,        // MoreHeader, then data
     kBundle,      // small eager messages, in their order: for each BundleEntry, then its data
     kHello,       // 8 bytes of nothing: to somebody who is waited for and has never been talked to (watch.cc)
+    kBye,         // 8 bytes: the process that leaves; nothing of it follows (queue.cc)
 };
 
 // The envelope of most messages in 64 bits: mp_core.h.

@@ -13,23 +13,24 @@ typedef struct question {
 } question_t;
 
 static bool ask(mp_window_t* window, question_t* question) {
-    return question->asked != NULL ? question->asked(window, question->rank)
-                                   : mp_window_flushed(window, question->rank, question->local, &question->call);
+    if (question->asked != NULL) return question->asked(window, question->rank);
+    /* Alone nobody starts anything meanwhile. */
+    return mp_window_flushed(window, question->rank, question->local, mca_pml_mp.threads ? &question->call : NULL);
 }
 
 static void wait_for(mca_osc_mp_module_t* module, question_t question) {
-    for (;;) {
-        for (int i = polls(); i > 0; i--) {
-            mca_pml_mp_lock();
-            bool over = ask(module->window, &question);
-            if (!over) {
-                mp_core_progress(mca_pml_mp.core);
-                over = ask(module->window, &question);
-            }
-            mca_pml_mp_unlock();
-            if (over) return;
+    mca_pml_mp_lock();
+    bool over = ask(module->window, &question);
+    mca_pml_mp_unlock();
+    for (int left = polls(); !over; left--) {
+        if (left == 0) {
+            opal_progress();
+            left = polls();
         }
-        opal_progress();
+        mca_pml_mp_lock();
+        mp_core_progress(mca_pml_mp.core);
+        over = ask(module->window, &question);
+        mca_pml_mp_unlock();
     }
 }
 

@@ -12,15 +12,17 @@ static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int
 
 _Thread_local unsigned mca_pml_mp_in_collective;
 
+static __attribute__((noinline)) int progress_among_threads(void) {
+    if (!mca_pml_mp_try_lock()) return 0; /* somebody else makes it */
+    const int found = (int)mp_core_progress(mca_pml_mp.core);
+    const bool callbacks = mca_pml_mp.ended != NULL;
+    mca_pml_mp_unlock();
+    if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
+    return found;
+}
+
 static int progress(void) {
-    if (mca_pml_mp.threads) {
-        if (!mca_pml_mp_try_lock()) return 0; /* somebody else makes it */
-        const int found = (int)mp_core_progress(mca_pml_mp.core);
-        const bool callbacks = mca_pml_mp.ended != NULL;
-        mca_pml_mp_unlock();
-        if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
-        return found;
-    }
+    if (mca_pml_mp.threads) return progress_among_threads();
     const int found = (int)mp_core_progress(mca_pml_mp.core);
     if (OPAL_UNLIKELY(mca_pml_mp.ended != NULL)) mca_pml_mp_call_back();
     return found;
@@ -127,23 +129,40 @@ void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_
     mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data, mca_pml_mp_hint(tag, hint));
 }
 
-/* Small, contiguous, and there is room: has left without a request. Called with the lock. */
+/* Contiguous, and its envelope fits into 64 bits: may leave without a request. */
+static inline bool is_plain(size_t count, const ompi_datatype_t* datatype, int tag, mca_pml_base_send_mode_t mode,
+                            const ompi_communicator_t* comm) {
+    return mode != MCA_PML_BASE_SEND_SYNCHRONOUS && mode != MCA_PML_BASE_SEND_BUFFERED &&
+           mca_pml_mp_contiguous(datatype, count) && mp_fits_compact(mca_pml_mp_context(comm), comm->c_my_rank, tag);
+}
+
+/* Small, and there is room: has left without a request. Called with the lock. */
 static inline bool send_now(const void* buffer, size_t count, ompi_datatype_t* datatype, int tag,
                             mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, mp_peer_t* peer, bool waits) {
     const uint32_t context = mca_pml_mp_context(comm);
-    if (mode == MCA_PML_BASE_SEND_SYNCHRONOUS || mode == MCA_PML_BASE_SEND_BUFFERED ||
-        !mca_pml_mp_contiguous(datatype, count) || !mp_fits_compact(context, comm->c_my_rank, tag))
-        return false;
+    if (!is_plain(count, datatype, tag, mode, comm)) return false;
     return mp_core_send_now(mca_pml_mp.core, peer, mp_compact(context, comm->c_my_rank, tag),
                             (const char*)buffer + datatype->super.true_lb, count * datatype->super.size, waits);
 }
 
 /* Nearly all small messages: one thread, and a peer that we have sent something to. */
 static inline bool send_at_once(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
-                                mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, bool waits) {
+                                mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
     if (OPAL_UNLIKELY(mca_pml_mp.threads)) return false;
     mp_peer_t* const peer = mca_pml_mp_known_peer(comm, rank);
-    return OPAL_LIKELY(peer != NULL) && send_now(buffer, count, datatype, tag, mode, comm, peer, waits);
+    return OPAL_LIKELY(peer != NULL) && send_now(buffer, count, datatype, tag, mode, comm, peer, true);
+}
+
+/* One of many small messages: leaves with others. Null: it does not. */
+static inline ompi_request_t* hold_back(const void* data, size_t bytes, uint64_t compact, ompi_communicator_t* comm,
+                                        mp_peer_t* peer) {
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, true, MP_KIND_HELD);
+    if (OPAL_UNLIKELY(request == NULL)) return NULL;
+    mca_pml_mp_retain(request, NULL);
+    request->active = true;
+    if (OPAL_LIKELY(mp_core_hold(mca_pml_mp.core, &request->core, peer, compact, data, bytes))) return &request->super;
+    mca_pml_mp_release_request(request);
+    return NULL;
 }
 
 static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank,
@@ -154,7 +173,8 @@ static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t cou
     int result = OMPI_SUCCESS;
     if (OPAL_UNLIKELY(peer == NULL)) {
         result = OMPI_ERR_UNREACH;
-    } else if (mca_pml_mp.threads && send_now(buffer, count, datatype, tag, mode, comm, peer, false)) {
+    } else if (mca_pml_mp.threads && tag >= 0 && send_now(buffer, count, datatype, tag, mode, comm, peer, false)) {
+        /* Not of the library's own: their senders may write to the request. */
         *out = &mca_pml_mp.sent;
     } else if (mode == MCA_PML_BASE_SEND_BUFFERED) {
         result = mca_pml_mp_send_buffered(buffer, count, datatype, peer, tag, comm);
@@ -176,9 +196,14 @@ static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t cou
 
 static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
                  mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, ompi_request_t** out) {
-    if (OPAL_LIKELY(send_at_once(buffer, count, datatype, rank, tag, mode, comm, false))) {
+    mp_peer_t* const peer = OPAL_LIKELY(!mca_pml_mp.threads) ? mca_pml_mp_known_peer(comm, rank) : NULL;
+    if (OPAL_LIKELY(peer != NULL && is_plain(count, datatype, tag, mode, comm))) {
+        const uint64_t compact = mp_compact(mca_pml_mp_context(comm), comm->c_my_rank, tag);
+        const char* const data = (const char*)buffer + datatype->super.true_lb;
+        const size_t bytes = count * datatype->super.size;
         *out = &mca_pml_mp.sent;
-        return OMPI_SUCCESS;
+        if (mp_core_send_now(mca_pml_mp.core, peer, compact, data, bytes, false)) return OMPI_SUCCESS;
+        if ((*out = hold_back(data, bytes, compact, comm, peer)) != NULL) return OMPI_SUCCESS;
     }
     return isend_slowly(buffer, count, datatype, rank, tag, mode, comm, out);
 }
@@ -219,7 +244,7 @@ static __attribute__((noinline)) int send_slowly(const void* buffer, size_t coun
 
 static int send_and_wait(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
                          mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
-    if (OPAL_LIKELY(send_at_once(buffer, count, datatype, rank, tag, mode, comm, true))) return OMPI_SUCCESS;
+    if (OPAL_LIKELY(send_at_once(buffer, count, datatype, rank, tag, mode, comm))) return OMPI_SUCCESS;
     return send_slowly(buffer, count, datatype, rank, tag, mode, comm);
 }
 
@@ -339,6 +364,7 @@ static int look(int source, int tag, ompi_communicator_t* comm, int* found, stru
     if (message != NULL) {
         *message = ompi_message_alloc();
         if (*message == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+        OBJ_RETAIN(comm); /* until it is received: the program may free it before */
         (*message)->comm = comm;
         (*message)->req_ptr = taken;
         (*message)->peer = of.source;
@@ -398,20 +424,26 @@ static mca_pml_mp_request_t* receive_message(void* buffer, size_t count, ompi_da
 
 static int imrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct ompi_message_t** message,
                   ompi_request_t** out) {
+    ompi_communicator_t* comm = (*message)->comm;
     mca_pml_mp_lock();
     mca_pml_mp_request_t* const request = receive_message(buffer, count, datatype, message, true, MP_HINT_NON_BLOCKING);
     mca_pml_mp_unlock();
     if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+    OBJ_RELEASE(comm); /* the request keeps it */
     *out = &request->super;
     return OMPI_SUCCESS;
 }
 
 static int mrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct ompi_message_t** message,
                  ompi_status_public_t* status) {
+    ompi_communicator_t* comm = (*message)->comm;
     mca_pml_mp_lock();
     mca_pml_mp_request_t* const request = receive_message(buffer, count, datatype, message, false, MP_HINT_BLOCKING);
     mca_pml_mp_unlock();
-    return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : wait_and_release(request, status);
+    if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
+    const int result = wait_and_release(request, status);
+    OBJ_RELEASE(comm);
+    return result;
 }
 
 static int dump(struct ompi_communicator_t* comm, int verbose) {

@@ -33,6 +33,7 @@ typedef enum mca_pml_mp_kind {
     MP_KIND_NONE, /* in the free list */
     MP_KIND_ONCE, /* of the user, or of a blocking call */
     MP_KIND_PERSISTENT,
+    MP_KIND_HELD,    /* of the user: a small message that leaves with others, copied already */
     MP_KIND_OWN,     /* of a blocking call that looks at the core's request: Open MPI does not know it */
     MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
 } mca_pml_mp_kind_t;
@@ -41,7 +42,8 @@ typedef struct mca_pml_mp_request {
     ompi_request_t super;
     mp_request_storage_t core;
     mca_pml_mp_kind_t kind;
-    bool is_send, freed, retained, active, convertor_used;
+    /* known: the program has it, and may wait for it or free it; retained: it keeps communicator and datatype */
+    bool is_send, freed, known, retained, active, convertor_used;
     unsigned completing; /* threads that tell Open MPI of its end */
     opal_convertor_t convertor;
     /* of a persistent request, for the next start; `buffer` also of MP_KIND_BUFFERED */
@@ -50,7 +52,7 @@ typedef struct mca_pml_mp_request {
     ompi_datatype_t* datatype;
     int peer, tag;
     mca_pml_base_send_mode_t mode;
-    struct mca_pml_mp_request* next_ended;
+    struct mca_pml_mp_request* next; /* among those that are at their end, or free */
 } mca_pml_mp_request_t;
 OBJ_CLASS_DECLARATION(mca_pml_mp_request_t);
 
@@ -58,7 +60,8 @@ typedef struct mca_pml_mp_module {
     mca_pml_base_module_t super;
     mp_core_t* core;
     opal_free_list_t requests;
-    mca_pml_mp_request_t own; /* MP_KIND_OWN */
+    mca_pml_mp_request_t* free; /* first of those that have been used before: no locks but ours */
+    mca_pml_mp_request_t own;   /* MP_KIND_OWN */
     bool own_used;
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
@@ -151,7 +154,8 @@ void mca_pml_mp_forget_memory(void);
 /* pml_mp_request.c */
 mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind);
 void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
-/* Keeps communicator and datatype until the request is released: the user may free them before. */
+/* The program has it. Keeps communicator and datatype (if any) until the request is released: the user may free them
+ * before. */
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
 /* A request of the program is at its end: Open MPI is told, perhaps later. Called with the lock. */
@@ -160,6 +164,7 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request);
 void mca_pml_mp_call_back(void);
 int mca_pml_mp_start(size_t count, ompi_request_t** requests);
 void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status);
+void mca_pml_mp_free_requests(void); /* at the end */
 static inline bool mca_pml_mp_contiguous(const ompi_datatype_t* datatype, size_t count) {
     return count <= INT32_MAX && opal_datatype_is_contiguous_memory_layout(&datatype->super, (int32_t)count);
 }

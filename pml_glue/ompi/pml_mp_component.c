@@ -270,6 +270,7 @@ static int component_finalize(void) {
     OMPI_REQUEST_FINI(&mca_pml_mp.sent);
     OBJ_DESTRUCT(&mca_pml_mp.sent);
     OBJ_DESTRUCT(&mca_pml_mp.own);
+    mca_pml_mp_free_requests();
     OBJ_DESTRUCT(&mca_pml_mp.requests);
     return OMPI_SUCCESS;
 }

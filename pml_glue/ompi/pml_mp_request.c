@@ -34,7 +34,7 @@ static void construct(mca_pml_mp_request_t* request) {
     request->super.req_free = request_free;
     request->super.req_cancel = request_cancel;
     request->kind = MP_KIND_NONE;
-    request->freed = request->retained = request->active = request->convertor_used = false;
+    request->freed = request->known = request->retained = request->active = request->convertor_used = false;
     request->completing = 0;
     request->buffer = NULL;
     request->datatype = NULL;
@@ -46,14 +46,24 @@ static void destruct(mca_pml_mp_request_t* request) { OBJ_DESTRUCT(&request->con
 OBJ_CLASS_INSTANCE(mca_pml_mp_request_t, ompi_request_t, construct, destruct);
 
 mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind) {
-    mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)opal_free_list_get(&mca_pml_mp.requests);
-    if (OPAL_UNLIKELY(request == NULL)) return NULL;
+    mca_pml_mp_request_t* request = mca_pml_mp.free;
+    if (OPAL_LIKELY(request != NULL)) {
+        mca_pml_mp.free = request->next;
+    } else {
+        request = (mca_pml_mp_request_t*)opal_free_list_get(&mca_pml_mp.requests);
+        if (request == NULL) return NULL;
+    }
     request->kind = kind;
     request->is_send = is_send;
-    request->freed = request->retained = request->active = false;
-    request->super.req_persistent = kind == MP_KIND_PERSISTENT;
-    request->super.req_complete = kind == MP_KIND_PERSISTENT ? REQUEST_COMPLETED : REQUEST_PENDING;
-    request->super.req_state = kind == MP_KIND_PERSISTENT ? OMPI_REQUEST_INACTIVE : OMPI_REQUEST_ACTIVE;
+    request->freed = request->known = request->retained = request->active = false;
+    const bool persistent = OPAL_UNLIKELY(kind == MP_KIND_PERSISTENT);
+    request->super.req_persistent = persistent;
+    request->super.req_complete = REQUEST_PENDING;
+    request->super.req_state = OMPI_REQUEST_ACTIVE;
+    if (persistent) {
+        request->super.req_complete = REQUEST_COMPLETED;
+        request->super.req_state = OMPI_REQUEST_INACTIVE;
+    }
     request->super.req_complete_cb = NULL;
     request->super.req_complete_cb_data = NULL;
     request->super.req_mpi_object.comm = comm;
@@ -62,22 +72,31 @@ mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_
 }
 
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype) {
-    request->retained = true;
+    request->known = request->retained = true;
     request->datatype = datatype;
     OBJ_RETAIN(request->super.req_mpi_object.comm);
-    OMPI_DATATYPE_RETAIN(datatype);
+    if (datatype != NULL) OMPI_DATATYPE_RETAIN(datatype);
 }
 
 void mca_pml_mp_release_request(mca_pml_mp_request_t* request) {
     if (request->retained) {
         ompi_communicator_t* comm = request->super.req_mpi_object.comm;
-        OMPI_DATATYPE_RELEASE(request->datatype);
+        if (request->datatype != NULL) OMPI_DATATYPE_RELEASE(request->datatype);
         OBJ_RELEASE(comm);
         request->retained = false;
     }
     OMPI_REQUEST_FINI(&request->super);
     request->kind = MP_KIND_NONE;
-    opal_free_list_return(&mca_pml_mp.requests, &request->super.super);
+    request->next = mca_pml_mp.free;
+    mca_pml_mp.free = request;
+}
+
+void mca_pml_mp_free_requests(void) {
+    while (mca_pml_mp.free != NULL) {
+        mca_pml_mp_request_t* const request = mca_pml_mp.free;
+        mca_pml_mp.free = request->next;
+        opal_free_list_return(&mca_pml_mp.requests, &request->super.super);
+    }
 }
 
 int mca_pml_mp_code(mp_error_t error) {
@@ -120,7 +139,8 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
         return;
     }
     if (request->is_send)
-        request->super.req_status.MPI_ERROR = mca_pml_mp_code(core->status.error);
+        request->super.req_status.MPI_ERROR =
+            core->status.error == MP_OK ? MPI_SUCCESS : mca_pml_mp_code(core->status.error);
     else
         mca_pml_mp_set_status(&request->super.req_status, &core->status);
     mca_pml_mp_end(request);
@@ -129,33 +149,34 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
 /* A callback may wait for other messages, and may be set by another thread at any time. Requests of blocking calls have
  * none: nobody else knows them. */
 void mca_pml_mp_end(mca_pml_mp_request_t* request) {
-    const bool known = request->retained;
-    if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL || (mca_pml_mp.threads && known && !request->freed))) {
+    if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL ||
+                      (mca_pml_mp.threads && request->known && !request->freed))) {
         request->active = true;
-        request->next_ended = NULL;
-        *(mca_pml_mp.ended == NULL ? &mca_pml_mp.ended : &mca_pml_mp.last_ended->next_ended) = request;
+        request->next = NULL;
+        *(mca_pml_mp.ended == NULL ? &mca_pml_mp.ended : &mca_pml_mp.last_ended->next) = request;
         mca_pml_mp.last_ended = request;
         return;
     }
     request->active = false;
     if (request->freed) {
         ompi_request_complete(&request->super, false);
-        mca_pml_mp_release_request(request);
+        /* Of a persistent one another thread may still tell of its end before: it releases it then. */
+        if (request->completing == 0) mca_pml_mp_release_request(request);
         return;
     }
     /* A blocking call looks at its request itself, if it is alone: nobody to wake. */
-    ompi_request_complete(&request->super, known || mca_pml_mp.threads);
+    ompi_request_complete(&request->super, request->known || mca_pml_mp.threads);
 }
 
 /* The first of those that are at their end, behind the one before it, which may be released now. A persistent request
  * may be started again, and end, before who has told of its last end is back. */
-static mca_pml_mp_request_t* next_ended(mca_pml_mp_request_t* before) {
+static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before) {
     mca_pml_mp_lock();
     if (before != NULL && --before->completing == 0 && before->freed && !before->active)
         mca_pml_mp_release_request(before);
     mca_pml_mp_request_t* const request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
     if (request != NULL) {
-        mca_pml_mp.ended = request->next_ended;
+        mca_pml_mp.ended = request->next;
         request->active = false;
         request->completing++;
     }
@@ -166,7 +187,7 @@ static mca_pml_mp_request_t* next_ended(mca_pml_mp_request_t* before) {
 /* One at a time: who waits in a callback may wait for the next. */
 void mca_pml_mp_call_back(void) {
     mca_pml_mp_request_t* request = NULL;
-    while ((request = next_ended(request)) != NULL) ompi_request_complete(&request->super, true);
+    while ((request = take_ended(request)) != NULL) ompi_request_complete(&request->super, true);
 }
 
 mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, const void* buffer, size_t count,

@@ -1,6 +1,9 @@
 /* MPI-3.1, chapter 10: processes of other jobs: spawn [CHILDREN]: started and talked to in both directions, merged, and
- * left again, twice; ports and connect/accept between both halves. Prints "spawn: N ranks ok" and returns 0, or aborts.
+ * left again, twice; then one that ends while its communicator is still used by the others. Prints "spawn: N ranks ok"
+ * and returns 0, or aborts.
  */
+#include <unistd.h>
+
 #include "checked.h"
 
 static void talk(MPI_Comm inter, int side) {
@@ -27,6 +30,22 @@ static void talk(MPI_Comm inter, int side) {
     MPI_Comm_free(&merged);
 }
 
+/* The parents wait for each other in a communicator that a process of another job has left by then. */
+static void stay(MPI_Comm inter) {
+    MPI_Comm merged;
+    int value = 0;
+    MPI_Intercomm_merge(inter, 0, &merged);
+    MPI_Comm_free(&inter); /* else it would wait for us at its end */
+    if (rank == 0) MPI_Recv(&value, 1, MPI_INT, 2, 5, merged, MPI_STATUS_IGNORE); /* so we know it */
+    if (rank == 0) MPI_Recv(&value, 1, MPI_INT, MPI_ANY_SOURCE, 6, merged, MPI_STATUS_IGNORE);
+    if (rank == 0 && value != 17) fail("a message from any source that is left is %d", value);
+    if (rank == 1) {
+        sleep(4); /* who is waited for is asked every second */
+        value = 17;
+        MPI_Send(&value, 1, MPI_INT, 0, 6, merged);
+    }
+}
+
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     program = "spawn";
@@ -34,7 +53,13 @@ int main(int argc, char** argv) {
     MPI_Comm_get_parent(&parent);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (parent != MPI_COMM_NULL) {
+    if (parent != MPI_COMM_NULL && argc > 1) { /* stay() */
+        MPI_Comm merged;
+        const int value = 1;
+        MPI_Intercomm_merge(parent, 1, &merged);
+        MPI_Comm_free(&parent);
+        MPI_Send(&value, 1, MPI_INT, 0, 5, merged);
+    } else if (parent != MPI_COMM_NULL) {
         talk(parent, 1);
         MPI_Comm_disconnect(&parent);
     } else {
@@ -45,6 +70,9 @@ int main(int argc, char** argv) {
             talk(inter, 0);
             MPI_Comm_disconnect(&inter);
         }
+        char* leaves[] = {"leaves", NULL};
+        MPI_Comm_spawn(argv[0], leaves, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
+        stay(inter);
         if (rank == 0) printf("spawn: %d ranks ok\n", ranks);
     }
     MPI_Finalize();

@@ -208,6 +208,11 @@ struct World {
             return;
         }
         ++open;
+        if (!each.derived && !each.synchronous && below(2) && wire::fits_compact(each.envelope) &&
+            rank.engine->hold(*peer, wire::compact(each.envelope), each.memory.data(), each.bytes, each.request())) {
+            std::fill(each.memory.begin(), each.memory.end(), 0xdd); // it has a copy
+            return;
+        }
         rank.engine->send(each.request(), *peer, each.envelope, each.data(), each.synchronous,
                           static_cast<Hint>(below(3)));
     }

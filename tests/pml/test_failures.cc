@@ -102,6 +102,25 @@ BOOST_AUTO_TEST_CASE(who_is_looked_for_is_asked) {
     BOOST_TEST(!look(1));
 }
 
+BOOST_AUTO_TEST_CASE(who_has_said_goodbye_ends_only_what_names_it) {
+    for (const bool says : {true, false}) {
+        Watch world(3);
+        (void)world.peer(2);
+        Operation& any = world.receive(kAnySource, 5, 8);
+        Operation& named = world.receive(2, 6, 8);
+        const std::uint64_t process = 102;
+        std::vector<std::byte> bye(sizeof process);
+        std::memcpy(bye.data(), &process, sizeof process);
+        if (says) world.port(0).arrive(wire::kBye, bye);
+        world.port(2).gone = true;
+        world.looks(4);
+        BOOST_TEST(named.done);
+        BOOST_TEST(any.done == !says);
+        BOOST_TEST(world.rank.engine->source_failed({kContext, kAnySource, 5}) == !says);
+        BOOST_TEST(world.rank.engine->source_failed({kContext, 2, 5}));
+    }
+}
+
 BOOST_AUTO_TEST_CASE(a_sender_that_is_gone_between_two_pieces) {
     const auto [first, end] = seeds(40);
     unsigned parted = 0;

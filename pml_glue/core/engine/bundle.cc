@@ -1,8 +1,9 @@
 // Small eager messages that leave together. A program that starts many of them one after the other waits for none: from
 // some number on the next ones wait for each other, and an adapter's work is done once for many.
 //
-// They wait in the peer's queue with requests that are not complete, so that whoever waits for one makes the progress
-// that sends it. Nothing of a queue is ever overtaken.
+// They are copied at once into a bundle, which waits in the peer's queue as one entry. Their requests are complete when
+// it has left, so that whoever waits for one makes the progress that sends it. Nothing of a queue is ever overtaken:
+// once something else is behind it, a bundle takes no more.
 #include <cstring>
 
 #include "pml_glue/core/engine/engine.h"
@@ -10,72 +11,80 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr unsigned kMost = 32;          // messages of a bundle; so many do not wait for progress()
+constexpr unsigned kMost = 16;          // messages of a bundle; so many do not wait for progress()
 constexpr std::size_t kMostBytes = 256; // of one of them
-struct Bundle {
-    Request* requests[kMost];
-    unsigned count = 0;
-};
 } // namespace
 
-// True: the request is in the queue, or has left from there.
-bool Engine::hold_back(Request& request) {
-    Peer& peer = *request.peer;
-    if (!peer.busy && !(peer.turn == turns_ && peer.left > peer.burst && fits_bundle(request))) return false;
-    enqueue(peer, request.waiting);
-    if (++peer.held >= kMost && !in_progress_) serve(peer);
+bool Engine::hold(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, Request& request) {
+    const std::size_t takes = sizeof(wire::BundleEntry) + bytes;
+    const std::size_t room = peer.bundle_room;
+    if (bytes > kMostBytes || bytes > peer.most_now || takes > room || peer.failed) return false;
+    Bundle* bundle = peer.open;
+    if (!bundle || bundle->count == kMost || bundle->bytes + takes > room) {
+        bundle = &new_bundle();
+        enqueue(peer, *bundle);
+        peer.open = bundle;
+    }
+    const wire::BundleEntry entry{.compact = compact, .bytes = static_cast<std::uint32_t>(bytes)};
+    std::byte* const at = bundle->data + bundle->bytes;
+    std::memcpy(at, &entry, sizeof entry);
+    if (bytes) std::memcpy(at + sizeof entry, data, bytes);
+    bundle->bytes += takes;
+    request.shown.complete = false;
+    request.waiting.next = nullptr;
+    (bundle->first ? bundle->last->next : bundle->first) = &request.waiting;
+    bundle->last = &request.waiting;
+    if (++bundle->count == kMost && !in_progress_) serve(peer);
     return true;
 }
 
-bool Engine::fits_bundle(const Request& request) {
-    return !request.synchronous && !request.data.convertor && request.data.bytes <= kMostBytes &&
-           request.data.bytes <= request.peer->most_now && wire::fits_compact(request.envelope());
+Bundle& Engine::new_bundle() {
+    Bundle* bundle = free_bundles_;
+    if (bundle) {
+        free_bundles_ = static_cast<Bundle*>(bundle->next);
+    } else {
+        bundle = bundles_.emplace_back(std::make_unique<Bundle>()).get();
+        bundle->entry = Waiting::Entry::bundle;
+    }
+    bundle->first = bundle->last = nullptr;
+    bundle->count = 0;
+    bundle->bytes = 0;
+    return *bundle;
 }
 
-// The first messages of the queue, if they go together: how many. With `no_room` they are there again. They are taken
-// out before: what they complete at ourselves may start others.
-unsigned Engine::post_bundle(Peer& peer, Posted& outcome) {
-    Endpoint& endpoint = *peer.endpoint;
-    Bundle bundle;
-    std::size_t bytes = 0;
-    Waiting* next = peer.first;
-    for (; next && !next->is_control && bundle.count < kMost; next = next->next) {
-        Request& request = Request::of(*next);
-        bytes += sizeof(wire::BundleEntry) + request.data.bytes;
-        if (!fits_bundle(request) || bytes > endpoint.limits().max_packed) break;
-        bundle.requests[bundle.count++] = &request;
+// Its requests are at their end. They may start others.
+void Engine::end_bundle(Bundle& bundle, mp_error_t error) {
+    Waiting* next = bundle.first;
+    bundle.next = free_bundles_;
+    free_bundles_ = &bundle;
+    while (Waiting* const waiting = next) {
+        next = waiting->next;
+        Request& request = Request::of(*waiting);
+        request.phase = Phase::idle;
+        request.shown.status.error = error;
+        if (error == MP_FAILED) [[unlikely]]
+            ++counts_.lost;
+        request.shown.complete = true;
+        hooks_.completed(hooks_.argument, &request.shown);
     }
-    if (bundle.count < 2) return 0;
-    peer.first = next;
-    outcome = endpoint.send_packed(wire::kBundle, pack_bundle, &bundle);
-    if (outcome == Posted::no_room) {
-        Waiting& last = bundle.requests[bundle.count - 1]->waiting;
-        last.next = peer.first;
-        if (!peer.first) peer.last = &last;
-        peer.first = &bundle.requests[0]->waiting;
-        return bundle.count;
-    }
+}
+
+Posted Engine::post_bundle(Peer& peer, Bundle& bundle) {
+    if (peer.open == &bundle) peer.open = nullptr;
+    const Posted outcome = peer.endpoint->send_packed(
+        wire::kBundle,
+        [](void* out, void* argument) {
+            const Bundle& from = *static_cast<Bundle*>(argument);
+            std::memcpy(out, from.data, from.bytes);
+            return from.bytes;
+        },
+        &bundle);
+    if (outcome == Posted::no_room) return outcome;
     ++counts_.bundles;
     counts_.eager += bundle.count;
-    if (outcome == Posted::failed) endpoint_failed(endpoint);
-    for (unsigned i = 0; i < bundle.count; ++i)
-        complete(*bundle.requests[i], outcome == Posted::done ? MP_OK : MP_FAILED);
-    return bundle.count;
-}
-
-std::size_t Engine::pack_bundle(void* out, void* argument) {
-    const Bundle& bundle = *static_cast<Bundle*>(argument);
-    auto* at = static_cast<std::byte*>(out);
-    for (unsigned i = 0; i < bundle.count; ++i) {
-        const Request& request = *bundle.requests[i];
-        const wire::BundleEntry entry{.compact = wire::compact(request.envelope()),
-                                      .bytes = static_cast<std::uint32_t>(request.data.bytes)};
-        std::memcpy(at, &entry, sizeof entry);
-        at += sizeof entry;
-        if (entry.bytes) std::memcpy(at, request.data.buffer, entry.bytes);
-        at += entry.bytes;
-    }
-    return static_cast<std::size_t>(at - static_cast<std::byte*>(out));
+    if (outcome == Posted::failed) endpoint_failed(*peer.endpoint);
+    end_bundle(bundle, outcome == Posted::done ? MP_OK : MP_FAILED);
+    return outcome;
 }
 
 void Engine::on_bundle(void* self, const std::byte* data, std::size_t length) {

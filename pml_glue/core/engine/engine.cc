@@ -26,6 +26,7 @@ Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     port_.handle(wire::kMore, on_more, this);
     port_.handle(wire::kBundle, on_bundle, this);
     port_.handle(wire::kHello, on_hello, this);
+    port_.handle(wire::kBye, on_bye, this);
     port_.listen(*this);
 }
 
@@ -33,7 +34,7 @@ Engine::~Engine() {
     for (const auto& [process, peer] : peers_)
         while (Waiting* const entry = peer->first) {
             peer->first = entry->next;
-            if (entry->is_control) delete static_cast<Control*>(entry);
+            if (entry->entry == Waiting::Entry::control) delete static_cast<Control*>(entry);
         }
     std::vector<StoredEntry*> entries;
     matcher_.each_stored([&](StoredMessage& message) { entries.push_back(static_cast<StoredEntry*>(&message)); });
@@ -78,6 +79,7 @@ void Engine::choose(Peer& peer) const {
         if (zero_copy_ != MP_AUTO) sizes->zero_copy = zero_copy_;
     }
     peer.most_now = std::min({limits.max_short, peer.thresholds.other.eager, peer.thresholds.waiting.eager});
+    peer.bundle_room = std::min(sizeof(Bundle::data), limits.max_packed);
     if (burst_ && peer.process != process_) peer.burst = burst_;
 }
 

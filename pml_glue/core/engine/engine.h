@@ -8,7 +8,8 @@
 // ourselves, everything has happened when it returns.
 //
 // Errors: a peer that fails ends all requests that need it with MP_FAILED, receives from any source included whose
-// communicator it is in. Its process is not talked to again.
+// communicator it is in. Its process is not talked to again. One of another job may leave before us (MPI-3.1 10.5.4
+// connects jobs, and only what is left of them is waited for): then only what names it has failed.
 #pragma once
 
 #include <array>
@@ -47,6 +48,8 @@ public:
         ++counts_.eager;
         return true;
     }
+    // Whatever send_now() has not taken, to leave with others. False: too large. Nothing of the request has to be set.
+    [[nodiscard]] bool hold(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, Request& request);
     void send(Request& request, Peer& peer, const Envelope& envelope, const mp_data_t& data, bool synchronous,
               Hint hint);
     void receive(Request& request, const Envelope& pattern, const mp_data_t& data, Hint hint);
@@ -61,6 +64,9 @@ public:
     [[nodiscard]] bool source_failed(const Envelope& pattern);
     void drop(std::uint32_t context);
     unsigned progress();
+    // Last: tells peers of other jobs that this process leaves. Peers of its own leave with it.
+    void leave();
+    [[nodiscard]] bool waits() const { return !waiting_.empty(); }
     [[nodiscard]] std::string statistics() const;
 
     // For whoever uses peers beside it.
@@ -92,21 +98,21 @@ private:
         request.pieces_out = 0;
         request.memory = nullptr;
         request.key = nullptr;
-        request.waiting.is_control = false;
+        request.waiting.entry = Waiting::Entry::request;
     }
     // bundle.cc: small eager messages that leave together
     [[nodiscard]] bool crowded(Peer& peer) const {
-        if (peer.turn != turns_) peer.left = 0;
+        if (peer.turn != turns_) peer.gone_alone = 0;
         peer.turn = turns_;
-        return ++peer.left > peer.burst;
+        return ++peer.gone_alone > peer.burst;
     }
-    [[nodiscard]] bool hold_back(Request& request);
-    [[nodiscard]] static bool fits_bundle(const Request& request);
-    [[nodiscard]] unsigned post_bundle(Peer& peer, Posted& outcome);
-    static std::size_t pack_bundle(void* out, void* bundle);
+    [[nodiscard]] Bundle& new_bundle();
+    void end_bundle(Bundle& bundle, mp_error_t error);
+    [[nodiscard]] Posted post_bundle(Peer& peer, Bundle& bundle);
     static void on_bundle(void* self, const std::byte* data, std::size_t length);
 
     // send.cc
+    [[nodiscard]] bool goes_behind(Request& request);
     [[nodiscard]] bool needs_rendezvous(const Request& request) const;
     [[nodiscard]] Posted post_first(Request& request);
     void settle_first(Request& request, Posted outcome);
@@ -127,6 +133,7 @@ private:
     static void on_eager_sync(void* self, const std::byte* data, std::size_t length);
     static void on_request(void* self, const std::byte* data, std::size_t length);
     void eager_arrived(const Envelope& envelope, const std::byte* data, std::size_t bytes);
+    [[gnu::noinline]] void store_eager(const Envelope& envelope, const std::byte* data, std::size_t bytes);
     void deliver(Request& request, StoredEntry& message);
     void deliver_eager(Request& request, const Envelope& envelope, const std::byte* data, std::size_t bytes);
     void start_receive(Request& request, const mp_data_t& data, Hint hint);
@@ -180,11 +187,11 @@ private:
     void list(Peer& peer);
     void control(Peer& peer, MessageKind kind, const void* message, std::size_t length);
     [[nodiscard]] Posted post_control(Peer& peer, MessageKind kind, const std::byte* message, std::size_t length);
-    unsigned serve_waiting();
+    [[gnu::noinline]] unsigned serve_waiting();
     unsigned serve(Peer& peer);
     unsigned serve_bulk(Peer& peer);
     void endpoint_failed(Endpoint& endpoint) override;
-    void fail_peers();
+    [[gnu::noinline, gnu::cold]] void fail_peers();
     void fail(Peer& peer);
     void lost(Request& request);    // an operation for it has failed
     void release(Request& request); // what it holds but for the program's memory
@@ -192,11 +199,13 @@ private:
     void dropped(const char* why);
 
     // watch.cc: whether who is waited for lives
-    void look();
+    [[gnu::noinline, gnu::cold]] void look();
     void sources(std::vector<std::uint64_t>& names);
     void ask(std::uint64_t process);
     [[nodiscard]] bool has_failed(const Envelope& pattern) const;
     static void on_hello(void*, const std::byte*, std::size_t) {}
+    static void on_bye(void* self, const std::byte* data, std::size_t length);
+    [[nodiscard]] bool ends(const Envelope& pattern, const Peer& peer) const;
 
     Port& port_;
     const mp_hooks_t hooks_;
@@ -207,6 +216,8 @@ private:
     Matcher matcher_;
     Slots slots_;
     Assemblies assemblies_;
+    std::vector<std::unique_ptr<Bundle>> bundles_;
+    Bundle* free_bundles_ = nullptr;
     std::vector<std::unique_ptr<Piece>> pieces_;
     Piece* free_pieces_ = nullptr;
     std::uint32_t message_number_ = 0; // of the last message in pieces

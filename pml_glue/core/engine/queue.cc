@@ -8,6 +8,7 @@ namespace ucx_mp::glue {
 
 namespace {
 constexpr std::uint32_t kTurns = 1024; // of progress(), between two looks at the clock
+constexpr unsigned kPortions = 1024;
 struct Bytes {
     const std::byte* data;
     std::size_t length;
@@ -22,6 +23,7 @@ std::size_t pack_bytes(void* out, void* argument) {
 void Engine::enqueue(Peer& peer, Waiting& entry) {
     ++counts_.waited;
     peer.busy = true;
+    peer.open = nullptr;
     entry.next = nullptr;
     (peer.first ? peer.last->next : peer.first) = &entry;
     peer.last = &entry;
@@ -52,7 +54,7 @@ void Engine::control(Peer& peer, MessageKind kind, const void* message, std::siz
         if (outcome != Posted::no_room) return;
     }
     auto* const entry = new Control;
-    entry->is_control = true;
+    entry->entry = Waiting::Entry::control;
     entry->kind = kind;
     entry->length = static_cast<std::uint16_t>(length);
     std::memcpy(entry->bytes, bytes, length);
@@ -108,13 +110,10 @@ unsigned Engine::serve(Peer& peer) {
     peer.held = 0;
     while (Waiting* const entry = peer.first) {
         Posted outcome = Posted::done;
-        if (const unsigned together = post_bundle(peer, outcome)) {
-            if (outcome == Posted::no_room) return count;
-            count += together;
-            continue;
-        }
         peer.first = entry->next;
-        if (entry->is_control) {
+        if (entry->entry == Waiting::Entry::bundle) {
+            outcome = post_bundle(peer, *static_cast<Bundle*>(entry));
+        } else if (entry->entry == Waiting::Entry::control) {
             auto* const message = static_cast<Control*>(entry);
             outcome = post_control(peer, message->kind, message->bytes, message->length);
             if (outcome == Posted::failed || outcome == Posted::refused) give_up(peer);
@@ -162,7 +161,9 @@ void Engine::lost(Request& request) {
     complete(request, MP_FAILED);
 }
 
+// What they have sent before they failed may still be here: over shared memory it comes in small portions.
 void Engine::fail_peers() {
+    for (unsigned i = 0; i < kPortions && port_.progress(); ++i) {}
     std::vector<Endpoint*> failed;
     failed.swap(failed_endpoints_);
     for (Endpoint* endpoint : failed)
@@ -179,11 +180,14 @@ void Engine::fail(Peer& peer) {
     ++failed_peers_;
     const std::uint64_t before = counts_.lost;
     peer.bulk_first = peer.bulk_last = nullptr;
+    peer.open = nullptr;
     peer.busy = true;
     while (Waiting* const entry = peer.first) {
         peer.first = entry->next;
-        if (entry->is_control)
+        if (entry->entry == Waiting::Entry::control)
             delete static_cast<Control*>(entry);
+        else if (entry->entry == Waiting::Entry::bundle)
+            end_bundle(*static_cast<Bundle*>(entry), MP_FAILED);
         else
             complete(Request::of(*entry), MP_FAILED);
     }
@@ -196,8 +200,7 @@ void Engine::fail(Peer& peer) {
     forget_pieces(peer);
     std::vector<PostedReceive*> receives;
     matcher_.each_posted([&](PostedReceive& receive, const Envelope& pattern) {
-        if (hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process))
-            receives.push_back(&receive);
+        if (ends(pattern, peer)) receives.push_back(&receive);
     });
     for (PostedReceive* receive : receives) {
         if (!receive->link.linked) continue; // a hook has cancelled it
@@ -217,8 +220,30 @@ void Engine::fail(Peer& peer) {
 bool Engine::has_failed(const Envelope& pattern) const {
     if (failed_peers_ == 0) return false;
     for (const auto& [process, peer] : peers_)
-        if (peer->failed && hooks_.is_source(hooks_.argument, pattern.context, pattern.source, process)) return true;
+        if (peer->failed && ends(pattern, *peer)) return true;
     return false;
+}
+
+// Whether nobody may be left for a receive, with this peer gone.
+bool Engine::ends(const Envelope& pattern, const Peer& peer) const {
+    if (peer.left && pattern.source == kAnySource) return false;
+    return hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process);
+}
+
+void Engine::leave() {
+    std::vector<Peer*> others;
+    for (const auto& [process, peer] : peers_)
+        if (process >> 32 != process_ >> 32 && !peer->failed) others.push_back(peer.get());
+    for (Peer* peer : others) control(*peer, wire::kBye, &process_, sizeof process_);
+}
+
+void Engine::on_bye(void* self, const std::byte* data, std::size_t length) {
+    Engine& engine = *static_cast<Engine*>(self);
+    std::uint64_t process;
+    if (length != sizeof process) return engine.dropped("a goodbye has a wrong length");
+    std::memcpy(&process, data, sizeof process);
+    const auto known = engine.peers_.find(process);
+    if (known != engine.peers_.end()) known->second->left = true;
 }
 
 void Engine::release(Request& request) {

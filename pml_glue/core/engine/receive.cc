@@ -39,6 +39,10 @@ void Engine::on_eager(void* self, const std::byte* data, std::size_t length) {
 void Engine::eager_arrived(const Envelope& envelope, const std::byte* data, std::size_t bytes) {
     if (PostedReceive* const found = matcher_.arrive(envelope))
         return deliver_eager(Request::of(*found), envelope, data, bytes);
+    store_eager(envelope, data, bytes);
+}
+
+void Engine::store_eager(const Envelope& envelope, const std::byte* data, std::size_t bytes) {
     ++counts_.unexpected;
     StoredEntry& entry = new_entry(bytes);
     entry.envelope = envelope;
@@ -202,6 +206,9 @@ void Engine::drop(std::uint32_t context) {
         matcher_.take(*entry);
         free_entry(*entry);
     }
+    // Nobody asks for its ranks any more: it is on the way out.
+    for (Envelope& pattern : sought_)
+        if (pattern.context == context) sought_count_ = 0;
 }
 
 StoredEntry& Engine::new_entry(std::size_t room) {

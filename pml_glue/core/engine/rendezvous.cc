@@ -125,7 +125,12 @@ void Engine::moved(Completion& completion, bool ok) {
     Request& request = Request::of(completion);
     Engine& engine = *request.engine;
     request.outstanding = false;
-    if (!ok) return engine.part(request, wire::kDone);
+    if (!ok) {
+        // The first piece: some networks say only now that they cannot read this memory.
+        const bool first = request.moved <= request.peer->endpoint->limits().max_get;
+        if (first && !request.peer->failed) request.moved = 0;
+        return engine.cannot_read(request);
+    }
     if (engine.read_on(request) == Posted::no_room) engine.enqueue_bulk(request);
 }
 

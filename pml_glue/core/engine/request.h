@@ -31,8 +31,9 @@ enum class Phase : std::uint8_t {
 
 // Waits for its turn in a peer's queue, in the order of posting.
 struct Waiting {
+    enum class Entry : std::uint8_t { request, control, bundle };
     Waiting* next = nullptr;
-    bool is_control = false; // a Control, else a Request's first message
+    Entry entry = Entry::request; // a Request's first message, a Control, a Bundle
 };
 
 // A message of the engine itself that found no room.
@@ -40,6 +41,14 @@ struct Control : Waiting {
     MessageKind kind = 0;
     std::uint16_t length = 0;
     std::byte bytes[40 + 255]; // the longest: ClearHeader and its key
+};
+
+// Small messages that leave together (bundle.cc); of a pool.
+struct Bundle : Waiting {
+    Waiting *first = nullptr, *last = nullptr; // their requests
+    unsigned count = 0;
+    std::size_t bytes = 0;
+    std::byte data[4096]; // as it leaves
 };
 
 // The first member is what the program sees of it (mp_core.h).
@@ -114,8 +123,10 @@ struct Peer {
     bool failed = false;      // and then busy, too
     std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
     // Small messages that nobody waits for: left one by one in this turn of progress(), and how many may.
-    std::uint32_t turn = 0, left = 0, burst = UINT32_MAX;
-    std::uint32_t held = 0; // requests that wait to leave with others, more or less
+    std::uint32_t turn = 0, gone_alone = 0, burst = UINT32_MAX;
+    std::uint32_t held = 0;      // requests that have come to the queue since it was served
+    Bundle* open = nullptr;      // the last entry of the queue, if it takes more
+    std::size_t bundle_room = 0; // bytes of a bundle
     Thresholds thresholds{};
     Hint hint = Hint::none; // that the endpoint has been told
     // What waits for room: first messages and controls in order, then data of requests in turn.
@@ -123,6 +134,7 @@ struct Peer {
     bool busy = false; // the first queue is not empty, or is being served: new messages go behind
     Request *bulk_first = nullptr, *bulk_last = nullptr;
     bool listed = false;  // in Engine::waiting_
+    bool left = false;    // has said goodbye: it is not missed, but by who names it
     bool greeted = false; // by Engine::look()
 
     [[nodiscard]] bool waits() const { return first || bulk_first; }

@@ -6,6 +6,8 @@
 namespace ucx_mp::glue {
 
 namespace {
+constexpr std::uint32_t kServed = 32; // so many in a queue do not wait for progress()
+
 wire::EagerHeader header_of(const Envelope& envelope) {
     return {.context = envelope.context, .source = envelope.source, .tag = envelope.tag, .zero = 0};
 }
@@ -23,8 +25,22 @@ void Engine::send(Request& request, Peer& peer, const Envelope& envelope, const 
     request.phase = Phase::queued;
     if (peer.failed) return complete(request, MP_FAILED);
     if (peer.busy || hint == Hint::non_blocking) [[unlikely]]
-        if (hold_back(request)) return;
+        if (goes_behind(request)) return;
     settle_first(request, post_first(request));
+}
+
+// True: the request is in the queue, or has left from there.
+bool Engine::goes_behind(Request& request) {
+    Peer& peer = *request.peer;
+    const mp_data_t& data = request.data;
+    if (!peer.busy && !(peer.turn == turns_ && peer.gone_alone > peer.burst)) return false;
+    if (!request.synchronous && !data.convertor && wire::fits_compact(request.envelope()) &&
+        hold(peer, wire::compact(request.envelope()), data.buffer, data.bytes, request))
+        return true;
+    if (!peer.busy) return false;
+    enqueue(peer, request.waiting);
+    if (++peer.held >= kServed && !in_progress_) serve(peer);
+    return true;
 }
 
 const Sizes& Engine::sizes_of(const Request& request) {

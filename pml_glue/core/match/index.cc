@@ -1,7 +1,6 @@
 #include "pml_glue/core/match/index.h"
 
 #include <cassert>
-#include <utility>
 
 namespace ucx_mp::glue {
 
@@ -18,6 +17,7 @@ void Index::push(Link& link, const Envelope& key) {
     link.next = link.chain = nullptr;
     ++entries_;
     Link** const place = place_of(key);
+    found_ = place;
     if (Link* const oldest = *place) {
         link.prev = oldest->last;
         oldest->last->next = &link;
@@ -34,7 +34,6 @@ void Index::erase(Link& link) {
     assert(link.linked);
     link.linked = false;
     --entries_;
-    Link** const found = std::exchange(found_, nullptr);
     if (link.prev) {
         link.prev->next = link.next;
         if (link.next)
@@ -43,8 +42,9 @@ void Index::erase(Link& link) {
             (*place_of(link.key))->last = link.prev;
         return;
     }
-    Link** const place = found && *found == &link ? found : place_of(link.key);
+    Link** const place = place_of(link.key);
     assert(*place == &link);
+    if (found_ == &link.chain) found_ = nullptr; // it stood in what goes
     if (Link* const heir = link.next) {
         heir->prev = nullptr;
         heir->last = link.last;
@@ -53,6 +53,7 @@ void Index::erase(Link& link) {
     } else {
         *place = link.chain;
         --keys_;
+        if (found_ == place) found_ = nullptr;
     }
 }
 

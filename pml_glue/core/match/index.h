@@ -24,7 +24,7 @@ class Index {
 public:
     Index();
 
-    // The oldest of this key, or null. O(1) expected. Its place is remembered for erase().
+    // The oldest of this key, or null. O(1) expected.
     [[nodiscard]] Link* front(const Envelope& key) {
         if (entries_ == 0) return nullptr;
         Link** const place = place_of(key);
@@ -55,6 +55,7 @@ public:
 private:
     // Where the pointer to the oldest entry of this key stands, or would stand.
     [[nodiscard]] Link** place_of(const Envelope& key) {
+        if (found_ && (*found_)->key == key) return found_;
         Link** place = &buckets_[hash(key) & mask_];
         while (*place && !((*place)->key == key)) place = &(*place)->chain;
         return place;
@@ -64,7 +65,8 @@ private:
     std::vector<Link*> buckets_; // a power of two
     std::size_t mask_;
     std::size_t keys_ = 0, entries_ = 0;
-    Link** found_ = nullptr; // what front() has found last; null behind everything that moves entries
+    // Where the oldest of the key stands that was used last: programs queue many of one key. Null, or *found_ is not.
+    Link** found_ = nullptr;
 };
 
 } // namespace ucx_mp::glue

@@ -103,10 +103,10 @@ private:
     static Link& link_of(StoredMessage& message, Kind kind) {
         return *reinterpret_cast<Link*>(reinterpret_cast<char*>(&message) + kOffsets[kind]);
     }
-    void make(Kind kind); // the table of messages for this kind of pattern
+    [[gnu::noinline, gnu::cold]] void make(Kind kind); // the table of messages for this kind of pattern
     void add(StoredMessage& message, Kind kind);
     void post_beside_others(PostedReceive& receive, const Envelope& pattern);
-    [[nodiscard]] PostedReceive* arrive_among(const Envelope& message);
+    [[nodiscard, gnu::noinline]] PostedReceive* arrive_among(const Envelope& message);
     PostedReceive* take_first(Kind kind, Link& link) {
         receives_[kind].erase(link);
         --in_tables_;
