@@ -7,10 +7,11 @@ namespace ucx_mp::channel {
 
 // -- Sending
 
-// As usual; only what is posted will differ. The slot is free if the message before there has been acknowledged.
+// As usual; only what is posted will differ. A slot is free if the message behind its last one has been acknowledged: a
+// handler reads its message in place, and what it sends meanwhile acknowledges that message.
 Status Sender::start_ring(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start) {
     const Status status = start_plain(channel, pool, size, start);
-    if (channel.in_flight() < channel.rings->out.shape.slots) start.way = Start::Way::ring;
+    if (channel.in_flight() + 1 < channel.rings->out.shape.slots) start.way = Start::Way::ring;
     return status;
 }
 
