@@ -2,6 +2,7 @@
 // queues, which are for a single thread. What takes a queue pair out of them, destroying it, is progress's.
 #define BOOST_TEST_MODULE transport_background
 #include "both_transports.h"
+#include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -41,7 +42,7 @@ struct Pair {
         const Nanos end = world.now() + time;
         do {
             const unsigned before = queue_pairs(computing);
-            (void)(node(computing).services().run_due() | (node(computing).iface().serve() != 0));
+            (void)(node(computing).services().run_background() | (node(computing).iface().serve() != 0));
             const unsigned now = queue_pairs(computing);
             destroyed += now < before;
             most = std::max(most, now);
@@ -99,11 +100,37 @@ BOOST_AUTO_TEST_CASE(a_handshake_that_is_given_up) {
         const unsigned there = pair.queue_pairs(1);
         if (there == before)
             while (pair.a.progress()) {} // until it has asked
-        (void)(pair.b.services().run_due() | (pair.b.iface().serve() != 0));
+        (void)(pair.b.services().run_background() | (pair.b.iface().serve() != 0));
         pair.destroyed += pair.queue_pairs(1) < there;
     }
     BOOST_TEST(pair.queue_pairs(1) == before + 2);
     BOOST_TEST(pair.destroyed == 0u);
     while (pair.b.progress()) {}
     BOOST_TEST(pair.queue_pairs(1) == before);
+}
+
+// It has agreed that a connection ends, and computes before its own side has: who comes again is heard all the same. No
+// endpoint there has to wait for the old one.
+BOOST_AUTO_TEST_CASE(a_peer_that_has_agreed_computes) {
+    unsigned parked = 0;
+    for (Nanos when = 0; when < 100'000; when += 1'000) {
+        Pair pair;
+        std::string error;
+        Channel* const to = pair.a.iface().attach(pair.b.iface().address(), error);
+        BOOST_REQUIRE(to);
+        const auto say = [&] { return channel::Interface::am_short(*to, 1, 0, nullptr, 0); };
+        BOOST_REQUIRE(pair.until([&] { return say() == Status::ok; }));
+        BOOST_REQUIRE(pair.until([&] { return pair.a.iface().park(*to) == Status::in_progress; }));
+        const Nanos begin = pair.world.now();
+        BOOST_REQUIRE(pair.until([&] { return pair.world.now() - begin >= when; }));
+        for (unsigned i = 0; i < 100 && !to->parked; ++i) pair.compute(1, 10'000);
+        if (!to->parked) continue; // it has not been asked before it computed
+        ++parked;
+        BOOST_TEST((say() == Status::no_resource));
+        pair.compute(1, 15'000'000);
+        BOOST_TEST((say() == Status::ok), when << " ns");
+        pair.until([] { return false; }, 1'000'000);
+        BOOST_TEST(pair.failures == 0u);
+    }
+    BOOST_TEST(parked > 10u);
 }

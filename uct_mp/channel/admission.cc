@@ -20,6 +20,7 @@ constexpr Nanos kMostPause = 5'000'000; // ... and in the end
 constexpr Nanos kFresh = 1'000'000;     // a connection is kept for its first operation
 constexpr Nanos kRefused = 100'000;     // a peer that needs its connection is left alone, at first
 constexpr Nanos kAnswer = 1'000'000;    // a peer that makes progress has answered by then
+constexpr Nanos kAway = 2'000'000;      // and our program has parked somebody, if it makes progress
 constexpr unsigned kMostNudges = 4;     // of a connection that does not become idle, in a row
 constexpr unsigned kMostDoublings = 7;
 constexpr unsigned kMostStalls = 13; // doublings of the pause after a nudge in vain
@@ -89,10 +90,10 @@ bool Admission::may_connect(Channel& channel, Side side) {
     // Nothing could be parked: handshakes wait for peers that are as full as we are, perhaps of handshakes with us.
     const bool stuck = side == Side::server && now.parkable == 0 && now.ending == 0;
     // Nor while the program computes: then the limit gives way for peers that have waited.
-    const bool patient =
-        side == Side::server && place != waiting_.end() && core_.services.now() - place->since >= kPatience;
+    const Nanos waited = side == Side::server && place != waiting_.end() ? core_.services.now() - place->since : 0;
+    const bool patient = waited >= kAway;
     const unsigned beyond = patient ? core_.config.max_connections : stuck ? kBeyond : 0;
-    if (now.all < core_.config.max_connections + beyond && (first || stuck || patient)) {
+    if (waited >= kDespair || (now.all < core_.config.max_connections + beyond && (first || stuck || patient))) {
         const Nanos since = place != waiting_.end() ? place->since : 0;
         if (since) waiting_.erase(place);
         grant(channel, now.all + 1, since);
@@ -170,9 +171,8 @@ unsigned Admission::start_waiting(Nanos now) {
     while (!waiting_.empty()) {
         const Waiting next = waiting_.front();
         const Nanos waited = now - next.since;
-        if (waited < kDespair &&
-            all >= core_.config.max_connections + (waited < kPatience ? 0 : std::max(silent, kBeyond)))
-            break;
+        const unsigned beyond = waited < kPatience ? 0 : std::max(silent, kBeyond);
+        if (waited < kDespair && all >= core_.config.max_connections + beyond) break;
         waiting_.erase(waiting_.begin());
         if (next.channel->gates & gate::failed) continue;
         next.channel->asked = true;

@@ -9,9 +9,10 @@
 // has waited for kPatience, there are kBeyond places more. Peers that are never idle cannot be parked: whoever has
 // waited for kDespair is connected all the same. Who has more connections than places parks until it has not.
 // A peer that computes does not answer for as long: others are asked after kAnswer, and who has waited for kPatience
-// may have its place. While our program computes requests of peers get places beyond the limit. What is missing before
-// a connection is idle is asked for again ever less often. Who takes the last place has a victim sought at once, if
-// somebody has had to wait lately: so there is a place when the next peer is wanted.
+// may have its place. While our program computes requests of peers get places beyond the limit after kAway: up to twice
+// as many, after kDespair any number. What is missing before a connection is idle is asked for again ever less often.
+// Who takes the last place has a victim sought at once, if somebody has had to wait lately: so there is a place when
+// the next peer is wanted.
 // No thrash: a connection that we have asked for is kept until something went over it, for kFresh at most. A peer that
 // refuses is left alone for a while, which doubles.
 //

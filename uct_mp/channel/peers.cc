@@ -27,8 +27,13 @@ bool Peers::hears(std::uint64_t peer_uid) {
     if (core_.ends.graves.size() >= std::size_t{4} * path::kMaxPathsPerPeer) return false;
     const auto known = core_.directory.by_uid.find(peer_uid);
     if (known != core_.directory.by_uid.end()) {
-        const Ending& ending = known->second->ending;
-        if (ending.renewing || (ending.parted && !ending.buried)) return false; // ours has not ended yet
+        Ending& ending = known->second->ending;
+        if (ending.renewing) return false;
+        if (ending.parted && !ending.buried) {
+            // Ours has not ended yet. One that no endpoint uses need not be waited for: another takes its place.
+            if (known->second->usage.endpoints) return false;
+            ending.buried = true;
+        }
     }
     if (core_.directory.unused < core_.config.max_unused - core_.config.max_unused / 8) return true;
     core_.endings.trim_due = true;

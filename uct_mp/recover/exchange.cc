@@ -99,6 +99,8 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         r.mine.psn = connect::kUnknownPsn; // it has nothing to ask
         r.theirs = news;
         all_.demand.refresh(channel);
+        // Nothing was armed while its commands were under way.
+        if (channel.wiring.paths[path].phase == Phase::reopening) schedule_open(channel, path);
     } else if (channel.wiring.paths[path].phase == Phase::up || channel.wiring.paths[path].phase == Phase::half) {
         // It was quiet there. So what it says it has is known now, and need not go again.
         if (news.home) core_.receiver.take_ack(channel, news.delivered);

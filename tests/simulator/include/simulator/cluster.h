@@ -140,7 +140,7 @@ public:
     // through.
     bool progress() {
         if (closed() || asleep) return false;
-        if (computing_) return background_ && iface_->serve() != 0;
+        if (computing_) return background_ && (services_.run_background() | (iface_->serve() != 0));
         bool any = false;
         while (!busy() && (resume() | services_.run_due() | advance() | own_turn())) any = true;
         return any;

@@ -15,25 +15,21 @@
 
 namespace ucx_mp::sim {
 
-// The world's clock. What is due waits until the process gets its turn: run_due().
+// The world's clock. What is due waits until the process gets its turn: run_due(); while it computes only that of the
+// background: run_background().
 class SimTimers : public Services {
 public:
     explicit SimTimers(softhca::sim::World& world) : world_(world) {}
     Nanos now() override { return world_.now() + spent; }
     Nanos spent = 0; // in the call under way, by whoever charges processes for what they do
-    Timer at(Nanos t, std::function<void()> fn) override {
-        const Timer id = ++last_;
-        timers_[id] = world_.at(std::max<Nanos>(t, world_.now() + 1), [this, id, fn = std::move(fn)] {
-            timers_.erase(id);
-            due_.emplace_back(id, fn);
-            became_due();
-        });
-        return id;
+    Timer at(Nanos t, std::function<void()> fn) override { return at(t, std::move(fn), due_); }
+    Timer at_in_background(Nanos t, std::function<void()> fn) override {
+        return at(t, std::move(fn), due_in_background_);
     }
     void cancel(Timer timer) override {
         const auto found = timers_.find(timer);
         if (found == timers_.end()) { // perhaps it is due, and waits for its turn
-            for (auto* list : {&due_, &running_})
+            for (auto* list : {&due_, &due_in_background_, &running_})
                 for (auto& [id, fn] : *list)
                     if (id == timer) fn = {};
             return;
@@ -41,24 +37,36 @@ public:
         world_.cancel(found->second);
         timers_.erase(found);
     }
-    bool run_due() {
-        if (due_.empty()) return false;
-        running_ = std::exchange(due_, {});
-        for (auto& [id, due] : running_)
-            if (const auto fn = std::exchange(due, {})) fn(); // which may cancel others
-        running_.clear();
-        return true;
-    }
-    [[nodiscard]] bool has_due() const { return !due_.empty(); }
+    bool run_due() { return run(due_) | run_background(); }
+    bool run_background() { return run(due_in_background_); }
+    [[nodiscard]] bool has_due() const { return !due_.empty() || !due_in_background_.empty(); }
 
 protected:
     virtual void became_due() {}
     softhca::sim::World& world_;
 
 private:
+    using List = std::vector<std::pair<Timer, std::function<void()>>>;
+    Timer at(Nanos t, std::function<void()> fn, List& due) {
+        const Timer id = ++last_;
+        timers_[id] = world_.at(std::max<Nanos>(t, world_.now() + 1), [this, &due, id, fn = std::move(fn)] {
+            timers_.erase(id);
+            due.emplace_back(id, fn);
+            became_due();
+        });
+        return id;
+    }
+    bool run(List& list) {
+        if (list.empty()) return false;
+        running_ = std::exchange(list, {});
+        for (auto& [id, due] : running_)
+            if (const auto fn = std::exchange(due, {})) fn(); // which may cancel others
+        running_.clear();
+        return true;
+    }
     Timer last_ = 0;
     std::map<Timer, softhca::sim::World::Timer> timers_;
-    std::vector<std::pair<Timer, std::function<void()>>> due_, running_;
+    List due_, due_in_background_, running_;
 };
 
 // Registered memory; `keys` as peers see it.
