@@ -130,7 +130,8 @@ static inline uint64_t mp_compact(uint32_t context, int32_t source, int32_t tag)
  * (mp_config_t::burst), and wants a request. */
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits);
 /* The same, of one that mp_core_send_now() has not taken: it leaves with others, and the request ends then. The data
- * has been copied. False: too large, or not now. */
+ * has been copied. False: too large (surely above MP_HELD_MOST bytes), or not now. */
+enum { MP_HELD_MOST = 256 };
 bool mp_core_hold(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, uint64_t compact, const void* data,
                   size_t bytes);
 void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,

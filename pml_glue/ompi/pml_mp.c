@@ -203,7 +203,7 @@ static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, in
         const size_t bytes = count * datatype->super.size;
         *out = &mca_pml_mp.sent;
         if (mp_core_send_now(mca_pml_mp.core, peer, compact, data, bytes, false)) return OMPI_SUCCESS;
-        if ((*out = hold_back(data, bytes, compact, comm, peer)) != NULL) return OMPI_SUCCESS;
+        if (bytes <= MP_HELD_MOST && (*out = hold_back(data, bytes, compact, comm, peer)) != NULL) return OMPI_SUCCESS;
     }
     return isend_slowly(buffer, count, datatype, rank, tag, mode, comm, out);
 }
@@ -442,7 +442,7 @@ static int mrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct o
     mca_pml_mp_unlock();
     if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
     const int result = wait_and_release(request, status);
-    OBJ_RELEASE(comm);
+    if (result == OMPI_SUCCESS) OBJ_RELEASE(comm); /* MPI_Mrecv asks it for its error handler, without a reference */
     return result;
 }
 

@@ -77,7 +77,7 @@ struct World {
     std::map<std::pair<int, int>, std::size_t> sent; // (source, number) -> bytes
     unsigned reports = 0, failed = 0;
     std::size_t open = 0;
-    bool faulty = false;
+    bool faulty = false, alone = false;
 
     World(std::uint32_t seed, int count, bool by_put) : network(seed) {
         network.no_room = seed % 3 == 0 ? 0 : 2 + seed % 5;
@@ -127,9 +127,11 @@ struct World {
     static bool is_source(void*, std::uint32_t, std::int32_t source, std::uint64_t process) {
         return source == kAnySource || process == 100 + static_cast<std::uint64_t>(source);
     }
-    static bool process_at(void*, std::uint32_t, std::int32_t source, std::uint64_t* process) {
-        *process = 100 + static_cast<std::uint64_t>(source);
-        return true;
+    // With `alone` the first one is not among those that messages come from.
+    static bool process_at(void* rank, std::uint32_t, std::int32_t source, std::uint64_t* process) {
+        const World& world = *of(rank).world;
+        *process = 100 + static_cast<std::uint64_t>(source) + world.alone;
+        return static_cast<std::size_t>(source) + world.alone < world.ranks.size();
     }
     static void report(void* rank, const char* line) {
         ++of(rank).world->reports;

@@ -121,6 +121,23 @@ BOOST_AUTO_TEST_CASE(who_has_said_goodbye_ends_only_what_names_it) {
     }
 }
 
+BOOST_AUTO_TEST_CASE(nobody_is_left_for_any_source) {
+    Watch world(3);
+    world.alone = true;
+    Operation& any = world.receive(kAnySource, 5, 8);
+    for (const int gone : {1, 2}) {
+        BOOST_TEST(!any.done);
+        (void)world.peer(gone);
+        const std::uint64_t process = 100 + static_cast<std::uint64_t>(gone);
+        std::vector<std::byte> bye(sizeof process);
+        std::memcpy(bye.data(), &process, sizeof process);
+        world.port(0).arrive(wire::kBye, bye);
+        world.port(gone).gone = true;
+        world.looks(4);
+    }
+    BOOST_TEST(any.done);
+}
+
 BOOST_AUTO_TEST_CASE(a_sender_that_is_gone_between_two_pieces) {
     const auto [first, end] = seeds(40);
     unsigned parted = 0;

@@ -11,16 +11,16 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr unsigned kMost = 16;          // messages of a bundle; so many do not wait for progress()
-constexpr std::size_t kMostBytes = 256; // of one of them
+constexpr unsigned kMost = 16; // messages of a bundle; so many, or a full one, do not wait for progress()
 } // namespace
 
 bool Engine::hold(Peer& peer, std::uint64_t compact, const void* data, std::size_t bytes, Request& request) {
     const std::size_t takes = sizeof(wire::BundleEntry) + bytes;
     const std::size_t room = peer.bundle_room;
-    if (bytes > kMostBytes || bytes > peer.most_now || takes > room || peer.failed) return false;
+    if (bytes > MP_HELD_MOST || bytes > peer.most_now || takes > room || peer.failed) return false;
     Bundle* bundle = peer.open;
     if (!bundle || bundle->count == kMost || bundle->bytes + takes > room) {
+        if (bundle && !in_progress_) serve(peer);
         bundle = &new_bundle();
         enqueue(peer, *bundle);
         peer.open = bundle;

@@ -224,16 +224,23 @@ bool Engine::has_failed(const Envelope& pattern) const {
     return false;
 }
 
-// Whether nobody may be left for a receive, with this peer gone.
+// Whether a receive ends with this peer. From any source it does not, if the peer has left as it should and somebody
+// else is there.
 bool Engine::ends(const Envelope& pattern, const Peer& peer) const {
-    if (peer.left && pattern.source == kAnySource) return false;
-    return hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process);
+    if (!hooks_.is_source(hooks_.argument, pattern.context, pattern.source, peer.process)) return false;
+    if (!peer.left || pattern.source != kAnySource || !hooks_.process) return true;
+    std::uint64_t process;
+    for (std::int32_t rank = 0; hooks_.process(hooks_.argument, pattern.context, rank, &process); ++rank) {
+        const auto known = peers_.find(process);
+        if (known == peers_.end() || (!known->second->failed && !known->second->left)) return false;
+    }
+    return true;
 }
 
 void Engine::leave() {
     std::vector<Peer*> others;
     for (const auto& [process, peer] : peers_)
-        if (process >> 32 != process_ >> 32 && !peer->failed) others.push_back(peer.get());
+        if (process >> 32 != process_ >> 32 && !peer->failed && !peer->left) others.push_back(peer.get());
     for (Peer* peer : others) control(*peer, wire::kBye, &process_, sizeof process_);
 }
 

@@ -33,7 +33,7 @@ void Engine::sources(std::vector<std::uint64_t>& names) {
     for (std::size_t i = 0; i < std::min(sought_count_, sought_.size()); ++i) add(sought_[i]);
     sought_count_ = 0;
     for (const auto& [process, peer] : peers_)
-        if (any && !peer->failed && !peer->left) names.push_back(process);
+        if (any && !peer->failed) names.push_back(process);
 }
 
 void Engine::look() {
