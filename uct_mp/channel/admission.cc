@@ -155,6 +155,10 @@ void Admission::parked(Channel& channel, Nanos asked_at) {
     victims_.torn_down(channel.uid);
 }
 
+bool Admission::waits(const Channel& channel) const {
+    return std::ranges::find(waiting_, &channel, &Waiting::channel) != waiting_.end();
+}
+
 bool Admission::is_unused(const Channel& channel) const {
     return moved(channel) == 0 && core_.services.now() - channel.usage.connected_at < kFresh;
 }

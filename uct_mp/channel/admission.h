@@ -48,6 +48,8 @@ public:
     void connected(Channel& channel);
     void refused(Channel& channel);
     void parked(Channel& channel, Nanos asked_at); // 0: we have not asked
+    // It wants a place. With the lock held.
+    [[nodiscard]] bool waits(const Channel& channel) const;
     // Nothing has gone over this connection yet, and it is young.
     [[nodiscard]] bool is_unused(const Channel& channel) const;
     // Progress, without the lock: goes on with those who wait.

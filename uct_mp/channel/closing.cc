@@ -63,10 +63,10 @@ void Closing::say_goodbye() {
             state == connect::State::accepting)
             core_.control->forget(channel.connection);
         const bool renewing = channel.ending.renewing; // has agreed to be parked just now
-        if (channel.self || ((channel.gates & gate::failed) && !renewing)) continue;
-        // Who is parked may have endpoints to us, and would wait for an answer to its next request.
-        if (channel.parked || renewing || (state == connect::State::established && !(channel.gates & gate::not_ready)))
-            peers.push_back(&channel);
+        if (channel.self || channel.ending.buried || ((channel.gates & gate::failed) && !renewing)) continue;
+        // Who is parked may have endpoints to us, and would wait for an answer to its next request. Who has connected
+        // while the program computed is not ready, and waits as well.
+        if (channel.parked || renewing || state == connect::State::established) peers.push_back(&channel);
     }
     if (peers.empty()) return;
     core_.works.pool.for_each([](Work& work) { // whatever becomes of it, nobody hears it
@@ -99,7 +99,7 @@ void Closing::say_goodbye() {
     // What has been executed has a reply, what has been delivered is acknowledged.
     core_.atomics.serve_replies();
     for (Channel* channel : peers) {
-        if (channel->gates & gate::failed) continue;
+        if (channel->gates & (gate::failed | gate::not_ready)) continue;
         if (channel->expected != channel->ack_sent) (void)core_.sender.send_ack(*channel, Kind::ack);
         (void)core_.epochs.push_out(*channel);
     }

@@ -191,8 +191,10 @@ void Endings::trim_unused() {
             ++ending;
         } else if (channel.gates & gate::not_ready) {
             const std::lock_guard lock(core_.services);
-            if (channel.connection.state != connect::State::accepting || now - channel.usage.used_at < kHalfOpen)
-                continue;
+            const connect::State state = channel.connection.state;
+            // Or its request has been turned away, and it has not come again.
+            const bool nobody = state == connect::State::closed && !channel.asked && !core_.admission.waits(channel);
+            if ((state != connect::State::accepting && !nobody) || now - channel.usage.used_at < kHalfOpen) continue;
             core_.control->forget(channel.connection);
             core_.ends.drop_prepared(channel);
             list_ending(channel);

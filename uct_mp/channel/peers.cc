@@ -164,6 +164,8 @@ void Peers::answered(Connection& connection, connect::Answer answer) {
     tell({.what = Mail::What::answered, .channel = &channel_of(connection), .answer = answer});
 }
 
+bool Peers::carries_data(Connection& connection) { return channel_of(connection).wiring.prepared.taken; }
+
 // The peer has ended its channel with us (it was told that we had failed, or has been made to close by force) and
 // begins anew. What is outstanding on ours is lost, and a new one takes its place.
 Connection* Peers::renew(Connection& connection) {

@@ -51,6 +51,7 @@ public:
     void established(connect::Connection& connection) override;
     void failed(connect::Connection& connection, Status status, const char* why) override;
     void abandoned(connect::Connection& connection) override;
+    bool carries_data(connect::Connection& connection) override;
     connect::Connection* renew(connect::Connection& connection) override;
     void answered(connect::Connection& connection, connect::Answer answer) override;
     bool hears(std::uint64_t peer_uid) override;

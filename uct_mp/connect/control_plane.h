@@ -322,9 +322,13 @@ public:
     virtual void ended(Connection&, const Goodbye&) {}
     // Of say_idle(). Once: lost (it holds the connection no more), or alive (it needs it).
     virtual void parted(Connection&, Answer) {}
-    // A connection that is established or failed here, and the peer asks for a new one (never a late repetition: those
-    // are told apart): it has dropped its side. Either a new Connection takes the old one's place (closed, local_id
-    // set; follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr: refused.
+    // Of a connection in state confirming: data have come over it, so that the owner uses it already (PROTOCOL.md,
+    // R38).
+    virtual bool carries_data(Connection&) { return false; }
+    // A connection that is established or failed here, or carries data: the peer asks for a new one. It has dropped its
+    // side. (Never a late repetition: those are told apart.) Either a new Connection takes the old one's place (closed,
+    // local_id set; follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr:
+    // refused.
     virtual Connection* renew(Connection&) { return nullptr; }
     // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
     virtual std::string misfit(const Terms&) { return {}; }

@@ -110,7 +110,8 @@ void Server::on_request(const Target& way_back, const Message& m) {
         plane_.outbox.refuse(way_back, m, wire::Reason::limits);
         return;
     }
-    if (c->state == State::established || c->state == State::failed) {
+    if (c->state == State::established || c->state == State::failed ||
+        (c->state == State::confirming && plane_.owner.peers.carries_data(*c))) {
         Connection* const fresh = plane_.owner.peers.renew(*c);
         if (!fresh) {
             plane_.outbox.refuse(way_back, m, wire::Reason::settled);

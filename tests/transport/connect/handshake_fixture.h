@@ -171,7 +171,8 @@ public:
     }
     void parted(Connection& c, connect::Answer answer) override { peer(c).parted.push_back(answer); }
     std::function<void(Connection&, const connect::Goodbye&)> on_ended;
-    Connection* renew(Connection& c) override { return renews ? &c : nullptr; }
+    Connection* renew(Connection& c) override { return ++renewed, renews ? &c : nullptr; }
+    bool carries_data(Connection&) override { return carries; }
 
     // ---- The test's side
     Peer& make(std::uint64_t uid) {
@@ -252,7 +253,8 @@ public:
     std::size_t most_peers = 1000;
     unsigned failing_makes = 0;
     Status make_failure = Status::no_memory;
-    bool renews = false;
+    bool renews = false, carries = false;
+    unsigned renewed = 0;
     unsigned sends_open = 0, errors = 0, wrong_greetings = 0;
 
 private:

@@ -186,6 +186,22 @@ BOOST_AUTO_TEST_CASE(asked_anew_while_established) {
     }
 }
 
+// The last answer is lost, and data have proved that the server is ready. What the owner uses is not taken from it.
+BOOST_AUTO_TEST_CASE(asked_anew_while_confirming) {
+    for (const bool carries : {false, true}) {
+        Cluster c({"aa", "aa"});
+        c[0].renews = true;
+        c[0].connect_to(c[1]);
+        BOOST_REQUIRE(c.run([&] { return c.is(0, 1, State::confirming); }));
+        c[0].carries = carries;
+        c[1].forget(*c[1].peer_of(c[0]));
+        c[1].connect_to(c[0]);
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
+        BOOST_TEST((c[0].renewed != 0) == carries);
+        BOOST_TEST(c.greet());
+    }
+}
+
 BOOST_AUTO_TEST_CASE(closing_while_handshakes_are_under_way) {
     for (const State at : {State::requesting, State::confirming, State::accepting}) {
         Cluster c({"aa", "aa"});
