@@ -59,13 +59,7 @@ void Engine::end_bundle(Bundle& bundle, mp_error_t error) {
     free_bundles_ = &bundle;
     while (Waiting* const waiting = next) {
         next = waiting->next;
-        Request& request = Request::of(*waiting);
-        request.phase = Phase::idle;
-        request.shown.status.error = error;
-        if (error == MP_FAILED) [[unlikely]]
-            ++counts_.lost;
-        request.shown.complete = true;
-        hooks_.completed(hooks_.argument, &request.shown);
+        tell_end(Request::of(*waiting), error);
     }
 }
 

@@ -8,8 +8,8 @@
 // ourselves, everything has happened when it returns.
 //
 // Errors: a peer that fails ends all requests that need it with MP_FAILED, receives from any source included whose
-// communicator it is in. Its process is not talked to again. One of another job may leave before us (MPI-3.1 10.5.4
-// connects jobs, and only what is left of them is waited for): then only what names it has failed.
+// communicator it is in. Its process is not talked to again. One of another job may end before us, and says so: then
+// only what names it has failed, and receives from any source that nobody is left for.
 #pragma once
 
 #include <array>
@@ -196,6 +196,14 @@ private:
     void lost(Request& request);    // an operation for it has failed
     void release(Request& request); // what it holds but for the program's memory
     void complete(Request& request, mp_error_t error);
+    void tell_end(Request& request, mp_error_t error) { // of one that holds nothing
+        request.phase = Phase::idle;
+        request.shown.status.error = error;
+        if (error == MP_FAILED) [[unlikely]]
+            ++counts_.lost;
+        request.shown.complete = true;
+        hooks_.completed(hooks_.argument, &request.shown);
+    }
     void dropped(const char* why);
 
     // watch.cc: whether who is waited for lives

@@ -264,12 +264,7 @@ void Engine::release(Request& request) {
 
 void Engine::complete(Request& request, mp_error_t error) {
     if (request.id || request.memory) release(request); // a key comes with memory
-    request.phase = Phase::idle;
-    request.shown.status.error = error;
-    if (error == MP_FAILED) [[unlikely]]
-        ++counts_.lost;
-    request.shown.complete = true;
-    hooks_.completed(hooks_.argument, &request.shown);
+    tell_end(request, error);
 }
 
 void Engine::dropped(const char* why) {
