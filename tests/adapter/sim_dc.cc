@@ -1,5 +1,7 @@
 // What dynamic connections cost, in virtual time: contexts of a target, connecting, leaving.
 #define BOOST_TEST_MODULE sim_dc
+#include <memory>
+
 #include "sim_fixture.h"
 #include "verbs/dc_queue_pairs.h"
 
@@ -87,6 +89,38 @@ BOOST_AUTO_TEST_CASE(initiators_take_turns_at_a_busy_dc_target) {
     BOOST_TEST(done[2] >= done[1] + kBackOff / 2);
 }
 
+// Who is refused asks again when it has been refused, not before: many that want a target don't bury it in requests.
+BOOST_AUTO_TEST_CASE(many_initiators_at_a_busy_dc_target_leave_room_for_data) {
+    constexpr unsigned kMany = 24;
+    constexpr Nanos kRequest = 300, kBackOff = 1000; // together they would ask for seven times what a unit can do
+    SmallFabric f(0);
+    const uint32_t s = f.sw();
+    for (uint32_t i = 0; i < 2; ++i)
+        f.port_to_switch(f.node({.dct_contexts = 1, .dc_busy_backoff_ns = kBackOff, .dc_request_ns = kRequest}), s);
+    World world(image(f.build()));
+    Hca a(world, 0, 64), b(world, 1, 64);
+    std::vector<char> from(kBytes, 'a'), to(kBytes);
+    const ibv_mr *ma = a.reg(from.data(), kBytes), *mb = b.reg(to.data(), kBytes);
+    Target target(b);
+    std::vector<std::unique_ptr<Initiator>> initiators;
+    for (unsigned i = 0; i < kMany; ++i) initiators.push_back(std::make_unique<Initiator>(a));
+    for (auto& one : initiators) one->write(target, ma, mb, 1);
+    unsigned done = 0;
+    ibv_wc wc;
+    // Each has its turn, in which all others ask a few times.
+    constexpr Nanos kEnough = 10 * kMany * kMany * kRequest;
+    BOOST_TEST(world.run_until(
+        [&] {
+            while (ibv_poll_cq(a.cq, 1, &wc) == 1) {
+                BOOST_TEST(wc.status == IBV_WC_SUCCESS);
+                ++done;
+            }
+            return done == kMany;
+        },
+        world.now() + kEnough));
+    BOOST_TEST(done == kMany);
+}
+
 // An initiator pays for connecting when it comes to a target, for leaving as well when it had another one, and for
 // neither while it stays.
 BOOST_AUTO_TEST_CASE(leaving_a_target_costs_what_the_fabric_says) {
@@ -149,8 +183,9 @@ BOOST_AUTO_TEST_CASE(requests_occupy_the_message_unit_of_the_target) {
         } else {
             i.write(first, ma, mb, 1);
         }
-        const Nanos start = world.now();
-        world.run_until(start + 2'000); // the request is there
+        // The request is there: at both ends it takes the unit's time.
+        world.run_until(world.now() + (charged ? kRequest : 0) + 2'000);
+        const Nanos start = world.now() - 2'000;
         out.post(IBV_WR_RDMA_WRITE, mc, 0, 8, mb, 0);
         collect(c.cq);
         return world.now() - start;

@@ -58,8 +58,9 @@ void Requester::dc_attempt(Nanos when) {
     QpRec* dct = nullptr;
     Network& network = engine_.network();
     const bool charged = seg.img().device(rec_.device).limits.dc_request_ns != 0;
-    if ((charged ? network.request(rec_.port, dc_dlid_, kRequestBytes, when)
-                 : network.control(rec_.port, dc_dlid_, kRequestBytes, when, false)) != kNever)
+    const Nanos arrives = charged ? network.request(rec_.port, dc_dlid_, kRequestBytes, when)
+                                  : network.control(rec_.port, dc_dlid_, kRequestBytes, when, false);
+    if (arrives != kNever)
         dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
     bool there = false, allowed = false, joined = false;
     if (dct) {
@@ -85,7 +86,8 @@ void Requester::dc_attempt(Nanos when) {
     }
     if (!joined) { // all contexts busy: NAK, back off, try again; no retry is used up
         const uint32_t wait = seg.img().device(rec_.device).limits.dc_busy_backoff_ns;
-        again(when + (wait ? wait : 1000));
+        // Not before it is refused: repeated all the same, requests would pile up at a target that many want.
+        again((charged ? std::max(arrives, when) : when) + (wait ? wait : 1000));
         return;
     }
     dc_ = Dc::connected;

@@ -71,7 +71,8 @@ public:
     // subject to ack_drop.
     virtual Nanos control(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now, bool is_ack) = 0;
     // As control(), of one that adapters work on: takes up the links of its way and occupies the message units at both
-    // ends (AdapterLimits::dc_request_ns). Virtual time; else as control().
+    // ends (AdapterLimits::dc_request_ns), after what they have to do before. The time when the other end has looked at
+    // it. Virtual time; else as control().
     virtual Nanos request(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now) {
         return control(src_port, dlid, bytes, now, false);
     }

@@ -299,19 +299,22 @@ void VirtualNetwork::discard(Transit& t, Nanos now) {
 // -----------------------------------------------------------------------------------------------------------------
 
 Nanos VirtualNetwork::request(uint32_t src_port, uint32_t dlid, uint32_t bytes, Nanos now) {
-    const Nanos arrival = control(src_port, dlid, bytes, now, false);
+    const uint32_t device = image_.port(src_port).device;
+    // It waits for what the unit has to do before it, and what is sent behind it comes later.
+    const Nanos sent = occupy_unit(device, image_.device(device).limits.dc_request_ns, now);
+    const Nanos arrival = control(src_port, dlid, bytes, sent, false);
     if (arrival == kNever) return kNever;
     const Route& r = route(src_port, dlid);
-    const uint32_t device = image_.port(src_port).device;
-    (void)occupy_unit(device, image_.device(device).limits.dc_request_ns, now); // what is sent behind it comes later
     const uint64_t wire = bytes + image_.device(device).limits.wire_header;
-    Nanos head = now;
+    Nanos head = sent;
     for (const uint32_t link : r.links) {
         scheduler_.at(head, on_request_head, this, wire << 32 | link);
         head += links_[link].latency + transfer_ns(wire, links_[link].rate);
     }
     scheduler_.at(arrival, on_request, this, r.dst_port);
-    return arrival;
+    // As far as can be said now: others may come before it.
+    const uint32_t target = image_.port(r.dst_port).device;
+    return std::max(arrival, devices_[target].unit_until) + image_.device(target).limits.dc_request_ns;
 }
 
 void VirtualNetwork::on_request_head(void* self, uint64_t link_and_bytes, Nanos when) {
