@@ -12,6 +12,7 @@ constexpr double kHalfLives[] = {1, 4, 16, 64}; // in uses per place
 constexpr double kMemory = 20;                  // searches per place after which a loss counts 1/e
 constexpr double kClearly = 0.97;               // who has lost less than this part of what the leader has, leads
 constexpr double kAFew = 4;                     // ... and by so many less
+constexpr double kMostDear = 16;                // times as dear as others, or as cheap
 constexpr std::uint16_t kMostTorn = 7;          // lru_m tells no more apart
 
 } // namespace
@@ -26,16 +27,28 @@ double Victims::halved(unsigned count, const Peer& peer) const {
     return double{peer.count[count]} * std::exp2(-static_cast<double>(now_ - peer.at) / half);
 }
 
+double Victims::price(const Peer& peer) const {
+    return peer.took > 0 ? std::clamp(double{peer.took} / took_, 1 / kMostDear, kMostDear) : 1;
+}
+
+void Victims::connected(Key peer, double took) {
+    constexpr double kOwn = 0.5, kAll = 1.0 / 16; // part of a new one in the mean
+    if (!(took > 0)) return;
+    float& known = peers_[peer].took;
+    known = static_cast<float>(known > 0 ? known + kOwn * (took - known) : took);
+    took_ = took_ > 0 ? took_ + kAll * (took - took_) : took;
+}
+
 double Victims::worth(Expert expert, const Peer& peer) const {
-    if (expert == recent) return static_cast<double>(peer.at);
+    if (expert == recent) return peer.credit;
     if (expert == old) return -static_cast<double>(peer.at);
-    return halved(expert - often, peer);
+    return halved(expert - often, peer) * price(peer);
 }
 
 void Victims::hold(Expert expert, Entry& entry) {
     const auto bit = static_cast<std::uint8_t>(1u << expert);
     if (entry.second.held & bit) return;
-    losses_[expert] += 1;
+    losses_[expert] += price(entry.second);
     entry.second.held |= bit;
     std::vector<Entry*>& held = held_[expert];
     if (held.size() < places_) return held.push_back(&entry);
@@ -45,6 +58,7 @@ void Victims::hold(Expert expert, Entry& entry) {
         return x != y ? x < y : a->second.at < b->second.at;
     };
     const auto out = std::ranges::min_element(held, less);
+    if (expert == recent) credit_ = (*out)->second.credit;
     (*out)->second.held &= static_cast<std::uint8_t>(~bit);
     *out = &entry;
 }
@@ -55,6 +69,7 @@ void Victims::used(Key peer) {
     if (policy_ == VictimPolicy::leader) {
         for (unsigned i = 0; i < kCounts; ++i) entry.second.count[i] = static_cast<float>(halved(i, entry.second) + 1);
         entry.second.at = now_;
+        entry.second.credit = credit_ + price(entry.second);
         for (unsigned e = 0; e < kExperts; ++e) hold(static_cast<Expert>(e), entry);
     }
     entry.second.at = now_;

@@ -12,6 +12,8 @@
 //         several half-lives), or keep the old ones, which is right for loops. What each of them would have had to
 //         connect again is counted, and forgotten by and by. The victim is one that the leader would not hold. Another
 //         expert takes the lead when it is clearly better: so there is no swinging.
+//         Connections are not equally dear: one with whom all connect has others to serve first. All experts but those
+//         for loops weigh by how long the last ones took: uses as they are, recency as GreedyDual does (Young 1994).
 //
 // Pure: no clock, no I/O. Threads: one at a time.
 #pragma once
@@ -35,6 +37,8 @@ public:
 
     // Before each search: this peer's connection has been used since the search before. New ones count as well.
     void used(Key peer);
+    // A connection with it has been made, and took so long, ns.
+    void connected(Key peer, double took);
     // Index of the one that is to go. `idle` is not empty: connections that could end now.
     [[nodiscard]] std::size_t choose(std::span<const Key> idle);
     // The connection of that one has been given back. It is remembered for a while.
@@ -48,6 +52,8 @@ private:
     static constexpr unsigned kCounts = oftener - often + 1; // experts that count
     struct Peer {
         std::uint64_t at = 0;      // of its last use, counted in uses
+        double credit = 0;         // as of then: the price, on top of what the last one that went had
+        float took = 0;            // ns for a connection; 0: not known
         float count[kCounts] = {}; // uses, halved every so often, as of then
         std::uint8_t held = 0;     // bit e: by expert e
         std::uint16_t torn = 0;
@@ -55,6 +61,7 @@ private:
     using Entry = std::pair<const Key, Peer>;
 
     [[nodiscard]] double worth(Expert expert, const Peer& peer) const; // the least goes
+    [[nodiscard]] double price(const Peer& peer) const;                // of a connection; 1: as others
     [[nodiscard]] double halved(unsigned count, const Peer& peer) const;
     void hold(Expert expert, Entry& entry);
     void forget_some();
@@ -65,6 +72,8 @@ private:
     std::unordered_map<Key, Peer> peers_;
     std::vector<Entry*> held_[kExperts];
     double losses_[kExperts] = {};
+    double credit_ = 0; // of the one that went last
+    double took_ = 0;   // ns for a connection, of late
     Expert leader_ = recent;
 };
 

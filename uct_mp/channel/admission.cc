@@ -128,7 +128,9 @@ void Admission::connected(Channel& channel) {
     channel.usage.connected_at = core_.services.now();
     if (const Nanos granted = std::exchange(channel.usage.granted_at, 0)) {
         ++spent.connections;
-        spent.handshakes += channel.usage.connected_at - granted;
+        const Nanos took = channel.usage.connected_at - granted;
+        spent.handshakes += took;
+        victims_.connected(channel.uid, static_cast<double>(took));
     }
     channel.usage.moved = 0;
     const std::lock_guard lock(core_.services);

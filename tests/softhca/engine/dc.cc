@@ -60,8 +60,7 @@ void Requester::dc_attempt(Nanos when) {
     const bool charged = seg.img().device(rec_.device).limits.dc_request_ns != 0;
     const Nanos arrives = charged ? network.request(rec_.port, dc_dlid_, kRequestBytes, when)
                                   : network.control(rec_.port, dc_dlid_, kRequestBytes, when, false);
-    if (arrives != kNever)
-        dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
+    if (arrives != kNever) dct = find_target(seg, engine_.network().route(rec_.port, dc_dlid_).dst_port, dc_qpn_);
     bool there = false, allowed = false, joined = false;
     if (dct) {
         (void)dct->lock.acquire(); // its owner may be destroying it, contexts and all

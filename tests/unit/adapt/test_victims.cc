@@ -105,6 +105,39 @@ BOOST_AUTO_TEST_CASE(strangers_are_forgotten) {
     }
 }
 
+// A counter that all ask for their next task is the dearest connection of all, and used less often than others: it
+// stays. What counts is the time for connections, not their number.
+BOOST_AUTO_TEST_CASE(a_dear_connection_stays) {
+    constexpr unsigned kPlaces = 4, kPeers = 8, kDear = 40;
+    constexpr Victims::Key kCounter = 99;
+    const auto paid = [](VictimPolicy policy) {
+        Victims victims(policy, kPlaces);
+        traces::Random random(7);
+        std::set<Victims::Key> held, used;
+        double sum = 0;
+        for (unsigned i = 0; i < 4000; ++i) {
+            const Victims::Key peer = i % 20 == 0 ? kCounter : random.below(kPeers);
+            if (!held.contains(peer)) {
+                if (held.size() == kPlaces) {
+                    for (const Victims::Key one : used) victims.used(one);
+                    used.clear();
+                    const std::vector<Victims::Key> idle(held.begin(), held.end());
+                    held.erase(idle.at(victims.choose(idle)));
+                }
+                held.insert(peer);
+                const double price = peer == kCounter ? kDear : 1;
+                victims.connected(peer, 1000 * price);
+                if (i > 400) sum += price;
+            }
+            used.insert(peer);
+        }
+        return sum;
+    };
+    const double ours = paid(VictimPolicy::leader), lru = paid(VictimPolicy::lru);
+    BOOST_TEST_MESSAGE("LRU " << lru << ", ours " << ours);
+    BOOST_TEST(ours < 0.7 * lru);
+}
+
 BOOST_DATA_TEST_CASE(one_place, kFamilies, family) {
     const Sum sum = sum_of(family, 1, 1, 1);
     for (const std::uint64_t made : sum.made) BOOST_TEST(made == sum.fewest); // nothing to choose
