@@ -9,9 +9,10 @@ namespace ucx_mp::glue {
 
 struct Request;
 
-template <class Request> class SlotsOf {
+// `Generation`: how often a slot is used before its names come again.
+template <class Request, class Generation = std::uint32_t> class SlotsOf {
 public:
-    // Not 0. Allocates when there are more open requests than ever.
+    // Never 0, which says that there is no name. Allocates when there are more open requests than ever.
     [[nodiscard]] std::uint64_t add(Request& request) {
         if (free_ == kNone) {
             free_ = static_cast<std::uint32_t>(slots_.size());
@@ -21,7 +22,8 @@ public:
         Slot& slot = slots_[index];
         free_ = slot.next_free;
         slot.request = &request;
-        return std::uint64_t{++slot.generation} << 32 | index;
+        if (++slot.generation == 0) slot.generation = 1; // of the first slot it would be 0
+        return std::uint64_t{slot.generation} << 32 | index;
     }
     [[nodiscard]] Request* find(std::uint64_t id) const {
         const auto index = static_cast<std::uint32_t>(id);
@@ -44,7 +46,8 @@ private:
     static constexpr std::uint32_t kNone = UINT32_MAX;
     struct Slot {
         Request* request = nullptr;
-        std::uint32_t generation = 0, next_free = kNone;
+        Generation generation = 0;
+        std::uint32_t next_free = kNone;
     };
     std::vector<Slot> slots_;
     std::uint32_t free_ = kNone;
