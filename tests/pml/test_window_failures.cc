@@ -1,0 +1,68 @@
+// Windows over a network of dice (window_world.h): peers that fail, and operations that do.
+#define BOOST_TEST_MODULE pml_window_failures
+#include <boost/test/unit_test.hpp>
+
+#include "tests/pml/window_world.h"
+
+using namespace ucx_mp::glue;
+using namespace ucx_mp::glue::test;
+
+namespace {
+
+// Everything that waits for a peer that is gone comes to an end: operations, flushes, locks, both sides of an epoch.
+BOOST_AUTO_TEST_CASE(gone_peers) {
+    for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            World world(seed, 3);
+            Done counts;
+            auto all = draw(world);
+            for (unsigned i = 0; i < 3; ++i) world.ranks[i].window->want_lock(2, true); // one of them will hold it
+            unsigned started = 0;
+            for (Drawn& operation : all) {
+                if (issue(world, operation, counts) == MP_OK) ++started;
+                if (world.dice(4) == 0) world.progress();
+            }
+            for (unsigned i = 0; i < 2; ++i) {
+                world.ranks[i].window->expose(2, true);
+                for (FakeEndpoint* endpoint : world.ranks[i].port->endpoints)
+                    if (&endpoint->to == world.ranks[2].port.get()) {
+                        endpoint->fail();
+                        world.ranks[i].port->listener->endpoint_failed(*endpoint);
+                    }
+            }
+            for (FakeEndpoint* endpoint : world.ranks[2].port->endpoints) {
+                endpoint->fail();
+                world.ranks[2].port->listener->endpoint_failed(*endpoint);
+            }
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) {
+                return i == 2 || (rank.window->flushed(MP_ALL_RANKS, false) && rank.window->unlocked(2) &&
+                                  rank.window->locked(2) && rank.window->closed(2));
+            }));
+            for (unsigned i = 0; i < 2; ++i) BOOST_REQUIRE(world.ranks[i].window->error(2) == MP_FAILED);
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, true); }));
+            BOOST_REQUIRE_EQUAL(counts.count, started);
+            world.ranks[0].window->want_lock(1, true); // the others go on
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) { return i != 0 || rank.window->locked(1); }));
+        }
+    }
+}
+
+// Who holds a lock and is killed is missed by nobody but him who waits for it, and he asks only the lock's owner.
+BOOST_AUTO_TEST_CASE(gone_holder_of_a_lock) {
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        for (const bool exclusive : {false, true}) {
+            BOOST_TEST_CONTEXT("seed " << seed) {
+                World world(seed, 3, 1000);
+                for (Rank& rank : world.ranks) rank.port->tick = 1000;
+                world.ranks[1].window->want_lock(0, exclusive);
+                BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) { return i != 1 || rank.window->locked(0); }));
+                world.ranks[1].port->gone = true;
+                for (FakeEndpoint* endpoint : world.ranks[1].port->endpoints) endpoint->failed = true;
+                world.ranks[2].window->want_lock(0, true);
+                BOOST_REQUIRE(world.until([](Rank& rank, unsigned i) { return i != 2 || rank.window->locked(0); }));
+            }
+        }
+    }
+}
+
+} // namespace
