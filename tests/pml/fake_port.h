@@ -66,6 +66,7 @@ public:
         // What answers others, or goes on with a message, has no other way: refusing it is the end of the peer.
         if (kind <= 4 && network_.dice(network_.refuses)) return Posted::refused;
         if (kind == 6 && network_.dice(network_.refuses)) return Posted::refused;
+        if (kind == 24 && network_.dice(network_.refuses)) return Posted::refused; // an operation of a window
         std::vector<std::byte> data(limits_.max_packed);
         data.resize(packer(data.data(), argument));
         return put_away({kind, std::move(data), nullptr, nullptr, 0, fence_});

@@ -65,4 +65,30 @@ BOOST_AUTO_TEST_CASE(gone_holder_of_a_lock) {
     }
 }
 
+// What is refused in its midst owes nothing when what had left of it is answered: others get their share.
+BOOST_AUTO_TEST_CASE(refused_operations) {
+    for (std::uint32_t seed = 1; seed <= 50; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            World world(seed, 2);
+            Done counts;
+            std::list<Drawn> all;
+            const auto read = [&] {
+                all.push_back({0, 1, kCells / 2, 600, MP_GET_ACCUMULATE, std::vector<std::uint64_t>(600, 1),
+                               std::vector<std::uint64_t>(600)});
+                BOOST_REQUIRE(issue(world, all.back(), counts) == MP_OK);
+                BOOST_REQUIRE(world.until([&](Rank&, unsigned) { return counts.count == all.size(); }));
+            };
+            world.network.refuses = 5;
+            for (int i = 0; i < 100; ++i) read();
+            BOOST_REQUIRE(counts.failed > 0);
+            world.network.refuses = 0;
+            const unsigned failed = counts.failed;
+            for (int i = 0; i < 3; ++i) read();
+            BOOST_REQUIRE_EQUAL(counts.failed, failed);
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, false); }));
+            BOOST_REQUIRE_EQUAL(world.reports, 0u);
+        }
+    }
+}
+
 } // namespace

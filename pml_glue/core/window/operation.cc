@@ -152,7 +152,7 @@ Posted Window::advance(Operation& operation) {
     if (outcome == Posted::no_room) return outcome;
     if (outcome == Posted::failed || outcome == Posted::refused) {
         operation.error = MP_FAILED;
-        operation.position = operation.settled = operation.total;
+        operation.total = operation.position; // what has left is still answered: that is not owed for ever
         // Without a synchronization the target waits for ever.
         if (outcome == Posted::failed || operation.is_sync) all_.engine_.give_up(*operation.target->peer);
     }
