@@ -65,6 +65,37 @@ BOOST_AUTO_TEST_CASE(gone_holder_of_a_lock) {
     }
 }
 
+// In a barrier of many nobody hears from all the others himself. Who is through before the survivors have come is told
+// that somebody is gone.
+BOOST_AUTO_TEST_CASE(gone_rank_in_a_fence) {
+    for (const unsigned count : {8u, 11u}) {
+        for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+            BOOST_TEST_CONTEXT(count << " ranks, seed " << seed) {
+                World world(seed, count);
+                const unsigned gone = world.dice(count), late = world.dice(count);
+                for (unsigned i = 0; i < count; ++i) {
+                    Peer* const peer = world.ranks[i].engine->peer(100 + gone);
+                    if (i == gone) continue;
+                    static_cast<FakeEndpoint&>(*peer->endpoint).fail();
+                    world.ranks[i].port->listener->endpoint_failed(*peer->endpoint);
+                }
+                std::vector<bool> begun(count), over(count);
+                int turns = 0;
+                BOOST_REQUIRE(world.until([&](Rank& rank, unsigned i) {
+                    if (i == 0) ++turns;
+                    if (i == gone || over[i]) return true;
+                    if (!begun[i] && (i == late ? turns < 2000 : world.dice(10) != 0)) return false;
+                    begun[i] = true;
+                    if (!rank.window->fence()) return false;
+                    over[i] = true;
+                    BOOST_REQUIRE(rank.window->error(MP_ALL_RANKS) == MP_FAILED);
+                    return true;
+                }));
+            }
+        }
+    }
+}
+
 // What is refused in its midst owes nothing when what had left of it is answered: others get their share.
 BOOST_AUTO_TEST_CASE(refused_operations) {
     for (std::uint32_t seed = 1; seed <= 50; ++seed) {

@@ -73,7 +73,7 @@ struct [[gnu::packed]] WindowSync {
     std::uint32_t window, origin;
     std::uint64_t number; // flush, flushed: of operations
     Sync what;
-    std::uint8_t error; // flushed: mp_error_t
+    std::uint8_t error; // flushed: mp_error_t; barrier: somebody whom the sender would have heard of is gone
     std::uint16_t zero;
 };
 static_assert(sizeof(WindowSync) == 20);

@@ -161,6 +161,7 @@ struct Target {
     std::uint64_t posts = 0, dones_seen = 0;  // our exposure epochs, and its access epochs that are over
     bool done_told = false, unlock_told = false;
     std::uint64_t barriers_seen = 0, fences_seen = 0;
+    bool barrier_lost = false; // somebody whom it would have told of in a barrier is gone: so in all that follow
     std::uint64_t throughs_seen = 0, throughs_due = 0; // fences that it is through, and that we are
 
     [[nodiscard]] bool may_go() const {

@@ -40,6 +40,7 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
         return;
     case wire::Sync::barrier:
         ++origin.barriers_seen;
+        origin.barrier_lost |= message.error != MP_OK;
         return;
     case wire::Sync::fence:
         ++origin.fences_seen;
@@ -203,20 +204,26 @@ bool Window::settled() {
     return all;
 }
 
-// By dissemination. Nobody waits for a rank that is gone; who would have heard of it is told by error().
+// By dissemination. Nobody waits for a rank that is gone. Whoever that rank would have told of others may be through
+// before they have come: error() says so to him, and he passes it on in the rounds that follow.
 bool Window::barrier() {
     const std::uint32_t rank = config_.rank, ranks = config_.ranks;
     const auto tell_next = [&] {
-        if (barrier_round_ < ranks) tell(target((rank + barrier_round_) % ranks), wire::Sync::barrier);
+        if (barrier_round_ < ranks)
+            tell(target((rank + barrier_round_) % ranks), wire::Sync::barrier, 0, barrier_lost_ ? MP_FAILED : MP_OK);
     };
     if (barrier_round_ == 0) {
         barrier_round_ = 1;
+        barrier_lost_ = false;
         tell_next();
     }
     while (barrier_round_ < ranks) {
         Target& last = target((rank + ranks - barrier_round_) % ranks);
-        if (last.failed) last.error = MP_FAILED;
         if (!last.failed && last.barriers_seen <= barriers_) return false;
+        if (last.failed || last.barrier_lost) {
+            last.error = MP_FAILED;
+            barrier_lost_ = true;
+        }
         barrier_round_ *= 2;
         tell_next();
     }

@@ -140,6 +140,7 @@ private:
     bool direct_ = false;             // so it is; the same at all ranks
     bool fence_flushed_ = false;      // else: the present one is at its barrier
     std::uint32_t barrier_round_ = 0; // of the present one: 1, 2, 4, ...; 0: it has not begun
+    bool barrier_lost_ = false;       // in the present one: we may not have heard of all
 };
 
 // All windows of a process.
