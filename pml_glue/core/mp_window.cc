@@ -57,6 +57,7 @@ bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t*
     return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local);
 }
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
+bool mp_window_gone(mp_window_t* window, uint32_t rank) { return of(window).gone(rank); }
 
 void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive) { of(window).want_lock(rank, exclusive); }
 bool mp_window_wants_lock(mp_window_t* window, uint32_t rank) { return of(window).wants_lock(rank); }

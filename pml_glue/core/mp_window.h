@@ -92,6 +92,8 @@ enum { MP_ALL_RANKS = UINT32_MAX };
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call);
 /* What has gone wrong with a rank since the last call. */
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank);
+/* The rank is: what we ask of it ends at once. */
+bool mp_window_gone(mp_window_t* window, uint32_t rank);
 
 /* Passive. A lock that is wanted holds operations back until it is there. */
 void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive);

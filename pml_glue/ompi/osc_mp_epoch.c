@@ -51,6 +51,27 @@ static int outcome(mca_osc_mp_module_t* module, uint32_t rank) {
     return mca_pml_mp_code(error);
 }
 
+/* Of the ranks of an access epoch: what others have done wrong their own calls tell. */
+static int access_outcome(mca_osc_mp_module_t* module) {
+    int result = OMPI_SUCCESS;
+    for (int i = 0; i < module->access.count; i++) {
+        const int its = outcome(module, (uint32_t)module->access.ranks[i]);
+        if (its != OMPI_SUCCESS) result = its;
+    }
+    return result;
+}
+
+/* Of an exposure epoch, which nothing can go wrong with but that ranks die. What has become of our own operations on
+ * them is not asked for: the end of those tells it. */
+static int exposure_outcome(mca_osc_mp_module_t* module) {
+    bool gone = false;
+    mca_pml_mp_lock();
+    for (int i = 0; i < module->exposure.count; i++)
+        gone |= mp_window_gone(module->window, (uint32_t)module->exposure.ranks[i]);
+    mca_pml_mp_unlock();
+    return gone ? mca_pml_mp_code(MP_FAILED) : OMPI_SUCCESS;
+}
+
 int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank) {
     if (module->access.count >= 0) return module->reached[rank] ? OMPI_SUCCESS : OMPI_ERR_RMA_SYNC;
     if (module->held[rank] != MP_HELD_NONE) return OMPI_SUCCESS;
@@ -136,8 +157,9 @@ int mca_osc_mp_complete(ompi_win_t* win) {
             until = polls();
         }
     }
+    const int result = access_outcome(module);
     leave(group);
-    return outcome(module, MP_ALL_RANKS);
+    return result;
 }
 
 int mca_osc_mp_post(ompi_group_t* group, int promises, ompi_win_t* win) {
@@ -165,8 +187,9 @@ int mca_osc_mp_wait_epoch(ompi_win_t* win) {
     if (module->exposure.count < 0) return OMPI_ERR_RMA_SYNC;
     for (int i = 0; i < module->exposure.count; i++)
         mca_osc_mp_wait(module, mp_window_closed, (uint32_t)module->exposure.ranks[i]);
+    const int result = exposure_outcome(module);
     leave(&module->exposure);
-    return outcome(module, MP_ALL_RANKS);
+    return result;
 }
 
 int mca_osc_mp_test(ompi_win_t* win, int* flag) {
@@ -183,8 +206,9 @@ int mca_osc_mp_test(ompi_win_t* win, int* flag) {
         opal_progress();
         return OMPI_SUCCESS;
     }
+    const int result = exposure_outcome(module);
     leave(&module->exposure);
-    return outcome(module, MP_ALL_RANKS);
+    return result;
 }
 
 int mca_osc_mp_lock(int type, int target, int promises, ompi_win_t* win) {

@@ -1,7 +1,7 @@
 /*
  * A rank is killed, and the launcher lets the others live: whoever needs it is told, as MPI says (MPI-3.1 8.3), and
- * does not wait for ever. gone send | small | probe | put | lock    what rank 0 does to rank 1 when that is gone, two
- * ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has
+ * does not wait for ever. gone send | small | probe | put | lock | epoch    what rank 0 does to rank 1 when that is
+ * gone, two ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has
  */
 #include <mpi.h>
 #include <signal.h>
@@ -42,6 +42,18 @@ static void held(MPI_Win window) {
     if (MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window) == MPI_SUCCESS)
         MPI_Send(&word, 1, MPI_INT, 0, 2, MPI_COMM_WORLD);
     sleep(60);
+}
+
+/* Both sides of an epoch are told: what the end of one says does not count for the other. */
+static int epoch(int rank, MPI_Win window) {
+    MPI_Group world, other;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, &rank, &other);
+    MPI_Win_post(other, MPI_MODE_NOCHECK, window);
+    MPI_Win_start(other, 0, window);
+    MPI_Put(buffer, BYTES, MPI_CHAR, rank, 0, BYTES, MPI_CHAR, window);
+    const int exposure = MPI_Win_wait(window), access = MPI_Win_complete(window);
+    return exposure == access ? access : MPI_ERR_INTERN;
 }
 
 static int put_to(int rank, MPI_Win window) {
@@ -89,6 +101,7 @@ int main(int argc, char** argv) {
         }
         const int result = strcmp(what, "put") == 0     ? put_to(1, window)
                            : strcmp(what, "lock") == 0  ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window)
+                           : strcmp(what, "epoch") == 0 ? epoch(1, window)
                            : strcmp(what, "small") == 0 ? send_small_to(1)
                            : strcmp(what, "probe") == 0 ? probe(1)
                                                         : send_to(1);

@@ -38,7 +38,19 @@ BOOST_AUTO_TEST_CASE(gone_peers) {
                 return i == 2 || (rank.window->flushed(MP_ALL_RANKS, false) && rank.window->unlocked(2) &&
                                   rank.window->locked(2) && rank.window->closed(2));
             }));
-            for (unsigned i = 0; i < 2; ++i) BOOST_REQUIRE(world.ranks[i].window->error(2) == MP_FAILED);
+            for (unsigned i = 0; i < 2; ++i) {
+                BOOST_REQUIRE(world.ranks[i].window->error(2) == MP_FAILED);
+                // Each end says it, although what had gone wrong was asked for before.
+                world.ranks[i].window->access(2, true);
+            }
+            const auto said = [&](auto&& end) {
+                BOOST_REQUIRE(world.until([&](Rank& rank, unsigned i) { return i == 2 || end(*rank.window); }));
+                for (unsigned i = 0; i < 2; ++i) BOOST_REQUIRE(world.ranks[i].window->error(2) == MP_FAILED);
+                for (unsigned i = 0; i < 2; ++i) BOOST_REQUIRE(world.ranks[i].window->error(2) == MP_OK);
+            };
+            said([](Window& window) { return window.completed(2); });
+            said([](Window& window) { return window.flushed(2, false); });
+            said([](Window& window) { return window.locked(2); });
             BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, true); }));
             BOOST_REQUIRE_EQUAL(counts.count, started);
             world.ranks[0].window->want_lock(1, true); // the others go on

@@ -81,7 +81,8 @@ void Window::want_lock(std::uint32_t rank, bool exclusive) {
 }
 
 bool Window::locked(std::uint32_t rank) {
-    const Target& to = target(rank);
+    Target& to = target(rank);
+    if (to.failed) to.error = MP_FAILED;
     return to.failed || to.lock != Lock::wanted;
 }
 
@@ -95,6 +96,7 @@ bool Window::unlocked(std::uint32_t rank) {
 
 bool Window::target_unlocked(Target& to) {
     if (to.failed) {
+        if (to.lock != Lock::none) to.error = MP_FAILED;
         to.lock = Lock::none;
         to.unlock_told = false;
         return true;
@@ -143,7 +145,10 @@ bool Window::flush_writes(Target& to, std::uint64_t until) {
 }
 
 bool Window::target_flushed(Target& to, bool local) {
-    if (to.failed) return to.open == 0 && !to.flush_posted;
+    if (to.failed) { // said each time: somebody else may have asked what had gone wrong
+        to.error = MP_FAILED;
+        return to.open == 0 && !to.flush_posted;
+    }
     if (!to.held_puts.empty() && !local) let_go(to);
     if (local) return to.open == 0;
     if (to.executed < to.started && to.asked < to.started) ask_flush(to);
@@ -264,6 +269,7 @@ bool Window::tell_over(Target& to, wire::Sync what) {
 bool Window::completed(std::uint32_t rank) {
     Target& to = target(rank);
     if (to.failed) {
+        to.error = MP_FAILED;
         to.done_told = false;
         return to.open == 0;
     }
@@ -280,12 +286,8 @@ void Window::expose(std::uint32_t rank, bool check) {
 }
 
 bool Window::closed(std::uint32_t rank) {
-    Target& origin = target(rank);
-    if (origin.failed) {
-        origin.error = MP_FAILED;
-        return true;
-    }
-    return origin.dones_seen >= origin.posts;
+    const Target& origin = target(rank);
+    return origin.failed || origin.dones_seen >= origin.posts;
 }
 
 } // namespace ucx_mp::glue

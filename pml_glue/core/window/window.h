@@ -31,6 +31,7 @@ public:
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local, std::uint64_t& call);
     [[nodiscard]] bool settled();
     [[nodiscard]] mp_error_t error(std::uint32_t rank);
+    [[nodiscard]] bool gone(std::uint32_t rank) { return target(rank).failed; }
     void want_lock(std::uint32_t rank, bool exclusive);
     [[nodiscard]] bool wants_lock(std::uint32_t rank) { return target(rank).lock != Lock::none; }
     [[nodiscard]] bool locked(std::uint32_t rank);
