@@ -228,6 +228,14 @@ int mca_osc_mp_lock(int type, int target, int promises, ompi_win_t* win) {
     mca_pml_mp_unlock();
     if (result != OMPI_SUCCESS || !check) return result;
     mca_osc_mp_wait(module, mp_window_locked, (uint32_t)target);
+    mca_pml_mp_lock();
+    const bool gone = mp_window_gone(module->window, (uint32_t)target);
+    if (gone) { /* no epoch has begun that could be ended */
+        (void)mp_window_unlocked(module->window, (uint32_t)target);
+        module->held[target] = MP_HELD_NONE;
+        module->locks--;
+    }
+    mca_pml_mp_unlock();
     return outcome(module, (uint32_t)target);
 }
 

@@ -44,6 +44,15 @@ static void held(MPI_Win window) {
     sleep(60);
 }
 
+/* A lock that cannot be had begins no epoch: others may begin. */
+static int lock(int rank, MPI_Win window) {
+    const int result = MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, window);
+    if (MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, window) != result || MPI_Win_lock_all(0, window) != MPI_SUCCESS)
+        return MPI_ERR_INTERN;
+    MPI_Win_unlock_all(window);
+    return result;
+}
+
 /* Both sides of an epoch are told: what the end of one says does not count for the other. */
 static int epoch(int rank, MPI_Win window) {
     MPI_Group world, other;
@@ -100,7 +109,7 @@ int main(int argc, char** argv) {
             MPI_Abort(MPI_COMM_WORLD, 3);
         }
         const int result = strcmp(what, "put") == 0     ? put_to(1, window)
-                           : strcmp(what, "lock") == 0  ? MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 1, 0, window)
+                           : strcmp(what, "lock") == 0  ? lock(1, window)
                            : strcmp(what, "epoch") == 0 ? epoch(1, window)
                            : strcmp(what, "small") == 0 ? send_small_to(1)
                            : strcmp(what, "probe") == 0 ? probe(1)
