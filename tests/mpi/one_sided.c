@@ -258,6 +258,25 @@ static void errors(void) {
     code_is(MPI_Win_flush(next_rank(), win), MPI_ERR_RMA_RANGE, "a get from memory that is not attached");
     code_is(MPI_Win_flush(next_rank(), win), MPI_SUCCESS, "the error is told once");
     MPI_Win_unlock(next_rank(), win);
+    /* Also where the end of an epoch needs no answer of the target. */
+    MPI_Group world, to, from;
+    const int next = next_rank(), last = last_rank();
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, &next, &to);
+    MPI_Group_incl(world, 1, &last, &from);
+    for (int i = 0; i < 2; i++) {
+        MPI_Win_post(from, 0, win);
+        MPI_Win_start(to, 0, win);
+        if (i)
+            MPI_Accumulate(&value, 1, MPI_INT, next, (MPI_Aint)memory, 1, MPI_INT, MPI_SUM, win);
+        else
+            MPI_Put(&value, 1, MPI_INT, next, (MPI_Aint)memory, 1, MPI_INT, win);
+        code_is(MPI_Win_complete(win), MPI_ERR_RMA_RANGE, "an epoch that wrote to memory that is not attached");
+        code_is(MPI_Win_wait(win), MPI_SUCCESS, "the other side of that epoch");
+    }
+    MPI_Group_free(&world);
+    MPI_Group_free(&to);
+    MPI_Group_free(&from);
     MPI_Win_free(&win);
 }
 

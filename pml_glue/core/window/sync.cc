@@ -273,8 +273,10 @@ bool Window::completed(std::uint32_t rank) {
         to.done_told = false;
         return to.open == 0;
     }
+    // Whether what the target executes was in attached memory only an answer says.
+    if (config_.dynamic && to.executed < to.started && to.asked < to.started) ask_flush(to);
     if (!tell_over(to, wire::Sync::done)) return false;
-    if (to.open || !to.messages.empty()) return false;
+    if (to.open || !to.messages.empty() || (config_.dynamic && to.executed < to.started)) return false;
     to.done_told = false;
     return true;
 }
