@@ -207,9 +207,11 @@ int mca_osc_mp_free(ompi_win_t* win) {
     if (module->access.count >= 0 || module->exposure.count >= 0 || module->locks || module->all)
         return OMPI_ERR_RMA_SYNC;
     mca_osc_mp_wait(module, settled, 0);
-    (void)module->comm->c_coll->coll_barrier(module->comm, module->comm->c_coll->coll_barrier_module);
+    const int result = module->comm->c_coll->coll_barrier(module->comm, module->comm->c_coll->coll_barrier_module);
     win->w_osc_module = NULL;
-    release(module);
+    /* A rank is gone, and others may not be here yet: they still use the window, its memory and its name. So it stays,
+     * to the end of the program. The handle is gone all the same. */
+    if (result == OMPI_SUCCESS) release(module);
     return OMPI_SUCCESS;
 }
 
