@@ -77,7 +77,8 @@ OMPI_DECLSPEC extern mca_osc_mp_component_t mca_osc_mp_component;
  * `extent` apart. `one` is used for a single run; otherwise the caller frees what is returned. */
 mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address, uint32_t unit, uint32_t extent,
                           mp_run_t* one, size_t* run_count);
-/* The predefined type that a type is made of; null: several. */
+/* The predefined type that a type is made of, with an index that is the same at all ranks; null: several. With the
+ * lock. */
 ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type);
 bool mca_osc_mp_defined(const ompi_op_t* op, const ompi_datatype_t* element);
 bool mca_osc_mp_apply(uint16_t op, uint16_t type, void* memory, size_t count, const void* in, void* out);

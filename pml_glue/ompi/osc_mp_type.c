@@ -78,8 +78,27 @@ mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address,
     return list.runs;
 }
 
+/* The type of MPI itself that has the same id, and at all ranks the same Fortran index. Those of
+ * MPI_Type_create_f90_real() and its like count as predefined, too, but are copies with an index that each rank gives
+ * when it first asks for one. Called with the lock. */
+static ompi_datatype_t* original(const ompi_datatype_t* type) {
+    enum { kMostIndexes = 128 }; /* there are some 70, before any others */
+    static ompi_datatype_t* originals[OMPI_DATATYPE_MAX_PREDEFINED];
+    static bool known;
+    for (int i = 0; !known && i < kMostIndexes; i++) {
+        ompi_datatype_t* const each = PMPI_Type_f2c(i);
+        if (each != NULL && ompi_datatype_is_predefined(each) && each->super.size != 0 && each->id >= 0 &&
+            each->id < OMPI_DATATYPE_MAX_PREDEFINED && originals[each->id] == NULL)
+            originals[each->id] = each;
+    }
+    known = true;
+    return type->id >= 0 && type->id < OMPI_DATATYPE_MAX_PREDEFINED ? originals[type->id] : NULL;
+}
+
 ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type) {
-    return ompi_datatype_is_predefined(type) ? type : ompi_datatype_get_single_predefined_type_from_args(type);
+    const ompi_datatype_t* const element =
+        ompi_datatype_is_predefined(type) ? type : ompi_datatype_get_single_predefined_type_from_args(type);
+    return element == NULL ? NULL : original(element);
 }
 
 bool mca_osc_mp_defined(const ompi_op_t* op, const ompi_datatype_t* element) {

@@ -424,10 +424,65 @@ static void derived_sums(void) {
     MPI_Win_free(&win);
 }
 
+/* 17.1.9 of MPI-3.1: types of a precision and a range. Their Fortran indexes are not the same at all ranks: the first
+ * has given one away before, and each asks for them in an order of its own. */
+static void fortran_types(void) {
+    enum { kNumber = 5 };
+    MPI_Datatype other, types[2];
+    MPI_Type_dup(MPI_INT, &other);
+    if (rank == 0) (void)MPI_Type_c2f(other);
+    MPI_Type_create_f90_real(6, 30, &types[0]);
+    MPI_Type_create_f90_real(15, 307, &types[1]);
+    for (int i = 0; i < 2; i++) (void)MPI_Type_c2f(types[rank % 2 ? 1 - i : i]);
+    char* memory;
+    MPI_Win win;
+    MPI_Win_allocate(256, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    for (int i = 0; i < 2; i++) {
+        const type_row_t rows[] = {ROW(MPI_FLOAT, kFloat, float, float), ROW(MPI_DOUBLE, kFloat, double, double)};
+        const type_row_t* const like = &rows[i];
+        const size_t bytes = kNumber * like->size;
+        char data[64], before[64], model[64];
+        MPI_Datatype strided;
+        MPI_Type_vector(kNumber, 1, 2, types[i], &strided);
+        MPI_Type_commit(&strided);
+        memset(memory, 0, 256);
+        set_all(memory, kNumber, like, rank, 1);
+        set_all(model, kNumber, like, next_rank(), 1);
+        set_all(data, kNumber, like, 0, 2);
+        MPI_Win_fence(0, win);
+        code_is(MPI_Accumulate(data, kNumber, types[i], next_rank(), 0, kNumber, types[i], MPI_SUM, win), MPI_SUCCESS,
+                "an accumulate of a type with a precision");
+        code_is(MPI_Win_fence(0, win), MPI_SUCCESS, "a fence behind it");
+        reduce(data, model, kNumber, like, MPI_SUM);
+        memset(before, 0, sizeof before);
+        code_is(MPI_Get_accumulate(data, kNumber, types[i], before, kNumber, types[i], next_rank(), 0, kNumber,
+                                   types[i], MPI_PROD, win),
+                MPI_SUCCESS, "a get_accumulate of it");
+        code_is(MPI_Win_fence(0, win), MPI_SUCCESS, "a fence behind that");
+        check(memcmp(before, model, bytes) == 0, "the result of a get_accumulate of it");
+        reduce(data, model, kNumber, like, MPI_PROD);
+        code_is(MPI_Fetch_and_op(data, before, types[i], next_rank(), 0, MPI_SUM, win), MPI_SUCCESS,
+                "a fetch_and_op of it");
+        code_is(MPI_Win_fence(0, win), MPI_SUCCESS, "a fence behind the fetch_and_op");
+        check(memcmp(before, model, like->size) == 0, "the result of a fetch_and_op of it");
+        code_is(MPI_Accumulate(data, kNumber, types[i], next_rank(), 128, 1, strided, MPI_SUM, win), MPI_SUCCESS,
+                "an accumulate of a vector of it");
+        code_is(MPI_Win_fence(0, win), MPI_SUCCESS, "a fence behind the vector");
+        for (int k = 0; k < kNumber; k++)
+            check(memcmp(memory + 128 + 2 * (size_t)k * like->size, data + (size_t)k * like->size, like->size) == 0,
+                  "a sum through a vector of it");
+        MPI_Type_free(&strided);
+    }
+    MPI_Win_free(&win);
+    MPI_Type_free(&other);
+}
+
 static const rule_t rules[] = {{operations, "11.3.4 operations"},
                                {swaps, "11.3.4.4 compare and swap"},
                                {derived, "11.3 derived types"},
                                {derived_sums, "11.3.4 derived types and operations"},
+                               {fortran_types, "17.1.9 types of a precision"},
                                {NULL, NULL}};
 
 const rule_t* one_sided_types(void) {
