@@ -442,7 +442,8 @@ static int mrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct o
     mca_pml_mp_unlock();
     if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
     const int result = wait_and_release(request, status);
-    if (result == OMPI_SUCCESS) OBJ_RELEASE(comm); /* MPI_Mrecv asks it for its error handler, without a reference */
+    /* MPI_Mrecv asks it for the handler of an error: the last reference would be missing there. */
+    if (result == OMPI_SUCCESS || ((opal_object_t*)comm)->obj_reference_count > 1) OBJ_RELEASE(comm);
     return result;
 }
 

@@ -303,6 +303,30 @@ static void full_buffer(void) {
     free(room), free(data);
 }
 
+/* 3.8.3: a matched message that is longer than its buffer is received, too, and its communicator is nobody's any more:
+ * its Fortran index is given to the next one. */
+static void too_long(void) {
+    enum { kRounds = 20 };
+    MPI_Fint first = 0;
+    for (int i = 0; i < kRounds; i++) {
+        MPI_Comm comm;
+        MPI_Message message;
+        MPI_Request request;
+        unsigned char data[16] = {0};
+        int class = MPI_SUCCESS;
+        MPI_Comm_dup(MPI_COMM_SELF, &comm);
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+        if (i == 0) first = MPI_Comm_c2f(comm);
+        rule_check(MPI_Comm_c2f(comm) == first, "a communicator stays behind a message that was too long");
+        MPI_Isend(data, 16, MPI_BYTE, 0, 1, comm, &request);
+        MPI_Mprobe(0, 1, comm, &message, MPI_STATUS_IGNORE);
+        MPI_Error_class(MPI_Mrecv(data, 8, MPI_BYTE, &message, MPI_STATUS_IGNORE), &class);
+        rule_check(class == MPI_ERR_TRUNCATE, "a matched message that is too long");
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Comm_free(&comm);
+    }
+}
+
 void more_rules(void (*run)(const char*, void (*)(void))) {
     program = kWhat; /* this file has its own */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -314,4 +338,5 @@ void more_rules(void (*run)(const char*, void (*)(void))) {
     run("3.5 progress", flood);
     run("3.5 bursts", bursts);
     run("3.6 a full buffer", full_buffer);
+    run("3.8.3 too long for its buffer", too_long);
 }
