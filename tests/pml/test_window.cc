@@ -124,6 +124,24 @@ BOOST_AUTO_TEST_CASE(random_programs) {
     for (std::uint32_t seed = 1; seed <= 400; ++seed) run(seed);
 }
 
+// Who is told of an end may wait for something else, which makes progress: everything is served all the same.
+BOOST_AUTO_TEST_CASE(progress_within_hooks) {
+    for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+        BOOST_TEST_CONTEXT("seed " << seed) {
+            World world(seed, 4);
+            world.network.no_room = 2;
+            std::vector<Done> counts(4);
+            for (unsigned i = 0; i < 4; ++i) counts[i].progresses = world.ranks[i].windows.get();
+            auto all = draw(world);
+            for (Drawn& operation : all) BOOST_REQUIRE(issue(world, operation, counts[operation.origin]) == MP_OK);
+            BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->flushed(MP_ALL_RANKS, false); }));
+            unsigned over = 0;
+            for (const Done& each : counts) over += each.count;
+            BOOST_REQUIRE_EQUAL(over, all.size());
+        }
+    }
+}
+
 // A fence is everybody's: who is through it at once reads what one rank has put into the memory of another one, or puts
 // something else there. It is the later of both that stays.
 BOOST_AUTO_TEST_CASE(third_ranks) {

@@ -28,11 +28,13 @@ inline bool add(std::uint16_t, std::uint16_t, void* memory, std::size_t count, c
 
 struct Done {
     unsigned count = 0, failed = 0;
+    Windows* progresses = nullptr; // from within the hook
 };
 inline void done(void* user, mp_error_t error) {
     auto& counts = *static_cast<Done*>(user);
     ++counts.count;
     counts.failed += error != MP_OK;
+    if (counts.progresses) counts.progresses->progress();
 }
 
 struct Rank {

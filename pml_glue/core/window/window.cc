@@ -119,6 +119,7 @@ Move& Windows::new_move() {
 
 // Each target once; who still waits stays listed.
 unsigned Windows::serve_waiting() {
+    serving_ = true;
     turn_.swap(waiting_);
     for (Target* target : turn_) {
         target->listed = false;
@@ -128,6 +129,7 @@ unsigned Windows::serve_waiting() {
     }
     const auto count = static_cast<unsigned>(turn_.size());
     turn_.clear();
+    serving_ = false;
     return count;
 }
 

@@ -152,7 +152,7 @@ public:
     ~Windows();
     [[nodiscard]] Window* create(const mp_window_config_t& config, const mp_window_hooks_t& hooks);
     void free(Window& window);
-    unsigned progress() { return waiting_.empty() ? 0 : serve_waiting(); }
+    unsigned progress() { return waiting_.empty() || serving_ ? 0 : serve_waiting(); } // also from within a hook
     [[nodiscard]] std::string statistics() const;
 
 private:
@@ -180,6 +180,7 @@ private:
     std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;
     SlotsOf<Operation> ids_;
     std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()
+    bool serving_ = false;
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
     struct Counts {
