@@ -1,4 +1,4 @@
-// The C header of windows. Nothing thrown passes it.
+// The C header of windows.
 #include "pml_glue/core/mp_window.h"
 
 #include <cstdlib>
@@ -10,6 +10,13 @@ using namespace ucx_mp::glue;
 
 namespace {
 Window& of(mp_window_t* window) { return *reinterpret_cast<Window*>(window); }
+
+// Without memory: `otherwise`. Only of what has not begun then: the rest of this header ends the process.
+template <class Result, class F> Result guarded(Result otherwise, F&& function) {
+    try {
+        return function();
+    } catch (const std::exception&) { return otherwise; }
+}
 } // namespace
 
 extern "C" {
@@ -21,11 +28,13 @@ mp_window_t* mp_window_create(mp_core_t* core, const mp_window_config_t* config,
 }
 
 void* mp_window_keys(mp_window_t* window, size_t* length) {
-    const auto keys = of(window).keys();
-    *length = keys.size();
-    void* const out = std::malloc(keys.size() + 1);
-    if (out && !keys.empty()) std::memcpy(out, keys.data(), keys.size());
-    return out;
+    return guarded<void*>(nullptr, [&] {
+        const auto keys = of(window).keys();
+        *length = keys.size();
+        void* const out = std::malloc(keys.size() + 1);
+        if (out && !keys.empty()) std::memcpy(out, keys.data(), keys.size());
+        return out;
+    });
 }
 
 void mp_window_set_keys(mp_window_t* window, const void* keys, size_t stride) {
@@ -43,15 +52,15 @@ bool mp_window_attach(mp_window_t* window, void* base, size_t size) {
 }
 bool mp_window_detach(mp_window_t* window, const void* base) { return of(window).detach(base); }
 
-mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) { return of(window).start(*rma); }
+mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) {
+    return guarded(MP_FAILED, [&] { return of(window).start(*rma); });
+}
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
                        bool may_wait) {
-    return of(window).put_now(rank, from, bytes, address, may_wait);
+    return guarded(false, [&] { return of(window).put_now(rank, from, bytes, address, may_wait); });
 }
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address) {
-    try {
-        return of(window).get_now(rank, to, bytes, address);
-    } catch (const std::exception&) { return false; } // the way that says so
+    return guarded(false, [&] { return of(window).get_now(rank, to, bytes, address); }); // the other way says so
 }
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call) {
     return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local);

@@ -15,8 +15,8 @@ public:
     // Never 0, which says that there is no name. Allocates when there are more open requests than ever.
     [[nodiscard]] std::uint64_t add(Request& request) {
         if (free_ == kNone) {
-            free_ = static_cast<std::uint32_t>(slots_.size());
-            slots_.push_back({});
+            slots_.push_back({}); // if that fails nothing has changed
+            free_ = static_cast<std::uint32_t>(slots_.size() - 1);
         }
         const std::uint32_t index = free_;
         Slot& slot = slots_[index];

@@ -74,7 +74,7 @@ mp_error_t Window::start(const mp_rma_t& rma) {
     operation.by_moves = can_move(to, operation.rma) && register_memory(operation);
     if (!operation.by_moves && operation.wants_reply()) operation.id = all_.ids_.add(operation);
     operation.generation = to.begin();
-    set_out(operation);
+    [&]() noexcept { set_out(operation); }(); // it has begun: the caller cannot be told that it has not
     return MP_OK;
 }
 

@@ -34,15 +34,15 @@ void Window::take_key(Target& target) {
 }
 
 Target& Window::make_target(std::uint32_t rank) {
-    auto& known = targets_[rank];
-    known = std::make_unique<Target>();
+    made_.reserve(targets_.size()); // what may fail comes first
+    auto known = std::make_unique<Target>();
     known->window = this;
     known->rank = rank;
     known->peer = all_.engine_.peer(processes_[rank]);
     known->failed = !known->peer || known->peer->failed;
     take_key(*known);
     made_.push_back(known.get());
-    return *known;
+    return *(targets_[rank] = std::move(known));
 }
 
 mp_error_t Window::error(std::uint32_t rank) {
@@ -89,9 +89,9 @@ Windows::~Windows() {
 }
 
 Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_t& hooks) {
-    auto& place = windows_[config.id];
-    place = std::make_unique<Window>(*this, config, hooks);
-    return place.get();
+    auto window =
+        std::make_unique<Window>(*this, config, hooks); // first: who looks for one finds none without a window
+    return windows_.insert_or_assign(config.id, std::move(window)).first->second.get();
 }
 
 void Windows::free(Window& window) { windows_.erase(window.config_.id); }
