@@ -18,7 +18,7 @@ static __attribute__((noinline)) int progress_among_threads(void) {
     const bool callbacks = mca_pml_mp.ended != NULL;
     mca_pml_mp_unlock();
     if (OPAL_UNLIKELY(callbacks)) mca_pml_mp_call_back();
-    return found;
+    return found + callbacks; /* who looks for a request looks again */
 }
 
 static int progress(void) {
@@ -190,7 +190,7 @@ static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t cou
                 mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_NON_BLOCKING);
         }
     }
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     return result;
 }
 
@@ -230,7 +230,7 @@ static __attribute__((noinline)) int send_slowly(const void* buffer, size_t coun
                      ? OMPI_ERR_OUT_OF_RESOURCE
                      : mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_BLOCKING);
     }
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     if (request == NULL) return result;
     if (result == OMPI_SUCCESS) {
         wait_for(request);
@@ -238,7 +238,7 @@ static __attribute__((noinline)) int send_slowly(const void* buffer, size_t coun
     }
     mca_pml_mp_lock();
     mca_pml_mp_release_request(request);
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     return result;
 }
 
@@ -290,7 +290,7 @@ static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int sour
         *out = &request->super;
         mca_pml_mp_start_receive(request, buffer, count, datatype, source, tag, comm, MP_HINT_NON_BLOCKING);
     }
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
 }
 
@@ -301,7 +301,7 @@ static int wait_and_release(mca_pml_mp_request_t* request, ompi_status_public_t*
     if (status != MPI_STATUS_IGNORE) OMPI_COPY_STATUS(status, request->super.req_status, false);
     mca_pml_mp_lock();
     mca_pml_mp_release_request(request);
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     return result;
 }
 
@@ -427,7 +427,7 @@ static int imrecv(void* buffer, size_t count, ompi_datatype_t* datatype, struct 
     ompi_communicator_t* comm = (*message)->comm;
     mca_pml_mp_lock();
     mca_pml_mp_request_t* const request = receive_message(buffer, count, datatype, message, true, MP_HINT_NON_BLOCKING);
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     if (request == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
     OBJ_RELEASE(comm); /* the request keeps it */
     *out = &request->super;

@@ -23,7 +23,7 @@ static int request_cancel(ompi_request_t* base, int flag) {
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)base;
     mca_pml_mp_lock();
     if (request->active && !request->is_send) mp_core_cancel(mca_pml_mp.core, &request->core);
-    mca_pml_mp_unlock();
+    mca_pml_mp_leave();
     return OMPI_SUCCESS;
 }
 
@@ -170,11 +170,12 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
 
 /* The first of those that are at their end, behind the one before it, which may be released now. A persistent request
  * may be started again, and end, before who has told of its last end is back. */
-static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before) {
+static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before, bool callbacks) {
     mca_pml_mp_lock();
     if (before != NULL && --before->completing == 0 && before->freed && !before->active)
         mca_pml_mp_release_request(before);
-    mca_pml_mp_request_t* const request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
+    mca_pml_mp_request_t* request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
+    if (request != NULL && !callbacks && request->super.req_complete_cb != NULL) request = NULL;
     if (request != NULL) {
         mca_pml_mp.ended = request->next;
         request->active = false;
@@ -185,9 +186,17 @@ static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before) {
 }
 
 /* One at a time: who waits in a callback may wait for the next. */
-void mca_pml_mp_call_back(void) {
+static void tell_ended(bool callbacks) {
     mca_pml_mp_request_t* request = NULL;
-    while ((request = take_ended(request)) != NULL) ompi_request_complete(&request->super, true);
+    while ((request = take_ended(request, callbacks)) != NULL) ompi_request_complete(&request->super, true);
+}
+
+void mca_pml_mp_call_back(void) { tell_ended(true); }
+
+void mca_pml_mp_leave_among_threads(void) {
+    const bool ended = mca_pml_mp.ended != NULL;
+    mca_pml_mp_unlock();
+    if (ended) tell_ended(false);
 }
 
 mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, const void* buffer, size_t count,
@@ -255,7 +264,7 @@ int mca_pml_mp_start(size_t count, ompi_request_t** requests) {
             mca_pml_mp_end(request);
             first_error = first_error == OMPI_SUCCESS ? result : first_error;
         }
-        mca_pml_mp_unlock();
+        mca_pml_mp_leave();
     }
     return first_error;
 }

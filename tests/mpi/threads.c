@@ -1,6 +1,7 @@
 /* MPI_THREAD_MULTIPLE (MPI-3.1, 12.4): threads N [MESSAGES]: N threads of every rank, each with a communicator of its
- * own or all in one, send to everybody and receive from everybody, wait in all ways, blocking and not. Prints
- * "threads: N ranks ok" and returns 0, or says what was wrong and aborts the job. */
+ * own or all in one, send to everybody and receive from everybody, wait in all ways, blocking and not. Before that:
+ * what a call has brought to its end the next look sees. Prints "threads: N ranks ok" and returns 0, or says what was
+ * wrong and aborts the job. */
 #include <pthread.h>
 
 #include "checked.h"
@@ -56,6 +57,32 @@ static void* work(void* argument) {
     return NULL;
 }
 
+/* MPI_Testsome looks once. Open MPI's own look for what is there, and so mpi4py's tests. */
+static void look(void) {
+    enum { REQUESTS = 6 };
+    static const int kOrder[][3] = {{5, -1, -1}, {-1, -1, -1}, {3, 1, 2}, {0, 4, -1}};
+    MPI_Request requests[REQUESTS];
+    int in[REQUESTS], count, indices[REQUESTS];
+    for (int way = 0; way < 3; way++) {
+        for (int i = 0; i < REQUESTS; i++) MPI_Irecv(&in[i], 1, MPI_INT, rank, i, MPI_COMM_WORLD, &requests[i]);
+        for (int turn = 0; turn < 4; turn++) {
+            int sent = 0;
+            for (; sent < 3 && kOrder[turn][sent] >= 0; sent++) {
+                const int tag = kOrder[turn][sent], value = tag + 70;
+                MPI_Request request;
+                if (way == 0) MPI_Ssend(&value, 1, MPI_INT, rank, tag, MPI_COMM_WORLD);
+                if (way == 1) MPI_Send(&value, 1, MPI_INT, rank, tag, MPI_COMM_WORLD);
+                if (way == 2) MPI_Isend(&value, 1, MPI_INT, rank, tag, MPI_COMM_WORLD, &request);
+                if (way == 2) MPI_Request_free(&request);
+            }
+            MPI_Testsome(REQUESTS, requests, &count, indices, MPI_STATUSES_IGNORE);
+            if (count != sent) fail("MPI_Testsome: %d instead of %d messages to ourselves", count, sent);
+            for (int i = 0; i < count; i++)
+                if (in[indices[i]] != indices[i] + 70) fail("a message to ourselves is %d", in[indices[i]]);
+        }
+    }
+}
+
 int main(int argc, char** argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -65,6 +92,7 @@ int main(int argc, char** argv) {
     if (argc > 1) threads = atoi(argv[1]);
     if (argc > 2) messages = atol(argv[2]);
     if (provided != MPI_THREAD_MULTIPLE) fail("only thread level %d is provided", provided);
+    look();
     struct Worker* workers = allocate(sizeof *workers * (size_t)threads);
     MPI_Comm shared;
     MPI_Comm_dup(MPI_COMM_WORLD, &shared);
