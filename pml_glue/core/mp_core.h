@@ -72,6 +72,8 @@ typedef struct mp_hooks {
     /* The process that is rank `source` among those that messages of `context` come from. False: nobody. May be null:
      * then peers that one only receives from are not asked whether they live. */
     bool (*process)(void* argument, uint32_t context, int32_t source, uint64_t* process);
+    /* What mp_core_peer() has said of a process holds no longer: see mp_core_named(). May be null. */
+    void (*forgotten)(void* argument, uint64_t process);
     /* One line about a fault, for the user. */
     void (*report)(void* argument, const char* line);
 } mp_hooks_t;
@@ -152,6 +154,9 @@ void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_
 
 /* A communicator is gone: its messages are forgotten. */
 void mp_core_drop(mp_core_t* core, uint32_t context);
+/* A communicator comes, or goes, that has this process, of another job. One that has come and that no communicator has
+ * any more is forgotten, with its connection, once nothing of it is under way. */
+void mp_core_named(mp_core_t* core, uint64_t process, bool comes);
 /* For mp_core_probe() and its like in a loop: whether `source` can still send. */
 bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern);
 

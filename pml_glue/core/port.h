@@ -99,6 +99,9 @@ public:
     // Complete when all writes from before it are in the peer's memory, for everybody to see.
     virtual Posted flush(Completion&) { return Posted::failed; }
     virtual void hint(Hint hint) = 0;
+    // What was sent has arrived, and nothing is under way: it may be given back. To be asked again after progress().
+    // Slow path.
+    [[nodiscard]] virtual bool idle() { return true; }
     // Asks whether the peer is there, if it has ever been talked to; a failure is told to the listener. Slow path.
     virtual void check() {}
 
@@ -146,6 +149,8 @@ public:
     // Null: not reachable, and `error` has one line that says why. `self`: the address is our own.
     [[nodiscard]] virtual std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
                                                             std::string& error) = 0;
+    // Gives an endpoint back that is idle(), or has failed and has no completion under way.
+    virtual void disconnect(std::unique_ptr<Endpoint> endpoint) { endpoint.reset(); }
     // Null: no transport can write or read it.
     [[nodiscard]] virtual std::unique_ptr<Exposed> expose(void* /*address*/, std::size_t /*length*/) { return nullptr; }
     // Whether a fence() costs messages: writes and messages go over several adapters. All our endpoints'.

@@ -93,8 +93,10 @@ static int enable(bool on) {
 /* Messages of communicators that are not known yet are found when their receives come: they are kept by context. With
  * 5.0 a session may have selected us before MPI_Init_thread() asks for threads; its communicators come after that. */
 static int add_comm(struct ompi_communicator_t* comm) {
-    (void)comm;
     mca_pml_mp.threads |= ompi_mpi_thread_multiple;
+    mca_pml_mp_lock();
+    mca_pml_mp_name_others(comm, true);
+    mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }
 
@@ -102,6 +104,7 @@ static int del_comm(struct ompi_communicator_t* comm) {
     if (mca_pml_mp.core == NULL) return OMPI_SUCCESS;
     mca_pml_mp_lock();
     mp_core_drop(mca_pml_mp.core, mca_pml_mp_context(comm));
+    mca_pml_mp_name_others(comm, false);
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }

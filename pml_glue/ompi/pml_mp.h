@@ -133,6 +133,9 @@ static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {
     return OPAL_LIKELY(peer != NULL) ? peer : mca_pml_mp_connect(proc);
 }
 
+/* Processes of other jobs in a communicator that comes, or goes. With the lock. */
+void mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes);
+
 static inline mp_envelope_t mca_pml_mp_message(const ompi_communicator_t* comm, int tag) {
     return (mp_envelope_t){.context = mca_pml_mp_context(comm), .source = comm->c_my_rank, .tag = tag};
 }

@@ -137,6 +137,26 @@ static bool process_at(void* unused, uint32_t context, int32_t source, uint64_t*
     return true;
 }
 
+/* The next message connects again. */
+static void forgotten(void* unused, uint64_t process) {
+    (void)unused;
+    const opal_process_name_t name = process_of(process);
+    ompi_proc_t* const proc = ompi_proc_find(&name);
+    if (proc != NULL) proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] = NULL;
+}
+
+static void count_others(const ompi_group_t* group, bool comes) {
+    for (int i = 0; i < group->grp_proc_count; i++) {
+        const opal_process_name_t name = ompi_group_get_proc_name((ompi_group_t*)group, i);
+        if (name.jobid != OPAL_PROC_MY_NAME.jobid) mp_core_named(mca_pml_mp.core, mca_pml_mp_name(&name), comes);
+    }
+}
+
+void mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes) {
+    count_others(comm->c_remote_group, comes);
+    if (comm->c_local_group != comm->c_remote_group) count_others(comm->c_local_group, comes);
+}
+
 static void report(void* unused, const char* line) {
     (void)unused;
     opal_output(0, "pml/mp: %s", line);
@@ -184,6 +204,7 @@ bool mca_pml_mp_open_core(bool threads) {
                               .address = address_of,
                               .is_source = is_source,
                               .process = process_at,
+                              .forgotten = forgotten,
                               .report = report};
     mca_pml_mp.threads = threads;
     mca_pml_mp_watch_memory();

@@ -1,6 +1,6 @@
 /* MPI-3.1, chapter 10: processes of other jobs: spawn [CHILDREN]: started and talked to in both directions, merged, and
- * left again, twice; then one that ends while its communicator is still used by the others. Prints "spawn: N ranks ok"
- * and returns 0, or aborts.
+ * left again, twice, the second ones met again twice by a port; then one that ends while its communicator is still used
+ * by the others. Prints "spawn: N ranks ok" and returns 0, or aborts.
  */
 #include <unistd.h>
 
@@ -30,6 +30,33 @@ static void talk(MPI_Comm inter, int side) {
     MPI_Comm_free(&merged);
 }
 
+/* Time in which who is in no communicator any more is forgotten, and the connection given back. */
+static void idle(void) {
+    int found;
+    const double end = MPI_Wtime() + 0.1;
+    while (MPI_Wtime() < end) MPI_Iprobe(MPI_ANY_SOURCE, 9, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+}
+
+/* The same processes again and again, by a port of the parents. */
+static void meet(MPI_Comm* inter, int side) {
+    char port[MPI_MAX_PORT_NAME] = "";
+    if (side == 0 && rank == 0) {
+        MPI_Open_port(MPI_INFO_NULL, port);
+        MPI_Send(port, sizeof port, MPI_CHAR, 0, 7, *inter);
+    }
+    if (side == 1 && rank == 0) MPI_Recv(port, sizeof port, MPI_CHAR, 0, 7, *inter, MPI_STATUS_IGNORE);
+    for (int turn = 0; turn < 2; turn++) {
+        MPI_Comm_disconnect(inter);
+        idle();
+        if (side == 0)
+            MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, inter);
+        else
+            MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, inter);
+        talk(*inter, side);
+    }
+    if (side == 0 && rank == 0) MPI_Close_port(port);
+}
+
 /* The parents wait for each other in a communicator that a process of another job has left by then. */
 static void stay(MPI_Comm inter) {
     MPI_Comm merged;
@@ -53,7 +80,7 @@ int main(int argc, char** argv) {
     MPI_Comm_get_parent(&parent);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (parent != MPI_COMM_NULL && argc > 1) { /* stay() */
+    if (parent != MPI_COMM_NULL && argc > 1 && strcmp(argv[1], "leaves") == 0) { /* stay() */
         MPI_Comm merged;
         const int value = 1;
         MPI_Intercomm_merge(parent, 1, &merged);
@@ -61,14 +88,18 @@ int main(int argc, char** argv) {
         MPI_Send(&value, 1, MPI_INT, 0, 5, merged);
     } else if (parent != MPI_COMM_NULL) {
         talk(parent, 1);
+        if (argc > 1) meet(&parent, 1);
         MPI_Comm_disconnect(&parent);
     } else {
         const int children = argc > 1 ? atoi(argv[1]) : 2;
+        char *meets[] = {"meets", NULL}, **arguments[] = {MPI_ARGV_NULL, meets};
         for (int turn = 0; turn < 2; turn++) {
-            MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
+            MPI_Comm_spawn(argv[0], arguments[turn], children, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter,
                            MPI_ERRCODES_IGNORE);
             talk(inter, 0);
+            if (turn == 1) meet(&inter, 0);
             MPI_Comm_disconnect(&inter);
+            idle();
         }
         char* leaves[] = {"leaves", NULL};
         MPI_Comm_spawn(argv[0], leaves, 1, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);

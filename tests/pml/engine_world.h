@@ -75,7 +75,7 @@ struct World {
     FakeNetwork network;
     std::vector<std::unique_ptr<Rank>> ranks;
     std::map<std::pair<int, int>, std::size_t> sent; // (source, number) -> bytes
-    unsigned reports = 0, failed = 0;
+    unsigned reports = 0, failed = 0, forgotten_peers = 0;
     std::size_t open = 0;
     bool faulty = false, alone = false;
 
@@ -94,6 +94,7 @@ struct World {
                                    .address = address,
                                    .is_source = is_source,
                                    .process = process_at,
+                                   .forgotten = forgotten,
                                    .report = report};
             const mp_config_t config{.process = 100 + static_cast<std::uint64_t>(i),
                                      .transports = nullptr,
@@ -133,6 +134,7 @@ struct World {
         *process = 100 + static_cast<std::uint64_t>(source) + world.alone;
         return static_cast<std::size_t>(source) + world.alone < world.ranks.size();
     }
+    static void forgotten(void* rank, std::uint64_t) { ++of(rank).world->forgotten_peers; }
     static void report(void* rank, const char* line) {
         ++of(rank).world->reports;
         BOOST_TEST_MESSAGE(line);

@@ -118,6 +118,9 @@ public:
     [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t) override {
         return network_.can_move ? unpack_key(keys) : nullptr;
     }
+    [[nodiscard]] bool idle() override {
+        return failed || (messages_.empty() && under_way_.empty() && flushes_.empty());
+    }
     void hint(Hint) override {}
     void check() override;
     [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
@@ -207,10 +210,15 @@ public:
         endpoints.push_back(endpoint.get());
         return endpoint;
     }
+    void disconnect(std::unique_ptr<Endpoint> endpoint) override {
+        std::erase(endpoints, static_cast<FakeEndpoint*>(endpoint.get()));
+    }
     // The network's steps are what happens; progress() only lets those of this port's endpoints happen.
     unsigned progress() override {
         unsigned count = 0;
-        for (FakeEndpoint* endpoint : endpoints)
+        if (stalls) return 0;
+        const std::vector<FakeEndpoint*> now = endpoints; // a step may make more
+        for (FakeEndpoint* endpoint : now)
             while (network_.random() % 3 && endpoint->step()) ++count;
         return count;
     }
@@ -224,6 +232,7 @@ public:
     }
     std::vector<FakeEndpoint*> endpoints;
     FailureListener* listener = nullptr;
+    bool stalls = false; // what our endpoints have sent stays on its way
     // Killed: nothing more arrives, and only who asks hears of it.
     bool gone = false;
 

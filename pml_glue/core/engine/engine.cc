@@ -93,15 +93,17 @@ std::string Engine::statistics() const {
         "; eager %llu (in pieces %llu, bundles %llu), rendezvous %llu (read %llu, written %llu, in fragments %llu; "
         "%llu for "
         "keys of another size), unexpected %llu, waited "
-        "%llu, dropped %llu; stored %zu, posted %zu; told: blocking %llu, non-blocking %llu, collective %llu, epoch "
+        "%llu, dropped %llu; stored %zu, posted %zu, peers %zu (forgotten %llu); told: blocking %llu, non-blocking "
+        "%llu, collective %llu, epoch "
         "%llu",
         static_cast<unsigned long long>(counts_.eager), static_cast<unsigned long long>(counts_.in_pieces),
         static_cast<unsigned long long>(counts_.bundles), static_cast<unsigned long long>(counts_.offers),
         static_cast<unsigned long long>(counts_.reads), static_cast<unsigned long long>(counts_.writes),
         static_cast<unsigned long long>(counts_.fragments), static_cast<unsigned long long>(counts_.unlike),
         static_cast<unsigned long long>(counts_.unexpected), static_cast<unsigned long long>(counts_.waited),
-        static_cast<unsigned long long>(counts_.dropped), matcher_.stored(), matcher_.posted(), told(Hint::blocking),
-        told(Hint::non_blocking), told(Hint::collective), told(Hint::one_sided_epoch));
+        static_cast<unsigned long long>(counts_.dropped), matcher_.stored(), matcher_.posted(), peers_.size(),
+        static_cast<unsigned long long>(counts_.forgotten), told(Hint::blocking), told(Hint::non_blocking),
+        told(Hint::collective), told(Hint::one_sided_epoch));
     return port_.traffic() + text;
 }
 

@@ -28,6 +28,7 @@ public:
     virtual void peer_failed(Peer& peer) = 0;
     // Adds those that it waits for. Slow path.
     virtual void waits_for(std::vector<Peer*>& peers) = 0;
+    [[nodiscard]] virtual bool holds(const Peer& peer) const = 0; // slow path, too
 
 protected:
     ~PeerObserver() = default;
@@ -63,6 +64,7 @@ public:
     // Of a look that has found nothing: the source is waited for.
     [[nodiscard]] bool source_failed(const Envelope& pattern);
     void drop(std::uint32_t context);
+    void named(std::uint64_t process, bool comes);
     unsigned progress();
     // Last: tells peers of other jobs that this process leaves. Peers of its own leave with it.
     void leave();
@@ -206,13 +208,17 @@ private:
     }
     void dropped(const char* why);
 
+    // others.cc: peers of other jobs
+    [[gnu::noinline, gnu::cold]] void let_go();
+    [[nodiscard]] bool idle(Peer& peer);
+    static void on_bye(void* self, const std::byte* data, std::size_t length);
+
     // watch.cc: whether who is waited for lives
     [[gnu::noinline, gnu::cold]] void look();
     void sources(std::vector<std::uint64_t>& names);
     void ask(std::uint64_t process);
     [[nodiscard]] bool has_failed(const Envelope& pattern) const;
     static void on_hello(void*, const std::byte*, std::size_t) {}
-    static void on_bye(void* self, const std::byte* data, std::size_t length);
     [[nodiscard]] bool ends(const Envelope& pattern, const Peer& peer) const;
 
     Port& port_;
@@ -230,7 +236,9 @@ private:
     Piece* free_pieces_ = nullptr;
     std::uint32_t message_number_ = 0; // of the last message in pieces
     std::unordered_map<std::uint64_t, std::unique_ptr<Peer>> peers_;
-    std::vector<Peer*> waiting_; // peers with something in a queue
+    std::unordered_map<std::uint64_t, unsigned> named_; // of other jobs: the communicators that have them
+    std::vector<std::uint64_t> unnamed_;                // not any more, and not yet let go
+    std::vector<Peer*> waiting_;                        // peers with something in a queue
     std::vector<Endpoint*> failed_endpoints_;
     unsigned failed_peers_ = 0;
     bool in_progress_ = false;
@@ -246,7 +254,7 @@ private:
     } free_entries_[5]; // of kRooms bytes each
     struct Counts {
         std::uint64_t eager = 0, in_pieces = 0, bundles = 0, unlike = 0, offers = 0, reads = 0, writes = 0,
-                      fragments = 0, unexpected = 0, waited = 0, dropped = 0,
+                      fragments = 0, unexpected = 0, waited = 0, dropped = 0, forgotten = 0,
                       lost = 0;     // lost: requests that a failure has ended
         std::uint64_t told[5] = {}; // operations, by their hint
     } counts_;

@@ -85,8 +85,10 @@ unsigned Engine::progress() {
         fail_peers();
     if (!waiting_.empty()) [[unlikely]]
         count += serve_waiting();
-    if (++turns_ % kTurns == 0) [[unlikely]]
+    if (++turns_ % kTurns == 0) [[unlikely]] {
         look();
+        if (!unnamed_.empty()) let_go();
+    }
     in_progress_ = false;
     return count;
 }
@@ -235,22 +237,6 @@ bool Engine::ends(const Envelope& pattern, const Peer& peer) const {
         if (known == peers_.end() || (!known->second->failed && !known->second->left)) return false;
     }
     return true;
-}
-
-void Engine::leave() {
-    std::vector<Peer*> others;
-    for (const auto& [process, peer] : peers_)
-        if (process >> 32 != process_ >> 32 && !peer->failed && !peer->left) others.push_back(peer.get());
-    for (Peer* peer : others) control(*peer, wire::kBye, &process_, sizeof process_);
-}
-
-void Engine::on_bye(void* self, const std::byte* data, std::size_t length) {
-    Engine& engine = *static_cast<Engine*>(self);
-    std::uint64_t process;
-    if (length != sizeof process) return engine.dropped("a goodbye has a wrong length");
-    std::memcpy(&process, data, sizeof process);
-    const auto known = engine.peers_.find(process);
-    if (known != engine.peers_.end()) known->second->left = true;
 }
 
 void Engine::release(Request& request) {

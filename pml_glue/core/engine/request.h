@@ -116,7 +116,7 @@ struct StoredEntry : StoredMessage {
     [[nodiscard]] std::byte* contents() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
-// Another process. Lives as long as the engine.
+// Another process. Lives as long as the engine, but for those of other jobs (others.cc).
 struct Peer {
     std::uint64_t process = 0;
     std::unique_ptr<Endpoint> endpoint;

@@ -298,4 +298,13 @@ RemoteKey* UctEndpoint::unpack_exposed(const std::byte* keys, std::size_t length
 
 ucs_status_t UctEndpoint::flush() { return uct_ep_flush(endpoint_, 0, nullptr); }
 
+// What has failed has nothing under way but completions, which the caller has seen.
+bool UctEndpoint::idle() {
+    const auto waits = [](uct_ep_h endpoint) {
+        const ucs_status_t status = uct_ep_flush(endpoint, 0, nullptr);
+        return status == UCS_INPROGRESS || status == UCS_ERR_NO_RESOURCE;
+    };
+    return !waits(endpoint_) && (!moving_ || moving_ == endpoint_ || !waits(moving_));
+}
+
 } // namespace ucx_mp::glue

@@ -43,7 +43,8 @@ public:
     [[nodiscard]] RemoteKey* unpack_key(const std::byte* key) override;
     void release_key(RemoteKey* key) override;
     [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t length) override;
-    // UCS_OK: nothing of this endpoint is under way.
+    [[nodiscard]] bool idle() override;
+    // UCS_OK: no message of this endpoint is under way.
     [[nodiscard]] ucs_status_t flush();
 
 private:

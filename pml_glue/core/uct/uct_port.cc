@@ -198,6 +198,10 @@ std::unique_ptr<Endpoint> UctPort::connect(const std::byte* address, std::size_t
     return nullptr;
 }
 
+void UctPort::disconnect(std::unique_ptr<Endpoint> endpoint) {
+    std::erase(endpoints_, static_cast<UctEndpoint*>(endpoint.get()));
+}
+
 namespace {
 // Registered with every transport that writes and reads.
 class UctExposed final : public Exposed {

@@ -28,6 +28,7 @@ public:
     [[nodiscard]] std::vector<std::byte> address() const override;
     [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
                                                     std::string& error) override;
+    void disconnect(std::unique_ptr<Endpoint> endpoint) override;
     [[nodiscard]] std::unique_ptr<Exposed> expose(void* address, std::size_t length) override;
     unsigned progress() override { return uct_worker_progress(worker_); }
     [[nodiscard]] bool fences_cost() const override;

@@ -139,6 +139,13 @@ void Windows::peer_failed(Peer& peer) {
             if (target->peer == &peer) window->fail(*target);
 }
 
+bool Windows::holds(const Peer& peer) const {
+    for (const auto& [id, window] : windows_)
+        for (const Target* target : window->made_)
+            if (target->peer == &peer) return true;
+    return false;
+}
+
 // Replies, flushes, locks, posts, ends of epochs, barriers, room; and, for others, who has a lock that they want.
 void Windows::waits_for(std::vector<Peer*>& peers) {
     for (const auto& [id, window] : windows_)

@@ -159,6 +159,7 @@ private:
     friend class Window;
     void peer_failed(Peer& peer) override;
     void waits_for(std::vector<Peer*>& peers) override;
+    [[nodiscard]] bool holds(const Peer& peer) const override;
     unsigned serve_waiting();
     void list(Target& target) {
         if (target.listed) return;

@@ -49,6 +49,7 @@ public:
                                    .address = address,
                                    .is_source = is_source,
                                    .process = process_at,
+                                   .forgotten = nullptr,
                                    .report = report};
             cluster.node(rank).services().quiet = std::getenv("TESTS_LOG") == nullptr;
             processes.push_back(std::make_unique<Process>(*this, cluster, rank, config, hooks));
