@@ -159,10 +159,8 @@ static inline bool send_at_once(const void* buffer, size_t count, ompi_datatype_
 /* One of many small messages: leaves with others. Null: it does not. */
 static inline ompi_request_t* hold_back(const void* data, size_t bytes, uint64_t compact, ompi_communicator_t* comm,
                                         mp_peer_t* peer) {
-    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, true, MP_KIND_HELD);
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_held(comm);
     if (OPAL_UNLIKELY(request == NULL)) return NULL;
-    mca_pml_mp_retain(request, NULL);
-    request->active = true;
     if (OPAL_LIKELY(mp_core_hold(mca_pml_mp.core, &request->core, peer, compact, data, bytes))) return &request->super;
     mca_pml_mp_release_request(request);
     return NULL;
@@ -187,10 +185,11 @@ static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t cou
         if (request == NULL) {
             result = OMPI_ERR_OUT_OF_RESOURCE;
         } else {
-            mca_pml_mp_retain(request, datatype);
+            mca_pml_mp_retain(request, NULL);
             *out = &request->super;
             result =
                 mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_NON_BLOCKING);
+            mca_pml_mp_retain_used(request, datatype);
         }
     }
     mca_pml_mp_leave();
@@ -289,9 +288,10 @@ static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int sour
     mca_pml_mp_lock();
     mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
     if (request != NULL) {
-        mca_pml_mp_retain(request, datatype);
+        mca_pml_mp_retain(request, NULL);
         *out = &request->super;
         mca_pml_mp_start_receive(request, buffer, count, datatype, source, tag, comm, MP_HINT_NON_BLOCKING);
+        mca_pml_mp_retain_used(request, datatype);
     }
     mca_pml_mp_leave();
     return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
@@ -418,10 +418,11 @@ static mca_pml_mp_request_t* receive_message(void* buffer, size_t count, ompi_da
     mp_message_t* const taken = (*message)->req_ptr;
     ompi_message_return(*message);
     *message = MPI_MESSAGE_NULL;
-    if (retain) mca_pml_mp_retain(request, datatype);
+    if (retain) mca_pml_mp_retain(request, NULL);
     const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, false);
     request->active = true;
     mp_core_receive_message(mca_pml_mp.core, &request->core, taken, data, hint);
+    if (retain) mca_pml_mp_retain_used(request, datatype);
     return request;
 }
 

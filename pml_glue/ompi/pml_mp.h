@@ -60,8 +60,9 @@ typedef struct mca_pml_mp_module {
     mca_pml_base_module_t super;
     mp_core_t* core;
     opal_free_list_t requests;
-    mca_pml_mp_request_t* free; /* first of those that have been used before: no locks but ours */
-    mca_pml_mp_request_t own;   /* MP_KIND_OWN */
+    /* First of those that have been used before: no locks but ours. Those of MP_KIND_HELD stay what they are. */
+    mca_pml_mp_request_t *free, *free_held;
+    mca_pml_mp_request_t own; /* MP_KIND_OWN */
     bool own_used;
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
@@ -157,9 +158,31 @@ void mca_pml_mp_forget_memory(void);
 /* pml_mp_request.c */
 mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind);
 void mca_pml_mp_release_request(mca_pml_mp_request_t* request);
+/* MP_KIND_HELD, active, retained. Only what changes is set: it is the dearest part of a small message. */
+mca_pml_mp_request_t* mca_pml_mp_first_held(void);
+static inline mca_pml_mp_request_t* mca_pml_mp_new_held(ompi_communicator_t* comm) {
+    mca_pml_mp_request_t* request = mca_pml_mp.free_held;
+    if (OPAL_LIKELY(request != NULL))
+        mca_pml_mp.free_held = request->next;
+    else if ((request = mca_pml_mp_first_held()) == NULL)
+        return NULL;
+    request->super.req_complete = REQUEST_PENDING;
+    request->super.req_state = OMPI_REQUEST_ACTIVE;
+    request->super.req_complete_cb = NULL;
+    request->super.req_mpi_object.comm = comm;
+    request->active = true;
+    OBJ_RETAIN(comm);
+    return request;
+}
 /* The program has it. Keeps communicator and datatype (if any) until the request is released: the user may free them
  * before. */
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);
+/* The datatype of one that has been started, if it is still needed: contiguous data needs none. */
+static inline void mca_pml_mp_retain_used(mca_pml_mp_request_t* request, ompi_datatype_t* datatype) {
+    if (OPAL_LIKELY(!request->convertor_used)) return;
+    request->datatype = datatype;
+    OMPI_DATATYPE_RETAIN(datatype);
+}
 void mca_pml_mp_completed(void* unused, mp_request_t* core);
 /* A request of the program is at its end: Open MPI is told, perhaps later. Called with the lock. */
 void mca_pml_mp_end(mca_pml_mp_request_t* request);
@@ -173,7 +196,14 @@ static inline void mca_pml_mp_leave(void) {
     if (OPAL_UNLIKELY(mca_pml_mp.threads)) mca_pml_mp_leave_among_threads();
 }
 int mca_pml_mp_start(size_t count, ompi_request_t** requests);
-void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status);
+int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* status);
+static inline void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status) {
+    out->_ucount = status->bytes;
+    out->MPI_SOURCE = status->source;
+    out->MPI_TAG = status->tag;
+    out->_cancelled = 0;
+    out->MPI_ERROR = OPAL_LIKELY(status->error == MP_OK) ? MPI_SUCCESS : mca_pml_mp_set_bad_status(out, status);
+}
 void mca_pml_mp_free_requests(void); /* at the end */
 static inline bool mca_pml_mp_contiguous(const ompi_datatype_t* datatype, size_t count) {
     return count <= INT32_MAX && opal_datatype_is_contiguous_memory_layout(&datatype->super, (int32_t)count);

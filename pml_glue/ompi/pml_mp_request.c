@@ -67,18 +67,53 @@ mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_
     request->super.req_complete_cb = NULL;
     request->super.req_complete_cb_data = NULL;
     request->super.req_mpi_object.comm = comm;
-    request->super.req_status = ompi_status_empty;
+    if (is_send || persistent) request->super.req_status = ompi_status_empty; /* a receive's end sets all of it */
     return request;
 }
 
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype) {
     request->known = request->retained = true;
-    request->datatype = datatype;
     OBJ_RETAIN(request->super.req_mpi_object.comm);
+    request->datatype = datatype;
     if (datatype != NULL) OMPI_DATATYPE_RETAIN(datatype);
 }
 
+static void release_held(mca_pml_mp_request_t* request) {
+    ompi_communicator_t* comm = request->super.req_mpi_object.comm;
+    request->freed = false;
+    OBJ_RELEASE(comm);
+    OMPI_REQUEST_FINI(&request->super);
+    request->super.req_status.MPI_ERROR = MPI_SUCCESS;
+    request->next = mca_pml_mp.free_held;
+    mca_pml_mp.free_held = request;
+}
+
+static int held_free(ompi_request_t** pointer) {
+    mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)*pointer;
+    *pointer = MPI_REQUEST_NULL;
+    mca_pml_mp_lock();
+    if (OPAL_UNLIKELY(request->active || request->completing))
+        request->freed = true;
+    else
+        release_held(request);
+    mca_pml_mp_unlock();
+    return OMPI_SUCCESS;
+}
+
+mca_pml_mp_request_t* mca_pml_mp_first_held(void) {
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_request(NULL, true, MP_KIND_HELD);
+    if (request == NULL) return NULL;
+    request->super.req_free = held_free;
+    request->known = request->retained = true;
+    request->datatype = NULL;
+    return request;
+}
+
 void mca_pml_mp_release_request(mca_pml_mp_request_t* request) {
+    if (request->kind == MP_KIND_HELD) {
+        release_held(request);
+        return;
+    }
     if (request->retained) {
         ompi_communicator_t* comm = request->super.req_mpi_object.comm;
         if (request->datatype != NULL) OMPI_DATATYPE_RELEASE(request->datatype);
@@ -91,12 +126,17 @@ void mca_pml_mp_release_request(mca_pml_mp_request_t* request) {
     mca_pml_mp.free = request;
 }
 
-void mca_pml_mp_free_requests(void) {
-    while (mca_pml_mp.free != NULL) {
-        mca_pml_mp_request_t* const request = mca_pml_mp.free;
-        mca_pml_mp.free = request->next;
+static void free_all(mca_pml_mp_request_t** first) {
+    while (*first != NULL) {
+        mca_pml_mp_request_t* const request = *first;
+        *first = request->next;
         opal_free_list_return(&mca_pml_mp.requests, &request->super.super);
     }
+}
+
+void mca_pml_mp_free_requests(void) {
+    free_all(&mca_pml_mp.free);
+    free_all(&mca_pml_mp.free_held);
 }
 
 int mca_pml_mp_code(mp_error_t error) {
@@ -114,12 +154,12 @@ int mca_pml_mp_code(mp_error_t error) {
     return MPI_SUCCESS;
 }
 
-void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_status_t* status) {
-    out->MPI_SOURCE = status->source == MP_ANY_SOURCE ? MPI_ANY_SOURCE : status->source;
-    out->MPI_TAG = status->tag == MP_ANY_TAG ? MPI_ANY_TAG : status->tag;
-    out->MPI_ERROR = mca_pml_mp_code(status->error);
-    out->_ucount = status->bytes;
+/* What has no message may have a pattern instead. Returns the error's code. */
+int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* status) {
+    if (status->source == MP_ANY_SOURCE) out->MPI_SOURCE = MPI_ANY_SOURCE;
+    if (status->tag == MP_ANY_TAG) out->MPI_TAG = MPI_ANY_TAG;
     out->_cancelled = status->error == MP_CANCELLED;
+    return mca_pml_mp_code(status->error);
 }
 
 /* Of the core: under the lock. */
@@ -127,6 +167,12 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     (void)unused;
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)((char*)core - offsetof(mca_pml_mp_request_t, core));
     if (request->kind == MP_KIND_OWN) return;
+    if (request->kind == MP_KIND_HELD) {
+        if (OPAL_UNLIKELY(core->status.error != MP_OK))
+            request->super.req_status.MPI_ERROR = mca_pml_mp_code(core->status.error);
+        mca_pml_mp_end(request);
+        return;
+    }
     if (request->convertor_used) {
         opal_convertor_cleanup(&request->convertor);
         request->convertor_used = false;

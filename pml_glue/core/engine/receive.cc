@@ -59,7 +59,7 @@ void Engine::deliver_eager(Request& request, const Envelope& envelope, const std
     else if (fits)
         std::memcpy(request.data.buffer, data, fits);
     request.shown.status = {.source = envelope.source, .tag = envelope.tag, .error = MP_OK, .bytes = fits};
-    complete(request, bytes > fits ? MP_TRUNCATED : MP_OK);
+    tell_end(request, bytes > fits ? MP_TRUNCATED : MP_OK); // it has neither name nor memory yet
 }
 
 void Engine::on_eager_sync(void* self, const std::byte* data, std::size_t length) {

@@ -44,6 +44,10 @@ void Index::erase(Link& link) {
     }
     Link** const place = place_of(link.key);
     assert(*place == &link);
+    take_oldest(place, link);
+}
+
+void Index::take_oldest(Link** place, Link& link) {
     if (found_ == &link.chain) found_ = nullptr; // it stood in what goes
     if (Link* const heir = link.next) {
         heir->prev = nullptr;

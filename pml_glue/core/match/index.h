@@ -35,6 +35,17 @@ public:
     void push(Link& link, const Envelope& key);
     // O(1) expected.
     void erase(Link& link);
+    // The oldest of this key, taken out; or null.
+    [[nodiscard]] Link* pop(const Envelope& key) {
+        Link** const place = place_of(key);
+        Link* const link = *place;
+        if (!link) return nullptr;
+        found_ = place;
+        link->linked = false;
+        --entries_;
+        take_oldest(place, *link);
+        return link;
+    }
 
     [[nodiscard]] bool empty() const { return entries_ == 0; }
     [[nodiscard]] std::size_t size() const { return entries_; }
@@ -60,6 +71,7 @@ private:
         while (*place && !((*place)->key == key)) place = &(*place)->chain;
         return place;
     }
+    void take_oldest(Link** place, Link& link);
     void grow();
 
     std::vector<Link*> buckets_; // a power of two

@@ -13,7 +13,6 @@ PostedReceive* Matcher::arrive_among(const Envelope& message) {
         if (link && (!first || receive_of(*link).number < receive_of(*first).number)) first = link, from = kind;
     };
     ask(kExact, message);
-    if (receives_[kExact].size() == in_tables_) return first ? take_first(kExact, *first) : nullptr; // no wildcards
     ask(kByTag, {message.context, kAnySource, message.tag});
     if (message.tag >= 0) {
         ask(kBySource, {message.context, message.source, kAnyTag});

@@ -35,7 +35,14 @@ public:
     // A message has come: takes the receive that gets it out of the tables. Null: nobody waits, store() it.
     [[nodiscard]] PostedReceive* arrive(const Envelope& message) {
         PostedReceive* const lone = lone_receive_;
-        if (!lone) return in_tables_ ? arrive_among(message) : nullptr;
+        if (!lone) {
+            if (in_tables_ == 0) return nullptr;
+            if (receives_[kExact].size() != in_tables_) return arrive_among(message); // there are wildcards
+            Link* const link = receives_[kExact].pop(message);
+            if (!link) return nullptr;
+            --in_tables_;
+            return &receive_of(*link);
+        }
         if (!lone->link.key.takes(message)) return nullptr;
         lone_receive_ = nullptr;
         lone->link.linked = false;
