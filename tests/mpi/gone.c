@@ -1,9 +1,11 @@
 /*
  * A rank is killed, and the launcher lets the others live: whoever needs it is told, as MPI says (MPI-3.1 8.3), and
  * does not wait for ever. gone send | small | probe | put | lock | epoch    what rank 0 does to rank 1 when that is
- * gone, two ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has
+ * gone, two ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has; gone threads: threads of rank 0 wait for
+ * rank 1 in as many ways when it is killed
  */
 #include <mpi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,13 +76,90 @@ static int put_to(int rank, MPI_Win window) {
     return result;
 }
 
+enum { WAYS = 7 };
+
+static int both(int count, MPI_Request* requests) {
+    MPI_Status statuses[2];
+    const int result = MPI_Waitall(count, requests, statuses);
+    for (int i = 0; i < count && result == MPI_ERR_IN_STATUS; i++)
+        if (statuses[i].MPI_ERROR != statuses[0].MPI_ERROR) return MPI_ERR_INTERN;
+    return result == MPI_ERR_IN_STATUS ? statuses[0].MPI_ERROR : result;
+}
+
+/* What thread `way` waits for; its result is in the place of the number. */
+static void* wait_in_a_thread(void* way) {
+    int* const result = way;
+    static char in[WAYS][8];
+    char* const got = in[*result];
+    MPI_Request requests[2];
+    int index = -1, flag = 0;
+    switch (*result) {
+    case 0:
+        *result = MPI_Recv(got, 8, MPI_CHAR, 1, 50, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        break;
+    case 1:
+        MPI_Irecv(got, 8, MPI_CHAR, 1, 51, MPI_COMM_WORLD, requests);
+        *result = MPI_Wait(requests, MPI_STATUS_IGNORE);
+        break;
+    case 2:
+        *result = MPI_Probe(MPI_ANY_SOURCE, 52, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        break;
+    case 3:
+        *result = MPI_Ssend(buffer, BYTES, MPI_CHAR, 1, 53, MPI_COMM_WORLD);
+        break;
+    case 4:
+        MPI_Irecv(got, 8, MPI_CHAR, 1, 54, MPI_COMM_WORLD, &requests[0]);
+        MPI_Issend(buffer, 8, MPI_CHAR, 1, 54, MPI_COMM_WORLD, &requests[1]);
+        *result = both(2, requests);
+        break;
+    case 5:
+        MPI_Irecv(got, 8, MPI_CHAR, MPI_ANY_SOURCE, 55, MPI_COMM_WORLD, requests);
+        *result = MPI_Waitany(1, requests, &index, MPI_STATUS_IGNORE);
+        break;
+    default:
+        MPI_Recv_init(got, 8, MPI_CHAR, 1, 56, MPI_COMM_WORLD, requests);
+        MPI_Start(requests);
+        do *result = MPI_Test(requests, &flag, MPI_STATUS_IGNORE);
+        while (*result == MPI_SUCCESS && !flag);
+        MPI_Request_free(requests);
+    }
+    return NULL;
+}
+
+static pthread_t waiting[WAYS];
+static int outcomes[WAYS];
+
+static void begin_to_wait(void) {
+    for (int i = 0; i < WAYS; i++) {
+        outcomes[i] = i;
+        if (pthread_create(&waiting[i], NULL, wait_in_a_thread, &outcomes[i])) MPI_Abort(MPI_COMM_WORLD, 4);
+    }
+    usleep(100000);
+}
+
+/* All are told the same. */
+static int all_told(void) {
+    for (int i = 0; i < WAYS; i++) pthread_join(waiting[i], NULL);
+    int result = outcomes[0], class, first;
+    MPI_Error_class(result, &first);
+    for (int i = 1; i < WAYS; i++) {
+        MPI_Error_class(outcomes[i], &class);
+        if (class != first) fprintf(stderr, "gone: the way %d: %d\n", i, class), result = MPI_ERR_INTERN;
+    }
+    return result;
+}
+
 int main(int argc, char** argv) {
     int rank, class = -1, length;
     void* memory;
     char text[MPI_MAX_ERROR_STRING];
     MPI_Win window;
     const char* const what = argc > 1 ? argv[1] : "send";
-    MPI_Init(&argc, &argv);
+    const int threads = strcmp(what, "threads") == 0;
+    if (threads)
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &length);
+    else
+        MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Win_allocate(BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
@@ -93,10 +172,12 @@ int main(int argc, char** argv) {
     if (rank == 2 && holds) held(window);
     if (rank == 1) {
         if (holds) MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, window);
+        if (threads) usleep(300000);                                         /* they wait */
         MPI_Ssend(&process, sizeof process, MPI_CHAR, 0, 0, MPI_COMM_WORLD); /* has arrived: another send might not */
         raise(SIGKILL);
     }
     if (rank == 0) {
+        if (threads) begin_to_wait();
         MPI_Recv(&process, sizeof process, MPI_CHAR, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         while (kill(process, 0) == 0) usleep(1000);
         const double start = MPI_Wtime();
@@ -113,6 +194,7 @@ int main(int argc, char** argv) {
                            : strcmp(what, "epoch") == 0 ? epoch(1, window)
                            : strcmp(what, "small") == 0 ? send_small_to(1)
                            : strcmp(what, "probe") == 0 ? probe(1)
+                           : threads                    ? all_told()
                                                         : send_to(1);
         MPI_Error_class(result, &class);
         MPI_Error_string(result, text, &length);
