@@ -96,13 +96,13 @@ def storm(transport):
     return run
 
 
-def chapter(name, transport, launch=launch):
+def chapter(name, transport, *arguments, launch=launch, ranks=4, says="4 ranks ok"):
     """A program of ours that checks MPI's text."""
     def run(session):
         path = os.path.join(session.build, "bin", f"mpi_{name}")
-        text = session.run(launch(4, path, places=session.places), env=logging(transport), seconds=100)
-        check(f"{name}: 4 ranks ok" in text, f"{name} does not say that all is well")
-        carried(transport)(session, 4, text)
+        text = session.run(launch(ranks, path, *arguments, places=session.places), env=logging(transport), seconds=100)
+        check(f"{name}: {says}" in text, f"{name} does not say that all is well")
+        carried(transport)(session, ranks, text)
     return run
 
 
@@ -121,6 +121,10 @@ for transport in TRANSPORTS:
             "netpipe": (2, netpipe("-i", "-n", "150", integrity=True, env=logging(transport), launch=launch,
                                    also=carried(transport))),
             "storm": (4, storm(transport)), "point_to_point": (4, chapter("point_to_point", transport)),
-            "one_sided": (4, chapter("one_sided", transport, launch_windows))}
+            "one_sided": (4, chapter("one_sided", transport, launch=launch_windows)),
+            # threads among which one makes progress, and which wait for each other's messages
+            "threads": (4, chapter("threads", transport, "3", "150")),
+            "window_threads": (2, chapter("window_threads", transport, "4", launch=launch_windows, ranks=2, says="ok"))}
     for name, (ranks, job) in jobs.items():
-        group.add(under_faults(transport, ranks, job, 0.15, 4), f"faults_{name}_{transport}", ("four-path",), seconds=180)
+        group.add(under_faults(transport, ranks, job, 0.15, 4), f"faults_{name}_{transport}", ("four-path",), seconds=180,
+                  long=name.endswith("threads") and transport == "mp_dc")
