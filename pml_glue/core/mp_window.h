@@ -7,8 +7,9 @@
  * with mp_core_progress() in between, until they say true; the first call starts what is needed.
  *
  * Where operations are executed: puts and gets of contiguous pieces by the transport, if both sides' memory is
- * registered with it; everything else by the target, from within mp_core_progress(). All atomic operations of a window
- * are executed by the target, one after the other, so they are atomic with each other whoever they come from.
+ * registered with it (of a dynamic window: if they are large, and the target has been asked); everything else by the
+ * target, from within mp_core_progress(). All atomic operations of a window are executed by the target, one after the
+ * other, so they are atomic with each other whoever they come from.
  */
 #ifndef UCX_MP_PML_GLUE_MP_WINDOW_H
 #define UCX_MP_PML_GLUE_MP_WINDOW_H

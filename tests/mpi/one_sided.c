@@ -5,6 +5,8 @@
  * operations. Prints "one_sided: N ranks ok, R rules, C checks" and returns 0, or names the rule and aborts. RULE: only
  * those whose section begins so.
  */
+#include <sys/mman.h>
+
 #include "one_sided.h"
 
 const char* one_sided_rule;
@@ -188,12 +190,16 @@ static void requests(void) {
     MPI_Win_free(&win);
 }
 
-/* 11.2.4: dynamic windows, attached and detached again and again */
+/* 11.2.4: dynamic windows, attached and detached again and again. What is attached anew is other memory at the same
+ * address: a key from before would lead nowhere. */
 static void dynamic(void) {
     MPI_Win win;
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
-    unsigned char* memory[2] = {allocate(kLargest), allocate(kLargest)};
+    unsigned char* memory[2] = {NULL, allocate(kLargest)};
     for (int round = 0; round < 6; round++) {
+        memory[0] = mmap(memory[0], kLargest, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | (memory[0] ? MAP_FIXED : 0), -1, 0);
+        check(memory[0] != MAP_FAILED, "memory");
         MPI_Aint here[2], *const there = allocate(2 * sizeof(MPI_Aint) * (size_t)ranks);
         for (int k = 0; k < 2; k++) {
             MPI_Win_attach(win, memory[k], kLargest);
@@ -223,7 +229,7 @@ static void dynamic(void) {
         for (int k = 0; k < 2; k++) MPI_Win_detach(win, memory[(k + round) % 2]);
         free(there);
     }
-    free(memory[0]);
+    munmap(memory[0], kLargest);
     free(memory[1]);
     MPI_Win_free(&win);
 }
@@ -257,6 +263,10 @@ static void errors(void) {
     MPI_Get(&value, 1, MPI_INT, next_rank(), (MPI_Aint)memory, 1, MPI_INT, win);
     code_is(MPI_Win_flush(next_rank(), win), MPI_ERR_RMA_RANGE, "a get from memory that is not attached");
     code_is(MPI_Win_flush(next_rank(), win), MPI_SUCCESS, "the error is told once");
+    MPI_Put(in, kLargest, MPI_BYTE, next_rank(), (MPI_Aint)memory, kLargest, MPI_BYTE, win);
+    code_is(MPI_Win_flush(next_rank(), win), MPI_ERR_RMA_RANGE, "a large put into memory that is not attached");
+    MPI_Get(in, kLargest, MPI_BYTE, next_rank(), (MPI_Aint)memory, kLargest, MPI_BYTE, win);
+    code_is(MPI_Win_flush(next_rank(), win), MPI_ERR_RMA_RANGE, "a large get from memory that is not attached");
     MPI_Win_unlock(next_rank(), win);
     /* Also where the end of an epoch needs no answer of the target. */
     MPI_Group world, to, from;

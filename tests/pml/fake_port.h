@@ -25,6 +25,7 @@ public:
     unsigned refuses = 0; // one of so many operations is refused; 0: none is
     bool can_move = true; // writes and reads
     bool fences_cost = false;
+    int exposed = 0;                      // open, too
     std::size_t most_move = 5000;         // bytes of one of them
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
     std::vector<FakePort*> ports;
@@ -195,6 +196,19 @@ private:
     std::uint64_t moves_ = 0, fence_ = 0;
 };
 
+class FakeExposed final : public Exposed {
+public:
+    explicit FakeExposed(FakeNetwork& network) : network_(network) { ++network.exposed; }
+    FakeExposed(const FakeExposed&) = delete;
+    ~FakeExposed() override { --network_.exposed; }
+    [[nodiscard]] std::vector<std::byte> keys() const override {
+        return network_.dice(8) ? std::vector<std::byte>() : std::vector<std::byte>(11, std::byte{0x5a});
+    }
+
+private:
+    FakeNetwork& network_;
+};
+
 class FakePort final : public Port {
 public:
     explicit FakePort(FakeNetwork& network) : network_(network), number_(network.ports.size()) {
@@ -221,6 +235,9 @@ public:
         for (FakeEndpoint* endpoint : now)
             while (network_.random() % 3 && endpoint->step()) ++count;
         return count;
+    }
+    [[nodiscard]] std::unique_ptr<Exposed> expose(void*, std::size_t) override {
+        return std::make_unique<FakeExposed>(network_);
     }
     [[nodiscard]] bool fences_cost() const override { return network_.fences_cost; }
     void drain() override {}

@@ -10,6 +10,8 @@ using namespace ucx_mp::glue::test;
 
 namespace {
 
+unsigned keys = 0; // ranks that have been given some
+
 void run(std::uint32_t seed) {
     BOOST_TEST_CONTEXT("seed " << seed) {
         World world(seed, seed % 8 == 2 ? 11 : 1 + seed % 4);
@@ -113,15 +115,28 @@ void run(std::uint32_t seed) {
             BOOST_REQUIRE_EQUAL(counts.count, all.size());
             BOOST_REQUIRE_EQUAL(counts.failed, 0u);
             check(world, all, model);
+            // What is attached anew has other keys, and nobody has the old ones.
+            if (world.dynamic && world.dice(2))
+                for (Rank& rank : world.ranks) World::detach(rank);
+            if (world.dynamic && world.ranks[0].window->detach(world.ranks[0].cells.data()))
+                world.ranks[0].window->attach(world.ranks[0].cells.data(), 4 * kCells);
+            else if (world.dynamic)
+                for (Rank& rank : world.ranks) World::attach(rank);
         }
         BOOST_REQUIRE(world.until([](Rank& rank, unsigned) { return rank.window->settled(); }));
+        if (world.dynamic)
+            for (Rank& rank : world.ranks) World::detach(rank);
         BOOST_REQUIRE_EQUAL(world.reports, 0u);
         BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
+        if (world.dynamic) BOOST_REQUIRE_EQUAL(world.network.exposed, 0);
+        if (world.dynamic) BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
+        for (const Rank& rank : world.ranks) keys += rank.windows->statistics().find("keys 0,") == std::string::npos;
     }
 }
 
 BOOST_AUTO_TEST_CASE(random_programs) {
     for (std::uint32_t seed = 1; seed <= 400; ++seed) run(seed);
+    BOOST_TEST(keys > 50u);
 }
 
 // Who is told of an end may wait for something else, which makes progress: everything is served all the same.

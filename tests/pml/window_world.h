@@ -50,8 +50,10 @@ struct World {
     FakeNetwork network;
     std::vector<Rank> ranks;
     unsigned reports = 0;
+    const bool dynamic;
 
-    World(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER) : network(seed), ranks(count) {
+    World(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER)
+        : network(seed), ranks(count), dynamic(seed % 3 == 1) {
         network.no_room = seed % 3 == 0 ? 0 : 2 + seed % 5;
         network.can_move = seed % 4 != 0;
         network.fences_cost = seed % 5 == 1;
@@ -85,11 +87,12 @@ struct World {
                                             .ranks = count,
                                             .base = rank.cells.data(),
                                             .size = 8 * kCells,
-                                            .dynamic = false,
+                                            .dynamic = dynamic,
                                             .processes = processes.data(),
                                             .in_flight = 2000};
             rank.window = rank.windows->create(window, {.apply = add, .rma_done = done});
             rank.keys.assign(std::size_t{16} * count, std::byte{0x5a});
+            if (dynamic) attach(rank);
         }
         for (Rank& rank : ranks) {
             rank.window->set_keys(rank.keys.data(), 16);
@@ -102,6 +105,15 @@ struct World {
             rank.windows.reset();
             rank.engine.reset();
         }
+    }
+    // In two pieces: puts and gets are in the first.
+    static void attach(Rank& rank) {
+        rank.window->attach(rank.cells.data(), 4 * kCells);
+        rank.window->attach(rank.cells.data() + kCells / 2, 4 * kCells);
+    }
+    static void detach(Rank& rank) {
+        BOOST_REQUIRE(rank.window->detach(rank.cells.data()));
+        BOOST_REQUIRE(rank.window->detach(rank.cells.data() + kCells / 2));
     }
     static bool address(void*, std::uint64_t process, void** out, std::size_t* length) {
         *length = 1;

@@ -119,7 +119,7 @@ void Windows::on_reply(void* self, const std::byte* data, std::size_t length) {
     if (length < sizeof header) return all.dropped("a reply is too short");
     std::memcpy(&header, data, sizeof header);
     Operation* const operation = all.ids_.find(header.reply);
-    if (!operation) return all.dropped("a reply is for no operation");
+    if (!operation || operation->asks) return all.dropped("a reply is for no operation");
     if (header.position + header.bytes > operation->position || header.bytes > operation->total ||
         header.error > MP_RANGE || length != sizeof header + (header.error ? 0 : header.bytes))
         return all.dropped("a reply is not what was asked for");

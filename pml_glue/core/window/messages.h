@@ -8,6 +8,9 @@
 //     sync flush(n) -------------------->  n operations have been executed here, since messages are in order
 //                <----------------------  sync flushed(n)
 //
+//     ask(memory) ---------------------->  of a dynamic window: is it attached, in one piece?
+//                <----------------------  keys of it, for this one operation; none: it is sent as messages
+//
 //     sync lock ------------------------>  waits for its turn       sync post   : the exposure epoch has begun
 //                <----------------------  sync granted              sync done   : the access epoch is over, and what it
 //     sync unlock ---------------------->                                         wrote is there
@@ -25,7 +28,7 @@
 
 namespace ucx_mp::glue::wire {
 
-enum WindowKind : MessageKind { kWindowOperation = 24, kWindowReply, kWindowSync };
+enum WindowKind : MessageKind { kWindowOperation = 24, kWindowReply, kWindowSync, kWindowAsk, kWindowKeys };
 
 // Then `runs` times WireRun, then `bytes` of data if the operation brings any. A piece of an operation: all its
 // elements are whole.
@@ -55,6 +58,20 @@ struct [[gnu::packed]] ReplyHeader {
     std::uint32_t error; // mp_error_t; then there is no data
 };
 static_assert(sizeof(ReplyHeader) == 24);
+
+struct [[gnu::packed]] AskHeader {
+    std::uint32_t window, origin;
+    std::uint64_t reply; // the operation's id at the origin
+    std::uint64_t address, bytes;
+};
+static_assert(sizeof(AskHeader) == 32);
+
+struct [[gnu::packed]] KeysHeader {
+    std::uint64_t reply;
+    std::uint32_t bytes; // of Exposed::keys(), which follow
+    std::uint32_t zero;
+};
+static_assert(sizeof(KeysHeader) == 16);
 
 enum class Sync : std::uint8_t {
     flush = 1,

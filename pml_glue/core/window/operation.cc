@@ -72,7 +72,8 @@ mp_error_t Window::start(const mp_rma_t& rma) {
         operation.rma.origin.buffer = operation.small;
     }
     operation.by_moves = can_move(to, operation.rma) && register_memory(operation);
-    if (!operation.by_moves && operation.wants_reply()) operation.id = all_.ids_.add(operation);
+    operation.asks = config_.dynamic && wants_key(to, operation);
+    if (operation.asks || (!operation.by_moves && operation.wants_reply())) operation.id = all_.ids_.add(operation);
     operation.generation = to.begin();
     [&]() noexcept { set_out(operation); }(); // it has begun: the caller cannot be told that it has not
     return MP_OK;
@@ -131,7 +132,9 @@ bool Window::register_memory(Operation& operation) {
 // At once, if nobody of the same way waits.
 void Window::set_out(Operation& operation) {
     Target& to = *operation.target;
-    if (operation.by_moves) {
+    if (operation.asks) { // for now a question
+        ++to.asking;
+    } else if (operation.by_moves) {
         if (operation.rma.kind == MP_PUT) ++to.writes;
     } else if (!operation.is_sync && !operation.wants_reply()) {
         ++to.started;
@@ -146,6 +149,7 @@ void Window::set_out(Operation& operation) {
 
 // Anything but `no_room`: the operation needs no turn any more, and may be gone.
 Posted Window::advance(Operation& operation) {
+    if (operation.asks) return ask_for_key(operation);
     operation.held = true;
     const Posted outcome = operation.by_moves ? advance_moves(operation) : advance_message(operation);
     operation.held = false;
@@ -275,6 +279,7 @@ std::size_t Window::pack_put(void* out, void* argument) {
 Posted Window::advance_moves(Operation& operation) {
     Target& to = *operation.target;
     Endpoint& endpoint = *to.peer->endpoint;
+    RemoteKey* const key = operation.key ? operation.key : to.key;
     const Limits& limits = endpoint.limits();
     const bool put = operation.rma.kind == MP_PUT;
     const mp_data_t& data = put ? operation.rma.origin : operation.rma.result;
@@ -282,13 +287,13 @@ Posted Window::advance_moves(Operation& operation) {
         Cursor::Piece piece = operation.cursor.peek(put ? limits.max_put : limits.max_get);
         if (put && !data.convertor && piece.bytes <= limits.max_put_short) {
             const Posted outcome = endpoint.put_short(static_cast<const std::byte*>(data.buffer) + operation.position,
-                                                      piece.bytes, piece.address, to.key);
+                                                      piece.bytes, piece.address, key);
             if (outcome != Posted::done) return outcome;
             ++all_.counts_.copies;
         } else if (put && limits.max_put_packed && (data.convertor || piece.bytes <= kCopied)) {
             piece.bytes = std::min(piece.bytes, limits.max_put_packed);
             Put packing{this, &data, operation.position, piece.bytes};
-            const Posted outcome = endpoint.put_packed(pack_put, &packing, piece.address, to.key);
+            const Posted outcome = endpoint.put_packed(pack_put, &packing, piece.address, key);
             if (outcome != Posted::done) return outcome;
             piece.bytes = packing.bytes;
             ++all_.counts_.copies;
@@ -306,6 +311,7 @@ Posted Window::advance_moves(Operation& operation) {
 Posted Window::post_move(Operation& operation, Cursor::Piece piece, unsigned way) {
     Target& to = *operation.target;
     Endpoint& endpoint = *to.peer->endpoint;
+    RemoteKey* const key = operation.key ? operation.key : to.key;
     const Limits& limits = endpoint.limits();
     const bool put = way == 0;
     if (to.moving[way] >= kAlwaysMoving && to.in_flight[way] >= config_.in_flight) return Posted::no_room;
@@ -321,9 +327,9 @@ Posted Window::post_move(Operation& operation, Cursor::Piece piece, unsigned way
     ++to.moving[way];
     to.in_flight[way] += piece.bytes;
     const Posted outcome =
-        put      ? endpoint.put(memory, piece.bytes, operation.memory, piece.address, to.key, move.completion)
-        : copied ? endpoint.get_packed(memory, piece.bytes, piece.address, to.key, move.completion)
-                 : endpoint.get(memory, piece.bytes, operation.memory, piece.address, to.key, move.completion);
+        put      ? endpoint.put(memory, piece.bytes, operation.memory, piece.address, key, move.completion)
+        : copied ? endpoint.get_packed(memory, piece.bytes, piece.address, key, move.completion)
+                 : endpoint.get(memory, piece.bytes, operation.memory, piece.address, key, move.completion);
     if (outcome == Posted::done || outcome == Posted::in_progress) ++(put ? all_.counts_.puts : all_.counts_.gets);
     if (outcome == Posted::in_progress) return outcome;
     --operation.outstanding;
@@ -359,6 +365,7 @@ void Window::finish(Operation& operation) {
     Target& to = *operation.target;
     if (operation.id) all_.ids_.remove(operation.id);
     if (operation.memory) to.peer->endpoint->deregister(operation.memory);
+    if (operation.key) to.peer->endpoint->release_key(operation.key);
     const mp_error_t error = operation.error;
     if (error != MP_OK) to.error = error;
     void* const user = operation.is_sync ? nullptr : operation.rma.user;

@@ -69,8 +69,10 @@ struct Operation {
     unsigned outstanding;        // moves
     unsigned generation;         // of the target's operations
     Memory* memory;
+    RemoteKey* key; // of a dynamic window; else the target's
     mp_error_t error;
     bool is_sync, by_moves;
+    bool asks;   // for a key, first
     bool held;   // is being posted: nobody else ends it
     bool queued; // in a line of the target
     wire::Sync sync;
@@ -120,6 +122,7 @@ struct Round {
     std::uint64_t call = 0, done = 0; // the last one that it is for; the last one that is over
     std::uint64_t writes = 0, started = 0;
     unsigned generation = 0;
+    bool counted = false; // writes and started: what asks for keys is among them only then
 };
 
 // A rank of a window, seen from us. Made when it is first needed.
@@ -130,6 +133,7 @@ struct Target {
     RemoteKey* key = nullptr; // null: its memory is reached by messages
     bool failed = false, listed = false;
     mp_error_t error = MP_OK; // for mp_window_error()
+    unsigned asking = 0;      // operations that have no keys yet, from their start on
     unsigned open = 0;        // operations whose memory is not yet the program's again
     // The same by generations: each round ends one. Two rounds are under way at most, so three have members.
     unsigned generation = 0, opened[4] = {};

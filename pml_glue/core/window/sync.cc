@@ -163,8 +163,14 @@ bool Window::flushed(std::uint32_t rank, bool local) {
     return all;
 }
 
-bool Window::over(Target& to, const Round& round, bool local) {
+bool Window::over(Target& to, Round& round, bool local) {
     if (local) return to.over(round.generation);
+    if (!round.counted) {
+        if (!to.over(round.generation)) return false;
+        round.writes = to.writes;
+        round.started = to.started;
+        round.counted = true;
+    }
     if (to.executed < round.started && to.asked < round.started) ask_flush(to);
     return flush_writes(to, round.writes) && to.executed >= round.started && to.over(round.generation);
 }
@@ -179,7 +185,8 @@ bool Window::target_flushed(Target& to, bool local, std::uint64_t call) {
                      .done = round.done,
                      .writes = to.writes,
                      .started = to.started,
-                     .generation = to.generation++};
+                     .generation = to.generation++,
+                     .counted = !config_.dynamic};
         if (!over(to, round, local)) return false;
         round.done = round.call;
     }
@@ -250,11 +257,12 @@ void Window::access(std::uint32_t rank, bool check) {
 // adapters) a flush costs fewer. True: it is told.
 bool Window::tell_over(Target& to, wire::Sync what) {
     if (to.done_told) return true;
-    if (!to.may_go() || !to.moves[0].empty() || !to.moves[1].empty()) return false;
+    if (!to.may_go() || to.asking || !to.moves[0].empty() || !to.moves[1].empty()) return false;
     if (to.moving[1]) return false; // the target may use its memory otherwise, then
     Endpoint& endpoint = *to.peer->endpoint;
     if (!endpoint.limits().fence_orders && to.moving[0]) return false;
-    if (all_.fences_cost_) {
+    // Attached memory may be detached then: no write may be repeated any more.
+    if (all_.fences_cost_ || config_.dynamic) {
         if (!flush_writes(to, to.writes)) return false;
     } else if (to.fenced != to.writes) {
         const Posted outcome = endpoint.fence();

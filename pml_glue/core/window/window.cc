@@ -27,7 +27,7 @@ void Window::set_keys(const std::byte* keys, std::size_t stride) {
     for (Target* target : made_) take_key(*target);
 }
 
-// Of a dynamic window there is none: what is attached comes and goes.
+// Of a dynamic window there is none: what is attached comes and goes (keys.cc).
 void Window::take_key(Target& target) {
     if (target.peer && keys_stride_ && !config_.dynamic)
         target.key = target.peer->endpoint->unpack_exposed(keys_ + target.rank * keys_stride_, keys_stride_);
@@ -55,7 +55,9 @@ mp_error_t Window::error(std::uint32_t rank) {
     return error;
 }
 
-void Window::attach(void* base, std::size_t size) { regions_.push_back({reinterpret_cast<std::uint64_t>(base), size}); }
+void Window::attach(void* base, std::size_t size) {
+    regions_.push_back({reinterpret_cast<std::uint64_t>(base), size, nullptr});
+}
 
 bool Window::detach(const void* base) {
     const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) {
@@ -73,6 +75,8 @@ Windows::Windows(Engine& engine, Port& port, const mp_hooks_t& hooks)
     port.handle(wire::kWindowOperation, on_operation, this);
     port.handle(wire::kWindowReply, on_reply, this);
     port.handle(wire::kWindowSync, on_sync, this);
+    port.handle(wire::kWindowAsk, on_ask, this);
+    port.handle(wire::kWindowKeys, on_keys, this);
     engine.observe(*this);
 }
 
@@ -105,8 +109,9 @@ Operation& Windows::new_operation() {
     operation->id = operation->settled = operation->position = 0;
     operation->outstanding = 0;
     operation->memory = nullptr;
+    operation->key = nullptr;
     operation->error = MP_OK;
-    operation->is_sync = operation->by_moves = operation->held = operation->queued = false;
+    operation->is_sync = operation->by_moves = operation->held = operation->queued = operation->asks = false;
     return *operation;
 }
 
@@ -172,10 +177,11 @@ void Windows::dropped(const char* why) {
 std::string Windows::statistics() const {
     char text[200];
     const auto number = [](std::uint64_t count) { return static_cast<unsigned long long>(count); };
-    std::snprintf(text, sizeof text,
-                  "; windows: puts %llu + copied %llu, gets %llu, messages %llu, executed %llu, dropped %llu",
-                  number(counts_.puts), number(counts_.copies), number(counts_.gets), number(counts_.messages),
-                  number(counts_.executed), number(counts_.dropped));
+    std::snprintf(
+        text, sizeof text,
+        "; windows: puts %llu + copied %llu, gets %llu, messages %llu, executed %llu, keys %llu, dropped %llu",
+        number(counts_.puts), number(counts_.copies), number(counts_.gets), number(counts_.messages),
+        number(counts_.executed), number(counts_.keys), number(counts_.dropped));
     return text;
 }
 

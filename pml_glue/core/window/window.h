@@ -53,6 +53,7 @@ private:
     struct Region {
         std::uint64_t base;
         std::size_t size;
+        std::unique_ptr<Exposed> exposed; // when somebody has asked for keys
     };
     struct Waiter {
         Target* target;
@@ -104,13 +105,19 @@ private:
     void on_sync(Target& origin, const wire::WindowSync& message);
     void put_held(Target& origin, const std::byte* data, std::size_t length);
 
+    // keys.cc: of dynamic windows
+    [[nodiscard]] bool wants_key(const Target& target, const Operation& operation) const;
+    [[nodiscard]] Posted ask_for_key(Operation& operation);
+    void give_keys(Target& origin, const wire::AskHeader& header);
+    void go_on(Operation& operation, const std::byte* keys, std::size_t length);
+
     // sync.cc
     void ask_flush(Target& target);
     [[nodiscard]] bool flush_writes(Target& target, std::uint64_t until);
     static void writes_flushed(Completion& completion, bool ok);
     [[nodiscard]] bool target_flushed(Target& target, bool local);
     [[nodiscard]] bool target_flushed(Target& target, bool local, std::uint64_t call);
-    [[nodiscard]] bool over(Target& target, const Round& round, bool local);
+    [[nodiscard]] bool over(Target& target, Round& round, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
     [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
     void grant_locks();
@@ -171,6 +178,8 @@ private:
     static void on_operation(void* self, const std::byte* data, std::size_t length);
     static void on_reply(void* self, const std::byte* data, std::size_t length);
     static void on_sync(void* self, const std::byte* data, std::size_t length);
+    static void on_ask(void* self, const std::byte* data, std::size_t length);
+    static void on_keys(void* self, const std::byte* data, std::size_t length);
     [[nodiscard]] Operation& new_operation();
     [[nodiscard]] Move& new_move();
 
@@ -185,7 +194,7 @@ private:
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
     struct Counts {
-        std::uint64_t puts = 0, gets = 0, copies = 0, messages = 0, executed = 0, dropped = 0;
+        std::uint64_t puts = 0, gets = 0, copies = 0, messages = 0, executed = 0, keys = 0, dropped = 0;
     } counts_;
 };
 
