@@ -102,6 +102,40 @@ BOOST_AUTO_TEST_CASE(wrong_key_is_refused_and_reported) {
     ibv_destroy_ah(to);
 }
 
+// Requests to the target that an initiator is connected to are executed at once: nothing else is, by mistake.
+BOOST_AUTO_TEST_CASE(a_connection_is_no_pass_for_others) {
+    Adapter left(0), right(1);
+    Initiator i(left), j(left);
+    ibv_ah* to = i.address(right);
+    Target other(right);
+    const auto write = [&](Initiator& by, const Target& at, uint64_t key) {
+        fill(left.memory, 0, 64, static_cast<unsigned>(key));
+        BOOST_REQUIRE_EQUAL(by.go(Initiator::Op::write, to, at.qp->qp_num, key, right, 0, 0, 64), 0);
+    };
+    uint32_t gone;
+    {
+        Target t(right);
+        gone = t.qp->qp_num;
+        for (unsigned n = 0; n < 4; ++n) {
+            write(i, t, kKey);
+            left.wait();
+            BOOST_CHECK(std::memcmp(left.memory.data(), right.memory.data(), 64) == 0);
+            write(j, t, kKey);
+            left.wait();
+        }
+        write(i, t, kKey + 1);
+        left.wait(IBV_WC_REM_ACCESS_ERR);
+        BOOST_CHECK(right.saw(IBV_EVENT_QP_ACCESS_ERR));
+        write(j, other, kKey);
+        left.wait();
+        write(j, t, kKey);
+        left.wait();
+    }
+    BOOST_REQUIRE_EQUAL(j.go(Initiator::Op::write, to, gone, kKey, right, 0, 0, 64), 0);
+    left.wait(IBV_WC_RETRY_EXC_ERR);
+    ibv_destroy_ah(to);
+}
+
 BOOST_AUTO_TEST_CASE(no_such_target) {
     Adapter left(0), right(1);
     Initiator i(left);

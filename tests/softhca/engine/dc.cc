@@ -40,6 +40,12 @@ bool Requester::dc_ready(SendWqe& w, Nanos now) {
     return false;
 }
 
+bool Requester::dc_stands(const SendDesc& d) const {
+    const ibv_ah_attr& to = d.ah->attr;
+    return dc_ == Dc::connected && dc_era_ == era_ && d.remote_qpn == dc_qpn_ && to.dlid == dc_dlid_ &&
+           d.dc_key == dc_key_ && dc_qpn_ == peer_qpn && dc_dlid_ == peer_dlid && to.src_path_bits == peer_bits;
+}
+
 // The connect request. Lost or unanswered: again after the retry period, until retries are used up.
 void Requester::dc_attempt(Nanos when) {
     Segment& seg = engine_.seg();

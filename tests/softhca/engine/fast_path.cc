@@ -48,11 +48,10 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     QpRec& peer = *rq.peer;
     QpRec& rec = *qp.rec;
     const bool datagram = qp.kind == QpKind::ud;
-    if (datagram || qp.kind == QpKind::dci) {
-        // The last address used is cached; DC also needs its connection, which the slow path makes.
-        if (qp.kind == QpKind::dci || d.remote_qpn != rq.peer_qpn || d.ah->attr.dlid != rq.peer_dlid || total > rq.mtu)
-            return false;
-    }
+    const bool dc = qp.kind == QpKind::dci;
+    // The last address used is cached; DC also needs its connection, which the slow path makes.
+    if (datagram && (d.remote_qpn != rq.peer_qpn || d.ah->attr.dlid != rq.peer_dlid || total > rq.mtu)) return false;
+    if (dc && !(d.ah && rq.dc_stands(d))) return false;
     if (peer.qpn.load(std::memory_order_acquire) != rq.peer_qpn ||
         rec.state.load(std::memory_order_relaxed) != IBV_QPS_RTS)
         return false;
@@ -60,7 +59,7 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
     Request r;
     r.opcode = d.opcode;
     r.first = r.last = r.ack_request = true;
-    r.reliable = qp.kind == QpKind::rc;
+    r.reliable = qp.kind == QpKind::rc || dc;
     r.psn = rq.next_psn;
     r.mtu = rq.mtu;
     const bool atomic = d.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || d.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -93,7 +92,8 @@ bool Engine::post_fast(Qp& qp, Requester& rq, const SendDesc& d, uint64_t total)
         rq.next_psn = psn_add(rq.next_psn, 1);
     } else {
         if (is_read) r.packets = 1; // one request; its responses take the sequence numbers
-        const Reply reply = respond(*this, peer, peer.responder, r);
+        if (dc) r.slid = static_cast<uint16_t>(seg().port(rec.port).lid.load(std::memory_order_relaxed) + rq.peer_bits);
+        const Reply reply = respond(*this, peer, dc ? rec.responder : peer.responder, r);
         switch (reply.kind) {
         case ReplyKind::ack:
             break;
@@ -153,7 +153,8 @@ int Engine::post_slow(Qp& qp, const SendDesc& d, uint64_t total) {
         const bool addressed = qp.kind == QpKind::ud || qp.kind == QpKind::dci;
         if (!addressed || d.ah)
             rq.refresh_path(addressed ? d.ah->attr.dlid : qp.rec->path.dlid,
-                            addressed ? d.remote_qpn : qp.rec->dest_qpn);
+                            addressed ? d.remote_qpn : qp.rec->dest_qpn,
+                            addressed ? d.ah->attr.src_path_bits : qp.rec->path.path_bits);
     }
     const uint32_t device = qp.rec->device;
     const Nanos copied = host && (d.flags & IBV_SEND_INLINE) != 0 ? host->copy(total) : 0;

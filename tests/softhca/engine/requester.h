@@ -24,6 +24,7 @@ public:
     uint32_t peer_qpn = 0;
     size_t position = 0; // in Engine::qps; mutex
     uint16_t peer_dlid = 0;
+    uint8_t peer_bits = 0; // path bits of what goes there
     uint32_t next_psn = 0; // of the next new packet
     uint32_t mtu = 256;    // bytes
     Reply refused;         // a NAK that the fast path got; the slow path acts on it
@@ -44,8 +45,10 @@ public:
     int enqueue(const SendDesc& desc, uint64_t total, uint8_t bad, Nanos posted, Nanos now);
     [[nodiscard]] bool idle() const { return head_ == tail_; }
     // Looks up where `dlid`/`qpn` lead (RC, UC: the connection's own) and whether requests there may be executed at
-    // once.
-    void refresh_path(uint16_t dlid, uint32_t qpn);
+    // once. `path_bits`: with which they leave, and are answered.
+    void refresh_path(uint16_t dlid, uint32_t qpn, uint8_t path_bits);
+    // DC: what the fast path has cached is where `desc` goes, and the connection to it stands.
+    [[nodiscard]] bool dc_stands(const SendDesc& desc) const;
     void note_fabric_change(Nanos now); // routes, states or the QP's own state (failed by a peer) changed
     [[nodiscard]] uint32_t outstanding() const { return static_cast<uint32_t>(tail_ - head_); }
     static bool reads(uint8_t opcode) {

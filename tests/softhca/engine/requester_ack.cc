@@ -326,7 +326,7 @@ void Requester::note_fabric_change(Nanos now) {
     wake(now);
 }
 
-void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
+void Requester::refresh_path(uint16_t dlid, uint32_t qpn, uint8_t path_bits) {
     Segment& seg = engine_.seg();
     generation = seg.fabric.generation.load(std::memory_order_acquire);
     fast_ok = false;
@@ -344,10 +344,11 @@ void Requester::refresh_path(uint16_t dlid, uint32_t qpn) {
     if (theirs.place_delay_ns.load() != 0 || theirs.place_delay_qp_ns.load() != 0 || theirs.lack(Lack::write_order))
         return;
     // What a datagram's sender has for path bits does not matter: nothing comes back.
-    if (rec_.kind != QpKind::ud && !engine_.network().route(there.dst_port, source_lid(rec_.path.path_bits)).ok) return;
+    if (rec_.kind != QpKind::ud && !engine_.network().route(there.dst_port, source_lid(path_bits)).ok) return;
     peer = t;
     peer_qpn = qpn;
     peer_dlid = dlid;
+    peer_bits = path_bits;
     fast_ok = true;
 }
 
