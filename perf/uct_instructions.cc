@@ -124,6 +124,8 @@ std::size_t pack_1k(void* out, void* from) {
     return 1024;
 }
 
+void unpack_8(void* to, const void* from, std::size_t) { std::memcpy(to, from, 8); }
+
 } // namespace
 
 int main(int argc, char** argv) {
@@ -171,6 +173,13 @@ int main(int argc, char** argv) {
          [&](uct_completion_t* done) {
              const ucs_status_t put = uct_ep_put_short(bench.link.ab, from.memory, 8, bench.remote(), bench.key.rkey);
              return put == UCS_OK ? uct_ep_flush(bench.link.ab, 0, done) : put;
+         },
+         true},
+        {"get_bcopy_8_flush", false, true, false,
+         [&](uct_completion_t* done) {
+             const ucs_status_t get =
+                 uct_ep_get_bcopy(bench.link.ab, unpack_8, &result, 8, bench.remote(), bench.key.rkey, nullptr);
+             return get == UCS_INPROGRESS ? uct_ep_flush(bench.link.ab, 0, done) : get;
          },
          true},
         {"put_zcopy_64k", false, true, false,

@@ -10,8 +10,8 @@ import subprocess
 import tempfile
 
 COUNTED = ("libuct_mp.so", "libuct_ib.so", "libuct.so", "libucs.so")
-OPERATIONS = ("am_short_8", "am_short_32", "am_bcopy_1k", "am_zcopy_4k", "put_short_8", "put_short_8_flush", "put_zcopy_64k", "get_zcopy_64k",
-              "atomic_fadd_8")
+OPERATIONS = ("am_short_8", "am_short_32", "am_bcopy_1k", "am_zcopy_4k", "put_short_8", "put_short_8_flush", "get_bcopy_8_flush", "put_zcopy_64k",
+              "get_zcopy_64k", "atomic_fadd_8")
 
 
 def parse(path):

@@ -1,6 +1,7 @@
 // Completion queues: what has been sent is settled, what has come is handed to Receiver.
 #include <algorithm>
 #include <cinttypes>
+#include <type_traits>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
@@ -60,49 +61,55 @@ constexpr unsigned kBatch = Adapter::kFetch;
         core.completions.reap(adapter, queue, position, ticks);
 }
 
-unsigned Completions::poll_receives(Adapter& adapter) {
+// `n` of them are in `batch`; what was peeked at before goes first.
+unsigned Completions::take_receives(Adapter& adapter, ibv_wc* batch, unsigned n) {
     Core& core = core_; // once: callbacks in between
-    unsigned total = 0;
-    while (total < core.config.poll_batch) {
-        ibv_wc batch[kBatch];
-        const unsigned n = fetch(adapter.cq.get(), batch);
+    const unsigned peeked = adapter.peeked_count ? handle_peeked(adapter) : 0;
+    for (unsigned total = 0;;) {
         adapter.to_post += static_cast<std::int32_t>(n);
         core.completions.at_work += n;
         for (unsigned i = 0; i < n; ++i)
             handle_receive(core, adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
         if (adapter.to_post >= adapter.batch) adapter.refill(core.devices, core.layout);
         total += n;
-        if (n < kBatch) break;
+        if (n < kBatch || total >= core.config.poll_batch) return peeked + total;
+        n = fetch(adapter.cq.get(), batch);
     }
-    return total;
 }
 
-template <bool extended> unsigned Completions::poll_sends(Adapter& adapter) {
+template <class Entry> unsigned Completions::take_sends(Adapter& adapter, Entry* batch, unsigned n) {
     Core& core = core_; // once: callbacks in between
-    unsigned total = 0;
-    while (total < core.config.poll_batch) {
-        std::conditional_t<extended, Completed, ibv_wc> batch[kBatch];
-        const unsigned n = fetch(adapter.send_cq.get(), batch);
+    for (unsigned total = 0;;) {
         core.completions.at_work += n;
         for (unsigned i = 0; i < n; ++i) {
-            if constexpr (extended)
+            if constexpr (std::is_same_v<Entry, Completed>)
                 handle_send(core, adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);
             else
                 handle_send(core, adapter, batch[i].wr_id, batch[i].status, 0, batch[i].vendor_err);
         }
         total += n;
-        if (n < kBatch) break;
+        if (n < kBatch || total >= core.config.poll_batch) return total;
+        n = fetch(adapter.send_cq.get(), batch);
+        if (n == 0) return total;
     }
-    return total;
 }
 
+unsigned Completions::poll_timed_sends(Adapter& adapter) {
+    Completed batch[kBatch];
+    const unsigned n = fetch(adapter.send_cq.get(), batch);
+    return n ? take_sends(adapter, batch, n) : 0;
+}
+
+// Nearly every call finds nothing, or only one of the two: so what is found is for functions of their own.
 unsigned Completions::poll(Adapter& adapter, bool all) {
-    unsigned n = 0;
-    if (adapter.peeked_count) [[unlikely]]
-        n = handle_peeked(adapter);
-    n += poll_receives(adapter);
-    if (adapter.owed > 0 || all) n += adapter.extended ? poll_sends<true>(adapter) : poll_sends<false>(adapter);
-    return n;
+    ibv_wc batch[kBatch];
+    unsigned n = fetch(adapter.cq.get(), batch);
+    // Receives may have been refused, so that some are still to be posted.
+    if (n || adapter.peeked_count || adapter.to_post >= adapter.batch) n = take_receives(adapter, batch, n);
+    if (adapter.owed <= 0 && !all) return n;
+    if (adapter.extended) return n + poll_timed_sends(adapter);
+    const unsigned sent = fetch(adapter.send_cq.get(), batch);
+    return sent ? n + take_sends(adapter, batch, sent) : n;
 }
 
 unsigned Completions::handle_peeked(Adapter& adapter) {
@@ -144,7 +151,7 @@ bool Completions::peek(Adapter& adapter) {
         return; // of an earlier life of this queue pair
     do {
         const Posted& posted = queue.pop();
-        tally(posted);
+        tally(posted, posted.channel->wiring.paths[0]);
         settle(core, posted);
     } while (--count != 0);
 }
@@ -159,7 +166,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     for (unsigned i = 0; i < count; ++i) {
         const Posted posted = queue.pop();
         Channel& channel = *posted.channel;
-        tally(posted);
+        tally(posted, channel.wiring.paths[posted.path]);
         if (queue.dc) channel.wiring.paths[posted.path].open -= posted.requests;
         if (&channel == last.channel && posted.path == last.path && posted.read == last.read)
             settled += posted.bytes;

@@ -26,8 +26,10 @@ public:
     std::uint32_t at_work = 0; // completions found since progress has last found nothing
 
 private:
-    unsigned poll_receives(Adapter& adapter);
-    template <bool extended> unsigned poll_sends(Adapter& adapter);
+    // `n` have been found; the batch, of kFetch entries, is used for those behind them, too.
+    [[gnu::noinline]] unsigned take_receives(Adapter& adapter, ibv_wc* batch, unsigned n);
+    template <class Entry> [[gnu::noinline]] unsigned take_sends(Adapter& adapter, Entry* batch, unsigned n);
+    [[gnu::noinline]] unsigned poll_timed_sends(Adapter& adapter);
     static void handle_receive(Core& core, Adapter& adapter, std::uint64_t id, ibv_wc_status status,
                                std::uint32_t length, std::uint32_t qp_number);
     static void handle_send(Core& core, Adapter& adapter, std::uint64_t id, ibv_wc_status status, std::uint64_t ticks,
@@ -35,7 +37,7 @@ private:
     unsigned handle_peeked(Adapter& adapter);
     static void reap_sole(Core& core, SendQueue& queue, std::uint16_t position);
     void reap(Adapter& adapter, SendQueue& queue, std::uint16_t position, std::uint64_t ticks);
-    static void tally(const Posted& posted); // statistics
+    static void tally(const Posted& posted, Path& sub); // statistics; `sub`: its path
 
     Core& core_;
 };

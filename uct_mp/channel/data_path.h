@@ -166,8 +166,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
 
 // -- Completions
 
-[[gnu::always_inline]] inline void Completions::tally(const Posted& posted) {
-    Path& sub = posted.channel->wiring.paths[posted.path];
+[[gnu::always_inline]] inline void Completions::tally(const Posted& posted, Path& sub) {
     sub.bytes[posted.read] += posted.bytes;
     sub.requests += posted.requests;
 }

@@ -90,15 +90,38 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
 }
 } // namespace
 
+void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion) {
+    Work* work = core_.works.pool.get();
+    work->channel = &channel;
+    work->completion = completion;
+    work->kind = WorkKind::flush;
+    work->next = channel.moving.flushes[epoch];
+    channel.moving.flushes[epoch] = work;
+}
+
 Status Epochs::flush(Channel& channel, Completion* completion) {
+    // Usual: an only path, nothing to be read back, nothing flushed already, and puts and gets alone, which all ask for
+    // completions. There is nothing to be posted then.
+    const std::uint8_t present = channel.epoch;
+    const SendQueue* const only = channel.wiring.only;
+    if (only && completion && present == channel.oldest_epoch && channel.epoch_open[present] &&
+        !channel.moving.flushes[present] && only->all_signaled() && !channel.moving.atomics_pending &&
+        !channel.visible.reads_back && !(channel.gates & gate::failed) && core_.works.pool.at_hand()) [[likely]] {
+        channel.epoch = (present + 1) % kEpochs;
+        attach_flush(channel, present, completion);
+        return Status::in_progress;
+    }
+    return flush_any(channel, completion);
+}
+
+Status Epochs::flush_any(Channel& channel, Completion* completion) {
     const bool dead = channel.gates & gate::failed;
     if (!dead && channel.moving.pulled[0].first && !channel.wiring.only)
         core_.mover.pull(channel); // what waits for reads waits no longer
     if (channel.has_unread() && !(channel.gates & gate::failed)) core_.visibility.read_back(channel);
     if (channel.oldest_epoch != channel.epoch || channel.moving.flushes[channel.epoch]) close_epochs(channel);
     if (channel.epochs_empty()) return dead && !channel.ending.quiet ? channel.error : Status::ok;
-    // Usual: an only path, and puts and gets alone, which all ask for completions. When dead all is coming back
-    // flushed.
+    // When dead all is coming back flushed.
     const SendQueue* const only = channel.wiring.only;
     if (!dead && !(only && only->all_signaled() && !channel.moving.atomics_pending)) push(channel);
     if (!completion) return Status::in_progress;
@@ -109,13 +132,22 @@ Status Epochs::flush(Channel& channel, Completion* completion) {
         closed = static_cast<std::uint8_t>((closed + kEpochs - 1) % kEpochs); // nothing new since the last
     else if (const std::uint8_t next = (closed + 1) % kEpochs; next != channel.oldest_epoch)
         begin_epoch(channel, next);
-    Work* work = core_.works.pool.get();
-    work->channel = &channel;
-    work->completion = completion;
-    work->kind = WorkKind::flush;
-    work->next = channel.moving.flushes[closed];
-    channel.moving.flushes[closed] = work;
+    attach_flush(channel, closed, completion);
     return Status::in_progress;
+}
+
+void Epochs::close_oldest(Channel& channel) {
+    const std::uint8_t oldest = channel.oldest_epoch, next = (oldest + 1) % kEpochs;
+    Work* const work = channel.moving.flushes[oldest];
+    // Usual: one flush, and nothing behind it has been flushed yet.
+    if (next != channel.epoch || channel.moving.flushes[next] || !work || work->next || (channel.gates & gate::failed))
+        [[unlikely]]
+        return close_epochs(channel);
+    channel.moving.flushes[oldest] = nullptr;
+    channel.oldest_epoch = next;
+    Completion* const completion = work->completion;
+    core_.works.pool.put(work);
+    complete(completion, Status::ok);
 }
 
 void Epochs::close_epochs(Channel& channel) {

@@ -32,11 +32,16 @@ public:
     void epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count = 1);
     // Ends the oldest epochs that are empty, and their flushes.
     void close_epochs(Channel& channel);
+    // The same for who has just seen that the oldest one is over.
+    void close_oldest(Channel& channel);
 
     // -- What others read
     std::vector<Channel*> pushes_due; // whose push() found no room
 
 private:
+    [[gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
+    void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
+
     Core& core_;
 };
 

@@ -64,10 +64,11 @@ Status Mover::rdma(Channel& channel, Work& work) {
 }
 
 // `work` has its pieces, which `sge` describes: the rest of it is for what is placed in parts.
-template <bool read> [[gnu::always_inline]] inline Status Mover::post_sole(Channel& channel, SendQueue& queue,
-                                                                           Work& work, ibv_sge* sge, int pieces,
-                                                                           std::uint32_t bytes, std::uint64_t remote,
-                                                                           const verbs::RemoteKeys& rkeys) {
+// Fits::yes: a write that is copied into the request; `sge` needs no key.
+template <bool read, Fits fits>
+[[gnu::always_inline]] inline Status Mover::post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge,
+                                                      int pieces, std::uint32_t bytes, std::uint64_t remote,
+                                                      const verbs::RemoteKeys& rkeys) {
     work.transfer.size = work.transfer.offset = bytes;
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.remote = remote;
@@ -81,8 +82,8 @@ template <bool read> [[gnu::always_inline]] inline Status Mover::post_sole(Chann
         ++sub.puts;
     queue.record(
         {.channel = &channel, .work = &work, .bytes = bytes, .read = read, .extra = queue.extra_packets(bytes)}, true);
-    const unsigned flags =
-        !read && pieces == 1 && bytes <= queue.inline_bytes ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
+    const bool in_line = fits == Fits::yes || (!read && pieces == 1 && bytes <= queue.inline_bytes);
+    const unsigned flags = in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
     if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},
                       flags) != 0) [[unlikely]] {
         queue.take_back(bytes);
@@ -116,20 +117,32 @@ template <bool read>
     if (size == 0) [[unlikely]]
         return nothing_to_do(work);
     work.pieces = static_cast<std::uint8_t>(pieces);
-    return post_sole<read>(channel, queue, work, sge, pieces, static_cast<std::uint32_t>(size), remote, rkeys);
+    return post_sole<read, Fits::maybe>(channel, queue, work, sge, pieces, static_cast<std::uint32_t>(size), remote,
+                                        rkeys);
+}
+
+[[gnu::always_inline]] inline Work& Mover::copied_work(Channel& channel, Buffer& bounce, std::uint32_t length) {
+    Work& work = *core_.works.new_work(channel, WorkKind::put, nullptr);
+    work.bounce = &bounce;
+    work.pieces = 1;
+    work.local[0] = {bounce.address(), length, bounce.lkey};
+    return work;
+}
+
+template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(Channel& channel, SendQueue& queue,
+                                                                               Buffer& bounce, std::uint32_t length,
+                                                                               std::uint64_t remote,
+                                                                               const verbs::RemoteKeys& rkeys) {
+    Work& work = copied_work(channel, bounce, length);
+    ibv_sge sge{bounce.address(), length, fits == Fits::yes ? 0 : bounce.lkey[queue.adapter->index]};
+    (void)post_sole<false, fits>(channel, queue, work, &sge, 1, length, remote, rkeys);
 }
 
 void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
                        const verbs::RemoteKeys& rkeys, PathIndex path) {
-    Work& work = *core_.works.new_work(channel, WorkKind::put, nullptr);
-    work.bounce = &bounce;
-    work.local[work.pieces++] = {bounce.address(), length, bounce.lkey};
-    if (channel.wiring.only) {
-        SendQueue& queue = *channel.wiring.only;
-        ibv_sge sge{bounce.address(), length, bounce.lkey[queue.adapter->index]};
-        (void)post_sole<false>(channel, queue, work, &sge, 1, length, remote, rkeys);
-        return;
-    }
+    if (channel.wiring.only)
+        return put_copied_sole<Fits::maybe>(channel, *channel.wiring.only, bounce, length, remote, rkeys);
+    Work& work = copied_work(channel, bounce, length);
     work.transfer = {length, Direction::write, false, length};
     work.remote = remote;
     work.keys = rkeys;
@@ -269,14 +282,23 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
-    const PathIndex path = m.mover.lane_of_puts(channel);
-    if (path == kNoPath) [[unlikely]]
+    SendQueue* const only = channel.wiring.only;
+    const PathIndex path = only ? PathIndex{0} : m.mover.lane_of_puts(channel);
+    if (only ? !only->room() : path == kNoPath) [[unlikely]]
         return Status::no_resource;
-    if (length == 0) return Status::ok;
-    Buffer* bounce = m.small.get();
-    if (!bounce) return Status::no_resource;
-    std::memcpy(bounce->data(), buffer, length);
-    m.mover.put_copied(channel, *bounce, length, remote, *keys, path);
+    if (length == 0) [[unlikely]]
+        return Status::ok;
+    Buffer* const bounce = m.small.get();
+    if (!bounce) [[unlikely]]
+        return Status::no_resource;
+    if (length == 8) // most; the others are a call
+        std::memcpy(bounce->data(), buffer, 8);
+    else
+        std::memcpy(bounce->data(), buffer, length);
+    if (only)
+        m.mover.put_copied_sole<Fits::yes>(channel, *only, *bounce, length, remote, *keys);
+    else
+        m.mover.put_copied(channel, *bounce, length, remote, *keys, path);
     return Status::ok;
 }
 

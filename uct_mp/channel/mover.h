@@ -24,8 +24,9 @@ public:
     template <bool read> static Status zcopy(Channel& channel, const Iov* iov, std::size_t count, std::uint64_t remote,
                                              const verbs::RemoteKeys& rkeys, Completion* completion);
     // Over an only path, in one piece; the queue has room.
-    template <bool read> Status post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge, int pieces,
-                                          std::uint32_t bytes, std::uint64_t remote, const verbs::RemoteKeys& rkeys);
+    template <bool read, Fits> Status post_sole(Channel& channel, SendQueue& queue, Work& work, ibv_sge* sge,
+                                                int pieces, std::uint32_t bytes, std::uint64_t remote,
+                                                const verbs::RemoteKeys& rkeys);
     // The usual zcopy operation over an only path.
     template <bool read> Status rdma_sole(Channel& channel, SendQueue& queue, const Iov* iov, std::size_t count,
                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);
@@ -34,6 +35,9 @@ public:
     // Takes the bounce buffer over.
     void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
                     const verbs::RemoteKeys& rkeys, PathIndex path);
+    // The same over an only path, which has room.
+    template <Fits> void put_copied_sole(Channel& channel, SendQueue& queue, Buffer& bounce, std::uint32_t length,
+                                         std::uint64_t remote, const verbs::RemoteKeys& rkeys);
     // Takes back a work of no bytes.
     Status nothing_to_do(Work& work);
 
@@ -48,6 +52,7 @@ public:
     std::vector<Channel*> pulls_due; // channels that found a shared queue full
 
 private:
+    Work& copied_work(Channel& channel, Buffer& bounce, std::uint32_t length);
     Status rdma_by_plan(Channel& channel, Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
                     SendQueue& queue);

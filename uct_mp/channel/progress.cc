@@ -24,32 +24,41 @@ Progress::Progress(Core& core, const Config& config)
 unsigned Interface::progress() { return core_->progress.step(); }
 
 unsigned Progress::step() {
-    unsigned n = 0;
     const bool look = core_.alert; // recovery wants to know what has come
     const bool all = (++rounds_ & silent_mask_) == 0 || look;
-    if (polled_count == 1) {
-        n = core_.completions.poll(core_.adapters[0], all);
-    } else {
-        const bool look_around = (rounds_ & quiet_mask_) == 0 || all;
-        for (unsigned i = 0; i < polled_count; ++i) {
-            Adapter& adapter = core_.adapters[i];
-            if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != latest_adapter_ &&
-                adapter.owed <= 0 && !adapter.peeked_count)
-                continue;
-            const unsigned found = core_.completions.poll(adapter, all);
-            if (found) {
-                n += found;
-                adapter.quiet = 0;
-                latest_adapter_ = i;
-            } else if (adapter.quiet < kSilent) {
-                ++adapter.quiet;
-            }
+    const unsigned n = polled_count == 1 ? core_.completions.poll(core_.adapters[0], all) : poll_several(all);
+    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
+    if (--until_control_ == 0 || look || core_.due || core_.alert || core_.recovery_steps ||
+        core_.attention.load(std::memory_order_relaxed))
+        return serve(n, look);
+    if (n == 0) core_.completions.at_work = 0;
+    return n;
+}
+
+unsigned Progress::poll_several(bool all) {
+    unsigned n = 0;
+    const bool look_around = (rounds_ & quiet_mask_) == 0 || all;
+    for (unsigned i = 0; i < polled_count; ++i) {
+        Adapter& adapter = core_.adapters[i];
+        if (adapter.quiet >= kQuiet && !(adapter.quiet < kSilent ? look_around : all) && i != latest_adapter_ &&
+            adapter.owed <= 0 && !adapter.peeked_count)
+            continue;
+        const unsigned found = core_.completions.poll(adapter, all);
+        if (found) {
+            n += found;
+            adapter.quiet = 0;
+            latest_adapter_ = i;
+        } else if (adapter.quiet < kSilent) {
+            ++adapter.quiet;
         }
     }
+    return n;
+}
+
+unsigned Progress::serve(unsigned n, bool look) {
     if (look) [[unlikely]]
         count_look(n);
-    // The control plane is quiet nearly always: asked now and then, and always while a handshake of ours is under way.
-    if (--until_control_ == 0 || core_.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
+    if (until_control_ == 0 || core_.attention.load(std::memory_order_relaxed) || look) [[unlikely]]
         n += attend(n);
     if (core_.alert) [[unlikely]]
         core_.observer->step();

@@ -40,9 +40,12 @@ public:
     Nanos next_calibration = 0, calibration_interval = 1'000'000;
 
 private:
-    unsigned attend(unsigned found);  // what is rare; so much has been found at the adapters
-    void serve_lists(unsigned found); // see due::lists
-    void count_look(unsigned found);  // by a round of progress over all adapters
+    // Functions of their own, so that the usual step saves nothing for them. Both return how much has happened.
+    [[gnu::noinline]] unsigned poll_several(bool all);           // adapters
+    [[gnu::noinline]] unsigned serve(unsigned found, bool look); // everything else; `found` at the adapters
+    unsigned attend(unsigned found);                             // what is rare; so much has been found at the adapters
+    void serve_lists(unsigned found);                            // see due::lists
+    void count_look(unsigned found);                             // by a round of progress over all adapters
 
     Core& core_;
     unsigned latest_adapter_ = 0;                  // the last one that had something

@@ -12,7 +12,7 @@ namespace ucx_mp::channel {
 
 [[gnu::always_inline]] inline void Epochs::epoch_done(Channel& channel, std::uint8_t epoch, std::uint32_t count) {
     if ((channel.epoch_open[epoch] -= count) == 0 && epoch == channel.oldest_epoch && epoch != channel.epoch)
-        close_epochs(channel);
+        close_oldest(channel);
 }
 
 // What one request meant to its channel; its account is the caller's.

@@ -71,6 +71,7 @@ public:
         free_ = work->next;
         return work;
     }
+    [[nodiscard]] bool at_hand() const { return free_ != nullptr; } // get() need not make any
     void put(Work* work) {
         work->next = free_;
         free_ = work;

@@ -162,7 +162,19 @@ ucs_status_t atomic_cswap64(uct_ep_h ep, std::uint64_t compare, std::uint64_t sw
     return fetch(ep, UCT_ATOMIC_OP_CSWAP, 8, swap, compare, result, remote, rkey, completion);
 }
 
+namespace {
+ucs_status_t flush_any(uct_ep_h ep, unsigned flags, uct_completion_t* completion);
+}
+
 ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
+    Ep& e = Ep::of(ep);
+    if ((flags & UCT_FLUSH_FLAG_CANCEL) || e.peer->first || e.origin) [[unlikely]]
+        return flush_any(ep, flags, completion);
+    return to_ucs(e.core->flush(*e.channel, to_core(completion)));
+}
+
+namespace {
+[[gnu::noinline]] ucs_status_t flush_any(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (!(flags & UCT_FLUSH_FLAG_CANCEL)) {
         // Requests that wait for room belong to what is flushed; the caller queues up behind them. While the queue is
@@ -185,6 +197,7 @@ ucs_status_t flush(uct_ep_h ep, unsigned flags, uct_completion_t* completion) {
     const Status status = e.core->flush(*e.channel, to_core(completion));
     return failed(status) ? UCS_OK : to_ucs(status); // on a failed channel: everything has ended
 }
+} // namespace
 
 ucs_status_t fence(uct_ep_h ep, unsigned) {
     Ep& e = Ep::of(ep);
