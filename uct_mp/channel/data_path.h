@@ -15,6 +15,30 @@
 
 namespace ucx_mp::channel {
 
+// Of at most kFewBytes: most are of a word or two, which is not worth a call. (A call makes its caller save what it
+// needs afterwards, even where it is not made.)
+inline constexpr unsigned kFewBytes = 32;
+[[gnu::always_inline]] inline void copy_few(std::byte* to, const void* from, unsigned length) {
+    const auto ends = [&]<class T>(T) { // two that overlap
+        T first, last;
+        std::memcpy(&first, from, sizeof first);
+        std::memcpy(&last, static_cast<const std::byte*>(from) + length - sizeof last, sizeof last);
+        std::memcpy(to, &first, sizeof first);
+        std::memcpy(to + length - sizeof last, &last, sizeof last);
+    };
+    struct Sixteen {
+        std::uint64_t words[2];
+    };
+    if (length >= 16)
+        ends(Sixteen{});
+    else if (length >= 8)
+        ends(std::uint64_t{});
+    else if (length >= 4)
+        ends(std::uint32_t{});
+    else
+        for (unsigned i = 0; i < length; ++i) to[i] = static_cast<const std::byte*>(from)[i];
+}
+
 // -- Sending
 
 [[gnu::always_inline]] inline Status Sender::start_message(Channel& channel, BufferPool& pool, std::uint32_t size,
@@ -91,19 +115,34 @@ inline void Sender::finish_message(Channel& channel, const Start& start, Kind ki
     post_whole(channel, *start.buffer, *start.queue, start.path, signaled);
 }
 
-// An active message over the only path; fill(payload) writes it and returns its length. Returns the length, or a
-// Status.
-template <Fits fits, class Fill> [[gnu::always_inline]] inline ssize_t
-Sender::active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill) {
+// An active message over the only path, if it joins those before it and everything is there: what most are. True: sent,
+// `length` is that of the payload, which fill(payload) writes. False: nothing has happened, begin anew.
+template <Fits fits, class Fill>
+[[gnu::always_inline]] inline bool Sender::active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                               const Fill& fill, std::uint32_t& length) {
     SendQueue& queue = *channel.wiring.only;
-    if (!channel.window_open() || !queue.room()) [[unlikely]]
-        return static_cast<ssize_t>(Status::no_resource);
+    Posted* const joined = queue.ready();
+    if (!joined || !channel.window_open() || !pool.at_hand()) [[unlikely]]
+        return false;
+    Buffer* const buffer = pool.take();
+    length = fill(buffer->data() + kHeader);
+    compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
+    ++channel.epoch_open[channel.epoch];
+    if (!queue.send_joined<fits>(*joined, *buffer)) [[unlikely]]
+        post_joined_refused(channel, queue);
+    return true;
+}
+
+// The same where something is not there, or a completion is to be asked for. Returns the length, or a Status.
+template <class Fill> [[gnu::noinline]] ssize_t Sender::active_message_sole_unusual(Channel& channel, BufferPool& pool,
+                                                                                    std::uint8_t id, Fill fill) {
+    SendQueue& queue = *channel.wiring.only;
+    if (!channel.window_open() || !queue.room()) return static_cast<ssize_t>(Status::no_resource);
     Buffer* const buffer = pool.get();
-    if (!buffer) [[unlikely]]
-        return static_cast<ssize_t>(Status::no_resource);
+    if (!buffer) return static_cast<ssize_t>(Status::no_resource);
     const std::uint32_t length = fill(buffer->data() + kHeader);
     compose(channel, *buffer, 0, Kind::am, id, kHeader + length, 0);
-    post_own<fits>(channel, *buffer, queue, 0);
+    post_whole(channel, *buffer, queue, 0, queue.signal_due());
     return length;
 }
 
@@ -157,7 +196,12 @@ template <Fits fits, class Fill> [[gnu::always_inline]] inline ssize_t
 Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill) {
     if (channel.gates) [[unlikely]]
         return active_message<fits>(channel, pool, id, size, fill);
-    if (channel.wiring.only) return active_message_sole<fits>(channel, pool, id, fill);
+    if (channel.wiring.only) {
+        std::uint32_t length;
+        if (!active_message_sole<fits>(channel, pool, id, fill, length)) [[unlikely]]
+            return active_message_sole_unusual(channel, pool, id, fill);
+        return length;
+    }
     if (channel.wiring.by_lane) [[likely]]
         return active_message_lane<fits>(channel, pool, id, fill,
                                          [&] { return active_message<fits>(channel, pool, id, size, fill); });

@@ -305,15 +305,6 @@ void Sender::send_due_acks() {
 // -- The calls
 
 namespace {
-// Most are of a word or two: not worth a call.
-[[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
-    if (length == 0) return;
-    if (length == 8)
-        std::memcpy(to, from, 8);
-    else
-        std::memcpy(to, from, length);
-}
-
 constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Status>(result) : Status::ok; }
 } // namespace
 
@@ -324,7 +315,7 @@ struct ShortMessage {
     unsigned length;
     [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
         std::memcpy(to, &header, sizeof header);
-        copy_short(to + sizeof header, payload, length);
+        if (length) std::memcpy(to + sizeof header, payload, length);
         return static_cast<std::uint32_t>(sizeof header + length);
     }
 };
@@ -347,18 +338,46 @@ Status Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t he
         [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
 }
 
+namespace {
+struct FewBytes : ShortMessage {
+    [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
+        std::memcpy(to, &header, sizeof header);
+        if (length) copy_few(to + sizeof header, payload, length);
+        return static_cast<std::uint32_t>(sizeof header + length);
+    }
+};
+} // namespace
+
+Status Sender::am_short_unusual(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                                unsigned length) {
+    Core& m = *channel.core;
+    return status_of(m.sender.active_message_sole_unusual(channel, m.small, id, ShortMessage{header, payload, length}));
+}
+
 Status Sender::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                              unsigned length) {
     Core& m = *channel.core;
-    return status_of(
-        m.sender.active_message_sole<Fits::yes>(channel, m.small, id, ShortMessage{header, payload, length}));
+    std::uint32_t sent;
+    if (!m.sender.active_message_sole<Fits::yes>(channel, m.small, id, ShortMessage{header, payload, length}, sent))
+        [[unlikely]]
+        return am_short_unusual(channel, id, header, payload, length);
+    return Status::ok;
 }
 
 Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length) {
     if (channel.gates) [[unlikely]]
         return Sender::am_short_any(channel, id, header, payload, length);
-    if (channel.wiring.only) return Sender::am_short_sole(channel, id, header, payload, length);
+    if (channel.wiring.only) {
+        // Most are of few bytes: here, without a call but that of the adapter.
+        static_assert(kHeader + sizeof header + kFewBytes <= 256);
+        std::uint32_t sent;
+        if (length <= kFewBytes && channel.core->sender.active_message_sole<Fits::one_packet>(
+                                       channel, channel.core->small, id, FewBytes{{header, payload, length}}, sent))
+            [[likely]]
+            return Status::ok;
+        return Sender::am_short_sole(channel, id, header, payload, length);
+    }
     if (channel.wiring.by_lane) return Sender::am_short_lane(channel, id, header, payload, length);
     return Sender::am_short_any(channel, id, header, payload, length);
 }

@@ -49,6 +49,8 @@ public:
                                                  unsigned length);
     [[gnu::noinline]] static Status am_short_sole(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                   unsigned length);
+    [[gnu::noinline]] static Status am_short_unusual(Channel&, std::uint8_t id, std::uint64_t header,
+                                                     const void* payload, unsigned length);
     [[gnu::noinline]] static Status am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
                                                   unsigned length);
     // `fill` writes the payload and returns its length. Returns that length, or a Status.
@@ -76,6 +78,7 @@ public:
     std::vector<Channel*> acks_due;
 
 private:
+    friend class Interface; // am_short()
     Status start_ring(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     [[gnu::noinline]] void finish_other(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                         std::uint32_t length, std::uint8_t flags);
@@ -86,8 +89,10 @@ private:
     [[gnu::noinline, gnu::cold]] void post_joined_refused(Channel& channel, SendQueue& queue); // the last message
     [[gnu::noinline, gnu::cold]] void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue,
                                                          PathIndex path);
-    template <Fits, class Fill>
-    ssize_t active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill);
+    template <Fits, class Fill> [[nodiscard]] bool
+    active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill, std::uint32_t& length);
+    template <class Fill>
+    ssize_t active_message_sole_unusual(Channel& channel, BufferPool& pool, std::uint8_t id, Fill fill);
     template <Fits, class Fill, class Otherwise> ssize_t active_message_lane(Channel& channel, BufferPool& pool,
                                                                              std::uint8_t id, const Fill& fill,
                                                                              const Otherwise& otherwise);

@@ -53,7 +53,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         return Status::invalid_param;
     }
     send_credits = static_cast<std::int32_t>(std::min(sizes.completion_depth, from.max_cqe - kDrains));
-    scarce_credits = send_credits / 2;
+    scarce_credits = std::max(send_credits / 2, static_cast<std::int32_t>(SendQueue::kReserve));
     const unsigned entries = static_cast<unsigned>(send_credits) + kDrains;
     if (from.has_timestamps && timed) {
         send_cq.reset(make_queue(from, entries, channel.get(), IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));

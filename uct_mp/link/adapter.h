@@ -131,6 +131,11 @@ inline bool SendQueue::signal_due() const {
     return quiet_left_ <= 1 || adapter->send_credits <= adapter->scarce_credits;
 }
 
+// Credits that are not scarce are more than kReserve.
+inline Posted* SendQueue::ready() const {
+    return slots_ > static_cast<std::int32_t>(kReserve) && !signal_due() ? open_ : nullptr;
+}
+
 inline bool SendQueue::room(unsigned n) const {
     return slots_ >= static_cast<std::int32_t>(n) && adapter->send_credits >= static_cast<std::int32_t>(n);
 }

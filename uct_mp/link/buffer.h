@@ -81,6 +81,13 @@ public:
         buffer->next = free_;
         free_ = buffer;
     }
+    // The same in two steps: one is there, and take() gets it.
+    [[nodiscard]] bool at_hand() const { return free_ != nullptr; }
+    [[nodiscard]] Buffer* take() {
+        Buffer* const buffer = free_;
+        free_ = buffer->next;
+        return buffer;
+    }
     // One is there, or can be made.
     [[nodiscard]] bool available() { return free_ || grow(); }
     [[nodiscard]] bool available(unsigned n) { // so many; slow

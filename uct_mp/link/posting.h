@@ -34,13 +34,14 @@ template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(P
     --slots_;
     --adapter->send_credits;
     --quiet_left_;
-    if constexpr (fits == Fits::maybe) { // else it is one packet
-        if (bytes > 1u << mtu_shift_) joined.extra += (bytes - 1) >> mtu_shift_;
+    if constexpr (fits != Fits::one_packet) { // a request may hold more than a packet
+        if (bytes > mtu_) [[unlikely]]
+            joined.extra += extra_packets(bytes);
     }
     unsigned flags = IBV_SEND_SOLICITED;
     sge_.addr = buffer.address();
     sge_.length = bytes;
-    if (fits == Fits::yes || bytes <= inline_bytes)
+    if (fits != Fits::maybe || bytes <= inline_bytes)
         flags |= IBV_SEND_INLINE;
     else
         sge_.lkey = buffer.lkey[adapter->index];

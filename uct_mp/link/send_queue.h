@@ -6,6 +6,7 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -67,8 +68,9 @@ struct Written {
     Nanos t_post; // as send_whole()
 };
 
-// What a caller knows at compile time.
-enum class Fits : bool { maybe, yes }; // the message is short enough for being copied into the request
+// What a caller knows of a message at compile time: it is short enough for being copied into the request; and for one
+// packet of every path.
+enum class Fits : std::uint8_t { maybe, yes, one_packet };
 
 class SendQueue;
 
@@ -102,11 +104,15 @@ private:
 
 public:
     const std::uint32_t inline_bytes;
+
+private:
+    std::uint32_t mtu_ = 4096; // of the path, a power of two
+
+public:
     const bool dc;
 
 private:
     bool addressed_; // a request needs what DcAddress says
-    std::uint8_t mtu_shift_ = 12;
     ibv_sge sge_{};
     ibv_send_wr wr_{};
 
@@ -130,6 +136,8 @@ public:
     // The same in two steps, for who knows that it may join if there is anything to join (mp_rc). Null: there isn't, or
     // the next request must ask for a completion. send_joined() false: the caller calls take_back().
     [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
+    // joinable(), if there is also room().
+    [[nodiscard]] Posted* ready() const;
     template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
     [[nodiscard]] bool signal_due() const;
@@ -191,8 +199,7 @@ private:
     int post_dc(const DcAddress& to, ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote, unsigned flags);
 
     const std::uint64_t id_ = request_id::kTag | reinterpret_cast<std::uint64_t>(this);
-    std::uint32_t signal_interval_ = 1; // every so many messages ask for a completion
-    std::uint32_t next_psn_ = 0;
+    std::uint32_t signal_interval_ = 1, next_psn_ = 0; // every so many messages ask for a completion
     const std::uint32_t depth_, mask_;
     std::unique_ptr<Posted[]> ring_;
     ibv_qp_ex* qp_ex_ = nullptr;
@@ -201,7 +208,7 @@ private:
 
 inline void SendQueue::begin_packets(std::uint32_t psn, ibv_mtu mtu) {
     next_psn_ = psn;
-    mtu_shift_ = static_cast<std::uint8_t>(7 + static_cast<unsigned>(mtu));
+    mtu_ = 128u << mtu;
 }
 
 inline void SendQueue::revive() {
@@ -216,7 +223,7 @@ inline unsigned SendQueue::outstanding() const {
 }
 
 inline std::uint32_t SendQueue::extra_packets(std::uint32_t bytes) const {
-    return bytes > 1u << mtu_shift_ ? (bytes - 1) >> mtu_shift_ : 0;
+    return bytes > mtu_ ? (bytes - 1) >> std::countr_zero(mtu_) : 0;
 }
 
 } // namespace ucx_mp::link
