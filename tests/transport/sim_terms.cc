@@ -282,6 +282,45 @@ BOOST_DATA_TEST_CASE(ahead_of_the_ring, kBoth, transport) {
     BOOST_TEST(cluster.node(1).services().last_error.find("too far ahead") != std::string::npos);
 }
 
+// What comes over the faster rail waits for the slower one, where it has come, and gives its place back.
+BOOST_DATA_TEST_CASE(early_messages_stay_where_they_are, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.policy.kind = schedule::PolicyKind::round_robin;
+    config.headroom = 32;
+    Cluster cluster("two-rail", 2, config);
+    BOOST_REQUIRE(greeted(cluster));
+    cluster.world.fault("delay 20us 0:softhca_1:1");
+    Large large;
+    large.lengths.assign(400, 4000);
+    cluster.node(1).on_am(4, Large::take, &large);
+    for (unsigned i = 0; i < large.lengths.size(); ++i) {
+        std::vector<std::byte> bytes(large.lengths[i]);
+        for (std::size_t b = 0; b < bytes.size(); ++b) bytes[b] = Large::at(i, b);
+        const auto pack = [](void* to, void* arg) -> std::size_t {
+            const auto& from = *static_cast<std::vector<std::byte>*>(arg);
+            std::memcpy(to, from.data(), from.size());
+            return from.size();
+        };
+        BOOST_REQUIRE(cluster.until(
+            [&] { return cluster.node(0).iface().am_bcopy(cluster.channel(0, 1), 4, pack, &bytes) > 0; }));
+    }
+    BOOST_TEST(cluster.until([&] { return large.received == large.lengths.size(); }, 2'000'000'000));
+    BOOST_TEST(large.mistakes == 0u);
+    channel::Core& core = cluster.node(1).iface().core();
+    const auto sum = [&](auto member) {
+        std::size_t total = 0;
+        for (unsigned i = 0; i < core.adapter_count; ++i) total += core.adapters[i].*member;
+        return total;
+    };
+    BOOST_TEST(cluster.channel(1, 0).counts.early > 100u);
+    BOOST_TEST(sum(&channel::Adapter::spare) > 0u);
+    BOOST_TEST(sum(&channel::Adapter::spare) < 100u);
+    BOOST_TEST(sum(&channel::Adapter::spare_used) == 0u);
+    BOOST_TEST(sum(&channel::Adapter::kept) == large.kept.size());
+    for (void* data : large.kept) cluster.node(1).iface().release(data);
+    BOOST_TEST(sum(&channel::Adapter::kept) == 0u);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 BOOST_DATA_TEST_CASE(no_memory_for_what_comes_early, kBoth, transport) {
     channel::Config config = config_of(transport);

@@ -98,7 +98,7 @@ void Directory::bury(Channel& channel) {
     if (channel.early) {
         for (std::uint32_t i = 0; i < core_.ring; ++i)
             if (ReceiveBuffer* const buffer = std::exchange(channel.early[i], nullptr))
-                core_.receiver.keep_stored(buffer);
+                core_.receiver.drop_early(buffer);
         channel.early_count = 0;
         channel.set_live();
     }

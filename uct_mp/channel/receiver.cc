@@ -152,8 +152,7 @@ void Receiver::receive_unusual(Adapter& adapter, ReceiveBuffer* buffer, std::uin
         } else if (static_cast<std::uint32_t>(ahead) >= core_.ring) {
             broken(channel, "a message that is too far ahead of its turn", static_cast<std::uint64_t>(ahead));
         } else {
-            // Copied out, so that messages waiting for a late one never keep the adapter's receives.
-            if (store_early(channel, buffer, length, sequence) && ahead == 0) drain_early(channel);
+            return store_early(channel, adapter, buffer, length, sequence);
         }
         adapter.give_back(buffer);
         return;
@@ -231,34 +230,47 @@ ReceiveBuffer* Receiver::get_stored() {
     return buffer;
 }
 
-bool Receiver::store_early(Channel& channel, ReceiveBuffer* from, std::uint32_t length, std::uint32_t sequence) {
+// Messages that wait for a late one never take receives away from the adapter: each that stays where it has come has
+// another buffer in its place. Small ones are copied, and large ones for which there is no such buffer.
+void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* from, std::uint32_t length,
+                           std::uint32_t sequence) {
     const std::uint32_t mask = core_.ring - 1;
     if (!channel.early) channel.early.reset(new (std::nothrow) ReceiveBuffer*[core_.ring]());
     ReceiveBuffer* stored = nullptr;
-    if (channel.early) {
-        if (channel.early[sequence & mask]) {
-            ++channel.counts.duplicates;
-            return true;
+    if (channel.early && channel.early[sequence & mask]) {
+        ++channel.counts.duplicates;
+        adapter.give_back(from);
+    } else {
+        if (channel.early && length >= kStaysFrom && adapter.may_wait(core_.devices, core_.layout)) {
+            stored = from;
+        } else {
+            if (channel.early) stored = get_stored();
+            if (stored) std::memcpy(core_.layout.message(stored), core_.layout.message(from), length);
+            adapter.give_back(from);
         }
-        stored = get_stored();
+        // It is acknowledged by the adapter, so it would be missing for ever.
+        if (!stored) {
+            core_.services.say(LogLevel::error,
+                               "no memory for a message of peer %016llx that came early: its channel ends",
+                               static_cast<unsigned long long>(channel.uid));
+            core_.failures.fail_channel(channel, Status::no_memory);
+            return;
+        }
+        const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(stored));
+        if (header.flags & flag::fenced)
+            (void)markers_in(channel, header, core_.layout.message(stored), length); // a marker from now on
+        stored->length = length;
+        channel.early[sequence & mask] = stored;
+        ++channel.early_count;
+        channel.set_live();
+        ++channel.counts.early;
     }
-    // It is acknowledged by the adapter, so it would be missing for ever.
-    if (!stored) {
-        core_.services.say(LogLevel::error, "no memory for a message of peer %016llx that came early: its channel ends",
-                           static_cast<unsigned long long>(channel.uid));
-        core_.failures.fail_channel(channel, Status::no_memory);
-        return false;
-    }
-    std::memcpy(core_.layout.message(stored), core_.layout.message(from), length);
-    const auto& header = *reinterpret_cast<const MessageHeader*>(core_.layout.message(stored));
-    if (header.flags & flag::fenced)
-        (void)markers_in(channel, header, core_.layout.message(stored), length); // a marker from now on
-    stored->length = length;
-    channel.early[sequence & mask] = stored;
-    ++channel.early_count;
-    channel.set_live();
-    ++channel.counts.early;
-    return true;
+    if (sequence == channel.expected) drain_early(channel);
+}
+
+void Receiver::drop_early(ReceiveBuffer* buffer) {
+    if (buffer->adapter != ReceiveBuffer::kStored) core_.adapters[buffer->adapter].has_waited(*buffer);
+    release(buffer);
 }
 
 void Receiver::broken(Channel& channel, const char* what, std::uint64_t detail) {
@@ -279,8 +291,9 @@ void Receiver::drain_early(Channel& channel) {
         place = nullptr;
         if (--channel.early_count == 0) channel.set_live();
         if (header.flags & flag::ack_request) answer_soon(core_, channel, header);
+        if (buffer->adapter != ReceiveBuffer::kStored) core_.adapters[buffer->adapter].has_waited(*buffer);
         if (deliver_next(core_, channel, header, [&] { return deliver(channel, buffer, buffer->length); }))
-            keep_stored(buffer);
+            release(buffer);
     }
 }
 

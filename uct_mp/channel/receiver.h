@@ -33,6 +33,9 @@ public:
         stored_free = &buffer->wr;
     }
 
+    // Gives back a message that came early and that nobody will get.
+    void drop_early(ReceiveBuffer* buffer);
+
     // The messages that have come into a ring, in order, as far as they may be delivered. How many.
     [[nodiscard]] unsigned take_from_ring(RingIn& ring);
 
@@ -60,8 +63,9 @@ private:
     static void answer_soon(Core& core, Channel& channel, const MessageHeader& header);
     // Delivers in place; true: the buffer may be given back.
     bool deliver(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length);
-    // False: no memory for it, and the channel has been ended.
-    bool store_early(Channel& channel, ReceiveBuffer* buffer, std::uint32_t length, std::uint32_t sequence);
+    // Takes the buffer over. Without memory for it the channel is ended.
+    void store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* buffer, std::uint32_t length,
+                     std::uint32_t sequence);
     void drain_early(Channel& channel);
     bool markers_in(Channel& channel, const MessageHeader& header, const std::byte* message, std::uint32_t length);
     void take_marker(Channel& channel, std::uint32_t number, PathIndex path);
@@ -70,6 +74,7 @@ private:
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     Nanos next_forged_line = 0;
+    static constexpr std::uint32_t kStaysFrom = 512; // bytes; what is shorter is copied rather than kept in place
     Core& core_;
 };
 

@@ -122,6 +122,19 @@ void Adapter::fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout)
     }
 }
 
+bool Adapter::may_wait(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
+    if (spare_used == spare) {
+        constexpr unsigned kMostBytes = 2 << 20; // segments may be large
+        const unsigned most = std::min(kMostSpare, kMostBytes / layout.stride);
+        if (spare >= most || (!rest.left && !reserve(devices, layout, std::min(kBatch, most - spare)))) return false;
+        make(layout, 1);
+        ++spare;
+    }
+    ++spare_used;
+    ++kept;
+    return true;
+}
+
 void Adapter::take_over(Adapter& fresh) {
     srq = std::move(fresh.srq);
     cq = std::move(fresh.cq);
@@ -140,6 +153,7 @@ void Adapter::take_over(Adapter& fresh) {
     level = fresh.level;
     batch = fresh.batch;
     rest = fresh.rest;
+    spare = spare_used = 0;
     // Handlers keep what they keep; all else of the old memory nobody knows any more.
     old_kept += std::exchange(kept, 0);
     old_chunks.push_back(std::exchange(chunks, std::move(fresh.chunks)));
