@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Runs every kernel of mp_sim with few processes, twice: it ends, and the times are the same to the last bit.
+"""Runs every kernel of mp_sim with few processes, twice: it ends, and the times are the same to the last bit. No run is faster
+than its links allow (--bound), and that bound is right where it can be told by hand.
 
 check.py BUILD. Of ctest.
 """
@@ -13,17 +14,43 @@ JOBS = [["--nodes", "4", "--ranks-per-node", "2"], ["--nodes", "7", "--mapping",
         ["--nodes", "4", "--ranks-per-node", "3", "--mapping", "cyclic", "--on-demand", "--eager", "64"]]
 
 
-def run(words):
+def output(words):
     done = subprocess.run([PROGRAM, "--quiet", "--policy", "default", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"exit code {done.returncode}: mp_sim {' '.join(words)}\n{done.stderr}")
-    return [line for line in done.stdout.splitlines() if re.match("mp_", line)]
+    return done.stdout.splitlines()
+
+
+def run(words):
+    return [line for line in output(words) if re.match("mp_", line)]
 
 
 def measured(line):
     """Without the real time that it took."""
     words = line.split()
     return words[:-2] + words[-1:]
+
+
+def bound(words):
+    """us: the time, what links need in order, what they need for all at once."""
+    lines = [line.split() for line in output([*words, "--bound"]) if re.match("mp_", line)]
+    time, needs = lines[0], lines[1]
+    return float(time[2]), float(needs[needs.index("need") + 1]), float(needs[needs.index("time),") + 1])
+
+
+def check_bounds(kernels):
+    for kernel in set(kernels) - {"barrier"}: # which has no data
+        time, _, at_once = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5"])
+        if not 0 < at_once <= time:
+            sys.exit(f"{kernel}: {time} us, but links need {at_once} us")
+    # 15 times 64 KiB into one port of 2 GB/s, with 26 bytes around each 2048, by whatever routes.
+    _, in_order, at_once = bound(["--fabric", "fattree-144", "--kernel", "incast", "--nodes", "16", "--size", "65536"])
+    # From leaf to leaf over one route each: in each of twelve steps some link has two flows at least, four at most.
+    _, one_route, _ = bound(["--fabric", "fattree-144", "--kernel", "displaced", "--nodes", "24", "--size", "65536", "--paths", "1"])
+    per_message = 65536 / 2 * 2074 / 2048 / 1000
+    for what, us, least, most in (("incast", in_order, 15, 15), ("incast at once", at_once, 15, 15), ("one route", one_route, 24, 48)):
+        if not 0.98 * least * per_message <= us <= 1.01 * most * per_message:
+            sys.exit(f"the bound of {what}: {us} us, {us / per_message:.2f} messages")
 
 
 def main():
@@ -40,6 +67,7 @@ def main():
                 sys.exit(f"{kernel}: two runs differ:\n" + "\n".join(first + again))
             if i == 0:
                 print(kernel, *first, sep="\n")
+    check_bounds(kernels)
 
 
 main()

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "bound.h"
 #include "options.h"
 #include "run.h"
 #include "tables.h"
@@ -25,6 +26,7 @@ struct Sample {
     std::uint64_t bytes = 0, messages = 0, queue_pairs = 0, limited_pairs = 0, control = 0, parks = 0, misses = 0,
                   fingerprint = 0;
     channel::AdmissionStatistics limit; // all processes together
+    Bound bound;                        // --bound
 };
 
 struct Result {
@@ -104,6 +106,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     Sample out;
     meter.say("connecting...");
     if (!o.on_demand) out.connect_us = static_cast<double>(run.connect()) / 1e3;
+    if (o.bound) out.bound = bound_of(cluster, job, hosts);
     if (tables.kinds) tables.kinds->begin(cluster, run, transport + " " + policy);
     for (unsigned i = 0; i < o.warm_up; ++i)
         (void)run.once([&](double share) { meter.say("warm-up " + std::to_string(i + 1), share); });
@@ -158,6 +161,12 @@ void print(const SimOptions& o, const std::vector<Result>& results, unsigned ran
                         r.name().c_str(), double(l.waits) / ranks, each(l.for_places, l.waits),
                         double(l.connections) / ranks, each(l.handshakes, l.connections), double(l.partings) / ranks,
                         each(l.questions, l.partings), l.most);
+    for (const Result& r : results)
+        if (const Bound& b = r.median().bound; b.in_order > 0)
+            std::printf(
+                "%-34s links need %.1f us in this order (%.2f of the time), %.1f us if all is sent at once (%.2f)\n",
+                r.name().c_str(), b.in_order, b.in_order / r.median().time_us, b.at_once,
+                b.at_once / r.median().time_us);
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     std::printf("peak memory %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
@@ -167,7 +176,7 @@ void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned
     std::ofstream out(o.csv);
     out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,limited_pairs,parks,"
            "misses,"
-           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most\n";
+           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most,bound_us,bound_at_once_us\n";
     for (const Result& r : results) {
         const Sample& s = r.median();
         out << r.transport << ",\"" << r.policy << "\"," << s.time_us << ',' << s.time_us / results[0].median().time_us
@@ -181,7 +190,8 @@ void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned
         const double n = ranks;
         out << ',' << double(l.waits) / n << ',' << double(l.for_places) / 1e3 / n << ',' << double(l.connections) / n
             << ',' << double(l.handshakes) / 1e3 / n << ',' << double(l.partings) / n << ','
-            << double(l.questions) / 1e3 / n << ',' << l.most << '\n';
+            << double(l.questions) / 1e3 / n << ',' << l.most << ',' << s.bound.in_order << ',' << s.bound.at_once
+            << '\n';
     }
     if (!out.flush()) throw std::runtime_error("--csv " + o.csv + ": cannot be written");
 }

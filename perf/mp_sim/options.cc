@@ -169,6 +169,8 @@ void add_runs(CLI::App& app, SimOptions& o) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber)
         ->group("Runs");
+    app.add_flag("--bound", o.bound, "also print the least time that the links need for it over these routes")
+        ->group("Runs");
     app.add_flag("--quiet", o.quiet, "no progress on standard error")->group("Runs");
 }
 

@@ -25,7 +25,7 @@ struct SimOptions {
     unsigned rings = 0, ring_slots = 0;
     softhca::Nanos kinds_every = 100'000;
     std::string ring_costs;
-    bool on_demand = false, background = true, quiet = false;
+    bool on_demand = false, background = true, bound = false, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.
     std::optional<softhca::Nanos> post, completion, receive, poll_miss, poll_hit;
     std::optional<double> copy;

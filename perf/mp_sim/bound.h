@@ -1,0 +1,21 @@
+// The least time that links need for a job's messages, over the routes that the transport has opened: no policy that
+// chooses among them can be faster. Processors, adapters and latencies are not in it.
+#pragma once
+
+#include <vector>
+
+#include "kernel.h"
+#include "simulator/cluster.h"
+
+namespace ucx_mp::sim {
+
+// us. A fractional flow: each message may be cut as it likes, and all links know of each other.
+struct Bound {
+    double at_once = 0;  // all messages of the job together
+    double in_order = 0; // step by step, if nobody begins a step before all others do: those between two `complete`s
+};
+
+// After Run::connect(). `hosts`: the fabric's node of each rank.
+[[nodiscard]] Bound bound_of(Cluster& cluster, const Job& job, const std::vector<unsigned>& hosts);
+
+} // namespace ucx_mp::sim
