@@ -14,6 +14,7 @@ constexpr double kLaneTolerance = 1.25;
 constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;
+constexpr double kShortStripe = 12288; // bytes: one or two chunks of an adapter's turns
 constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
 
@@ -70,7 +71,20 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
     Level level;
     fill(paths, paths.usable(d), d, bytes,
-         {static_cast<double>(config_->min_stripe), descriptor, false, !both, both || large}, level);
+         {.min_bytes = static_cast<double>(config_->min_stripe),
+          .cost = descriptor,
+          .compared = !both,
+          .coarse = both || large,
+          .routes = !both && !large,
+          .first = first_},
+         level);
+    // The next one begins behind the last of these, so that all routes have the same part of it. Where all are used it
+    // is the order that changes: of short stripes the last is late, whatever its route. Longer ones keep their order,
+    // since programs that do the same at the same time have less in each other's way by it.
+    if (level.count < paths.usable_count(d))
+        first_ = next_usable(paths.usable(d), level.path[level.count - 1]);
+    else if (bytes < kShortStripe * level.count)
+        first_ = next_usable(paths.usable(d), level.path[0]);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {

@@ -10,14 +10,14 @@
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path gets less if it has been slower than others at the same time, again and again. In a fabric full of collisions
 //   every path is slow now and then, and who believes that loses to even striping. A path is used only if it saves more
-//   than a descriptor costs the processor, as far as that is measured.
+//   than a descriptor costs the processor, as far as that is measured. Of routes that share a rail, one alone has all
+//   of it: a further one only makes collisions cheaper, and saves less. Messages that do not use all routes take turns.
 //   Sometimes such a message goes whole, to the path where it is done first:
 //   - Every path has several times as much to do as the message would take: the burst ends far from here.
 //   - Every path has more to do than the message would take. Stripes make it no faster and cost descriptors. Only if
 //     these are cheap (1/64 of its time) it is cut, so that a burst ends on all paths at the same time.
 //   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that. The same holds
-//   for
-//     reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
+//     for reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
 //   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
 //   decided at once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
@@ -44,6 +44,7 @@ public:
 private:
     const PolicyConfig* config_;
     unsigned seed_;
+    PathIndex first_ = 0; // of paths that are alike, the one that the next message begins with
     PathIndex lane_path_[2] = {kNoPath, kNoPath};
 };
 

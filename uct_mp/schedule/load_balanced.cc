@@ -48,6 +48,29 @@ void by_comparison(const PathTable& paths, PathMask mask, Direction d, double by
         rates[k] = weight[k] * measured / weights;
     }
 }
+
+// Routes of one rail. One of them alone has all of the rail, unless others collide with it: what a further one saves is
+// that, less than their rates as parts of the rail tell. How much less was measured (perf/transport-speed fat_tree).
+// While they are idle none is better than another, whatever small messages have shown of a few of them.
+class Alike {
+public:
+    Alike(const PathTable& paths, PathMask candidates, Direction d) {
+        for (PathIndex i : each(candidates)) {
+            const Path& path = paths[i];
+            if (count_[path.rail]++ == 0) soonest_[path.rail] = path.base_latency;
+            if (path.of(d).in_flight == 0) soonest_[path.rail] = std::min(soonest_[path.rail], path.base_latency);
+        }
+    }
+    [[nodiscard]] double ready(const Path& path) const { return soonest_[path.rail]; } // while it is idle
+    [[nodiscard]] double cost(const Path& path, double cost) const {
+        return cost * std::max(1.0, kCollisions * count_[path.rail]);
+    }
+
+private:
+    static constexpr double kCollisions = 0.5;
+    unsigned count_[kMaxRails] = {};
+    double soonest_[kMaxRails];
+};
 } // namespace
 
 void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes, const LevelRules& rules,
@@ -58,22 +81,27 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         by_comparison(paths, candidates, d, bytes, rules.min_bytes, rates_of);
     else if (rules.coarse)
         even_out(paths, candidates, rates_of);
+    const Alike alike(paths, rules.routes ? candidates : 0, d);
+    const PathMask behind = rules.routes ? ~PathMask{0} << rules.first % kMaxPaths : ~PathMask{0};
     unsigned n = 0;
-    for (PathIndex i : each(candidates)) {
-        const double rate = rates_of[n];
-        double ready = paths.ready(i, d, rate);
-        if (rules.joint) {
-            const Direction other = d == Direction::read ? Direction::write : Direction::read;
-            ready += static_cast<double>(paths[i].of(other).in_flight) / paths.rate(i, other);
+    for (const PathMask part : {candidates & behind, candidates & ~behind})
+        for (PathIndex i : each(part)) {
+            const double rate = rates_of[std::popcount(candidates & ((PathMask{1} << i) - 1))];
+            double ready =
+                rules.routes && paths[i].of(d).in_flight == 0 ? alike.ready(paths[i]) : paths.ready(i, d, rate);
+            if (rules.joint) {
+                const Direction other = d == Direction::read ? Direction::write : Direction::read;
+                ready += static_cast<double>(paths[i].of(other).in_flight) / paths.rate(i, other);
+            }
+            unsigned k = n++;
+            // Sorted by when the least piece would be done: of two paths ready at the same time the faster one first.
+            const double key = ready + rules.min_bytes / rate;
+            for (; k > 0 && key < level.ready[k - 1] + rules.min_bytes / level.rate[k - 1]; --k) {
+                level.path[k] = level.path[k - 1], level.rate[k] = level.rate[k - 1],
+                level.ready[k] = level.ready[k - 1];
+            }
+            level.path[k] = i, level.rate[k] = rate, level.ready[k] = ready;
         }
-        unsigned k = n++;
-        // Sorted by when the least piece would be done: of two paths ready at the same time the faster one first.
-        const double key = ready + rules.min_bytes / rate;
-        for (; k > 0 && key < level.ready[k - 1] + rules.min_bytes / level.rate[k - 1]; --k) {
-            level.path[k] = level.path[k - 1], level.rate[k] = level.rate[k - 1], level.ready[k] = level.ready[k - 1];
-        }
-        level.path[k] = i, level.rate[k] = rate, level.ready[k] = ready;
-    }
     double rates = level.rate[0];
     double work = bytes + level.rate[0] * level.ready[0];
     level.time = work / rates;
@@ -82,7 +110,8 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         const double more_rates = rates + level.rate[k];
         const double more_work = work + level.rate[k] * level.ready[k];
         const double time = more_work / more_rates;
-        const bool helps = level.time - time > rules.cost && level.rate[k] * (time - level.ready[k]) >= rules.min_bytes;
+        const double cost = rules.routes ? alike.cost(paths[level.path[k]], rules.cost) : rules.cost;
+        const bool helps = level.time - time > cost && level.rate[k] * (time - level.ready[k]) >= rules.min_bytes;
         if (!helps) continue;
         // The ones chosen before lose bytes to this one, but have the minimum still: their least piece ends sooner.
         rates = more_rates, work = more_work, level.time = time;

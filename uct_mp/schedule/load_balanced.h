@@ -27,6 +27,8 @@ struct LevelRules {
     bool joint = false;    // reads and writes count as one load
     bool compared = false; // rates by what links can, and by Account::relative where that says more than its scatter
     bool coarse = false;   // measured rates are noisy: only what differs by more than kNoise counts
+    bool routes = false;   // paths of a rail are routes that others use, too: see Alike
+    unsigned first = 0;    // then: of idle paths that are alike, which one comes first; any number
 };
 
 // Water-filling over the candidates (not empty, all usable): the soonest ready first, as long as it helps.

@@ -128,6 +128,63 @@ BOOST_AUTO_TEST_CASE(medium_goes_whole_where_descriptors_are_what_is_scarce) {
     BOOST_TEST(stripes(409600, TrafficHint::non_blocking, false) == 4u);
 }
 
+namespace {
+std::vector<PathSetup> routes_of_one_rail(unsigned n) { // 2 GB/s
+    return std::vector<PathSetup>(n, PathSetup{.nominal_rate = 2, .latency = 2000, .rail = 0, .rail_rate = 2});
+}
+} // namespace
+
+// All that messages of 16 KiB, one after the other, put on each path; a descriptor takes 4 us of the processor.
+BOOST_AUTO_TEST_CASE(routes_of_a_rail_take_turns) {
+    Peer peer("default", routes_of_one_rail(4));
+    std::map<int, std::uint64_t> bytes;
+    Nanos now = 1000;
+    for (int i = 0; i < 40; ++i) {
+        (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::none, now, false, 4000}, peer.plan);
+        BOOST_TEST(peer.plan.count == 2u); // a third would save less than it costs
+        for (unsigned k = 0; k < peer.plan.count; ++k) {
+            bytes[peer.plan.stripes[k].path] += peer.plan.stripes[k].length;
+            peer.done(k, now, now + 2000 + 4096 * (k + 1));
+        }
+        peer.small_done(0, now, now + 1500); // the lane's latency is known better than the others'
+        now += 20000;
+    }
+    for (int i = 0; i < 4; ++i) BOOST_TEST(bytes[i] == 10u * 16384);
+}
+
+BOOST_AUTO_TEST_CASE(a_route_of_the_same_rail_saves_less_than_another_rail) {
+    const auto stripes = [](std::vector<PathSetup> setup) {
+        Peer peer("default", setup);
+        (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::none, 1000, false, 2500}, peer.plan);
+        return peer.plan.count;
+    };
+    std::vector<PathSetup> rails = routes_of_one_rail(4);
+    for (std::uint8_t i = 0; i < 4; ++i) rails[i].rail = i, rails[i].nominal_rate = rails[i].rail_rate = 0.5;
+    BOOST_TEST(stripes(rails) == 4u); // 8 KiB per us on all together: 2.7 us are saved by the fourth
+    BOOST_TEST(stripes(routes_of_one_rail(4)) == 3u);
+}
+
+// Stripes of a message follow each other into the wire, so the last is always late: that is not its route's fault.
+BOOST_AUTO_TEST_CASE(no_route_is_always_the_last_of_short_stripes) {
+    const auto last_of = [](std::uint64_t size) {
+        Peer peer("default", routes_of_one_rail(4));
+        Nanos now = 1000;
+        std::map<int, int> last;
+        for (int i = 0; i < 400; ++i) {
+            (void)peer.put(size, TrafficHint::none, now);
+            BOOST_TEST_REQUIRE(peer.plan.count == 4u);
+            for (unsigned k = 0; k < 4; ++k) {
+                BOOST_TEST(peer.plan.stripes[k].length == size / 4);
+                peer.done(k, now, now + 2000 + 2048 * (k + 1));
+            }
+            ++last[peer.plan.stripes[3].path];
+            now += 20000;
+        }
+        return last;
+    };
+    BOOST_TEST((last_of(16384) == std::map<int, int>{{0, 100}, {1, 100}, {2, 100}, {3, 100}}));
+}
+
 BOOST_AUTO_TEST_CASE(large_is_pulled_unless_there_is_one_path) {
     Peer peer("default", equal_paths(2));
     BOOST_TEST(int(peer.put(kMiB)) == int(Outcome::pull));
