@@ -10,6 +10,15 @@ namespace ucx_mp::channel {
 namespace {
 constexpr std::uint64_t kMostBytesWaiting = 16 << 20; // of more than a few writes, if all are alike
 constexpr std::uint64_t kBeforeReads = 32 << 10;      // bytes of writes that go although reads will follow
+
+// Bytes of reads under way that are more than those of writes.
+std::int64_t lead_of_reads(const schedule::PathTable& paths) {
+    std::int64_t lead = 0;
+    for (schedule::PathIndex i : schedule::each(paths.usable(Direction::write)))
+        lead += static_cast<std::int64_t>(paths[i].of(Direction::read).in_flight) -
+                static_cast<std::int64_t>(paths[i].of(Direction::write).in_flight);
+    return lead;
+}
 } // namespace
 
 void Mover::append(Channel& channel, Work& work) {
@@ -29,7 +38,7 @@ std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos 
     Moving& moving = channel.moving;
     std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
     // Reads have been seen to follow at once: the first of them waits for what is posted now.
-    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0 && size > kBeforeReads)
+    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0)
         ahead = std::min(ahead, moving.rdma_open > moving.pulled_count ? 0 : kBeforeReads);
     if (ahead >= size) return size;
     if (moving.pulled_count >= moving.patience) {
@@ -60,6 +69,10 @@ void Mover::release_writes(Channel& channel, Nanos now) {
         Work* const work = channel.moving.pulled[0].first;
         if (!work || !work->transfer.waits) return;
         const std::uint64_t rest = work->transfer.remaining();
+        // More reads will follow this one, and what is posted now stands before them.
+        if (moving.patience > Moving::kFewWaiting &&
+            lead_of_reads(channel.wiring.scheduler->paths()) < static_cast<std::int64_t>(rest))
+            return;
         if (channel.wiring.scheduler->write_ahead(rest, now) < rest ||
             !post_until(channel, *work, work->transfer.size, now))
             return;
