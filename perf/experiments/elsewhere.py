@@ -20,7 +20,7 @@ def taken(figure, results):
 def faults(c):
     """D 9.4 to 9.15, 10.13 to 10.20 by what the transport shows of them: perf/failover apm, bandwidth, partition"""
     theirs = rows_of_failover.Context(c.build, c.quick, c.say, c.plots, {})
-    yield from taken("D 9", rows_of_failover.ROWS["apm"](theirs))
+    yield from taken("D 9.12-9.15", rows_of_failover.ROWS["apm"](theirs))
     yield from taken("D 10.13-16", rows_of_failover.ROWS["bandwidth"](theirs))
     yield from taken("D 10.19-20", rows_of_failover.ROWS["partition"](theirs))
 
@@ -41,9 +41,37 @@ EXPERIMENTS = [faults, rc_or_dc]
 MISSING = [
     ("D 4.7, 4.8", "bandwidth, two processes per node", "binding per process, not per peer"),
     ("D 4.13, 4.14", "visualization", "its pattern is not in the text"),
-    ("D 5.5, 5.7, 5.9, 5.11, 5.13", "other buses (EM64T, IA32)", "one bus for both directions"),
+    ("D 5.5, 5.7, 5.9, 5.11, 5.13, 5.16", "other buses (EM64T, IA32)", "one bus for both directions"),
+    ("D 6.5", "small messages both ways", "windows of messages both ways in bench_sim_transport, and costs of copies there: they are the limit"),
     ("D 9.4-9.11", "commands of migration alone, by number of queue pairs", "costs of commands by kind; a benchmark of verbs"),
     ("D 9.12-9.15", "IS, FT, LU while a cable is pulled", "faults at a given time in mp_sim"),
+    ("D 10.7", "latency of the layer", "nothing: perf/failover cost has it, in instructions"),
     ("D 10.11, 10.12, 10.17, 10.18", "NAS on nodes with different rails", "nodes of two kinds in one job of mp_sim"),
+    ("T Fig 6-8", "4096 and 6144 processes of NWChem", "the task pool at that size: perf/adaptive has 1024"),
     ("N, C", "collectives on the adapter, AWP-ODC, P3DFFT", "the engine of collectives"),
 ]
+
+# All figures with measurements of the four papers that have numbered ones ("N, C" stand above as a whole).
+FIGURES = {f"{paper} {chapter}.{n}" for paper, chapter, first, last in (
+    ("D", 3, 5, 5), ("D", 4, 3, 14), ("D", 5, 4, 13), ("D", 5, 16, 17), ("D", 6, 2, 12), ("D", 7, 2, 10), ("D", 8, 5, 19),
+    ("D", 9, 4, 15), ("D", 10, 7, 20)) for n in range(first, last + 1)}
+FIGURES |= {f"A {n}" for n in (3, 4, 5, 8, 9, 10, 11, 12)} | {f"T {n}" for n in (5, 6, 7, 8)}
+
+
+def figures_of(label):
+    """{"D 4.3", "D 4.4"} of "D 4.3, 4.4" or "D 4.3-4.4"; "A Fig 3-5" is {"A 3", "A 4", "A 5"}."""
+    paper, _, rest = label.partition(" ")
+    found = set()
+    for part in rest.replace("Fig ", "").split(","):
+        first, _, last = part.strip().partition("-")
+        chapter, dot, number = first.rpartition(".")
+        if number.isdigit():
+            for n in range(int(number), int(last.rpartition(".")[2] or number) + 1):
+                found.add(f"{paper} {chapter}{dot}{n}")
+    return found
+
+
+def unmentioned(claims):
+    """Figures that neither a claim nor MISSING is about."""
+    labels = [claim.figure for claim in claims] + [figure for figure, _, _ in MISSING]
+    return sorted(FIGURES - set().union(*map(figures_of, labels)))

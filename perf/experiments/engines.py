@@ -6,7 +6,7 @@ import os
 
 from experiments.claims import change, ratio, simulate
 from speed.engines import ENGINE, HOST, Port
-from speed.run import ROOT
+from speed.run import ROOT, bandwidth
 
 MIB = 1 << 20
 
@@ -16,9 +16,12 @@ def port_of(c):
 
 
 def messages(c):
-    """D 6.2 to 6.7: latency and bandwidth of messages with one to four queue pairs"""
+    """D 6.2 to 6.4, 6.6, 6.7: latency and bandwidth of messages with one to four queue pairs"""
     port = port_of(c)
     four, single = (port.rate(64, "round_robin", protocol="eager", paths=n) for n in (4, 1))
+    alone = [bandwidth(c.build, fabric=port.fabric(ENGINE), op="eager", window=1, size=64, run=50, policy="binding", paths=n,
+                       host_post=HOST, host_completion=HOST) for n in (4, 1)]
+    yield change("D 6.2", "64 bytes, latency, four queue pairs / one", 0.0, 1 / alone[0], 1 / alone[1])
     yield ratio("D 6.4", "64 bytes, rate, four queue pairs / one", "no loss", four, single, least=0.97)
     four, two = (port.rate(4096, "round_robin", protocol="eager", paths=n, signal_interval=1) for n in (4, 2))
     yield ratio("D 6.4", "4 KiB, four queue pairs / two", "better from 1 KiB on (calibrated)", four, two)

@@ -137,7 +137,7 @@ def displaced_ring(c):
         mean[name] = sum(cells.values()) / len(cells)
         c.plots.append(Heat(f"Displaced ring, 24 processes, {name} (D {'7.7' if name == 'Original' else '7.6'})", "rank", "step",
                             "MB/s", cells))
-    yield ratio("D 7.6", "displaced ring 24, mean bandwidth, HSAM(4) / Original", 1.21, mean["HSAM(4)"], mean["Original"])
+    yield ratio("D 7.6, 7.7", "displaced ring 24, mean bandwidth, HSAM(4) / Original", 1.21, mean["HSAM(4)"], mean["Original"])
     for name, lines in table(c, "displaced-ring", policies, "links", nodes=24, size=1 << 20, warm_up=0, repeat=1, **FABRIC).items():
         up = {(int(line["to"][5:]), int(line["from"][4:])): 100 * float(line["share"]) for line in lines
               if line["from"] in ("leaf1", "leaf2") and line["to"].startswith("spine")}

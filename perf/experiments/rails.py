@@ -68,7 +68,7 @@ def one_sided(c):
 
 
 def epochs(c):
-    """D 5.16, 5.17: 16 puts and 16 gets in an epoch, in the program's order and reordered"""
+    """D 5.17: 16 puts and 16 gets in an epoch, in the program's order and reordered"""
     options = {"op": "both", "window": 16, "size": 65536, "run": 400}
     text_order = {**options, "turns": "p" * 16 + "g" * 16}
     a, b = both(c, **text_order, policy="even")  # the papers' policies post all at once; the default reorders
