@@ -134,6 +134,61 @@ BOOST_AUTO_TEST_CASE(pool) {
     BOOST_TEST(again(cluster) == 0u);
 }
 
+// A peer that looks into memory and makes no progress is written to: giving RC back does not stop that. Neither writes
+// nor what must be ordered behind them waits for its answer.
+BOOST_DATA_TEST_CASE(to_a_peer_without_progress, boost::unit_test::data::make({false, true}), fenced_before) {
+    Cluster cluster("two-rail", 2, config(0));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 4, 0));
+    Node::Memory theirs = cluster.node(1).memory(64);
+    Channel& to = cluster.channel(0, 1);
+    std::uint64_t value = 0, arrived = 0;
+    cluster.node(1).on_am(
+        5,
+        [](void* arg, void* data, std::size_t, unsigned) {
+            std::memcpy(arg, data, sizeof(std::uint64_t));
+            return Status::ok;
+        },
+        &arrived);
+    const auto put = [&] {
+        ++value;
+        return cluster.until(
+            [&] {
+                cluster.world.select(0);
+                return Interface::put_short(to, &value, sizeof value, theirs.address(), theirs.keys) == Status::ok;
+            },
+            20 * kMs);
+    };
+    const auto say = [&] {
+        return cluster.until(
+            [&] {
+                cluster.world.select(0);
+                return Interface::am_short(to, 5, value, nullptr, 0) == Status::ok;
+            },
+            20 * kMs);
+    };
+    cluster.sleep(1, true);
+    const std::uint64_t written = of_kind(cluster.node(0), Kind::rc).written;
+    for (unsigned i = 0; i < 100; ++i) BOOST_REQUIRE(put());
+    BOOST_TEST(of_kind(cluster.node(0), Kind::rc).written > written);
+    if (fenced_before) (void)Interface::fence(to);
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    BOOST_TEST(cluster.until([&] { return of_kind(cluster.node(0), Kind::rc).up == 0; }, 50 * kMs)); // by this side
+    const std::uint64_t by_dc = of_kind(cluster.node(0), Kind::dc).written;
+    for (unsigned i = 0; i < 100; ++i) BOOST_REQUIRE(put());
+    cluster.run_for(kMs);
+    BOOST_TEST(of_kind(cluster.node(0), Kind::dc).written > by_dc);
+    BOOST_TEST(std::memcmp(theirs.data, &value, sizeof value) == 0);
+    (void)Interface::fence(to);
+    BOOST_TEST(say());
+    cluster.sleep(1, false);
+    BOOST_TEST(cluster.until([&] { return arrived == value; }, 50 * kMs));
+    BOOST_REQUIRE(settles(cluster, 0, 4));
+    BOOST_TEST(again(cluster) == 0u);
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
 // A pool for one peer of three: who has not been wanted for longest goes.
 BOOST_AUTO_TEST_CASE(pool_of_one) {
     channel::Config small = config(2);

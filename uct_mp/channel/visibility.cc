@@ -78,6 +78,33 @@ void Visibility::mark_unseen(Channel& channel) {
     if (!channel.fences.marker_due) channel.gates &= ~gate::unseen;
 }
 
+bool Visibility::awaits_marker_of(const Channel& channel, PathIndex path) const {
+    for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
+        if (Sender::trailer_of(*channel.wiring.retained[i & channel.window_mask]).paths >> path & 1) return true;
+    return false;
+}
+
+bool Visibility::hand_over(Channel& channel, PathIndex path) {
+    if (awaits_marker_of(channel, path)) return false;
+    const PathMask bit = PathMask{1} << path;
+    Fences& fences = channel.fences;
+    const bool written = (fences.put_paths | fences.fence_paths | channel.visible.unread) & bit;
+    if (!written && !channel.visible.read_backs_open) return true;
+    const PathIndex other = beside(channel, path);
+    if (other == kNoPath || core_.config.read_back == ReadBack::always) return false;
+    if (fences.fence_paths & bit) {
+        // A marker that the other one has had already is not behind these writes.
+        if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
+        fences.fence_paths |= PathMask{1} << other;
+    }
+    if (fences.put_paths & bit) fences.put_paths |= PathMask{1} << other;
+    if (channel.visible.unread & bit) channel.visible.unread |= PathMask{1} << other;
+    fences.put_paths &= ~bit;
+    fences.fence_paths &= ~bit;
+    channel.visible.unread &= ~bit;
+    return true;
+}
+
 // -- Reading back
 
 void Visibility::add_read_back(Channel& channel, PathMask paths, Completion* completion) {

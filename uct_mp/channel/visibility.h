@@ -27,6 +27,11 @@ public:
     // -- Markers
     // The next message becomes a fenced one, if there are writes that it could overtake.
     void mark_unseen(Channel& channel);
+    // All that went there has completed, and the path is not up any more: another one to the same adapter stands for
+    // its writes from now on. False: none can, or a fence that names the path is not over.
+    [[nodiscard]] bool hand_over(Channel& channel, PathIndex path);
+    // A fenced message that nobody has acknowledged waits for a marker of this path.
+    [[nodiscard]] bool awaits_marker_of(const Channel& channel, PathIndex path) const;
 
     // -- Reads
     void read_back(Channel& channel);     // over paths with writes since the last one; part of the present epoch

@@ -289,7 +289,9 @@ bool Demand::is_quiet(Channel& channel, PathIndex path) {
             (void)core_.sender.send_ack(channel, channel::Kind::ack_request);
             return false;
         }
-    return true;
+    if (!core_.visibility.awaits_marker_of(channel, path)) return true;
+    (void)core_.sender.send_ack(channel, channel::Kind::ack_request);
+    return false;
 }
 
 bool Demand::retire(Channel& channel, unsigned& many) {

@@ -114,7 +114,10 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     r.round = core_.progress.looks;
     r.attempts = 0;
     if (dc) ++r.life;
-    channel.wiring.unsettled.damaged |= PathMask{1} << path;
+    // What nobody wants has nothing under way: then no fence waits for the peer, who may not make progress for long.
+    const SendQueue* const own = channel.wiring.paths[path].own[0].get();
+    if (!r.retired || !own || !own->idle() || !core_.visibility.hand_over(channel, path))
+        channel.wiring.unsettled.damaged |= PathMask{1} << path;
     if (channel.wiring.path_count == 1) channel.gates |= gate::recovering;
     // Whoever else was on the initiator: an adapter that has not given up by itself may still have packets on the way.
     r.not_before = now + (dc ? core_.config.recovery.packet_lifetime : 0);

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "uct_mp/channel/settling.h"
@@ -197,8 +196,10 @@ void Replay::resend(Channel& channel) {
 void Replay::heal(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     if (!channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return;
-    for (const Path& path : std::span(channel.wiring.paths.get(), channel.wiring.places))
-        if (path.phase == Phase::draining || path.phase == Phase::asking) return;
+    for (const PathIndex path : schedule::each(channel.wiring.unsettled.damaged)) {
+        const Phase phase = channel.wiring.paths[path].phase;
+        if (phase == Phase::draining || phase == Phase::asking) return;
+    }
     const PathMask healed = std::exchange(channel.wiring.unsettled.damaged, 0);
     ++core_.recovery_steps; // who waits for room may go on
     // Paths that have come back may carry new writes.
