@@ -1,6 +1,7 @@
 #include "uct_mp/adapt/windows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace ucx_mp::adapt {
@@ -29,7 +30,10 @@ Windows::Candidate Windows::try_window(Nanos begin, const Mapping& present,
         source.refuses_rc = std::ranges::binary_search(refusing, source.id);
     }
     Candidate found{.map = find_map(sources, tuning_.costs, tuning_.limits), .gain = 0};
-    if (messages > 0) found.gain = (found.map.gain - value(present, sources, tuning_.costs, tuning_.limits)) / messages;
+    // Sums in another order differ by rounding: that is no gain.
+    constexpr double kRounding = 1e-9;
+    const double kept = value(present, sources, tuning_.costs, tuning_.limits), more = found.map.gain - kept;
+    if (messages > 0 && more > kRounding * std::abs(kept)) found.gain = more / messages;
     return found;
 }
 
@@ -46,6 +50,7 @@ Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::ui
     if (std::exchange(first_, false) && present.choices.empty()) { // whatever it saves
         end_ = now;
         verdict.why = Why::first;
+        idle_ = extended.map.choices.empty();
         verdict.map = std::move(extended.map);
         return verdict;
     }
@@ -55,10 +60,11 @@ Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::ui
     Candidate shrunk = try_window(short_begin, present, refusing);
     verdict.shrunk_gain = shrunk.gain;
     end_ = now;
-    if (std::max(extended.gain, shrunk.gain) <= tuning_.least_gain) {
+    if (std::max(extended.gain, shrunk.gain) <= (idle_ ? 0 : tuning_.least_gain)) {
         set_interval(2 * interval_);
         return verdict;
     }
+    idle_ = false;
     if (shrunk.gain > extended.gain) {
         verdict.why = Why::shrunk;
         verdict.map = std::move(shrunk.map);

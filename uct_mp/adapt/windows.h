@@ -8,6 +8,7 @@
 // - If neither wins the current window is extended to now. Else the short one would keep its length for ever.
 // - The short one has two slices or more.
 // - What exists already is not charged again (find_map()).
+// - The first map is taken whatever it saves, also if that is not what the first look has found.
 // - The interval is halved when the pattern changes, and doubled when nothing does. So phases of some 10 ms are seen.
 //
 // Threads: one.
@@ -62,6 +63,7 @@ private:
     Nanos begin_, end_;   // of the current window [beta, epsilon)
     unsigned slices_ = 0; // since the last look
     bool first_ = true;
+    bool idle_ = true; // nobody has been given anything yet: whatever it saves
 };
 
 [[nodiscard]] constexpr const char* name(Windows::Why why) {

@@ -134,3 +134,38 @@ BOOST_AUTO_TEST_CASE(the_interval_follows_the_pattern) {
     for (unsigned i = 0; i < 20; ++i) (void)driver.look(steady);
     BOOST_TEST(driver.windows.interval() == kSecond);
 }
+
+// Nothing is worth its price at first. Later it is, though a message saves less than what a change must save.
+BOOST_AUTO_TEST_CASE(the_first_map_comes_late) {
+    Tuning tuning = paper();
+    tuning.limits.rings = 0;
+    tuning.costs.rc = 15;
+    Driver driver(tuning);
+    const auto few = [](Nanos) { return from({1}, 5); };
+    (void)driver.look(few);
+    BOOST_TEST(driver.present.choices.empty());
+    unsigned looks = 0;
+    while (driver.present.choices.empty() && looks < 100) (void)driver.look(few), ++looks;
+    BOOST_TEST(driver.present.of(1) == Service::rc);
+    BOOST_TEST(looks > 5u);
+}
+
+// No gain is asked for. What differs by rounding only is no gain, so nothing goes to and fro.
+BOOST_AUTO_TEST_CASE(rounding_saves_nothing) {
+    Tuning tuning = paper();
+    tuning.limits.rings = 64;
+    tuning.limits.rc = 7;
+    tuning.least_gain = 0;
+    tuning.costs.rc = 150.1, tuning.costs.ring = 99.7, tuning.costs.miss = 9.9, tuning.costs.credit = 301.3;
+    Driver driver(tuning);
+    const auto steady = [](Nanos) {
+        std::vector<Counts::Entry> entries;
+        for (std::uint32_t i = 0; i < 40; ++i) entries.push_back({i, 10'000.0f + static_cast<float>(i) * 37.3f});
+        return entries;
+    };
+    (void)driver.look(steady);
+    BOOST_TEST(driver.present.count(Service::rc) == 7u);
+    unsigned changes = 0;
+    for (unsigned i = 0; i < 100; ++i) changes += driver.look(steady).why != Why::nothing;
+    BOOST_TEST(changes == 0u);
+}
