@@ -198,3 +198,78 @@ BOOST_AUTO_TEST_CASE(only_path) {
     for (unsigned path = 0; path < 2; ++path) BOOST_TEST(in_flight(path) == 0u);
     BOOST_TEST(!notes.wrong);
 }
+
+namespace {
+// Who gets a ring is chosen by what is counted, at the first node; looks are far apart.
+channel::Config choosing(unsigned rings) {
+    channel::Config c = config({16, 256}, rings);
+    c.adapt.mode = channel::AdaptConfig::Mode::on;
+    c.adapt.max_rc = 0;
+    c.adapt.tuning.interval = c.adapt.tuning.min_interval = 80 * kMs;
+    c.adapt.tuning.costs = {.ring = 100, .make_ring = 1000};
+    c.adapt.measured = false;
+    return c;
+}
+void pass(Cluster& cluster, Nanos time) { // though nothing happens
+    (void)cluster.world.at(cluster.world.now() + time, [] {});
+    cluster.run_for(time);
+}
+bool has_ring(Cluster& cluster, unsigned from) {
+    for (const auto& channel : statistics(cluster.node(0)).channels)
+        if (channel.peer_uid == cluster.node(from).iface().address().uid && channel.ring.in == std::string("open"))
+            return true;
+    return false;
+}
+} // namespace
+
+// All rings are taken: who is chosen now gets one when those that give way have, not with the next look.
+BOOST_AUTO_TEST_CASE(chosen_while_all_are_taken) {
+    std::vector<channel::Config> configs(4, config({16, 256}));
+    configs[0] = choosing(1);
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Notes notes(cluster);
+    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
+        BOOST_TEST(notes.send(1, 0, 40));
+        pass(cluster, kMs);
+    }
+    BOOST_REQUIRE(has_ring(cluster, 1));
+    const auto changes = [&] { return cluster.channel(0, 1).core->ring_choice.changes; };
+    const std::uint64_t before = changes();
+    for (unsigned i = 0; changes() == before && i < 2000; ++i) {
+        BOOST_TEST(notes.send(2, 0, 400));
+        pass(cluster, kMs);
+    }
+    BOOST_REQUIRE(changes() == before + 1);
+    for (unsigned i = 0; !has_ring(cluster, 2) && i < 40; ++i) {
+        BOOST_TEST(notes.send(1, 0, 4)); // what went by its ring is over
+        BOOST_TEST(notes.send(2, 0, 40));
+        pass(cluster, kMs);
+    }
+    BOOST_TEST(has_ring(cluster, 2));
+    BOOST_TEST(changes() == before + 1);
+    BOOST_TEST(!notes.wrong);
+}
+
+// Who sleeps has no rings any more, and chooses nobody.
+BOOST_AUTO_TEST_CASE(nobody_is_chosen_asleep) {
+    std::vector<channel::Config> configs(2, config({16, 256}));
+    configs[0] = choosing(4);
+    configs[0].adapt.tuning.interval = configs[0].adapt.tuning.min_interval = 4 * kMs;
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Notes notes(cluster);
+    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
+        BOOST_TEST(notes.send(1, 0, 40));
+        pass(cluster, kMs);
+    }
+    BOOST_REQUIRE(has_ring(cluster, 1));
+    BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
+    const std::uint64_t before = cluster.channel(0, 1).core->ring_choice.changes;
+    for (unsigned i = 0; i < 100; ++i) {
+        BOOST_TEST(notes.send(1, 0, 40));
+        pass(cluster, kMs);
+    }
+    BOOST_TEST(cluster.channel(0, 1).core->ring_choice.changes == before);
+    BOOST_TEST(statistics(cluster.node(0)).rings.rings == 0u);
+}

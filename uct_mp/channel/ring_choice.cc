@@ -25,7 +25,8 @@ RingChoice::RingChoice(Core& core)
 }
 
 void RingChoice::attend(Nanos now) {
-    if (measures_) measure(now);
+    if (core_.rings.asleep()) return;
+    if (measures_ && core_.directory.endpoints) measure(now);
     if (!at_once_ && !weighs_) return;
     if (!windows_) windows_.emplace(tuning_, now);
     if (now >= windows_->slice_end()) end_slice(now);
@@ -80,15 +81,16 @@ std::vector<adapt::Counts::Entry> RingChoice::read_counts() {
 
 void RingChoice::end_slice(Nanos now) {
     std::vector<adapt::Counts::Entry> counts = read_counts();
-    unsigned endpoints = 0;
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
-        endpoints += core_.directory.channels[slot]->usage.endpoints;
+    const unsigned endpoints = core_.directory.endpoints;
     if (at_once_ && endpoints)
         for (const adapt::Counts::Entry& entry : counts)
             (void)core_.rings.serve(*core_.directory.channels[entry.id], true);
     const bool due = windows_->end_slice(now, std::move(counts));
     if (endpoints == 0) return serve_all({}), core_.rings.expect(0); // nobody here looks
-    if (due && weighs_) look();
+    if (due && weighs_)
+        look();
+    else
+        serve_waiting();
     if (without_) core_.rings.expect(std::min(without_, link::RingStore::kBatch));
 }
 
@@ -99,7 +101,7 @@ void RingChoice::look() {
         if (channel.rings && channel.rings->wanted) present.set(slot, Service::dc_ring);
     }
     const adapt::Windows::Verdict verdict = windows_->look(present, {});
-    if (verdict.why == adapt::Windows::Why::nothing || verdict.map.choices == present.choices) return;
+    if (verdict.why == adapt::Windows::Why::nothing || verdict.map.choices == present.choices) return serve_waiting();
     ++changes;
     core_.services.say(LogLevel::debug, "rings for %u peers (%s window, %.1f ns a message)",
                        verdict.map.count(Service::dc_ring), name(verdict.why),
@@ -109,12 +111,23 @@ void RingChoice::look() {
 
 // What is taken back makes room for what is wished.
 void RingChoice::serve_all(const adapt::Mapping& map) {
+    waiting_.clear();
     for (const bool wanted : {false, true})
         for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
             Channel& channel = *core_.directory.channels[slot];
             const bool has = channel.rings && channel.rings->wanted;
-            if (has != wanted && (map.of(slot) == Service::dc_ring) == wanted) (void)core_.rings.serve(channel, wanted);
+            if (has != wanted && (map.of(slot) == Service::dc_ring) == wanted &&
+                core_.rings.serve(channel, wanted) == Status::no_resource)
+                waiting_.push_back(channel.local_id);
         }
+}
+
+// Who has been chosen, and all rings were taken then.
+void RingChoice::serve_waiting() {
+    std::erase_if(waiting_, [&](std::uint32_t id) {
+        Channel* const channel = core_.directory.channel_with(id);
+        return !channel || core_.rings.serve(*channel, true) != Status::no_resource;
+    });
 }
 
 } // namespace ucx_mp::channel

@@ -35,6 +35,7 @@ private:
     void end_slice(Nanos now);
     void look();
     void serve_all(const adapt::Mapping& map);
+    void serve_waiting();
 
     Core& core_;
     void measure(Nanos now);
@@ -46,8 +47,9 @@ private:
     std::unique_ptr<link::RingCostTest> test_;
     Nanos next_test_ = 0; // if nobody has taken it
     std::optional<adapt::Windows> windows_;
-    std::vector<Seen> seen_; // by slot
-    unsigned without_ = 0;   // peers that have sent in the last slice, and have no ring yet
+    std::vector<Seen> seen_;             // by slot
+    std::vector<std::uint32_t> waiting_; // ids of chosen channels, until those that give way have given theirs back
+    unsigned without_ = 0;               // peers that have sent in the last slice, and have no ring yet
 };
 
 } // namespace ucx_mp::channel

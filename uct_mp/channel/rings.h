@@ -101,7 +101,8 @@ public:
     // that computes answers late. Who sleeps all the same wakes at next_look(), and polls. 0: there is none.
     [[nodiscard]] bool may_sleep();
     [[nodiscard]] Nanos next_look() const;
-    void attend(Nanos now); // now and then
+    [[nodiscard]] bool asleep() const { return asleep_ != 0; } // who polls has slept once: there are no rings any more
+    void attend(Nanos now);                                    // now and then
     // So many may be wanted soon: memory for them is made ready aside. 0: none.
     void expect(unsigned count);
 
