@@ -1,130 +1,18 @@
 // Who gets RC is decided by what is counted: one to all, all to one, patterns that change, while links fail. Costs are
-// given here, because the emulated adapters of these fabrics do not charge for what DC does; one test measures them.
+// given here, because the emulated adapters of these fabrics do not charge for what DC does; sim_adapt_costs measures.
 #define BOOST_TEST_MODULE transport_adapt
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <memory>
+#include <algorithm>
 
-#include "both_transports.h"
+#include "adapt_nodes.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
-#include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
-using channel::Interface;
-using Mode = channel::AdaptConfig::Mode;
-
-namespace {
-
-constexpr Nanos kMs = 1'000'000;
-
-channel::Config config(unsigned max_rc, Mode mode = Mode::on) {
-    channel::Config config = config_of(connect::Transport::dc);
-    config.adapt.mode = mode;
-    config.adapt.max_rc = max_rc;
-    config.adapt.tuning.interval = 8 * kMs;
-    config.adapt.tuning.min_interval = kMs / 2;
-    config.adapt.tuning.costs = {.rc = 150, .make_rc = 10'000};
-    config.adapt.measured = false;
-    config.paths.num_paths = 1;
-    config.reliability = {};
-    return config;
-}
-
-Interface::Statistics statistics(Node& node) {
-    Interface::Statistics out;
-    node.iface().statistics(out);
-    return out;
-}
-
-// Messages with numbers, from whomever to whomever; each arrives once and in order.
-class Messages {
-public:
-    explicit Messages(Cluster& cluster)
-        : cluster_(cluster), n_(cluster.size()), to_(n_ * n_), sent_(n_ * n_), got_(n_ * n_) {
-        for (unsigned i = 0; i < n_; ++i) {
-            takers_.push_back(std::make_unique<Taker>(Taker{this, i}));
-            cluster.node(i).on_am(3, take, takers_.back().get());
-            for (unsigned k = 0; k < n_; ++k)
-                if (k != i) to_[i * n_ + k] = &cluster.channel(i, k);
-        }
-    }
-    bool send(unsigned from, unsigned to) {
-        std::uint64_t& number = sent_[from * n_ + to];
-        cluster_.world.select(from);
-        const std::uint64_t header = from | number << 8;
-        if (Interface::am_short(*to_[from * n_ + to], 3, header, nullptr, 0) != Status::ok) return false;
-        ++number;
-        return true;
-    }
-    // Each of these pairs so many, in turns.
-    bool all(const std::vector<std::pair<unsigned, unsigned>>& pairs, unsigned count, Nanos limit = 3'000 * kMs) {
-        std::vector<unsigned> left(pairs.size(), count);
-        return cluster_.until(
-            [&] {
-                bool done = true;
-                for (std::size_t i = 0; i < pairs.size(); ++i) {
-                    for (unsigned burst = 0; burst < 8 && left[i] && send(pairs[i].first, pairs[i].second); ++burst)
-                        --left[i];
-                    done &= left[i] == 0;
-                }
-                return done && arrived();
-            },
-            limit);
-    }
-    [[nodiscard]] bool arrived() const { return sent_ == got_; }
-    unsigned mistakes = 0;
-
-private:
-    struct Taker {
-        Messages* all;
-        unsigned at;
-    };
-    static Status take(void* arg, void* data, std::size_t, unsigned) {
-        const auto& [all, at] = *static_cast<Taker*>(arg);
-        std::uint64_t header = 0;
-        std::memcpy(&header, data, sizeof header);
-        all->mistakes += header >> 8 != all->got_[(header & 0xff) * all->n_ + at]++;
-        return Status::ok;
-    }
-    Cluster& cluster_;
-    const unsigned n_;
-    std::vector<std::unique_ptr<Taker>> takers_;
-    std::vector<Channel*> to_;
-    std::vector<std::uint64_t> sent_, got_; // by sender, receiver
-};
-
-// Of a node: peers that RC leads to.
-std::vector<unsigned> with_rc(Cluster& cluster, unsigned at) {
-    std::vector<unsigned> peers;
-    const Interface::Statistics now = statistics(cluster.node(at));
-    for (unsigned i = 0; i < cluster.size(); ++i)
-        for (const auto& channel : now.channels)
-            if (i != at && channel.peer_uid == cluster.node(i).iface().address().uid &&
-                (channel.service.ours == std::string("rc") || channel.service.theirs == std::string("rc")))
-                peers.push_back(i);
-    return peers;
-}
-std::uint64_t changes(Cluster& cluster) {
-    std::uint64_t sum = 0;
-    for (unsigned i = 0; i < cluster.size(); ++i) sum += statistics(cluster.node(i)).adaptation.changes;
-    return sum;
-}
-
-std::vector<std::pair<unsigned, unsigned>> from_one(std::initializer_list<unsigned> to) {
-    std::vector<std::pair<unsigned, unsigned>> pairs;
-    for (const unsigned peer : to) pairs.emplace_back(0, peer);
-    return pairs;
-}
-std::vector<std::pair<unsigned, unsigned>> to_one(std::initializer_list<unsigned> from) {
-    std::vector<std::pair<unsigned, unsigned>> pairs;
-    for (const unsigned peer : from) pairs.emplace_back(peer, 0);
-    return pairs;
-}
-
-} // namespace
+using adapt::Service;
 
 // The limit holds at the one, whoever wishes; who has been refused is served by DC.
 BOOST_DATA_TEST_CASE(one_and_all, boost::unit_test::data::make({true, false}), to) {
@@ -201,8 +89,12 @@ BOOST_AUTO_TEST_CASE(patterns_change) {
 }
 
 // While links fail and come back.
-BOOST_DATA_TEST_CASE(links_fail, boost::unit_test::data::make({1u, 2u, 3u}), seed) {
+BOOST_DATA_TEST_CASE(links_fail,
+                     boost::unit_test::data::make({1u, 2u, 3u}) * boost::unit_test::data::make({false, true}), seed,
+                     measured) {
     channel::Config c = config(4);
+    c.adapt.measured = measured;
+    c.dci_count = 2;
     c.adapt.pool = seed % 2 ? 0 : 128;
     c.recovery.hold_down = kMs;
     c.recovery.watch_interval = kMs / 10;
@@ -231,7 +123,7 @@ BOOST_DATA_TEST_CASE(links_fail, boost::unit_test::data::make({1u, 2u, 3u}), see
                                        600));
     over = true;
     BOOST_TEST(messages.mistakes == 0u);
-    BOOST_TEST(changes(cluster) > 0u);
+    BOOST_TEST((measured || changes(cluster) > 0u));
     cluster.run_for(50 * kMs);
     BOOST_TEST(traffic(cluster, seed) == "");
 }
@@ -259,47 +151,79 @@ BOOST_AUTO_TEST_CASE(not_worth_it) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
-// Nothing is assumed: one peer gets RC for trial, and what it saves there decides.
-BOOST_AUTO_TEST_CASE(measured) {
-    channel::Config c = config(4);
-    c.adapt.measured = true;
-    c.adapt.tuning.costs = {};
-    Cluster cluster("two-rail", 4, c);
+// Whom we send most to comes before those that have asked us and send little.
+BOOST_AUTO_TEST_CASE(our_own_heaviest) {
+    std::vector<channel::Config> configs(4, config(4));
+    configs[3].adapt.tuning.costs.make_rc = 1e12; // it wishes nothing
+    configs[0].adapt.tuning.costs.make_rc = 3'000'000;
+    Cluster cluster("two-rail", configs);
     Messages messages(cluster);
-    BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 10)); // too few to tell
-    BOOST_TEST(with_rc(cluster, 0).empty());
-    BOOST_TEST(statistics(cluster.node(0)).adaptation.costs.rc == 0.0);
-    for (unsigned round = 0; round < 20; ++round) BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
-    const adapt::Costs costs = statistics(cluster.node(0)).adaptation.costs;
-    BOOST_TEST_MESSAGE("RC saves " << costs.rc << " ns, making it costs " << costs.make_rc << " ns");
-    BOOST_TEST(costs.rc != 0.0);
-    BOOST_TEST(with_rc(cluster, 0).size() == (costs.rc > c.adapt.tuning.least_gain ? 2u : 0u));
+    for (unsigned round = 0; with_rc(cluster, 0) != std::vector<unsigned>{1, 2} && round < 60; ++round) {
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 200));
+        pass(cluster, kMs / 10);
+    }
+    BOOST_REQUIRE((with_rc(cluster, 0) == std::vector<unsigned>{1, 2}));
+    const auto has = [&] {
+        const std::vector<unsigned> now = with_rc(cluster, 0);
+        return std::ranges::find(now, 3u) != now.end();
+    };
+    unsigned rounds = 0;
+    for (; !has() && rounds < 60; ++rounds) {
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 200));
+        BOOST_REQUIRE(messages.all(from_one({3}), 4000));
+    }
+    BOOST_TEST(has());
     BOOST_TEST(messages.mistakes == 0u);
 }
 
-// A trial costs no commands, where they take milliseconds: neither its own side nor the peer waits for them. So it
-// comes as soon as it is known what DC takes.
-BOOST_AUTO_TEST_CASE(trials_are_cheap) {
-    channel::Config c = config(4);
-    c.adapt.measured = true;
-    c.adapt.tuning.costs = {};
-    Cluster cluster("connect-ib-64", 4, c);
+// Who has asked once and does not come again takes RC from somebody once at most.
+BOOST_AUTO_TEST_CASE(an_old_wish) {
+    std::vector<channel::Config> configs(4, config(4));
+    configs[0].adapt.tuning.costs.rc = 0; // it only judges
+    configs[3].adapt.mode = Mode::manual; // it asks once
+    Cluster cluster("two-rail", configs);
     Messages messages(cluster);
-    const auto kept = [&] { return statistics(cluster.node(0)).adaptation.rc_kept; };
-    BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 10)); // connected
-    Nanos charged = 0;
-    (void)cluster.world.on_command([&](Nanos cost) { charged += cost; });
-    unsigned rounds = 0;
-    for (; rounds < 100 && !kept(); ++rounds) BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
-    BOOST_TEST_MESSAGE("a trial after " << rounds << " thousand messages to each");
-    BOOST_TEST(rounds >= 2u); // it knows what DC takes
-    BOOST_TEST(rounds <= 5u);
-    for (unsigned round = 0; round < 20; ++round) BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 1000));
-    BOOST_TEST(statistics(cluster.node(0)).adaptation.costs.make_rc > 0); // what both sides say to each other
-    BOOST_TEST(statistics(cluster.node(0)).adaptation.costs.make_rc < 100'000);
-    BOOST_TEST(charged < kMs); // memory for messages; a queue pair takes more
+    for (unsigned round = 0; with_rc(cluster, 0) != std::vector<unsigned>{1, 2} && round < 60; ++round) {
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 200));
+        pass(cluster, kMs / 10);
+    }
+    BOOST_REQUIRE((with_rc(cluster, 0) == std::vector<unsigned>{1, 2}));
+    BOOST_REQUIRE(messages.all(to_one({3}), 40'000)); // it is the heaviest for long
+    BOOST_TEST((cluster.node(3).iface().serve_by(cluster.channel(3, 0), Service::rc) == Status::ok));
+    const auto switches = [&] {
+        std::uint64_t sum = 0;
+        for (const unsigned at : {1u, 2u})
+            for (const auto& channel : statistics(cluster.node(at)).channels) sum += channel.service.switches;
+        return sum;
+    };
+    const std::uint64_t before = switches();
+    for (unsigned round = 0; round < 200; ++round) {
+        BOOST_REQUIRE(messages.all(to_one({1, 2}), 100));
+        pass(cluster, kMs);
+    }
+    BOOST_TEST_MESSAGE(switches() - before << " switches");
+    BOOST_TEST(switches() - before <= 4u);
     BOOST_TEST(messages.mistakes == 0u);
-    (void)cluster.world.on_command(nullptr);
+}
+
+// Writes count as messages do.
+BOOST_AUTO_TEST_CASE(writes_count) {
+    Cluster cluster("two-rail", 3, config(4));
+    Messages messages(cluster);
+    BOOST_REQUIRE(messages.all(from_one({1, 2}), 1));
+    std::vector<Node::Memory> memory;
+    for (unsigned peer = 1; peer < 3; ++peer) memory.push_back(cluster.node(peer).memory(64));
+    for (unsigned i = 0; i < 20'000; ++i) {
+        BOOST_REQUIRE(cluster.until([&] {
+            const unsigned peer = 1 + i % 2;
+            const std::uint64_t value = i;
+            cluster.world.select(0);
+            return Interface::put_short(*messages.to(0, peer), &value, sizeof value, memory[peer - 1].address(),
+                                        memory[peer - 1].keys) == Status::ok;
+        }));
+        if (i % 100 == 0) pass(cluster, kMs / 10);
+    }
+    BOOST_TEST(with_rc(cluster, 0).size() == 2u);
 }
 
 // Who has no endpoints any more holds no queue pairs of RC.

@@ -14,6 +14,7 @@ struct Costs {
     double credit = 0;    // [c] lost by telling the source that slots are free
     double make_rc = 0;   // [rho] of giving a source RC, with its ring
     double make_ring = 0; // [delta] of giving it a DC ring
+    double turn = 0;      // a DC initiator's for another target than before; what is known of it is in `rc`
 };
 
 struct Limits {

@@ -1,6 +1,7 @@
 #include "uct_mp/channel/adaptation.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "uct_mp/channel/core.h"
@@ -14,8 +15,11 @@ namespace {
 constexpr double kTrialMessages = 64;                          // in a window: fewer show nothing
 constexpr unsigned kSilentSlices = 4 * adapt::Tuning::kSlices; // then it is taken back from who shows nothing
 constexpr unsigned kSamples = 32; // of a path's latency: by then the first guess of it is forgotten
-constexpr double kHeavier = 1.5;  // an asker must be, for taking another one's place: no to and fro
-constexpr double kGain = 0.25;    // of the means
+// Operations by RC that a trial takes at most. Four times what it takes to show something if one in 32 asks for a
+// completion.
+constexpr double kMostTried = 4096;
+constexpr double kHeavier = 1.5; // an asker must be, for taking another one's place: no to and fro
+constexpr double kGain = 0.25;   // of the means
 // Nobody knows yet what RC saves. If it were this part of what messages take by DC, a trial is given when that would
 // have paid for it. So trials cost no more than what has been missed by then, whatever comes. Messages under way
 // together take no longer than the time that they have been sent in.
@@ -24,9 +28,22 @@ constexpr unsigned kStale = 32; // windows after which it is to be known anew wh
 // What each side says and hears until a path of RC is there and is left again: a dozen datagrams, ns. An estimate: it
 // is not measured.
 constexpr double kTalk = 10'000;
+
+bool is_known(const schedule::Path& path) { return path.latencies >= kSamples; }
+bool is_known(const Wiring& wiring, path::Kind kind) {
+    for (PathIndex path = 0; path < wiring.places; ++path)
+        if (wiring.paths[path].kind == kind && is_known(wiring.scheduler->paths()[path])) return true;
+    return false;
+}
+
+double count_of(std::uint32_t slot, const std::vector<adapt::Source>& counts) {
+    const auto at = std::ranges::lower_bound(counts, slot, {}, &adapt::Source::id);
+    return at != counts.end() && at->id == slot ? at->count : 0.0;
+}
 } // namespace
 
-Adaptation::Adaptation(Core& core) : core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
+Adaptation::Adaptation(Core& core)
+    : turns(core), core_(core), mode_(core.rc_on_demand() ? core.config.adapt.mode : Mode::off) {}
 
 void Adaptation::Mean::add(double now) {
     value = known ? value + kGain * (now - value) : now;
@@ -36,6 +53,12 @@ void Adaptation::Mean::add(double now) {
 void Adaptation::note_commands(Nanos took) { commands_.add(static_cast<double>(took)); }
 
 double Adaptation::both_halves() const { return 2 * (kTalk + commands_.value); }
+
+double Adaptation::rc_saves() const {
+    if (!core_.config.adapt.measured) return core_.config.adapt.tuning.costs.rc;
+    const double turned = turning_.value * turns.cost();
+    return saving_.known ? std::max(saving_.value, turned) : turned;
+}
 
 void Adaptation::connected(Channel& channel) {
     if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
@@ -47,7 +70,19 @@ void Adaptation::connected(Channel& channel) {
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
+    if (core_.config.adapt.measured && core_.directory.endpoints) turns.attend();
     if (now >= windows_->slice_end()) end_slice(now);
+}
+
+// Requests that have completed are messages, writes and reads (and a few acknowledgments). Messages that have been
+// posted are known earlier.
+std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint64_t aside) {
+    messages += channel.next_sequence - std::exchange(next, channel.next_sequence);
+    std::uint64_t requests = 0;
+    for (PathIndex path = 0; channel.wiring.paths && path < channel.wiring.places; ++path)
+        requests += channel.wiring.paths[path].requests;
+    const std::uint64_t all = std::max({messages, requests - std::min(requests, aside), sent});
+    return all - std::exchange(sent, all);
 }
 
 // What came and went since the last time, by slot: a peer that is parked and connects again is the same one.
@@ -66,10 +101,13 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
         }
         if (seen.id != channel.local_id) seen = {.id = channel.local_id};
         const std::uint32_t received = parked + channel.expected - std::exchange(seen.expected, channel.expected);
-        const std::uint32_t sent = channel.next_sequence - std::exchange(seen.next, channel.next_sequence);
+        const std::uint64_t sent = seen.note_sent(channel, turns.posted(channel));
         const Served served = core_.observer->served(channel);
         if (served.places == 0) continue;
-        peers_.push_back({.channel = &channel, .served = served, .sent = static_cast<double>(sent)});
+        peers_.push_back({.channel = &channel,
+                          .served = served,
+                          .sent = static_cast<double>(sent),
+                          .received = static_cast<double>(received)});
         if (received + sent) entries.push_back({slot, static_cast<float>(received) + static_cast<float>(sent)});
     }
     return entries;
@@ -81,27 +119,41 @@ void Adaptation::parking(const Channel& channel) {
     const std::uint32_t slot = channel.local_id & kSlotMask;
     if (seen_.size() <= slot) seen_.resize(slot + 1);
     Seen& seen = seen_[slot];
-    const std::uint32_t known = seen.id == channel.local_id ? seen.expected + seen.next : 0;
-    seen.parked += channel.expected + channel.next_sequence - known;
+    if (seen.id != channel.local_id) seen = {.id = channel.local_id, .parked = seen.parked};
+    seen.parked += channel.expected - std::exchange(seen.expected, channel.expected) +
+                   static_cast<std::uint32_t>(seen.note_sent(channel, turns.posted(channel)));
 }
 
 void Adaptation::end_slice(Nanos now) {
     const bool due = windows_->end_slice(now, read_counts());
-    unsigned endpoints = 0;
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
-        endpoints += core_.directory.channels[slot]->usage.endpoints;
-    if (endpoints == 0) return leave_all();
-    if (core_.config.adapt.measured) measure();
+    if (core_.directory.endpoints == 0) return leave_all();
+    const bool measured = core_.config.adapt.measured;
+    if (measured) measure();
     // Who may get RC next does not wait for all of it.
-    if (core_.config.adapt.measured && (saving_.known ? saving_.value > 0 : dc_latency_.known)) core_.halves.keep(1);
+    if (measured && (rc_saves() > 0 || (!saving_.known && dc_latency_.known))) core_.halves.keep(1);
     if (due) choose_among_askers();
     if (due) end_reference();
-    if (core_.config.adapt.measured && !saving_.known)
+    if (measured && !saving_.known && rc_saves() <= 0)
         give_trial();
     else if (due)
         look();
-    if (due && core_.config.adapt.measured && saving_.known) renew_reference();
+    if (due && measured && saving_.known) renew_reference();
+    if (due && measured) doubt_saving();
     if (due) clear_refusals();
+}
+
+// What a loaded moment has shown need not last: nobody has RC then who could show something else.
+void Adaptation::doubt_saving() {
+    const Nanos now = windows_->counts().end();
+    const bool nobody = std::ranges::none_of(peers_, [](const Peer& peer) { return peer.has_rc(); });
+    if (!saving_.known || rc_saves() > 0 || !nobody) {
+        doubted_ = 0;
+    } else if (!doubted_) {
+        doubted_ = now;
+    } else if (now - doubted_ >= (kStale * windows_->interval()) << std::min(trials_, 6u)) {
+        doubted_ = 0;
+        saving_ = {};
+    }
 }
 
 // The busiest goes by DC for a window. Its paths of RC stay: neither way costs a command.
@@ -157,7 +209,7 @@ void Adaptation::measure() {
             const schedule::Path& state = wiring.scheduler->paths()[path];
             const auto kind = static_cast<unsigned>(wiring.paths[path].kind);
             if (wiring.paths[path].kind == path::Kind::rc && state.latency_at <= since) continue;
-            if (wiring.paths[path].requests < std::uint64_t{kSamples} * core_.config.signal_interval) continue;
+            if (!is_known(state)) continue;
             sum[kind] += state.latency;
             ++count[kind];
         }
@@ -168,32 +220,76 @@ void Adaptation::measure() {
         weight += peer.sent;
     }
     if (weight > 0) saving_.add(saved / weight);
+    note_turns();
+}
+
+// As if all went by DC, so that it does not depend on who has RC: the messages of an initiator are mixed evenly.
+void Adaptation::note_turns() {
+    std::vector<std::pair<const SendQueue*, double>> sent; // by initiator
+    double all = 0, turned = 0;
+    for (const Peer& peer : peers_) {
+        all += peer.sent + peer.received;
+        const Wiring& wiring = peer.channel->wiring;
+        for (PathIndex path = 0; path < wiring.places && peer.sent > 0; ++path)
+            if (wiring.paths[path].kind == path::Kind::dc && wiring.paths[path].queue[0]) {
+                sent.emplace_back(wiring.paths[path].queue[0], peer.sent);
+                break;
+            }
+    }
+    std::ranges::sort(sent, std::less<>(), &std::pair<const SendQueue*, double>::first);
+    for (auto begin = sent.begin(); begin != sent.end();) {
+        const auto end = std::find_if(begin, sent.end(), [&](const auto& one) { return one.first != begin->first; });
+        double sum = 0, squares = 0;
+        const bool alone = end - begin == 1;
+        for (; begin != end; ++begin) sum += begin->second, squares += begin->second * begin->second;
+        turned += alone ? 0 : sum - squares / sum;
+    }
+    if (all > 0) turning_.add(turned / all);
+}
+
+bool Adaptation::has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const {
+    const auto passed = static_cast<double>(windows_->counts().end() - windows_->begin());
+    const double took = std::min(count_of(peer.slot(), counts) * dc_latency_.value, passed);
+    return kHope * took >= both_halves() * peer.served.places;
+}
+
+// It may show something yet. Not for ever: what is large teaches no latency, and a path of DC that had little to carry
+// is not known. So after a while it goes by DC again.
+bool Adaptation::on_trial() {
+    const Peer* busiest = nullptr;
+    bool up = false;
+    for (const Peer& peer : peers_)
+        if (peer.served.ours == Service::rc && (!busiest || peer.sent > busiest->sent)) busiest = &peer;
+    if (!busiest) return silent_ = 0, tried_ = 0, false;
+    const Wiring& wiring = busiest->channel->wiring;
+    for (PathIndex path = 0; path < wiring.places; ++path)
+        up |= wiring.paths[path].kind == path::Kind::rc && wiring.stands(path);
+    tried_ += up ? busiest->sent : 0;
+    silent_ = busiest->sent >= kTrialMessages / adapt::Tuning::kSlices ? 0 : silent_ + 1;
+    if (silent_ < kSilentSlices && tried_ < kMostTried * (1u << std::min(mute_, 10u))) return true;
+    silent_ = 0;
+    tried_ = 0;
+    ++mute_;
+    mute_peer_ = busiest->channel->local_id;
+    if (mode_ == Mode::eager) reference_ = mute_peer_; // it has RC in any case, but for a window
+    (void)core_.observer->serve_by(*busiest->channel, Service::shared);
+    return true;
 }
 
 void Adaptation::give_trial() {
-    if (!dc_latency_.known) return;
+    if (on_trial() || !dc_latency_.known) return;
     const std::vector<adapt::Source> counts = windows_->counts().since(0);
-    const auto passed = static_cast<double>(windows_->counts().end() - windows_->begin());
-    const auto has_paid = [&](const Peer& peer) {
-        const auto at = std::ranges::lower_bound(counts, peer.channel->local_id & kSlotMask, {}, &adapt::Source::id);
-        const bool there = at != counts.end() && at->id == (peer.channel->local_id & kSlotMask);
-        const double took = there ? std::min(at->count * dc_latency_.value, passed) : 0;
-        return kHope * took >= both_halves() * peer.served.places;
-    };
     const Peer* busiest = nullptr;
-    for (const Peer& peer : peers_) {
-        const bool has_rc = peer.served.ours == Service::rc || peer.served.theirs == Service::rc;
-        const bool enough = peer.sent >= kTrialMessages / adapt::Tuning::kSlices;
-        if (has_rc && enough) return silent_ = 0, void(); // it will show
-        // Ours, and just now we send little there.
-        if (peer.served.ours == Service::rc && ++silent_ < kSilentSlices) return;
-        if (peer.served.ours == Service::rc) (void)core_.observer->serve_by(*peer.channel, Service::shared);
-        if (!has_rc && !peer.served.refused && enough && (!busiest || peer.sent > busiest->sent) && has_paid(peer))
+    for (const Peer& peer : peers_)
+        if (!peer.has_rc() && !peer.served.refused && peer.channel->local_id != mute_peer_ &&
+            peer.sent >= kTrialMessages / adapt::Tuning::kSlices && (!busiest || peer.sent > busiest->sent) &&
+            has_paid(peer, counts) &&
+            is_known(peer.channel->wiring, path::Kind::dc)) // else there is nothing to compare with
             busiest = &peer;
-    }
-    silent_ = 0;
     const Nanos now = windows_->counts().end();
-    if (!busiest || now < next_trial_) return;
+    if (now < next_trial_) return;
+    mute_peer_ = kSlotMask; // its turn comes again
+    if (!busiest) return;
     // Each costs commands at both sides, also if it shows nothing: later and later.
     next_trial_ = now + (windows_->interval() << std::min(trials_++, 10u));
     (void)core_.observer->serve_by(*busiest->channel, Service::rc);
@@ -222,7 +318,7 @@ void Adaptation::look() {
     tuning.limits.rings = 0;
     tuning.limits.rc = std::max(others ? 0u : 1u, // as Demand::has_room()
                                 (core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others)) / places);
-    if (core_.config.adapt.measured) tuning.costs = {.rc = saving_.value, .make_rc = both_halves() * places};
+    if (core_.config.adapt.measured) tuning.costs = {.rc = rc_saves(), .make_rc = both_halves() * places};
     windows_->set(tuning.costs, tuning.limits);
     const adapt::Windows::Verdict verdict = windows_->look(present, refusing);
     if (verdict.why != adapt::Windows::Why::nothing && verdict.map.choices != present.choices) {
@@ -244,22 +340,28 @@ void Adaptation::apply(const adapt::Mapping& map) {
         }
 }
 
-// The destination chooses: of those that have asked for RC, the heaviest keep it.
+// The destination chooses: of those that have asked for RC, and of those that we would like to have it, the heaviest
+// keep it. Each wish of a peer counts once: who does not come again has no use for it.
 void Adaptation::choose_among_askers() {
     const std::vector<adapt::Source> counts = windows_->counts().since(windows_->begin());
-    const auto count_of = [&](const Peer& peer) {
-        const auto at = std::ranges::lower_bound(counts, peer.channel->local_id & kSlotMask, {}, &adapt::Source::id);
-        return at != counts.end() && at->id == (peer.channel->local_id & kSlotMask) ? at->count : 0.0;
-    };
+    const auto count = [&](const Peer& peer) { return count_of(peer.slot(), counts); };
+    const double make = core_.config.adapt.measured ? both_halves() : core_.config.adapt.tuning.costs.make_rc;
+    unsigned in_use = 0;
+    for (const Peer& peer : peers_) in_use += peer.has_rc() ? peer.served.places : 0;
     const Peer *lightest = nullptr, *heaviest = nullptr;
     for (const Peer& peer : peers_) {
         if (peer.served.theirs == Service::rc && peer.served.ours != Service::rc &&
-            (!lightest || count_of(peer) < count_of(*lightest)))
+            (!lightest || count(peer) < count(*lightest)))
             lightest = &peer;
-        if (peer.served.asks && (!heaviest || count_of(peer) > count_of(*heaviest))) heaviest = &peer;
+        const bool asks = peer.served.asks && peer.served.asks != seen_[peer.slot()].judged;
+        const bool wished = !peer.has_rc() && !peer.served.refused && in_use &&
+                            in_use + peer.served.places > core_.config.adapt.max_rc &&
+                            count(peer) * rc_saves() > make * peer.served.places;
+        if ((asks || wished) && (!heaviest || count(peer) > count(*heaviest))) heaviest = &peer;
     }
-    if (lightest && heaviest && count_of(*heaviest) > kHeavier * count_of(*lightest))
-        core_.observer->revoke(*lightest->channel);
+    if (!lightest || !heaviest || count(*heaviest) <= kHeavier * count(*lightest)) return;
+    seen_[heaviest->slot()].judged = heaviest->served.asks;
+    core_.observer->revoke(*lightest->channel);
 }
 
 void Adaptation::describe(AdaptationStatistics& out) const {
@@ -270,8 +372,8 @@ void Adaptation::describe(AdaptationStatistics& out) const {
     out.count_bytes = windows_ ? windows_->counts().bytes() + seen_.capacity() * sizeof(Seen) : 0;
     if (!core_.config.adapt.measured)
         out.costs = core_.config.adapt.tuning.costs;
-    else if (saving_.known)
-        out.costs = {.rc = saving_.value, .make_rc = both_halves()};
+    else if (saving_.known || turns.known())
+        out.costs = {.rc = rc_saves(), .make_rc = both_halves(), .turn = turns.cost()};
 }
 
 } // namespace ucx_mp::channel

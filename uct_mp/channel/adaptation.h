@@ -9,9 +9,16 @@
 //
 // What RC saves is the difference of the latencies that paths of both kinds to the same peers have shown
 // (schedule::PathTable). So it has contention, reconnects and cache misses in it. When those of DC are known the
-// busiest peer gets RC for trial. What DC took before, where RC has taken over, is forgotten after a while: then one of
-// them goes by DC for a window, ever less often. What RC costs is what both sides pay for commands: who is waited for
-// delays others.
+// busiest peer gets RC for trial. A trial ends, whether it has shown something or not. What DC took before, where RC
+// has taken over, is forgotten after a while: then one of them goes by DC for a window, ever less often. Likewise it is
+// tried again, ever less often, if RC has saved nothing. What RC costs is what both sides pay for commands: who is
+// waited for delays others.
+//
+// A flood hides in its latencies what it saves that DC initiators need not turn to other targets. That is measured
+// apart (DcTurns), and weighed by the part of all messages that turn, as it follows from the counts. What RC saves is
+// the larger of the two, since either may have the other in it.
+//
+// Writes and reads count at the side that posts them.
 //
 // Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
 // Threads: the interface's.
@@ -22,6 +29,7 @@
 
 #include "uct_mp/adapt/windows.h"
 #include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/dc_turns.h"
 #include "uct_mp/channel/observer.h"
 
 namespace ucx_mp::channel {
@@ -40,15 +48,25 @@ public:
     void note_commands(Nanos took);
     void describe(AdaptationStatistics& out) const;
 
+    DcTurns turns;
+
 private:
     struct Seen { // of the channel in this slot, at the end of the last slice
         std::uint32_t id = 0, expected = 0, next = 0;
-        std::uint32_t parked = 0; // messages since then, of connections that have been parked
+        std::uint32_t parked = 0;             // operations since then, of connections that have been parked
+        std::uint32_t judged = 0;             // the wish of the peer that another one's RC has been taken back for
+        std::uint64_t messages = 0, sent = 0; // by this connection; writes and reads as well
+        // Since it was called last. `aside`: requests that were none of the program's, ever.
+        [[nodiscard]] std::uint64_t note_sent(const Channel& channel, std::uint64_t aside);
     };
     struct Peer { // of a slot that may get RC
         Channel* channel;
         Served served;
-        double sent; // in the last slice
+        double sent, received; // in the last slice
+        [[nodiscard]] std::uint32_t slot() const { return channel->local_id & kSlotMask; }
+        [[nodiscard]] bool has_rc() const {
+            return served.ours == adapt::Service::rc || served.theirs == adapt::Service::rc;
+        }
     };
     struct Mean {
         double value = 0; // ns
@@ -58,7 +76,11 @@ private:
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
     void measure();
+    void note_turns();
+    [[nodiscard]] bool has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const;
+    [[nodiscard]] bool on_trial();
     void give_trial();
+    void doubt_saving();
     void renew_reference();
     void end_reference();
     void look();
@@ -67,6 +89,7 @@ private:
     void leave_all();
     void clear_refusals();
     [[nodiscard]] double both_halves() const;
+    [[nodiscard]] double rc_saves() const; // a message, as far as is known
 
     Core& core_;
     const AdaptConfig::Mode mode_;
@@ -76,9 +99,15 @@ private:
     Mean saving_;             // of a small message by RC
     Mean commands_;           // of half a path
     Mean dc_latency_;         // of a small message by DC
-    unsigned silent_ = 0;     // slices that the peer on trial has shown nothing in
+    Mean turning_;        // part of the messages, of both directions, that would turn an initiator if all went by DC
+    unsigned silent_ = 0; // slices that the peer on trial has sent little in
+    double tried_ = 0;    // what has been sent to it
+    unsigned mute_ = 0;   // trials that have shown nothing
+    std::uint32_t mute_peer_ = kSlotMask; // on the last one; or nobody's id
     unsigned trials_ = 0;
     Nanos next_trial_ = 0;
+    Nanos doubted_ =
+        0; // since when RC saves nothing, or when it was tried again; 0: it saves something, or is not known
     std::uint32_t reference_ = kSlotMask; // the channel that goes by DC meanwhile; or nobody's id
     unsigned references_ = 0;             // times that DC has been measured anew
     Nanos referred_ = 0;                  // the last one, or when a first difference was known

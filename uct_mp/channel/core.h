@@ -54,6 +54,7 @@ inline constexpr unsigned kReadBackBytes = 8; // of a read that pushes writes (V
 namespace due {
 inline constexpr std::uint8_t lists = 1; // something is, or was a moment ago, in one of the parts' lists
 inline constexpr std::uint8_t rings = 2; // rings are to be looked at
+inline constexpr std::uint8_t turns = 4; // a round of DcTurns is under way
 } // namespace due
 
 struct Core {

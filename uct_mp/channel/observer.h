@@ -21,7 +21,7 @@ struct Served {
     adapt::Service ours = adapt::Service::shared;   // to us, as we wish
     adapt::Service theirs = adapt::Service::shared; // to the peer, as we have agreed
     bool refused = false;                           // our wish
-    bool asks = false;                              // the peer has asked for RC and been refused
+    std::uint32_t asks = 0;                         // the peer's newest wish was for RC, and refused: its number, or 0
     unsigned places = 0;                            // queue pairs of RC that it may have; 0: none
 };
 

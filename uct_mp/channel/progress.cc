@@ -66,6 +66,7 @@ unsigned Progress::serve(unsigned n, bool look) {
         n += std::exchange(core_.recovery_steps, 0);
     if (core_.due) {
         if (core_.due & due::rings) n += core_.rings.poll();
+        if (core_.due & due::turns) core_.adaptation.turns.poll();
         serve_lists(n);
         n += std::exchange(core_.recovery_steps, 0);
     }

@@ -110,7 +110,7 @@ void Demand::take_wish(Channel& channel, const connect::ServiceWish& wish) {
         wishes.heard = wish.number;
         const bool refused = wish.service == Service::rc &&
                              (core_.directory.endpoints == 0 || places(channel) == 0 || !has_room(channel));
-        wishes.heard_refused = refused;
+        wishes.heard_refused = wishes.asks = refused;
         wishes.theirs = refused ? Service::shared : wish.service;
         wishes.answers = 0;
     }
@@ -165,7 +165,7 @@ channel::Served Demand::served(const Channel& channel) const {
     return {.ours = wishes.ours,
             .theirs = wishes.theirs,
             .refused = wishes.refused,
-            .asks = wishes.heard_refused,
+            .asks = wishes.asks ? wishes.heard : 0,
             .places = places(channel)};
 }
 

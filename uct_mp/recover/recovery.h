@@ -114,6 +114,7 @@ struct Wishes {
     adapt::Service theirs = adapt::Service::shared;
     std::uint32_t heard = 0; // the newest; 0: none yet
     bool heard_refused = false;
+    bool asks = false; // the newest was for RC, and has been refused when it came
     unsigned answers = 0;
     unsigned revoked = 0; // times that the peer has been told; 0: it need not be
     Services::Timer revoking = 0;

@@ -63,7 +63,8 @@ struct Path {
     double turn = 0;         // turns owed (round robin and its kin)
     double round_rate = 0;   // adaptive, bss: measured in the current round
     PathState state = PathState::up;
-    std::uint8_t rail = 0; // see PathSetup
+    std::uint8_t rail = 0;       // see PathSetup
+    std::uint32_t latencies = 0; // that have been measured, ever; wraps
     Account account[2];
 
     [[nodiscard]] Account& of(Direction d) { return account[static_cast<unsigned>(d)]; }

@@ -110,6 +110,7 @@ Sample PathTable::settle(const Delivery& delivery) {
             path.base_latency =
                 done < path.base_latency ? done : path.base_latency + kBaseRise * (done - path.base_latency);
             path.latency_at = delivery.t_done;
+            ++path.latencies;
         }
         account.sample_ns = 0; // ends a sample that might have been extended
         account.last_done = account.busy_from = delivery.t_done;
