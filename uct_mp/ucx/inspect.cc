@@ -42,9 +42,9 @@ void describe(Iface& iface, std::string& out) {
         const auto& a = s.adaptation;
         append(out,
                "adapt rc_in_use %u rc_kept %u looks %lu changes %lu refusals %lu interval_ms %.3f count_bytes %lu "
-               "rc_saves_ns %.0f rc_costs_ns %.0f\n",
+               "rc_saves_ns %.0f rc_costs_ns %.0f turn_ns %.1f\n",
                a.rc_in_use, a.rc_kept, a.looks, a.changes, a.refusals, static_cast<double>(a.interval) * 1e-6,
-               a.count_bytes, a.costs.rc, a.costs.make_rc);
+               a.count_bytes, a.costs.rc, a.costs.make_rc, a.costs.turn);
     }
     if (const auto& r = s.rings; r.rings || r.hits || r.bytes || r.prepared || r.costs.ring > 0)
         append(out,
