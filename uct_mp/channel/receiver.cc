@@ -241,7 +241,7 @@ void Receiver::store_early(Channel& channel, Adapter& adapter, ReceiveBuffer* fr
         ++channel.counts.duplicates;
         adapter.give_back(from);
     } else {
-        if (channel.early && length >= kStaysFrom && adapter.may_wait(core_.devices, core_.layout)) {
+        if (channel.early && length >= kStaysFrom && adapter.may_wait(core_.layout)) {
             stored = from;
         } else {
             if (channel.early) stored = get_stored();

@@ -16,6 +16,11 @@ std::string failure(const verbs::Device& device, const char* what) {
     return std::string(what) + " on " + device.name + ": " + std::strerror(errno);
 }
 
+unsigned most_spare(const ReceiveLayout& layout) {
+    constexpr unsigned kMost = 128, kMostBytes = 2 << 20; // segments may be large
+    return std::min(kMost, kMostBytes / layout.stride);
+}
+
 // One that the worker's thread alone uses; providers that don't know the flag refuse, and do without. nullptr: errno.
 ibv_cq* make_queue(const verbs::Device& device, unsigned entries, ibv_comp_channel* channel, std::uint64_t flags) {
     ibv_cq_init_attr_ex attr{};
@@ -87,6 +92,7 @@ Status Adapter::open(const verbs::Device& from, const verbs::DeviceSet& devices,
         error = from.name + ": cannot register receive buffers: " + verbs::registration_trouble(errno);
         return Status::no_memory;
     }
+    reserve_spare(devices, layout);
     return Status::ok;
 }
 
@@ -102,6 +108,7 @@ int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Queu
     unsigned wanted = level_for(peers, sizes);
     if (wanted <= level) {
         set_level(wanted);
+        reserve_spare(devices, layout);
         return 0;
     }
     int error = 0;
@@ -111,6 +118,7 @@ int Adapter::provide(unsigned peers, const verbs::DeviceSet& devices, const Queu
     }
     set_level(wanted);
     fill(devices, layout);
+    reserve_spare(devices, layout);
     return error;
 }
 
@@ -122,11 +130,14 @@ void Adapter::fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout)
     }
 }
 
-bool Adapter::may_wait(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
+void Adapter::reserve_spare(const verbs::DeviceSet& devices, const ReceiveLayout& layout) {
+    if (const unsigned most = most_spare(layout); !rest.left && spare < most)
+        (void)reserve(devices, layout, most - spare);
+}
+
+bool Adapter::may_wait(const ReceiveLayout& layout) {
     if (spare_used == spare) {
-        constexpr unsigned kMostBytes = 2 << 20; // segments may be large
-        const unsigned most = std::min(kMostSpare, kMostBytes / layout.stride);
-        if (spare >= most || (!rest.left && !reserve(devices, layout, std::min(kBatch, most - spare)))) return false;
+        if (!rest.left || spare >= most_spare(layout)) return false;
         make(layout, 1);
         ++spare;
     }

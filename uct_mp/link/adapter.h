@@ -73,8 +73,7 @@ struct alignas(64) Adapter {
         unsigned left = 0; // buffers
         std::uint32_t lkey = 0;
     } rest;
-    std::uint32_t kept = 0; // receive buffers that handlers keep, or that wait
-    static constexpr std::uint32_t kMostSpare = 128;
+    std::uint32_t kept = 0;                  // receive buffers that handlers keep, or that wait
     std::uint32_t spare = 0, spare_used = 0; // buffers made for may_wait(), those that something waits for
     // Of lives of the device that are over: their memory stays until the last buffer that is kept comes back.
     std::vector<RegisteredChunks> old_chunks;
@@ -113,8 +112,9 @@ struct alignas(64) Adapter {
         }
     }
     // A message that has come too early may stay where it is until has_waited(): another buffer takes its place, and it
-    // counts as kept, so that take_back() gets it afterwards. False: there are too many of them, or no memory.
-    [[nodiscard]] bool may_wait(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
+    // counts as kept, so that take_back() gets it afterwards. False: there are too many of them, or no registered
+    // memory is left. Registers none itself: that takes long, and where it fails it would fail for each message.
+    [[nodiscard]] bool may_wait(const ReceiveLayout& layout);
     void has_waited(const ReceiveBuffer& buffer) { spare_used -= buffer.life == device->life; }
     // The device has been opened again: goes on with the queues of `fresh`. Nothing refers to those before any more.
     void take_over(Adapter& fresh);
@@ -127,6 +127,7 @@ private:
     }
     [[nodiscard]] unsigned level_for(unsigned peers, const QueueSizes& sizes) const;
     void fill(const verbs::DeviceSet& devices, const ReceiveLayout& layout);
+    void reserve_spare(const verbs::DeviceSet& devices, const ReceiveLayout& layout); // for may_wait()
     bool reserve(const verbs::DeviceSet& devices, const ReceiveLayout& layout, unsigned count);
     void make(const ReceiveLayout& layout, unsigned count);
 };
