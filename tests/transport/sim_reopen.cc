@@ -4,7 +4,7 @@
 
 #include "both_transports.h"
 #include "simulator/traffic.h"
-#include "uct_mp/channel/channel.h"
+#include "uct_mp/channel/data_path.h"
 #include "uct_mp/verbs/registry.h"
 
 using namespace ucx_mp;
@@ -324,4 +324,160 @@ BOOST_DATA_TEST_CASE(its_port_comes_up_later, kBoth* boost::unit_test::data::mak
     cluster.run_for(50'000'000);
     cluster.world.fault("port down " + std::to_string(target) + ":softhca_1:1");
     for (int i = 13; i < 20; ++i) BOOST_TEST(put(i));
+}
+
+namespace {
+// Messages from node 0 to node 1 that wait there, on adapter 0 and in place, for one before them.
+class Waiting {
+public:
+    explicit Waiting(connect::Transport transport) : cluster("two-rail", 2, keeping(transport)) {
+        BOOST_TEST(traffic(cluster, 1) == "");
+        cluster.run_for(5'000'000);
+        paths_ = paths_up(cluster.node(0));
+        next_ = cluster.channel(0, 1).next_sequence;
+        cluster.node(1).on_am(kId, take, this);
+        for (unsigned i = 0; i < kCount; ++i) {
+            memory_.push_back(cluster.node(0).memory(kBefore + sizeof(channel::MessageHeader) + kBytes));
+            for (unsigned b = 0; b < kBytes; ++b) payload(i)[b] = at(i, b);
+        }
+    }
+    static channel::Config keeping(connect::Transport transport) {
+        channel::Config config = quick(transport);
+        config.headroom = 32;
+        return config;
+    }
+    // Copies of what will be sent: all but the first, in [from, to).
+    void come_early(unsigned from, unsigned to) {
+        Channel& channel = cluster.channel(0, 1);
+        const std::uint32_t before = cluster.channel(1, 0).counts.early;
+        channel::Path& sub = channel.wiring.paths[0];
+        BOOST_REQUIRE(sub.remote_device == 0u);
+        for (unsigned i = from; i < to; ++i) {
+            channel::MessageHeader header{};
+            header.kind = static_cast<std::uint8_t>(channel::Kind::am) & 0xf;
+            header.version = channel::kWireVersion & 0xf;
+            header.am_id = kId;
+            header.channel = channel.remote_id;
+            header.sequence = next_ + i;
+            header.ack = channel.expected;
+            std::memcpy(memory_[i].data + kBefore, &header, sizeof header);
+            channel::SendQueue* const queue =
+                cluster.node(0).iface().core().placement.queue_for(channel, 0, schedule::Direction::write);
+            BOOST_REQUIRE(queue);
+            sub.open += queue->dc;
+            ibv_sge sge{memory_[i].address() + kBefore, static_cast<std::uint32_t>(sizeof header + kBytes),
+                        memory_[i].registration->lkey[sub.device]};
+            BOOST_REQUIRE(queue->send(sub.dc, &sge, 1, {.channel = &channel}, IBV_SEND_SIGNALED));
+        }
+        cluster.run_for(200'000);
+        BOOST_TEST(cluster.channel(1, 0).counts.early == before + to - from);
+        BOOST_TEST(adapter().spare_used == to - from);
+    }
+    void reopen() {
+        cluster.world.fault("adapter-death 1:softhca_0");
+        cluster.run_for(2'000'000);
+        cluster.world.fault("adapter-revive 1:softhca_0");
+        BOOST_REQUIRE(all_up(cluster, paths_));
+        BOOST_TEST(adapter().spare_used == 0u);
+        BOOST_TEST(adapter().kept == 0u);
+    }
+    void send_all() {
+        for (unsigned i = 0; i < kCount; ++i) {
+            const auto pack = [](void* to, void* from) -> std::size_t {
+                std::memcpy(to, from, kBytes);
+                return kBytes;
+            };
+            BOOST_REQUIRE(cluster.until(
+                [&] { return cluster.node(0).iface().am_bcopy(cluster.channel(0, 1), kId, pack, payload(i)) > 0; }));
+        }
+        BOOST_TEST(cluster.until([&] { return received_ == kCount; }, 1'000'000'000));
+        cluster.run_for(5'000'000);
+        BOOST_TEST(received_ == kCount);
+        BOOST_TEST(mistakes_ == 0u);
+    }
+    // What handlers have kept is still right, and then nothing is left of the lives before.
+    void give_back() {
+        BOOST_TEST(kept_.empty() == (adapter().kept + adapter().old_kept + cluster_adapter(1).kept == 0));
+        for (const auto& [number, data] : kept_) {
+            BOOST_TEST(right(number, data));
+            cluster.node(1).iface().release(data);
+        }
+        nothing_left();
+    }
+    void nothing_left() {
+        for (unsigned i = 0; i < 2; ++i) {
+            const channel::Adapter& adapter = cluster_adapter(i);
+            BOOST_TEST(adapter.kept == 0u);
+            BOOST_TEST(adapter.spare_used == 0u);
+            BOOST_TEST(adapter.old_kept == 0u);
+            BOOST_TEST(adapter.old_chunks.empty());
+        }
+    }
+    channel::Adapter& cluster_adapter(unsigned i) { return cluster.node(1).iface().core().adapters[i]; }
+    channel::Adapter& adapter() { return cluster_adapter(0); }
+
+    static constexpr unsigned kCount = 40;
+    Cluster cluster;
+
+private:
+    static constexpr std::uint8_t kId = 6;
+    static constexpr unsigned kBytes = 4000, kBefore = 64; // room for a tag
+    static std::byte at(unsigned number, unsigned i) { return std::byte(number * 31 + i * 7 + (i >> 8)); }
+    std::byte* payload(unsigned i) { return memory_[i].data + kBefore + sizeof(channel::MessageHeader); }
+    static bool right(unsigned number, const void* data) {
+        for (unsigned i = 0; i < kBytes; ++i)
+            if (static_cast<const std::byte*>(data)[i] != at(number, i)) return false;
+        return true;
+    }
+    static Status take(void* self, void* data, std::size_t length, unsigned flags) {
+        auto& n = *static_cast<Waiting*>(self);
+        const unsigned number = n.received_++;
+        n.mistakes_ += length != kBytes || !right(number, data);
+        if (number % 3 || !(flags & channel::kCallbackMayKeep)) return Status::ok;
+        n.kept_.emplace_back(number, data);
+        return Status::in_progress;
+    }
+    unsigned paths_ = 0, received_ = 0, mistakes_ = 0;
+    std::uint32_t next_ = 0;
+    std::vector<Node::Memory> memory_;
+    std::vector<std::pair<unsigned, void*>> kept_;
+};
+} // namespace
+
+// Messages wait in buffers of one life, or two, of an adapter. They are delivered from there in a later one.
+BOOST_DATA_TEST_CASE(messages_wait_for_others, kBoth* boost::unit_test::data::make({1u, 2u}), transport, lives) {
+    Waiting waiting(transport);
+    waiting.come_early(1, 15);
+    waiting.reopen();
+    BOOST_TEST(waiting.adapter().old_kept == 14u);
+    waiting.come_early(15, 30);
+    if (lives == 2) {
+        waiting.reopen();
+        BOOST_TEST(waiting.adapter().old_kept == 29u);
+        BOOST_TEST(waiting.adapter().old_chunks.size() == 2u);
+    }
+    waiting.send_all();
+    BOOST_TEST(waiting.adapter().old_kept > 0u); // handlers keep some
+    BOOST_TEST(!waiting.adapter().old_chunks.empty());
+    waiting.give_back();
+    BOOST_TEST(waiting.cluster.node(0).services().errors + waiting.cluster.node(1).services().errors == 0u);
+}
+
+// The channel ends while they wait: nobody will get them.
+BOOST_DATA_TEST_CASE(the_channel_ends_while_messages_wait, kBoth* boost::unit_test::data::make({0u, 1u, 2u}), transport,
+                     lives) {
+    Waiting waiting(transport);
+    waiting.come_early(1, 15);
+    if (lives >= 1) {
+        waiting.reopen();
+        waiting.come_early(15, 30);
+    }
+    if (lives >= 2) waiting.reopen();
+    unsigned told = 0;
+    for (unsigned i = 0; i < 2; ++i) waiting.cluster.node(i).on_failure = [&](Channel&, Status) { ++told; };
+    waiting.cluster.node(1).iface().core().failures.fail_channel(waiting.cluster.channel(1, 0), Status::io_error);
+    waiting.nothing_left();
+    waiting.cluster.run_for(20'000'000);
+    BOOST_TEST(told != 0u);
+    waiting.nothing_left();
 }
