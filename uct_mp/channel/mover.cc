@@ -82,6 +82,7 @@ template <bool read, Fits fits>
         ++sub.puts;
     queue.record(
         {.channel = &channel, .work = &work, .bytes = bytes, .read = read, .extra = queue.extra_packets(bytes)}, true);
+    assert(fits != Fits::yes || bytes <= queue.inline_bytes);
     const bool in_line = fits == Fits::yes || (!read && pieces == 1 && bytes <= queue.inline_bytes);
     const unsigned flags = in_line ? IBV_SEND_SIGNALED | IBV_SEND_INLINE : IBV_SEND_SIGNALED;
     if (queue.post_rc(read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, sge, pieces, {remote, rkeys.rkey[sub.remote_device]},

@@ -1,7 +1,7 @@
 // Receives messages: who has sent one, its number, its markers, its handler.
 //
-// Each number is delivered once and in order, whatever path brings it and however often. What comes early is copied and
-// kept until its turn.
+// Each number is delivered once and in order, whatever path brings it and however often. What comes early waits for its
+// turn: in its receive buffer, or as a copy.
 //
 // Who calls: Completions for every receive; Interface::release() for what a handler has kept.
 // Ownership: a receive buffer goes back to its adapter, unless the handler keeps it.
@@ -74,7 +74,7 @@ private:
     std::vector<std::unique_ptr<std::byte, void (*)(void*)>> stored_chunks;
     ibv_recv_wr* stored_free = nullptr;
     Nanos next_forged_line = 0;
-    static constexpr std::uint32_t kStaysFrom = 512; // bytes; what is shorter is copied rather than kept in place
+    static constexpr std::uint32_t kStaysFrom = 512; // bytes; what is shorter is copied when it comes early
     Core& core_;
 };
 

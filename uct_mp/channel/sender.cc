@@ -309,16 +309,21 @@ constexpr Status status_of(ssize_t result) { return result < 0 ? static_cast<Sta
 } // namespace
 
 namespace {
-struct ShortMessage {
+[[gnu::always_inline]] inline void copy_any(std::byte* to, const void* from, unsigned length) {
+    std::memcpy(to, from, length);
+}
+template <void (*copy)(std::byte*, const void*, unsigned)> struct Short {
     std::uint64_t header;
-    const void* payload;
+    const void* payload; // may be null without a length
     unsigned length;
     [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
         std::memcpy(to, &header, sizeof header);
-        if (length) std::memcpy(to + sizeof header, payload, length);
+        if (length) copy(to + sizeof header, payload, length);
         return static_cast<std::uint32_t>(sizeof header + length);
     }
 };
+using ShortMessage = Short<copy_any>;
+using FewBytes = Short<copy_few>;
 } // namespace
 
 // Functions of their own, so that none pays for the others' registers.
@@ -337,16 +342,6 @@ Status Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t he
         channel, m.small, id, ShortMessage{header, payload, length},
         [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
 }
-
-namespace {
-struct FewBytes : ShortMessage {
-    [[gnu::always_inline]] std::uint32_t operator()(std::byte* to) const {
-        std::memcpy(to, &header, sizeof header);
-        if (length) copy_few(to + sizeof header, payload, length);
-        return static_cast<std::uint32_t>(sizeof header + length);
-    }
-};
-} // namespace
 
 Status Sender::am_short_unusual(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                                 unsigned length) {
@@ -373,7 +368,7 @@ Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t head
         static_assert(kHeader + sizeof header + kFewBytes <= 256);
         std::uint32_t sent;
         if (length <= kFewBytes && channel.core->sender.active_message_sole<Fits::one_packet>(
-                                       channel, channel.core->small, id, FewBytes{{header, payload, length}}, sent))
+                                       channel, channel.core->small, id, FewBytes{header, payload, length}, sent))
             [[likely]]
             return Status::ok;
         return Sender::am_short_sole(channel, id, header, payload, length);
