@@ -37,17 +37,19 @@ std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos 
         return size;
     Moving& moving = channel.moving;
     std::uint64_t ahead = channel.wiring.scheduler->write_ahead(size, now);
+    const Work* const first = moving.pulled[0].first;
+    // Its completion asks again. `rdma_open` counts this write already, and each one that is pulled.
+    const bool asked_again = moving.rdma_open > moving.pulled_count + 1 || (first && first->open > 1);
     // Reads have been seen to follow at once: the first of them waits for what is posted now.
-    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0)
-        ahead = std::min(ahead, moving.rdma_open > moving.pulled_count ? 0 : kBeforeReads);
+    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0 &&
+        size >= channel.wiring.scheduler->config().stripe_threshold)
+        ahead = std::min(ahead, asked_again ? 0 : kBeforeReads);
     if (ahead >= size) return size;
     if (moving.pulled_count >= moving.patience) {
         moving.impatient = true;
         return size;
     }
     if (moving.pulled_count >= Moving::kFewWaiting && moving.pulled_count * size >= kMostBytesWaiting) return size;
-    const Work* const first = moving.pulled[0].first;
-    const bool asked_again = moving.rdma_open > moving.pulled_count + 1 || (first && first->open > 1);
     if (ahead == 0 && !asked_again) return size;
     if (!first) moving.reads_came = false;
     return ahead;

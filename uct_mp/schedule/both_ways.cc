@@ -28,7 +28,8 @@ std::uint64_t write_ahead(const PathTable& paths, const SprayWindows& windows, c
         lead += static_cast<double>(paths[i].of(Direction::read).in_flight) - writes;
     }
     const double bytes = std::min(std::max(room, lead), 0x1p62);
-    if (size <= config.stripe_threshold) return static_cast<double>(size) <= bytes ? size : 0; // whole or not at all
+    // Too short for two parts that are worth their stripes: whole or not at all.
+    if (size < 2 * config.stripe_threshold) return static_cast<double>(size) <= bytes ? size : 0;
     const std::uint64_t whole = 2 * config.alignment,
                         ahead = static_cast<std::uint64_t>(std::max(bytes, 0.0)) / whole * whole;
     if (size <= ahead + config.stripe_threshold) return size;
