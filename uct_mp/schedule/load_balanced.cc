@@ -57,18 +57,21 @@ public:
     Alike(const PathTable& paths, PathMask candidates, Direction d) {
         for (PathIndex i : each(candidates)) {
             const Path& path = paths[i];
-            if (count_[path.rail]++ == 0) soonest_[path.rail] = path.base_latency;
+            if (count_[path.rail]++ == 0) soonest_[path.rail] = std::numeric_limits<double>::infinity();
             if (path.of(d).in_flight == 0) soonest_[path.rail] = std::min(soonest_[path.rail], path.base_latency);
         }
     }
     [[nodiscard]] double ready(const Path& path) const { return soonest_[path.rail]; } // while it is idle
+    // The first of a rail brings all of it.
     [[nodiscard]] double cost(const Path& path, double cost) const {
-        return cost * std::max(1.0, kCollisions * count_[path.rail]);
+        return chosen_ >> path.rail & 1 ? cost * std::max(1.0, kCollisions * count_[path.rail]) : cost;
     }
+    void choose(const Path& path) { chosen_ |= 1u << path.rail; }
 
 private:
     static constexpr double kCollisions = 0.5;
-    unsigned count_[kMaxRails] = {};
+    unsigned count_[kMaxRails] = {}; // candidates
+    unsigned chosen_ = 0;            // rails
     double soonest_[kMaxRails];
 };
 } // namespace
@@ -81,7 +84,7 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         by_comparison(paths, candidates, d, bytes, rules.min_bytes, rates_of);
     else if (rules.coarse)
         even_out(paths, candidates, rates_of);
-    const Alike alike(paths, rules.routes ? candidates : 0, d);
+    Alike alike(paths, rules.routes ? candidates : 0, d);
     const PathMask behind = rules.routes ? ~PathMask{0} << rules.first % kMaxPaths : ~PathMask{0};
     unsigned n = 0;
     for (const PathMask part : {candidates & behind, candidates & ~behind})
@@ -106,6 +109,7 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
     double work = bytes + level.rate[0] * level.ready[0];
     level.time = work / rates;
     level.count = 1;
+    alike.choose(paths[level.path[0]]);
     for (unsigned k = 1; k < n; ++k) {
         const double more_rates = rates + level.rate[k];
         const double more_work = work + level.rate[k] * level.ready[k];
@@ -115,6 +119,7 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         if (!helps) continue;
         // The ones chosen before lose bytes to this one, but have the minimum still: their least piece ends sooner.
         rates = more_rates, work = more_work, level.time = time;
+        alike.choose(paths[level.path[k]]);
         const unsigned to = level.count++;
         level.path[to] = level.path[k], level.rate[to] = level.rate[k], level.ready[to] = level.ready[k];
     }
