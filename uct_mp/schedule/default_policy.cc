@@ -64,6 +64,7 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
+    PathIndex& first = first_[static_cast<unsigned>(d)];
     const bool both = both_ways(paths, d);
     const bool large = message.size >= config_->pull_threshold;
     if (large && !(both && !paths.apart()) && !undisturbed(paths, d)) return Outcome::pull;
@@ -76,15 +77,15 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
           .compared = !both,
           .coarse = both || large,
           .routes = !both && !large,
-          .first = first_},
+          .first = first},
          level);
     // The next one begins behind the last of these, so that all routes have the same part of it. Where all are used it
     // is the order that changes: of short stripes the last is late, whatever its route. Longer ones keep their order,
     // since programs that do the same at the same time have less in each other's way by it.
     if (level.count < paths.usable_count(d))
-        first_ = next_usable(paths.usable(d), level.path[level.count - 1]);
+        first = next_usable(paths.usable(d), level.path[level.count - 1]);
     else if (bytes < kShortStripe * level.count)
-        first_ = next_usable(paths.usable(d), level.path[0]);
+        first = next_usable(paths.usable(d), level.path[0]);
 
     const bool at_once = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
     if (!at_once && level.count > 1) {

@@ -44,7 +44,7 @@ public:
 private:
     const PolicyConfig* config_;
     unsigned seed_;
-    PathIndex first_ = 0; // of paths that are alike, the one that the next message begins with
+    PathIndex first_[2] = {}; // of paths that are alike, the one that the direction's next message begins with
     PathIndex lane_path_[2] = {kNoPath, kNoPath};
 };
 

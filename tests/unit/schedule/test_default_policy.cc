@@ -152,6 +152,25 @@ BOOST_AUTO_TEST_CASE(routes_of_a_rail_take_turns) {
     for (int i = 0; i < 4; ++i) BOOST_TEST(bytes[i] == 10u * 16384);
 }
 
+// Otherwise puts would always have the same two, and gets the others.
+BOOST_AUTO_TEST_CASE(puts_and_gets_take_turns_of_their_own) {
+    Peer peer("default", routes_of_one_rail(4));
+    PathMask of[2] = {};
+    for (unsigned i = 0; i < 8; ++i) { // so far apart that neither knows of the other
+        const Nanos now = 3'000'000 * (i + 1);
+        const auto kind = i % 2 ? MessageKind::get : MessageKind::put;
+        const Direction d = direction(kind);
+        (void)peer.scheduler.plan({16384, kind, TrafficHint::none, now, false, 4000}, peer.plan);
+        BOOST_TEST_REQUIRE(peer.plan.count == 2u);
+        for (unsigned k = 0; k < 2; ++k) {
+            of[i % 2] |= PathMask{1} << peer.plan.stripes[k].path;
+            peer.done(k, now, now + 2000 + 4096 * (k + 1), d);
+        }
+    }
+    BOOST_TEST(of[0] == 0b1111u);
+    BOOST_TEST(of[1] == 0b1111u);
+}
+
 BOOST_AUTO_TEST_CASE(a_route_of_the_same_rail_saves_less_than_another_rail) {
     const auto stripes = [](std::vector<PathSetup> setup) {
         Peer peer("default", setup);
@@ -183,6 +202,20 @@ BOOST_AUTO_TEST_CASE(no_route_is_always_the_last_of_short_stripes) {
         return last;
     };
     BOOST_TEST((last_of(16384) == std::map<int, int>{{0, 100}, {1, 100}, {2, 100}, {3, 100}}));
+}
+
+BOOST_AUTO_TEST_CASE(longer_stripes_keep_their_order) {
+    Peer peer("default", routes_of_one_rail(4));
+    Nanos now = 1000;
+    for (int i = 0; i < 40; ++i) {
+        (void)peer.put(131072, TrafficHint::none, now);
+        BOOST_TEST_REQUIRE(peer.plan.count == 4u);
+        for (unsigned k = 0; k < 4; ++k) {
+            BOOST_TEST(peer.plan.stripes[k].path == k);
+            peer.done(k, now, now + 2000 + 65536);
+        }
+        now += 100000;
+    }
 }
 
 BOOST_AUTO_TEST_CASE(large_is_pulled_unless_there_is_one_path) {
