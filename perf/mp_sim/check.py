@@ -53,6 +53,12 @@ def check_bounds(kernels):
             sys.exit(f"the bound of {what}: {us} us, {us / per_message:.2f} messages")
 
 
+def check_refused(*words):
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False)
+    if done.returncode == 0 or words[-1] not in done.stderr:
+        sys.exit(f"mp_sim {' '.join(words)} is not refused")
+
+
 def main():
     kernels = re.findall(r"^ {32}([a-z0-9-]+): ", subprocess.run([PROGRAM, "--help"], capture_output=True, text=True,
                                                                  check=True).stdout, re.MULTILINE)
@@ -68,6 +74,7 @@ def main():
             if i == 0:
                 print(kernel, *first, sep="\n")
     check_bounds(kernels)
+    check_refused("--bound", "--on-demand")
 
 
 main()

@@ -164,7 +164,7 @@ void print(const SimOptions& o, const std::vector<Result>& results, unsigned ran
     for (const Result& r : results)
         if (const Bound& b = r.median().bound; b.in_order > 0)
             std::printf(
-                "%-34s links need %.1f us in this order (%.2f of the time), %.1f us if all is sent at once (%.2f)\n",
+                "%-34s links need %.1f us step by step (%.2f of the time), %.1f us if all is sent at once (%.2f)\n",
                 r.name().c_str(), b.in_order, b.in_order / r.median().time_us, b.at_once,
                 b.at_once / r.median().time_us);
     rusage usage{};
@@ -176,7 +176,7 @@ void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned
     std::ofstream out(o.csv);
     out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,limited_pairs,parks,"
            "misses,"
-           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most,bound_us,bound_at_once_us\n";
+           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most,in_order_us,at_once_us\n";
     for (const Result& r : results) {
         const Sample& s = r.median();
         out << r.transport << ",\"" << r.policy << "\"," << s.time_us << ',' << s.time_us / results[0].median().time_us

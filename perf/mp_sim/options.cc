@@ -169,7 +169,10 @@ void add_runs(CLI::App& app, SimOptions& o) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber)
         ->group("Runs");
-    app.add_flag("--bound", o.bound, "also print the least time that the links need for it over these routes")
+    app.add_flag(
+           "--bound", o.bound,
+           "also print what the links need for it over these routes: if all is sent at once, which is the least, and "
+           "if all ranks do each step together")
         ->group("Runs");
     app.add_flag("--quiet", o.quiet, "no progress on standard error")->group("Runs");
 }
@@ -189,6 +192,8 @@ SimOptions parse(int argc, char** argv) {
     add_runs(app, o);
     try {
         app.parse(argc, argv);
+        // The routes are those of connections, which must be there before the job.
+        if (o.bound && o.on_demand) throw CLI::ExcludesError("--bound", "--on-demand");
     } catch (const CLI::ParseError& error) { std::exit(app.exit(error)); }
     return o;
 }
