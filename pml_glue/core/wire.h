@@ -41,8 +41,8 @@ enum Kind : MessageKind {
     kFirst,       // FirstHeader, then data
     kMore,        // MoreHeader, then data
     kBundle,      // small eager messages, in their order: for each BundleEntry, then its data
-    kHello,       // 8 bytes of nothing: to somebody who is waited for and has never been talked to (watch.cc)
-    kBye,         // 8 bytes: the process that leaves; nothing of it follows (queue.cc)
+    kHello,       // 8 bytes: who comes back behind its goodbye (others.cc); 0: from who waits for somebody (watch.cc)
+    kBye,         // 8 bytes: the process that leaves; nothing of it follows, unless it comes back (others.cc)
 };
 
 // The envelope of most messages in 64 bits: mp_core.h.

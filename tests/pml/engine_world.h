@@ -78,8 +78,9 @@ struct World {
     unsigned reports = 0, failed = 0, forgotten_peers = 0;
     std::size_t open = 0;
     bool faulty = false, alone = false;
+    const bool strangers; // each is of a job of its own
 
-    World(std::uint32_t seed, int count, bool by_put) : network(seed) {
+    World(std::uint32_t seed, int count, bool by_put, bool each_alone = false) : network(seed), strangers(each_alone) {
         network.no_room = seed % 3 == 0 ? 0 : 2 + seed % 5;
         network.can_move = seed % 5 != 0;
         for (int i = 0; i < count; ++i) {
@@ -96,7 +97,7 @@ struct World {
                                    .process = process_at,
                                    .forgotten = forgotten,
                                    .report = report};
-            const mp_config_t config{.process = 100 + static_cast<std::uint64_t>(i),
+            const mp_config_t config{.process = process(i),
                                      .transports = nullptr,
                                      .local = nullptr,
                                      .eager_limit = seed % 4 == 1   ? 64u
@@ -118,20 +119,24 @@ struct World {
     }
 
     int below(std::size_t n) { return static_cast<int>(network.random() % n); }
+    [[nodiscard]] std::uint64_t process(int number) const {
+        const auto name = static_cast<std::uint64_t>(number) + 100;
+        return strangers ? name << 32 | name : name;
+    }
     static Rank& of(void* argument) { return *static_cast<Rank*>(argument); }
     static bool address(void*, std::uint64_t process, void** out, std::size_t* length) {
         *out = std::malloc(1);
-        *static_cast<unsigned char*>(*out) = static_cast<unsigned char>(process - 100);
+        *static_cast<unsigned char*>(*out) = static_cast<unsigned char>(static_cast<std::uint32_t>(process) - 100);
         *length = 1;
         return true;
     }
-    static bool is_source(void*, std::uint32_t, std::int32_t source, std::uint64_t process) {
-        return source == kAnySource || process == 100 + static_cast<std::uint64_t>(source);
+    static bool is_source(void* rank, std::uint32_t, std::int32_t source, std::uint64_t process) {
+        return source == kAnySource || process == of(rank).world->process(source);
     }
     // With `alone` the first one is not among those that messages come from.
     static bool process_at(void* rank, std::uint32_t, std::int32_t source, std::uint64_t* process) {
         const World& world = *of(rank).world;
-        *process = 100 + static_cast<std::uint64_t>(source) + world.alone;
+        *process = world.process(source + world.alone);
         return static_cast<std::size_t>(source) + world.alone < world.ranks.size();
     }
     static void forgotten(void* rank, std::uint64_t) { ++of(rank).world->forgotten_peers; }
@@ -203,7 +208,7 @@ struct World {
             each.memory[each.derived ? 2 * i : i] =
                 i < 4 ? reinterpret_cast<unsigned char*>(&each.number)[i] : content(rank.number, each.number, i);
         sent[{rank.number, each.number}] = each.bytes;
-        Peer* const peer = rank.engine->peer(100 + static_cast<std::uint64_t>(to));
+        Peer* const peer = rank.engine->peer(process(to));
         BOOST_REQUIRE(peer);
         if (!each.derived && !each.synchronous && below(2) && wire::fits_compact(each.envelope) &&
             rank.engine->send_now(*peer, wire::compact(each.envelope), each.memory.data(), each.bytes, below(2) == 0)) {

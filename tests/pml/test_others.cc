@@ -13,7 +13,7 @@ namespace {
 void name_all(World& world, bool comes) {
     for (const auto& rank : world.ranks)
         for (const auto& other : world.ranks)
-            if (rank != other) rank->engine->named(100 + static_cast<std::uint64_t>(other->number), comes);
+            if (rank != other) rank->engine->named(world.process(other->number), comes);
 }
 
 // Time enough for looks at who may go.
@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(who_is_named_no_more_is_forgotten_when_all_is_over) {
     const auto [first, end] = seeds(60);
     for (std::uint32_t seed = first; seed < end; ++seed) {
         BOOST_TEST_CONTEXT("TESTS_SEED=" << seed) {
-            World world(seed, 3, seed % 2);
+            World world(seed, 3, seed % 2, true);
             for (int round = 0; round < 3; ++round) {
                 name_all(world, true);
                 name_all(world, true); // a second communicator
@@ -56,9 +56,7 @@ BOOST_AUTO_TEST_CASE(who_is_named_no_more_is_forgotten_when_all_is_over) {
                 world.finish();
                 BOOST_REQUIRE_EQUAL(world.open, 0u);
                 BOOST_REQUIRE(world.sent.empty());
-                name_all(world, true); // late answers have connected again
-                name_all(world, false);
-                pass(world);
+                pass(world); // those, too, that late answers have connected again
                 BOOST_REQUIRE_GT(world.forgotten_peers, before);
                 for (const auto& rank : world.ranks)
                     for (const FakeEndpoint* left : rank->port->endpoints) BOOST_REQUIRE(&left->to == rank->port.get());
@@ -71,31 +69,31 @@ BOOST_AUTO_TEST_CASE(who_is_named_no_more_is_forgotten_when_all_is_over) {
 }
 
 BOOST_AUTO_TEST_CASE(who_is_named_again_stays) {
-    World world(3, 2, false);
+    World world(3, 2, false, true);
     Rank& rank = *world.ranks[0];
-    rank.engine->named(101, true);
-    Peer* const peer = rank.engine->peer(101);
-    rank.engine->named(101, false);
-    rank.engine->named(101, true);
+    rank.engine->named(world.process(1), true);
+    Peer* const peer = rank.engine->peer(world.process(1));
+    rank.engine->named(world.process(1), false);
+    rank.engine->named(world.process(1), true);
     pass(world);
     BOOST_TEST(world.forgotten_peers == 0u);
-    BOOST_TEST(rank.engine->peer(101) == peer);
+    BOOST_TEST(rank.engine->peer(world.process(1)) == peer);
     BOOST_TEST(connections(world) == 1u);
-    rank.engine->named(101, false);
+    rank.engine->named(world.process(1), false);
     pass(world);
     BOOST_TEST(world.forgotten_peers == 1u);
     BOOST_TEST(connections(world) == 0u);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_on_its_way_arrives) {
-    World world(3, 2, false);
+    World world(3, 2, false, true);
     Rank &from = *world.ranks[0], &to = *world.ranks[1];
-    from.engine->named(101, true);
-    Peer& peer = *from.engine->peer(101);
+    from.engine->named(world.process(1), true);
+    Peer& peer = *from.engine->peer(world.process(1));
     const std::uint64_t data = 7;
     BOOST_REQUIRE(from.engine->send_now(peer, wire::compact({kContext, 0, 5}), &data, sizeof data, true));
     from.port->stalls = true;
-    from.engine->named(101, false);
+    from.engine->named(world.process(1), false);
     pass(world);
     BOOST_TEST(world.forgotten_peers == 0u);
     from.port->stalls = false;
@@ -105,17 +103,78 @@ BOOST_AUTO_TEST_CASE(what_is_on_its_way_arrives) {
 }
 
 BOOST_AUTO_TEST_CASE(who_has_failed_is_forgotten_and_may_come_back) {
-    World world(3, 2, false);
+    World world(3, 2, false, true);
     world.faulty = true;
     Rank& rank = *world.ranks[0];
-    rank.engine->named(101, true);
-    Peer& peer = *rank.engine->peer(101);
+    rank.engine->named(world.process(1), true);
+    Peer& peer = *rank.engine->peer(world.process(1));
     auto& endpoint = static_cast<FakeEndpoint&>(*peer.endpoint);
     endpoint.fail();
     rank.port->listener->endpoint_failed(endpoint);
-    rank.engine->named(101, false);
+    rank.engine->named(world.process(1), false);
     pass(world);
     BOOST_TEST(world.forgotten_peers == 1u);
     BOOST_TEST(!rank.engine->source_failed({kContext, 1, 5}));
-    BOOST_TEST(!rank.engine->peer(101)->failed);
+    BOOST_TEST(!rank.engine->peer(world.process(1))->failed);
+}
+
+namespace {
+
+// One that leaves, and two that stay; all know each other. The one that stays waits for anybody.
+struct Leaving {
+    World world{3, 3, false, true};
+    Rank &leaves = *world.ranks[0], &stays = *world.ranks[1];
+    Leaving() {
+        world.faulty = true;
+        leaves.engine->named(world.process(1), true);
+        for (const int other : {0, 2}) {
+            stays.engine->named(world.process(other), true);
+            BOOST_REQUIRE(stays.engine->peer(world.process(other)));
+        }
+        BOOST_REQUIRE(leaves.engine->peer(world.process(1)));
+        world.receive(stays, {kContext, kAnySource, kAnyTag}, true);
+    }
+    void end() {
+        auto& endpoint = static_cast<FakeEndpoint&>(*stays.engine->peer(world.process(0))->endpoint);
+        endpoint.fail();
+        stays.port->listener->endpoint_failed(endpoint);
+        pass(world);
+    }
+};
+
+} // namespace
+
+BOOST_FIXTURE_TEST_CASE(who_forgets_has_said_goodbye_and_is_not_missed, Leaving) {
+    leaves.engine->named(world.process(1), false);
+    pass(world);
+    BOOST_TEST(world.forgotten_peers == 1u);
+    end();
+    BOOST_TEST(world.failed == 0u);
+    BOOST_TEST(world.open == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_has_not_left_is_missed, Leaving) {
+    pass(world);
+    end();
+    BOOST_TEST(world.failed == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_comes_back_before_it_is_forgotten_is_missed, Leaving) {
+    leaves.port->stalls = true;
+    leaves.engine->named(world.process(1), false);
+    pass(world);
+    BOOST_TEST(world.forgotten_peers == 0u); // the goodbye is on its way
+    leaves.engine->named(world.process(1), true);
+    leaves.port->stalls = false;
+    pass(world);
+    end();
+    BOOST_TEST(world.failed == 1u);
+}
+
+BOOST_FIXTURE_TEST_CASE(who_is_met_again_is_missed, Leaving) {
+    leaves.engine->named(world.process(1), false);
+    pass(world);
+    stays.engine->named(world.process(0), true);
+    end();
+    BOOST_TEST(world.failed == 1u);
 }

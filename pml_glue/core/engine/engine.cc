@@ -67,6 +67,7 @@ Peer* Engine::peer(std::uint64_t process) {
     peer->process = process;
     peer->endpoint = std::move(endpoint);
     choose(*peer);
+    if (is_other(process) && !named_.contains(process)) unnamed_.push_back(process); // a late answer: let_go()
     return peers_.emplace(process, std::move(peer)).first->second.get();
 }
 

@@ -211,14 +211,16 @@ private:
     // others.cc: peers of other jobs
     [[gnu::noinline, gnu::cold]] void let_go();
     [[nodiscard]] bool idle(Peer& peer);
+    [[nodiscard]] bool is_other(std::uint64_t process) const { return process >> 32 != process_ >> 32; }
+    void says(const std::byte* data, std::size_t length, bool leaves);
     static void on_bye(void* self, const std::byte* data, std::size_t length);
+    static void on_hello(void* self, const std::byte* data, std::size_t length);
 
     // watch.cc: whether who is waited for lives
     [[gnu::noinline, gnu::cold]] void look();
     void sources(std::vector<std::uint64_t>& names);
     void ask(std::uint64_t process);
     [[nodiscard]] bool has_failed(const Envelope& pattern) const;
-    static void on_hello(void*, const std::byte*, std::size_t) {}
     [[nodiscard]] bool ends(const Envelope& pattern, const Peer& peer) const;
 
     Port& port_;

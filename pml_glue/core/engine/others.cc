@@ -1,5 +1,6 @@
 // Peers of other jobs, which come and go: goodbyes, and those that no communicator has any more. Slow path.
 #include <algorithm>
+#include <utility>
 
 #include "pml_glue/core/engine/engine.h"
 
@@ -8,12 +9,18 @@ namespace ucx_mp::glue {
 void Engine::named(std::uint64_t process, bool comes) {
     if (comes) {
         ++named_[process];
+        const auto known = peers_.find(process);
+        if (known == peers_.end()) return;
+        known->second->left = false;
+        // Our goodbye may still be on its way: this comes behind it.
+        if (std::exchange(known->second->parted, false))
+            control(*known->second, wire::kHello, &process_, sizeof process_);
         return;
     }
     const auto found = named_.find(process);
-    if (found == named_.end() || --found->second) return;
-    named_.erase(found);
-    unnamed_.push_back(process);
+    if (found == named_.end()) return;
+    if (found->second == 1) unnamed_.push_back(process);
+    if (--found->second == 0) named_.erase(found);
 }
 
 // Whether nobody has a pointer to it but peers_, and nothing of it is under way. What failed and is not told yet waits.
@@ -27,13 +34,18 @@ bool Engine::idle(Peer& peer) {
     return !used && peer.endpoint->idle();
 }
 
-// A connection of the transport serves both directions, and ends when both sides have let it go.
+// A connection of the transport serves both directions, and ends when both sides have let it go. A peer that still has
+// a communicator with us is told: it is not to miss us when we end.
 void Engine::let_go() {
     std::erase_if(unnamed_, [&](std::uint64_t process) {
         const auto found = peers_.find(process);
         if (found == peers_.end() || named_.contains(process)) return true; // never talked to, or needed again
         Peer& peer = *found->second;
         if (!idle(peer)) return false;
+        if (!peer.failed && !peer.left && !std::exchange(peer.parted, true)) {
+            control(peer, wire::kBye, &process_, sizeof process_);
+            return false; // until it has arrived
+        }
         if (peer.failed) --failed_peers_;
         if (hooks_.forgotten) hooks_.forgotten(hooks_.argument, process);
         port_.disconnect(std::move(peer.endpoint));
@@ -46,17 +58,24 @@ void Engine::let_go() {
 void Engine::leave() {
     std::vector<Peer*> others;
     for (const auto& [process, peer] : peers_)
-        if (process >> 32 != process_ >> 32 && !peer->failed && !peer->left) others.push_back(peer.get());
+        if (is_other(process) && !peer->failed && !peer->left && !peer->parted) others.push_back(peer.get());
     for (Peer* peer : others) control(*peer, wire::kBye, &process_, sizeof process_);
 }
 
-void Engine::on_bye(void* self, const std::byte* data, std::size_t length) {
-    Engine& engine = *static_cast<Engine*>(self);
+void Engine::says(const std::byte* data, std::size_t length, bool leaves) {
     std::uint64_t process;
-    if (length != sizeof process) return engine.dropped("a goodbye has a wrong length");
+    if (length != sizeof process) return dropped("a greeting or goodbye has a wrong length");
     std::memcpy(&process, data, sizeof process);
-    const auto known = engine.peers_.find(process);
-    if (known != engine.peers_.end()) known->second->left = true;
+    const auto known = peers_.find(process);
+    if (known != peers_.end()) known->second->left = leaves;
+}
+
+void Engine::on_bye(void* self, const std::byte* data, std::size_t length) {
+    static_cast<Engine*>(self)->says(data, length, true);
+}
+
+void Engine::on_hello(void* self, const std::byte* data, std::size_t length) {
+    static_cast<Engine*>(self)->says(data, length, false);
 }
 
 } // namespace ucx_mp::glue

@@ -136,6 +136,7 @@ struct Peer {
     bool listed = false;  // in Engine::waiting_
     bool left = false;    // has said goodbye: it is not missed, but by who names it
     bool greeted = false; // by Engine::look()
+    bool parted = false;  // has had our goodbye
 
     [[nodiscard]] bool waits() const { return first || bulk_first; }
 };
