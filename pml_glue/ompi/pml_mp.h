@@ -5,7 +5,7 @@
  *
  * Threads: with MPI_THREAD_MULTIPLE every call of the core is under one lock, which is recursive: what completes may
  * start operations. Nobody waits with the lock held, and no callback of a request is called with it: callbacks take
- * locks of their own.
+ * locks of their own. Who waits for a request may be woken with it: that lock is the innermost.
  */
 #ifndef UCX_MP_PML_GLUE_OMPI_PML_MP_H
 #define UCX_MP_PML_GLUE_OMPI_PML_MP_H
@@ -134,8 +134,9 @@ static inline mp_peer_t* mca_pml_mp_peer(ompi_communicator_t* comm, int rank) {
     return OPAL_LIKELY(peer != NULL) ? peer : mca_pml_mp_connect(proc);
 }
 
-/* Processes of other jobs in a communicator that comes, or goes. With the lock. */
-void mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes);
+/* Processes of other jobs in a communicator that comes, or goes. With the lock. False: no memory; those of one that
+ * comes are then never forgotten. */
+bool mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes);
 
 static inline mp_envelope_t mca_pml_mp_message(const ompi_communicator_t* comm, int tag) {
     return (mp_envelope_t){.context = mca_pml_mp_context(comm), .source = comm->c_my_rank, .tag = tag};

@@ -216,12 +216,11 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
 
 /* The first of those that are at their end, behind the one before it, which may be released now. A persistent request
  * may be started again, and end, before who has told of its last end is back. */
-static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before, bool callbacks) {
+static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before) {
     mca_pml_mp_lock();
     if (before != NULL && --before->completing == 0 && before->freed && !before->active)
         mca_pml_mp_release_request(before);
-    mca_pml_mp_request_t* request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
-    if (request != NULL && !callbacks && request->super.req_complete_cb != NULL) request = NULL;
+    mca_pml_mp_request_t* const request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
     if (request != NULL) {
         mca_pml_mp.ended = request->next;
         request->active = false;
@@ -231,18 +230,61 @@ static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before, bool callb
     return request;
 }
 
-/* One at a time: who waits in a callback may wait for the next. */
-static void tell_ended(bool callbacks) {
-    mca_pml_mp_request_t* request = NULL;
-    while ((request = take_ended(request, callbacks)) != NULL) ompi_request_complete(&request->super, true);
+/* Of one that is complete, and has got a callback when it became so (see tell_waiting()). */
+static void call_late(ompi_request_t* request) {
+    const ompi_request_complete_fn_t callback = request->req_complete_cb;
+    request->req_complete_cb = NULL;
+    if (callback != NULL) (void)callback(request);
 }
 
-void mca_pml_mp_call_back(void) { tell_ended(true); }
+/* One at a time: who waits in a callback may wait for the next. */
+void mca_pml_mp_call_back(void) {
+    mca_pml_mp_request_t* request = NULL;
+    while ((request = take_ended(request)) != NULL)
+        if (OPAL_LIKELY(!REQUEST_COMPLETE(&request->super)))
+            ompi_request_complete(&request->super, true);
+        else
+            call_late(&request->super);
+}
+
+/* As ompi_request_complete() does it, but for the callback: that would be looked for once more, and one that another
+ * thread sets meanwhile would be called from within our call. */
+static void wake(ompi_request_t* request) {
+    const int error = request->req_status.MPI_ERROR; /* behind the exchange the request may be started again */
+    ompi_wait_sync_t* const waiter = (ompi_wait_sync_t*)OPAL_ATOMIC_SWAP_PTR(&request->req_complete, REQUEST_COMPLETED);
+    if ((void*)waiter != REQUEST_PENDING) wait_sync_update(waiter, 1, error);
+}
+
+/* With the lock, so nobody frees what is in the queue. A callback that is set while its request becomes complete is
+ * called by who sets it, if that has seen the end. If not the request is still in the queue, for progress. */
+static void tell_waiting(void) {
+    mca_pml_mp_request_t *last = NULL, **from = &mca_pml_mp.ended;
+    while (*from != NULL) {
+        mca_pml_mp_request_t* const request = *from;
+        bool stays = request->super.req_complete_cb != NULL;
+        if (!stays) {
+            const bool again = request->kind == MP_KIND_PERSISTENT; /* may be started at once */
+            *from = request->next;
+            request->active = false;
+            wake(&request->super);
+            stays = !again && request->super.req_complete_cb != NULL;
+            if (stays) {
+                request->active = true;
+                *from = request;
+            } else if (request->freed && request->completing == 0) {
+                mca_pml_mp_release_request(request);
+            }
+        }
+        if (!stays) continue;
+        last = request;
+        from = &request->next;
+    }
+    mca_pml_mp.last_ended = last;
+}
 
 void mca_pml_mp_leave_among_threads(void) {
-    const bool ended = mca_pml_mp.ended != NULL;
+    if (mca_pml_mp.ended != NULL && mca_pml_mp.depth == 1) tell_waiting();
     mca_pml_mp_unlock();
-    if (ended) tell_ended(false);
 }
 
 mp_data_t mca_pml_mp_prepare(mca_pml_mp_request_t* request, mp_data_t data, const void* buffer, size_t count,

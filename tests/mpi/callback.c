@@ -115,6 +115,21 @@ static void no_room(int rank) {
     free(buffer);
 }
 
+/* A callback waits for progress; what has ended behind it is seen at once. Messages to ourselves arrive in the call. */
+static void behind_another(int rank) {
+    int out[2] = {1, 2}, in[2] = {0, 0};
+    MPI_Request receives[2], sends[2];
+    called = 0;
+    for (int i = 0; i < 2; i++) MPI_Irecv(&in[i], 1, MPI_INT, rank, 7 + i, MPI_COMM_WORLD, &receives[i]);
+    ompi_request_set_callback(receives[0], count, NULL);
+    for (int i = 0; i < 2; i++) MPI_Isend(&out[i], 1, MPI_INT, rank, 7 + i, MPI_COMM_WORLD, &sends[i]);
+    need(called == 0, "a callback is called from within a send");
+    need(REQUEST_COMPLETE(receives[1]), "a callback hides who is behind it");
+    MPI_Waitall(2, receives, MPI_STATUSES_IGNORE);
+    MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
+    need(called == 1 && in[0] == 1 && in[1] == 2, "one behind another");
+}
+
 int main(int argc, char** argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, argc > 1 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
@@ -148,10 +163,12 @@ int main(int argc, char** argv) {
         free(second);
     }
     first = calloc(BYTES, 1);
-    if (argc > 1)
+    if (argc > 1) {
         no_room(rank);
-    else
+        behind_another(rank);
+    } else {
         both_at_once(rank);
+    }
     free(first);
     MPI_Finalize();
     return 0;
