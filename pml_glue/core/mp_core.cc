@@ -111,7 +111,12 @@ void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_
 
 void mp_core_drop(mp_core_t* core, uint32_t context) { core->engine->drop(context); }
 
-void mp_core_named(mp_core_t* core, uint64_t process, bool comes) { core->engine->named(process, comes); }
+bool mp_core_named(mp_core_t* core, uint64_t process, bool comes) {
+    try {
+        core->engine->named(process, comes);
+    } catch (const std::exception&) { return false; }
+    return true;
+}
 
 bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) { return core->engine->source_failed(of(pattern)); }
 

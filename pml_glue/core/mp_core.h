@@ -155,8 +155,9 @@ void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_
 /* A communicator is gone: its messages are forgotten. */
 void mp_core_drop(mp_core_t* core, uint32_t context);
 /* A communicator comes, or goes, that has this process, of another job. One that has come and that no communicator has
- * any more is forgotten, with its connection, once nothing of it is under way. */
-void mp_core_named(mp_core_t* core, uint64_t process, bool comes);
+ * any more is forgotten, with its connection, once nothing of it is under way. False: no memory; of one that goes it
+ * only means that it is never forgotten. */
+bool mp_core_named(mp_core_t* core, uint64_t process, bool comes);
 /* For mp_core_probe() and its like in a loop: whether `source` can still send. */
 bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern);
 

@@ -95,16 +95,16 @@ static int enable(bool on) {
 static int add_comm(struct ompi_communicator_t* comm) {
     mca_pml_mp.threads |= ompi_mpi_thread_multiple;
     mca_pml_mp_lock();
-    mca_pml_mp_name_others(comm, true);
+    const bool named = mca_pml_mp_name_others(comm, true);
     mca_pml_mp_unlock();
-    return OMPI_SUCCESS;
+    return named ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
 }
 
 static int del_comm(struct ompi_communicator_t* comm) {
     if (mca_pml_mp.core == NULL) return OMPI_SUCCESS;
     mca_pml_mp_lock();
     mp_core_drop(mca_pml_mp.core, mca_pml_mp_context(comm));
-    mca_pml_mp_name_others(comm, false);
+    (void)mca_pml_mp_name_others(comm, false);
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }

@@ -191,7 +191,7 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request);
 void mca_pml_mp_call_back(void);
 /* The lock is given back by a call that may have brought requests to their end (those of messages to ourselves, say).
  * MPI_Testsome and its like look before they make progress, and not again: they are to see it. Those with a callback
- * wait for progress: who calls us may hold a lock that the callback takes. */
+ * wait for progress, and hide none behind them: who calls us may hold a lock that the callback takes. */
 void mca_pml_mp_leave_among_threads(void);
 static inline void mca_pml_mp_leave(void) {
     if (OPAL_UNLIKELY(mca_pml_mp.threads)) mca_pml_mp_leave_among_threads();

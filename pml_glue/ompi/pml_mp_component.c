@@ -145,16 +145,18 @@ static void forgotten(void* unused, uint64_t process) {
     if (proc != NULL) proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] = NULL;
 }
 
-static void count_others(const ompi_group_t* group, bool comes) {
+static bool count_others(const ompi_group_t* group, bool comes) {
+    bool all = true;
     for (int i = 0; i < group->grp_proc_count; i++) {
         const opal_process_name_t name = ompi_group_get_proc_name((ompi_group_t*)group, i);
-        if (name.jobid != OPAL_PROC_MY_NAME.jobid) mp_core_named(mca_pml_mp.core, mca_pml_mp_name(&name), comes);
+        if (name.jobid != OPAL_PROC_MY_NAME.jobid) all &= mp_core_named(mca_pml_mp.core, mca_pml_mp_name(&name), comes);
     }
+    return all;
 }
 
-void mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes) {
-    count_others(comm->c_remote_group, comes);
-    if (comm->c_local_group != comm->c_remote_group) count_others(comm->c_local_group, comes);
+bool mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes) {
+    const bool remote = count_others(comm->c_remote_group, comes);
+    return (comm->c_local_group == comm->c_remote_group || count_others(comm->c_local_group, comes)) && remote;
 }
 
 static void report(void* unused, const char* line) {
