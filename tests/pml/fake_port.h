@@ -6,6 +6,7 @@
 // that the next message waits for: what is sent too early is seen to be wrong.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -25,7 +26,9 @@ public:
     unsigned refuses = 0; // one of so many operations is refused; 0: none is
     bool can_move = true; // writes and reads
     bool fences_cost = false;
-    int exposed = 0;                      // open, too
+    std::vector<std::uint64_t> exposed;   // open, too: their numbers, of which none comes again
+    std::uint64_t exposures = 0;          // that have been
+    std::size_t stale = 0;                // moves with keys of one that is not open: must be 0
     std::size_t most_move = 5000;         // bytes of one of them
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
     std::vector<FakePort*> ports;
@@ -50,6 +53,7 @@ struct FakeMove {
     std::size_t length;
     Completion* completion;
     bool executed;
+    std::uint64_t exposure = 0; // that its key is of; 0: of memory that stays
 };
 
 class FakeEndpoint final : public Endpoint {
@@ -67,7 +71,8 @@ public:
         // What answers others, or goes on with a message, has no other way: refusing it is the end of the peer.
         if (kind <= 4 && network_.dice(network_.refuses)) return Posted::refused;
         if (kind == 6 && network_.dice(network_.refuses)) return Posted::refused;
-        if (kind == 24 && network_.dice(network_.refuses)) return Posted::refused; // an operation of a window
+        // An operation of a window, and its question for keys.
+        if ((kind == 24 || kind == 27) && network_.dice(network_.refuses)) return Posted::refused;
         std::vector<std::byte> data(limits_.max_packed);
         data.resize(packer(data.data(), argument));
         return put_away({kind, std::move(data), nullptr, nullptr, 0, fence_});
@@ -79,12 +84,13 @@ public:
         std::memcpy(bytes.data(), header, header_length);
         return post({kind, std::move(bytes), &completion, data, length, fence_});
     }
-    Posted put(const void* from, std::size_t length, Memory*, std::uint64_t to, RemoteKey*,
+    Posted put(const void* from, std::size_t length, Memory*, std::uint64_t to, RemoteKey* key,
                Completion& completion) override {
-        return move({++moves_, true, const_cast<void*>(from), to, length, &completion, false});
+        return move({++moves_, true, const_cast<void*>(from), to, length, &completion, false, exposure_of(key)});
     }
-    Posted get(void* to, std::size_t length, Memory*, std::uint64_t from, RemoteKey*, Completion& completion) override {
-        return move({++moves_, false, to, from, length, &completion, false});
+    Posted get(void* to, std::size_t length, Memory*, std::uint64_t from, RemoteKey* key,
+               Completion& completion) override {
+        return move({++moves_, false, to, from, length, &completion, false, exposure_of(key)});
     }
     Posted fence() override {
         if (failed) return Posted::failed;
@@ -117,7 +123,10 @@ public:
         return Posted::in_progress;
     }
     [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t) override {
-        return network_.can_move ? unpack_key(keys) : nullptr;
+        if (!network_.can_move || !unpack_key(keys)) return nullptr;
+        std::uint64_t number;
+        std::memcpy(&number, keys + 1, sizeof number);
+        return reinterpret_cast<RemoteKey*>(2 * number + 1); // odd: no endpoint is there
     }
     [[nodiscard]] bool idle() override {
         return failed || (messages_.empty() && under_way_.empty() && flushes_.empty());
@@ -180,7 +189,13 @@ private:
         under_way_.push_back(move);
         return Posted::in_progress;
     }
-    static void execute(FakeMove& move) {
+    static std::uint64_t exposure_of(RemoteKey* key) {
+        const auto value = reinterpret_cast<std::uint64_t>(key);
+        return value % 2 ? value / 2 : 0;
+    }
+    void execute(FakeMove& move) {
+        if (move.exposure && std::ranges::find(network_.exposed, move.exposure) == network_.exposed.end())
+            ++network_.stale;
         auto* const remote = reinterpret_cast<void*>(move.remote);
         std::memcpy(move.write ? remote : move.local, move.write ? move.local : remote, move.length);
         move.executed = true;
@@ -198,15 +213,21 @@ private:
 
 class FakeExposed final : public Exposed {
 public:
-    explicit FakeExposed(FakeNetwork& network) : network_(network) { ++network.exposed; }
+    explicit FakeExposed(FakeNetwork& network) : network_(network), number_(++network.exposures) {
+        network.exposed.push_back(number_);
+    }
     FakeExposed(const FakeExposed&) = delete;
-    ~FakeExposed() override { --network_.exposed; }
+    ~FakeExposed() override { std::erase(network_.exposed, number_); }
     [[nodiscard]] std::vector<std::byte> keys() const override {
-        return network_.dice(8) ? std::vector<std::byte>() : std::vector<std::byte>(11, std::byte{0x5a});
+        if (network_.dice(8)) return {};
+        std::vector<std::byte> out(11, std::byte{0x5a});
+        std::memcpy(out.data() + 1, &number_, sizeof number_);
+        return out;
     }
 
 private:
     FakeNetwork& network_;
+    const std::uint64_t number_;
 };
 
 class FakePort final : public Port {

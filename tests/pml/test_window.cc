@@ -128,7 +128,8 @@ void run(std::uint32_t seed) {
             for (Rank& rank : world.ranks) World::detach(rank);
         BOOST_REQUIRE_EQUAL(world.reports, 0u);
         BOOST_REQUIRE_EQUAL(world.network.registered, 0u);
-        if (world.dynamic) BOOST_REQUIRE_EQUAL(world.network.exposed, 0);
+        if (world.dynamic) BOOST_REQUIRE(world.network.exposed.empty());
+        BOOST_REQUIRE_EQUAL(world.network.stale, 0u);
         if (world.dynamic) BOOST_REQUIRE_EQUAL(world.network.keys, 0u);
         for (const Rank& rank : world.ranks) keys += rank.windows->statistics().find("keys 0,") == std::string::npos;
     }

@@ -91,7 +91,8 @@ struct World {
                                             .processes = processes.data(),
                                             .in_flight = 2000};
             rank.window = rank.windows->create(window, {.apply = add, .rma_done = done});
-            rank.keys.assign(std::size_t{16} * count, std::byte{0x5a});
+            rank.keys.resize(std::size_t{16} * count); // of memory that stays
+            for (unsigned k = 0; k < count; ++k) rank.keys[std::size_t{16} * k] = std::byte{0x5a};
             if (dynamic) attach(rank);
         }
         for (Rank& rank : ranks) {
