@@ -3,7 +3,7 @@
 // to processes of the same host (with `cma` for the data), else the first network transport that both sides have.
 // Behind mp_rc, which all adapters have, no other one is opened.
 //
-// Shared memory does not tell of peers that die: there the launcher has to end the job.
+// Shared memory tells of a peer that has died only when it is asked (Endpoint::check()).
 #pragma once
 
 #include "pml_glue/core/uct/endpoint.h"

@@ -144,6 +144,8 @@ void Windows::peer_failed(Peer& peer) {
             if (target->peer == &peer) window->fail(*target);
 }
 
+// Never of one that may be forgotten, with osc/mp: a window's communicator outlives it, and names its processes. The
+// core does not rely on that, since a target that is left without its peer would be memory that is gone.
 bool Windows::holds(const Peer& peer) const {
     for (const auto& [id, window] : windows_)
         for (const Target* target : window->made_)
