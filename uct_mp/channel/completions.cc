@@ -168,11 +168,15 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
         Channel& channel = *posted.channel;
         tally(posted, channel.wiring.paths[posted.path]);
         if (queue.dc) channel.wiring.paths[posted.path].open -= posted.requests;
-        if (&channel == last.channel && posted.path == last.path && posted.read == last.read)
+        if (&channel == last.channel && posted.path == last.path && posted.read == last.read) {
             settled += posted.bytes;
-        else
+        } else {
             channel.wiring.scheduler->cancel(posted.path, posted.read ? Direction::read : Direction::write,
                                              posted.bytes);
+            // Whoever shares the initiator may have no other completion to wait for.
+            if (channel.moving.pulled_count && !std::exchange(channel.moving.pull_due, true))
+                core_.enlist(core_.mover.pulls_due, &channel);
+        }
         settle(core_, posted);
     }
     Channel& channel = *last.channel;

@@ -19,6 +19,17 @@ std::int64_t lead_of_reads(const schedule::PathTable& paths) {
                 static_cast<std::int64_t>(paths[i].of(Direction::write).in_flight);
     return lead;
 }
+
+// Something that has been sent to the peer has asked for a completion, and nothing has followed there that has not. (On
+// a shared queue it may be another channel's, see Completions::reap().)
+bool completion_due(const Channel& channel) {
+    for (unsigned i = 0; i < channel.wiring.path_count; ++i) {
+        const Path& sub = channel.wiring.paths[i];
+        const SendQueue* const queue = sub.queue[0];
+        if (queue && !queue->idle() && queue->all_signaled() && (!queue->dc || sub.open)) return true;
+    }
+    return false;
+}
 } // namespace
 
 void Mover::append(Channel& channel, Work& work) {
@@ -148,7 +159,9 @@ void Mover::pull(Channel& channel, bool read) {
                 }
                 transfer.offset += chunk.length;
             } else if (!channel.wiring.scheduler->next(transfer, now, chunk)) {
-                return; // windows are full: completions will come
+                // Windows are full, and completions call again. Reads always have one.
+                if (!read && !completion_due(channel)) core_.epochs.push(channel);
+                return;
             }
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.wiring.scheduler->cancel(chunk.path, transfer.direction, chunk.length);

@@ -26,8 +26,8 @@ public:
     // Takes the next chunk off the transfer and puts it on the path that will be done with it first; the chunk is in
     // the path's account then. False: nothing left, no path has room, or what remains is better left to a busy path;
     // ask again after the next completion or path change. While something is left and a path is usable, false means
-    // that the window of a usable path is full. So there is a completion to wait for: what fills a window, at least
-    // 2 x min_chunk, is signaled some time.
+    // that the window of a usable path is full. Small messages may fill it, which ask for a completion only now and
+    // then. So who waits sees to it that one comes.
     bool next(PathTable& paths, Transfer& transfer, Stripe& chunk) const;
     // Bytes that may be in flight on a path, and the size of its chunks in the middle of a transfer.
     // (rate: PathTable::rate).
