@@ -40,6 +40,7 @@ Windows::Candidate Windows::try_window(Nanos begin, const Mapping& present,
 Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::uint32_t>& refusing) {
     const Nanos now = counts_.end();
     slices_ = 0;
+    idle_ = idle_ && present.choices.empty();
     Candidate extended = try_window(begin_, present, refusing);
     Verdict verdict{.map = {}, .extended_gain = extended.gain};
     if (first_ && counts_.since(begin_).empty()) { // nobody has sent yet
@@ -60,7 +61,7 @@ Windows::Verdict Windows::look(const Mapping& present, const std::vector<std::ui
     Candidate shrunk = try_window(short_begin, present, refusing);
     verdict.shrunk_gain = shrunk.gain;
     end_ = now;
-    if (std::max(extended.gain, shrunk.gain) <= (idle_ ? 0 : tuning_.least_gain)) {
+    if (std::max(extended.gain, shrunk.gain) <= least_gain()) {
         set_interval(2 * interval_);
         return verdict;
     }

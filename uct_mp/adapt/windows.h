@@ -8,7 +8,7 @@
 // - If neither wins the current window is extended to now. Else the short one would keep its length for ever.
 // - The short one has two slices or more.
 // - What exists already is not charged again (find_map()).
-// - The first map is taken whatever it saves, also if that is not what the first look has found.
+// - While nobody has been given anything the first map is taken, whatever it saves, also by a later look.
 // - The interval is halved when the pattern changes, and doubled when nothing does. So phases of some 10 ms are seen.
 //
 // Threads: one.
@@ -47,6 +47,8 @@ public:
     [[nodiscard]] Nanos interval() const { return interval_; }
     [[nodiscard]] Nanos begin() const { return begin_; } // of the current window
     [[nodiscard]] const Counts& counts() const { return counts_; }
+    // What another map must save now, ns a message.
+    [[nodiscard]] double least_gain() const { return idle_ ? 0 : tuning_.least_gain; }
 
 private:
     struct Candidate {

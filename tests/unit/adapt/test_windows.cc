@@ -169,3 +169,18 @@ BOOST_AUTO_TEST_CASE(rounding_saves_nothing) {
     for (unsigned i = 0; i < 100; ++i) changes += driver.look(steady).why != Why::nothing;
     BOOST_TEST(changes == 0u);
 }
+
+// Some had RC before anybody looked: then another map is taken only if it saves enough.
+BOOST_AUTO_TEST_CASE(not_the_first_map) {
+    Tuning tuning = paper();
+    tuning.limits.rc = 1, tuning.limits.rings = 0;
+    Driver driver(tuning);
+    driver.present.set(1, Service::rc);
+    const auto rates = [](Nanos) {
+        std::vector<Counts::Entry> entries = from({1}, 10'000);
+        entries.push_back({2, 10'500}); // saves more, but no 25 ns a message
+        return entries;
+    };
+    for (unsigned i = 0; i < 5; ++i) BOOST_TEST((driver.look(rates).why == Why::nothing));
+    BOOST_TEST(driver.present.of(1) == Service::rc);
+}
