@@ -405,3 +405,60 @@ BOOST_AUTO_TEST_CASE(split_reads) {
     BOOST_REQUIRE(settles(cluster, 0, 8));
     BOOST_TEST(traffic(cluster, 3) == "");
 }
+
+// A peer that computes is asked for acknowledgments less and less often: each takes one of its receives.
+BOOST_AUTO_TEST_CASE(asks_of_a_peer_that_computes) {
+    Cluster cluster("two-rail", 2, config(0));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 4, 0));
+    Channel& to = cluster.channel(0, 1);
+    const auto asked = [&] { return statistics(cluster.node(0)).channels[0].acks_sent; };
+    cluster.sleep(1, true);
+    cluster.world.select(0);
+    for (unsigned i = 0; i < 8; ++i) BOOST_TEST((Interface::am_short(to, 5, 0, nullptr, 0) == Status::ok));
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    const std::uint64_t before = asked();
+    cluster.run_for(300 * kMs);
+    BOOST_TEST_MESSAGE(asked() - before << " times");
+    BOOST_TEST(asked() > before);
+    BOOST_TEST(asked() - before <= 12u);
+    cluster.sleep(1, false);
+    BOOST_TEST(settles(cluster, 0, 4));
+    BOOST_TEST(again(cluster) == 0u);
+    BOOST_TEST(traffic(cluster, 2) == "");
+}
+
+// Nothing else may stand for what was written by RC: it is kept until that has been seen.
+BOOST_AUTO_TEST_CASE(kept_until_it_is_seen) {
+    channel::Config c = config(0);
+    c.read_back = channel::ReadBack::always;
+    Cluster cluster("two-rail", 2, c);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 4, 0));
+    Node::Memory theirs = cluster.node(1).memory(64);
+    Channel& to = cluster.channel(0, 1);
+    std::uint64_t value = 0;
+    const auto put = [&] {
+        ++value;
+        return cluster.until(
+            [&] {
+                cluster.world.select(0);
+                return Interface::put_short(to, &value, sizeof value, theirs.address(), theirs.keys) == Status::ok;
+            },
+            20 * kMs);
+    };
+    cluster.sleep(1, true);
+    for (unsigned i = 0; i < 100; ++i) BOOST_REQUIRE(put());
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    bool damaged = false;
+    (void)cluster.until([&] { return damaged |= to.wiring.unsettled.damaged != 0, false; }, 20 * kMs);
+    BOOST_TEST(!damaged);
+    for (unsigned i = 0; i < 100; ++i) BOOST_REQUIRE(put());
+    BOOST_TEST(!to.wiring.unsettled.damaged);
+    cluster.sleep(1, false);
+    BOOST_TEST(traffic(cluster, 2) == ""); // it flushes
+    BOOST_TEST(settles(cluster, 0, 4));
+    BOOST_TEST(traffic(cluster, 3) == "");
+}

@@ -37,9 +37,13 @@ void Visibility::note_devices(Channel& channel) {
 }
 
 PathIndex Visibility::beside(const Channel& channel, PathIndex path) const {
-    if (channel.wiring.stands(path)) return path;
+    return channel.wiring.stands(path) ? path : twin_of(channel, path);
+}
+
+// Another one to the same adapter of the peer.
+PathIndex Visibility::twin_of(const Channel& channel, PathIndex path) const {
     for (PathIndex other = 0; other < channel.wiring.path_count; ++other)
-        if (channel.wiring.stands(other) &&
+        if (other != path && channel.wiring.stands(other) &&
             channel.wiring.paths[other].remote_device == channel.wiring.paths[path].remote_device)
             return other;
     return kNoPath;
@@ -84,14 +88,18 @@ bool Visibility::awaits_marker_of(const Channel& channel, PathIndex path) const 
     return false;
 }
 
-bool Visibility::hand_over(Channel& channel, PathIndex path) {
+bool Visibility::can_hand_over(const Channel& channel, PathIndex path) const {
     if (awaits_marker_of(channel, path)) return false;
+    const PathMask written = channel.fences.put_paths | channel.fences.fence_paths | channel.visible.unread;
+    if (!(written >> path & 1) && !channel.visible.read_backs_open) return true;
+    return twin_of(channel, path) != kNoPath && core_.config.read_back != ReadBack::always;
+}
+
+void Visibility::hand_over(Channel& channel, PathIndex path) {
     const PathMask bit = PathMask{1} << path;
     Fences& fences = channel.fences;
-    const bool written = (fences.put_paths | fences.fence_paths | channel.visible.unread) & bit;
-    if (!written && !channel.visible.read_backs_open) return true;
-    const PathIndex other = beside(channel, path);
-    if (other == kNoPath || core_.config.read_back == ReadBack::always) return false;
+    if (!((fences.put_paths | fences.fence_paths | channel.visible.unread) & bit)) return;
+    const PathIndex other = twin_of(channel, path);
     if (fences.fence_paths & bit) {
         // A marker that the other one has had already is not behind these writes.
         if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
@@ -102,7 +110,6 @@ bool Visibility::hand_over(Channel& channel, PathIndex path) {
     fences.put_paths &= ~bit;
     fences.fence_paths &= ~bit;
     channel.visible.unread &= ~bit;
-    return true;
 }
 
 // -- Reading back

@@ -27,9 +27,10 @@ public:
     // -- Markers
     // The next message becomes a fenced one, if there are writes that it could overtake.
     void mark_unseen(Channel& channel);
-    // All that went there has completed, and the path is not up any more: another one to the same adapter stands for
-    // its writes from now on. False: none can, or a fence that names the path is not over.
-    [[nodiscard]] bool hand_over(Channel& channel, PathIndex path);
+    // All that went there has completed: another path to the same adapter stands for its writes from now on.
+    void hand_over(Channel& channel, PathIndex path);
+    // False: no other one can, or a fence that names the path is not over.
+    [[nodiscard]] bool can_hand_over(const Channel& channel, PathIndex path) const;
     // A fenced message that nobody has acknowledged waits for a marker of this path.
     [[nodiscard]] bool awaits_marker_of(const Channel& channel, PathIndex path) const;
 
@@ -48,6 +49,7 @@ public:
     verbs::Registration probe_region;
 
 private:
+    [[nodiscard]] PathIndex twin_of(const Channel& channel, PathIndex path) const;
     [[nodiscard]] PathMask one_per_device(const Channel& channel, PathMask paths) const;
     void add_read_back(Channel& channel, PathMask paths, Completion* completion);
     void post_read_backs(Channel& channel);

@@ -277,7 +277,17 @@ PathMask Demand::spares(const Channel& channel) const {
 
 // -- Giving back
 
-// Nothing of ours is under way there, or was and has not been acknowledged by the peer.
+// Each takes a receive of a peer that may compute, beyond its window (Adapter::kControl): so later and later.
+void Demand::ask_for_acknowledgment(Channel& channel) {
+    Wishes& wishes = channel.wiring.recovery->wishes;
+    const Nanos now = core_.services.now();
+    if (std::exchange(wishes.asked_acked, channel.acked) != channel.acked) wishes.asked = 0, wishes.ask_at = 0;
+    if (now < wishes.ask_at || !core_.sender.send_ack(channel, channel::Kind::ack_request)) return;
+    wishes.ask_at = now + (kRest << std::min(wishes.asked++, 30u));
+}
+
+// Nothing of ours is under way there, or was and has not been acknowledged by the peer; and no write there is still to
+// be marked or read back that no other path can stand for.
 bool Demand::is_quiet(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
     if (!queue.idle()) {
@@ -286,12 +296,14 @@ bool Demand::is_quiet(Channel& channel, PathIndex path) {
     }
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i)
         if (channel.wiring.retained[i & channel.window_mask]->path == path) {
-            (void)core_.sender.send_ack(channel, channel::Kind::ack_request);
+            ask_for_acknowledgment(channel);
             return false;
         }
-    if (!core_.visibility.awaits_marker_of(channel, path)) return true;
-    (void)core_.sender.send_ack(channel, channel::Kind::ack_request);
-    return false;
+    if (core_.visibility.awaits_marker_of(channel, path)) {
+        ask_for_acknowledgment(channel);
+        return false;
+    }
+    return core_.visibility.can_hand_over(channel, path);
 }
 
 bool Demand::retire(Channel& channel, unsigned& many) {
@@ -334,8 +346,9 @@ void Demand::trim() {
         if (many == 0) break;
         later |= now - channel->wiring.recovery->wishes.left_at < kRest || !retire(*channel, many);
     }
+    delays = later ? delays + 1 : 0;
     if (!later || trim_timer) return;
-    trim_timer = core_.services.at(now + kRest, [this] {
+    trim_timer = core_.services.at(now + (kRest << std::min(delays / 16, 7u)), [this] {
         trim_timer = 0;
         trim_due = core_.alert = true;
     });

@@ -62,6 +62,7 @@ public:
     unsigned kept = 0;   // paths of RC on demand that are not absent
     bool trim_due = false;
     Services::Timer trim_timer = 0;
+    unsigned delays = 0; // looks in a row in which something could not be given back yet
 
 private:
     [[nodiscard]] unsigned places(const Channel& channel) const;
@@ -71,6 +72,7 @@ private:
     void tell_revoked(Channel& channel);
     void stop_revoking(Channel& channel);
     [[nodiscard]] bool is_quiet(Channel& channel, PathIndex path);
+    void ask_for_acknowledgment(Channel& channel);
     [[nodiscard]] bool retire(Channel& channel, unsigned& many); // false: later again
 
     Core& core_;

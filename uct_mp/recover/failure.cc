@@ -115,8 +115,11 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     r.attempts = 0;
     if (dc) ++r.life;
     // What nobody wants has nothing under way: then no fence waits for the peer, who may not make progress for long.
+    // (It may have failed by itself since it was found so.)
     const SendQueue* const own = channel.wiring.paths[path].own[0].get();
-    if (!r.retired || !own || !own->idle() || !core_.visibility.hand_over(channel, path))
+    if (r.retired && own && own->idle() && core_.visibility.can_hand_over(channel, path))
+        core_.visibility.hand_over(channel, path);
+    else
         channel.wiring.unsettled.damaged |= PathMask{1} << path;
     if (channel.wiring.path_count == 1) channel.gates |= gate::recovering;
     // Whoever else was on the initiator: an adapter that has not given up by itself may still have packets on the way.

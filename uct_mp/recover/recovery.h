@@ -118,8 +118,12 @@ struct Wishes {
     unsigned answers = 0;
     unsigned revoked = 0; // times that the peer has been told; 0: it need not be
     Services::Timer revoking = 0;
-    bool counted = false;       // in Demand::in_use
-    Nanos left_at = 0;          // when it was not wanted any more
+    bool counted = false; // in Demand::in_use
+    Nanos left_at = 0;    // when it was not wanted any more
+    // Of the peer, for giving back: acknowledgments asked for in a row while `acked` was the same; not before ask_at.
+    unsigned asked = 0;
+    std::uint32_t asked_acked = 0;
+    Nanos ask_at = 0;
     std::uint32_t switches = 0; // statistics
 };
 
