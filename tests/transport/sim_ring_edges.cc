@@ -251,6 +251,43 @@ BOOST_AUTO_TEST_CASE(chosen_while_all_are_taken) {
     BOOST_TEST(!notes.wrong);
 }
 
+// Two are chosen, and one place is free: while memory is made ready for both, one takes it. The other one gets the
+// next.
+BOOST_AUTO_TEST_CASE(two_wait_for_one_place) {
+    std::vector<channel::Config> configs(5, config({16, 256}));
+    configs[0] = choosing(2);
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Notes notes(cluster);
+    const auto open = [&](unsigned a, unsigned b) { return has_ring(cluster, a) + has_ring(cluster, b); };
+    const auto send = [&](unsigned a, unsigned b, unsigned count) {
+        BOOST_TEST(notes.send(a, 0, count));
+        BOOST_TEST(notes.send(b, 0, count));
+        pass(cluster, kMs);
+    };
+    for (unsigned i = 0; open(1, 2) < 2 && i < 1000; ++i) send(1, 2, 40);
+    BOOST_REQUIRE(open(1, 2) == 2);
+    cluster.world.fault("command-cost reg 1ms all");
+    const auto changes = [&] { return cluster.channel(0, 1).core->ring_choice.changes; };
+    const std::uint64_t before = changes();
+    cluster.sleep(2, true); // it does not answer
+    for (unsigned i = 0; changes() == before && i < 2000; ++i) send(3, 4, 400);
+    BOOST_REQUIRE(changes() == before + 1);
+    for (unsigned i = 0; open(3, 4) < 1 && i < 60; ++i) {
+        BOOST_TEST(notes.send(1, 0, 4)); // what went by its ring is over
+        send(3, 4, 40);
+    }
+    BOOST_TEST(open(3, 4) == 1);
+    cluster.sleep(2, false);
+    for (unsigned i = 0; open(3, 4) < 2 && i < 240 && changes() == before + 1; ++i) {
+        BOOST_TEST(notes.send(2, 0, 4));
+        send(3, 4, 40);
+    }
+    BOOST_TEST(open(3, 4) == 2);
+    BOOST_TEST(changes() == before + 1);
+    BOOST_TEST(!notes.wrong);
+}
+
 // Who sleeps has no rings any more, and chooses nobody.
 BOOST_AUTO_TEST_CASE(nobody_is_chosen_asleep) {
     std::vector<channel::Config> configs(2, config({16, 256}));

@@ -25,7 +25,11 @@ RingChoice::RingChoice(Core& core)
 }
 
 void RingChoice::attend(Nanos now) {
-    if (core_.rings.asleep()) return;
+    if (core_.rings.asleep()) {
+        // Nothing of this is needed any more.
+        if (std::exchange(awake_, false)) test_.reset(), waiting_.clear(), core_.rings.expect(0);
+        return;
+    }
     if (measures_ && core_.directory.endpoints) measure(now);
     if (!at_once_ && !weighs_) return;
     if (!windows_) windows_.emplace(tuning_, now);
@@ -116,17 +120,24 @@ void RingChoice::serve_all(const adapt::Mapping& map) {
         for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
             Channel& channel = *core_.directory.channels[slot];
             const bool has = channel.rings && channel.rings->wanted;
-            if (has != wanted && (map.of(slot) == Service::dc_ring) == wanted &&
-                core_.rings.serve(channel, wanted) == Status::no_resource)
+            if (has == wanted || (map.of(slot) == Service::dc_ring) != wanted) continue;
+            if (!wanted)
+                (void)core_.rings.serve(channel, false);
+            else if (!serve(channel))
                 waiting_.push_back(channel.local_id);
         }
 }
 
-// Who has been chosen, and all rings were taken then.
+// Done when there is a ring: while memory is made ready for one, another may take the last place.
+bool RingChoice::serve(Channel& channel) {
+    const Status status = core_.rings.serve(channel, true);
+    return status == Status::unsupported || status == Status::no_memory || (channel.rings && channel.rings->in);
+}
+
 void RingChoice::serve_waiting() {
     std::erase_if(waiting_, [&](std::uint32_t id) {
         Channel* const channel = core_.directory.channel_with(id);
-        return !channel || core_.rings.serve(*channel, true) != Status::no_resource;
+        return !channel || (channel->gates & gate::failed) || serve(*channel);
     });
 }
 

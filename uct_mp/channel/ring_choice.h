@@ -36,20 +36,23 @@ private:
     void look();
     void serve_all(const adapt::Mapping& map);
     void serve_waiting();
+    [[nodiscard]] bool serve(Channel& channel); // false: it is to be tried again
 
     Core& core_;
     void measure(Nanos now);
 
     const bool at_once_;
     bool weighs_;
+    bool awake_ = true; // it has not been found asleep yet
     adapt::Tuning tuning_;
     bool measures_; // what rings cost, before anything is weighed
     std::unique_ptr<link::RingCostTest> test_;
     Nanos next_test_ = 0; // if nobody has taken it
     std::optional<adapt::Windows> windows_;
-    std::vector<Seen> seen_;             // by slot
-    std::vector<std::uint32_t> waiting_; // ids of chosen channels, until those that give way have given theirs back
-    unsigned without_ = 0;               // peers that have sent in the last slice, and have no ring yet
+    std::vector<Seen> seen_; // by slot
+    // Ids of chosen channels that have none yet: others have to give theirs back, or memory is not ready.
+    std::vector<std::uint32_t> waiting_;
+    unsigned without_ = 0; // peers that have sent in the last slice, and have no ring yet
 };
 
 } // namespace ucx_mp::channel
