@@ -70,15 +70,16 @@ void Adaptation::connected(Channel& channel) {
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
-    if (core_.config.adapt.measured && core_.directory.endpoints) turns.attend();
+    if (core_.config.adapt.measured && core_.directory.endpoints) turns.attend(now);
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
-// Requests that have completed are messages, writes and reads (and a few acknowledgments). Messages that have been
+// Requests that have completed are those of messages, writes and reads (and a few of our own). Messages that have been
 // posted are known earlier.
-std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint64_t aside) {
+std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint32_t posted) {
     messages += channel.next_sequence - std::exchange(next, channel.next_sequence);
-    std::uint64_t requests = 0;
+    aside += posted;
+    requests = 0;
     for (PathIndex path = 0; channel.wiring.paths && path < channel.wiring.places; ++path)
         requests += channel.wiring.paths[path].requests;
     const std::uint64_t all = std::max({messages, requests - std::min(requests, aside), sent});
@@ -88,6 +89,7 @@ std::uint64_t Adaptation::Seen::note_sent(const Channel& channel, std::uint64_t 
 // What came and went since the last time, by slot: a peer that is parked and connects again is the same one.
 std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
     std::vector<adapt::Counts::Entry> entries;
+    std::vector<std::uint32_t> heard;
     peers_.clear();
     seen_.resize(core_.directory.channels.size());
     for (std::uint32_t slot = 0; slot < seen_.size(); ++slot) {
@@ -101,7 +103,9 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
         }
         if (seen.id != channel.local_id) seen = {.id = channel.local_id};
         const std::uint32_t received = parked + channel.expected - std::exchange(seen.expected, channel.expected);
-        const std::uint64_t sent = seen.note_sent(channel, turns.posted(channel));
+        const std::uint64_t completed = seen.requests;
+        const std::uint64_t sent = seen.note_sent(channel, turns.take_posted(channel.local_id));
+        if (received != parked || seen.requests != completed) heard.push_back(channel.local_id);
         const Served served = core_.observer->served(channel);
         if (served.places == 0) continue;
         peers_.push_back({.channel = &channel,
@@ -110,6 +114,8 @@ std::vector<adapt::Counts::Entry> Adaptation::read_counts() {
                           .received = static_cast<double>(received)});
         if (received + sent) entries.push_back({slot, static_cast<float>(received) + static_cast<float>(sent)});
     }
+    turns.drop_posted();
+    turns.consider(std::move(heard));
     return entries;
 }
 
@@ -121,7 +127,7 @@ void Adaptation::parking(const Channel& channel) {
     Seen& seen = seen_[slot];
     if (seen.id != channel.local_id) seen = {.id = channel.local_id, .parked = seen.parked};
     seen.parked += channel.expected - std::exchange(seen.expected, channel.expected) +
-                   static_cast<std::uint32_t>(seen.note_sent(channel, turns.posted(channel)));
+                   static_cast<std::uint32_t>(seen.note_sent(channel, turns.take_posted(channel.local_id)));
 }
 
 void Adaptation::end_slice(Nanos now) {
@@ -224,9 +230,11 @@ void Adaptation::measure() {
 }
 
 // As if all went by DC, so that it does not depend on who has RC: the messages of an initiator are mixed evenly.
+// Several initiators turn at the same time, so each message loses only a part of it.
 void Adaptation::note_turns() {
     std::vector<std::pair<const SendQueue*, double>> sent; // by initiator
     double all = 0, turned = 0;
+    unsigned initiators = 0;
     for (const Peer& peer : peers_) {
         all += peer.sent + peer.received;
         const Wiring& wiring = peer.channel->wiring;
@@ -241,10 +249,11 @@ void Adaptation::note_turns() {
         const auto end = std::find_if(begin, sent.end(), [&](const auto& one) { return one.first != begin->first; });
         double sum = 0, squares = 0;
         const bool alone = end - begin == 1;
+        ++initiators;
         for (; begin != end; ++begin) sum += begin->second, squares += begin->second * begin->second;
         turned += alone ? 0 : sum - squares / sum;
     }
-    if (all > 0) turning_.add(turned / all);
+    if (all > 0) turning_.add(turned / all / std::max(initiators, 1u));
 }
 
 bool Adaptation::has_paid(const Peer& peer, const std::vector<adapt::Source>& counts) const {
@@ -341,11 +350,14 @@ void Adaptation::apply(const adapt::Mapping& map) {
 }
 
 // The destination chooses: of those that have asked for RC, and of those that we would like to have it, the heaviest
-// keep it. Each wish of a peer counts once: who does not come again has no use for it.
+// keep it. Each wish of a peer counts once: who does not come again has no use for it. Of our own wishes only those
+// count that look() is going to take, once there is room.
 void Adaptation::choose_among_askers() {
     const std::vector<adapt::Source> counts = windows_->counts().since(windows_->begin());
     const auto count = [&](const Peer& peer) { return count_of(peer.slot(), counts); };
-    const double make = core_.config.adapt.measured ? both_halves() : core_.config.adapt.tuning.costs.make_rc;
+    const bool measured = core_.config.adapt.measured;
+    double all = 0;
+    for (const adapt::Source& source : counts) all += source.count;
     unsigned in_use = 0;
     for (const Peer& peer : peers_) in_use += peer.has_rc() ? peer.served.places : 0;
     const Peer *lightest = nullptr, *heaviest = nullptr;
@@ -354,9 +366,10 @@ void Adaptation::choose_among_askers() {
             (!lightest || count(peer) < count(*lightest)))
             lightest = &peer;
         const bool asks = peer.served.asks && peer.served.asks != seen_[peer.slot()].judged;
+        const double make = measured ? both_halves() * peer.served.places : core_.config.adapt.tuning.costs.make_rc;
         const bool wished = !peer.has_rc() && !peer.served.refused && in_use &&
                             in_use + peer.served.places > core_.config.adapt.max_rc &&
-                            count(peer) * rc_saves() > make * peer.served.places;
+                            count(peer) * rc_saves() > make + windows_->least_gain() * all;
         if ((asks || wished) && (!heaviest || count(peer) > count(*heaviest))) heaviest = &peer;
     }
     if (!lightest || !heaviest || count(*heaviest) <= kHeavier * count(*lightest)) return;

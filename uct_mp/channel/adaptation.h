@@ -18,7 +18,8 @@
 // apart (DcTurns), and weighed by the part of all messages that turn, as it follows from the counts. What RC saves is
 // the larger of the two, since either may have the other in it.
 //
-// Writes and reads count at the side that posts them.
+// Writes and reads count at the side that posts them, by their requests: a large one is as many as it has pieces.
+// Each of them may make an initiator turn. The few requests that carry nothing (acknowledgments, markers) count, too.
 //
 // Who calls: Progress, now and then; Peers, Ends and recovery tell. Slow path.
 // Threads: the interface's.
@@ -56,8 +57,10 @@ private:
         std::uint32_t parked = 0;             // operations since then, of connections that have been parked
         std::uint32_t judged = 0;             // the wish of the peer that another one's RC has been taken back for
         std::uint64_t messages = 0, sent = 0; // by this connection; writes and reads as well
-        // Since it was called last. `aside`: requests that were none of the program's, ever.
-        [[nodiscard]] std::uint64_t note_sent(const Channel& channel, std::uint64_t aside);
+        std::uint64_t requests = 0;           // that have completed
+        std::uint64_t aside = 0;              // of these, none of the program's
+        // Since it was called last. `posted`: likewise, to be left out.
+        [[nodiscard]] std::uint64_t note_sent(const Channel& channel, std::uint32_t posted);
     };
     struct Peer { // of a slot that may get RC
         Channel* channel;
@@ -99,7 +102,7 @@ private:
     Mean saving_;             // of a small message by RC
     Mean commands_;           // of half a path
     Mean dc_latency_;         // of a small message by DC
-    Mean turning_;        // part of the messages, of both directions, that would turn an initiator if all went by DC
+    Mean turning_;        // part of what a turn takes that a message, of either direction, would lose if all went by DC
     unsigned silent_ = 0; // slices that the peer on trial has sent little in
     double tried_ = 0;    // what has been sent to it
     unsigned mute_ = 0;   // trials that have shown nothing

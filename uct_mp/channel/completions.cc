@@ -184,6 +184,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     if (last.timed) {
         // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
         const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : core_.services.now();
+        queue.at(position).t_post = done; // DcTurns reads it there, until another record takes the place
         const std::uint64_t bytes = last.work ? last.bytes : last.offset;
         channel.wiring.scheduler->observe({.path = last.path,
                                            .direction = direction,

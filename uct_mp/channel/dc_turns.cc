@@ -1,6 +1,7 @@
 #include "uct_mp/channel/dc_turns.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "uct_mp/channel/core.h"
 #include "uct_mp/link/posting.h"
@@ -8,103 +9,159 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr unsigned kRounds = 8; // of each kind
-constexpr unsigned kTries = 1000;
-constexpr unsigned kEach = 8; // writes of an initiator in a round
+constexpr unsigned kRounds = 9;
+constexpr unsigned kTries = 1000; // then it works out later, perhaps
+constexpr unsigned kEach = 8;     // writes of a part
+constexpr std::size_t kMostHeard = 64;
+constexpr Nanos kPatience = 1'000'000;  // for what was posted before
+constexpr Nanos kAnew = 10'000'000'000; // then it is measured again
+constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
+constexpr Nanos kNever = ~Nanos{0}; // posted behind its completion: that teaches the scheduler nothing
 } // namespace
 
-// Paths of DC that work, of peers that are connected.
-std::vector<DcTurns::Target> DcTurns::targets(unsigned rail) const {
-    std::vector<Target> found;
-    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
-        Channel& channel = *core_.directory.channels[slot];
-        if (core_.directory.channels.is_free(slot) || channel.self || !channel.wiring.paths ||
-            (channel.gates & (gate::not_ready | gate::failed | gate::retiring)))
+void DcTurns::consider(std::vector<std::uint32_t> heard) {
+    heard_ = std::move(heard);
+    if (heard_.size() <= kMostHeard) return;
+    // Not all processes begin with the same peers.
+    const std::size_t first = core_.control->address().uid % heard_.size();
+    std::ranges::rotate(heard_, heard_.begin() + static_cast<std::ptrdiff_t>(first));
+    heard_.resize(kMostHeard);
+}
+
+std::uint32_t DcTurns::take_posted(std::uint32_t id) {
+    std::uint32_t sum = 0;
+    std::erase_if(posted_, [&](const auto& entry) { return entry.first == id && (sum += entry.second, true); });
+    return sum;
+}
+
+// A path of DC that works, with nothing under way, or only what its initiator carries.
+std::optional<DcTurns::Target> DcTurns::target_of(std::uint32_t id, unsigned rail) const {
+    Channel* const channel = core_.directory.channel_with(id);
+    if (!channel || channel->self || !channel->wiring.scheduler || channel->wiring.unsettled.damaged ||
+        (channel->gates & (gate::not_ready | gate::failed | gate::retiring)) || !core_.failures.recoverable(*channel))
+        return {};
+    for (PathIndex path = 0; path < channel->wiring.path_count; ++path) {
+        const Path& sub = channel->wiring.paths[path];
+        if (sub.kind != path::Kind::dc || sub.rail != rail || !sub.dc.ah || !channel->wiring.stands(path) ||
+            channel->wiring.scheduler->paths()[path].state != schedule::PathState::up)
             continue;
-        for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
-            const Path& sub = channel.wiring.paths[path];
-            if (sub.kind != path::Kind::dc || sub.rail != rail || !sub.dc.ah || !channel.wiring.stands(path)) continue;
-            found.push_back({&channel, path});
-            break;
-        }
+        SendQueue* const queue = core_.placement.queue_for(*channel, path, Direction::write);
+        if (queue && !queue->failed()) return Target{channel, path, queue};
     }
-    return found;
+    return {};
 }
 
-std::uint64_t DcTurns::posted(const Channel& channel) const {
-    const auto found = posted_.find(channel.local_id);
-    return found == posted_.end() ? 0 : found->second;
+// An initiator that two of them share.
+SendQueue* DcTurns::choose(unsigned rail) {
+    std::vector<std::pair<SendQueue*, std::uint32_t>> seen; // one of each
+    for (const std::uint32_t id : heard_) {
+        const std::optional<Target> target = target_of(id, rail);
+        if (!target) continue;
+        const auto other = std::ranges::find(seen, target->queue, &std::pair<SendQueue*, std::uint32_t>::first);
+        if (other == seen.end()) {
+            seen.emplace_back(target->queue, id);
+            continue;
+        }
+        ids_[0] = other->second;
+        ids_[1] = id;
+        return target->queue;
+    }
+    return nullptr;
 }
 
-void DcTurns::attend() {
-    if (known_ || running_ || core_.dc.rails.empty()) return;
+void DcTurns::attend(Nanos now) {
+    if (queue_ || now < next_ || heard_.size() < 2 || core_.dc.rails.empty()) return;
     for (const verbs::Rail& rail : core_.rails) {
         if (!rail.active || rail.index >= core_.dc.rails.size()) continue;
-        if (rounds_ && rail.index != rail_) continue; // the same one for all rounds
-        const auto& initiators = core_.dc.rails[rail.index].initiators;
-        if (initiators.empty()) continue;
-        if (!std::ranges::all_of(initiators, [](const auto& queue) {
-                return !queue->failed() && queue->idle() && queue->room(kEach + SendQueue::kReserve);
-            }))
-            continue;
-        const std::vector<Target> to = targets(rail.index);
-        if (to.size() < 2) continue;
-        if (++tries_ > kTries) known_ = true; // it never works out
-        if (begin(rail.index, to)) return;
+        SendQueue* const queue = choose(rail.index);
+        if (!queue) continue;
+        if (++tries_ > kTries) {
+            tries_ = 0;
+            found_.clear();
+            next_ = now + kAnew;
+            return;
+        }
+        if (!queue->idle() && !queue->all_signaled()) {
+            const Posted last = queue->at(queue->head - 1);
+            if (!core_.failures.recoverable(*last.channel) ||
+                !core_.observer->write_nothing(*last.channel, last.path, *queue))
+                return;
+        }
+        queue_ = queue;
+        rail_ = rail.index;
+        end_ = queue->head;
+        part_ = kParts;
+        began_ = now;
+        core_.due |= due::turns;
+        if (queue->idle()) begin();
+        return;
     }
+    heard_.clear(); // nobody shares one: not before others have been heard
 }
 
-bool DcTurns::begin(unsigned rail, const std::vector<Target>& to) {
-    auto& initiators = core_.dc.rails[rail].initiators;
-    rail_ = rail;
-    messages_ = 0;
-    ends_.clear();
-    began_ = core_.services.now();
-    // Not all processes begin with the same peers.
-    std::size_t at = core_.control->address().uid % to.size();
-    for (const auto& queue : initiators) {
-        for (unsigned i = 0; i < kEach; ++i) {
-            const Target& target = to[(at + (i & turning_)) % to.size()];
-            Path& sub = target.channel->wiring.paths[target.path];
-            const unsigned flags = i + 1 == kEach || queue->signal_due() ? IBV_SEND_SIGNALED : 0;
-            ++sub.open;
-            const Posted posted{.channel = target.channel, .path = target.path};
-            if (!queue->room(1) || !queue->write_inline(sub.dc, nullptr, 0, {0, 0}, posted, flags)) {
-                --sub.open;
-                return false; // what has been posted comes back
-            }
-            ++messages_;
-            ++posted_[target.channel->local_id];
-        }
-        ends_.push_back(queue->head);
-        at += 2;
+void DcTurns::begin() {
+    part_ = 0;
+    post_part();
+}
+
+void DcTurns::post_part() {
+    std::optional<Target> to[2];
+    for (unsigned i = 0; i < 2; ++i) {
+        to[i] = target_of(ids_[i], rail_);
+        if (!to[i] || to[i]->queue != queue_ || to[i]->channel->wiring.paths[to[i]->path].open) return stop();
     }
-    running_ = true;
-    core_.due |= due::turns;
-    return true;
+    if (!queue_->room(kEach + SendQueue::kReserve)) return stop();
+    began_ = polled_ = core_.services.now();
+    for (unsigned i = 0; i < kEach; ++i) {
+        const Target& target = *to[part_ < 2 ? part_ : i & 1];
+        Path& sub = target.channel->wiring.paths[target.path];
+        const bool last = i + 1 == kEach;
+        const unsigned flags = last || queue_->signal_due() ? IBV_SEND_SIGNALED : 0;
+        const Posted posted{.channel = target.channel, .path = target.path, .timed = last, .t_post = kNever};
+        ++sub.open;
+        if (!queue_->write_inline(sub.dc, nullptr, 0, {0, 0}, posted, flags)) {
+            SendQueue& queue = *queue_;
+            stop();
+            return core_.sender.post_refused(*target.channel, queue, posted);
+        }
+    }
+    end_ = queue_->head;
+    for (unsigned i = 0; i < 2; ++i)
+        if (part_ == i || part_ == 2) posted_.emplace_back(ids_[i], part_ == 2 ? kEach / 2 : kEach);
 }
 
 void DcTurns::poll() {
-    const auto& initiators = core_.dc.rails[rail_].initiators;
-    for (std::size_t i = 0; i < initiators.size(); ++i)
-        if (i >= ends_.size() || initiators[i]->failed() || initiators[i]->head != ends_[i]) return end(false);
-    for (const auto& queue : initiators)
-        if (!queue->idle()) return;
-    end(true);
+    const Nanos now = core_.services.now();
+    if (queue_->failed() || queue_->head != end_) return stop();
+    if (!queue_->idle()) {
+        polled_ = now;
+        if (part_ == kParts && now - began_ > kPatience) stop();
+        return;
+    }
+    part_ == kParts ? begin() : take_part(now);
 }
 
-void DcTurns::end(bool counts) {
-    running_ = false;
+void DcTurns::take_part(Nanos now) {
+    const Nanos done = queue_->at(end_ - 1).t_post; // Completions has put it there
+    if (done <= began_ || done > now) return stop();
+    took_[part_] = static_cast<double>(done - began_);
+    if (!queue_->adapter->timestamps && static_cast<double>(now - polled_) > kSeldom * took_[part_]) return stop();
+    if (++part_ < kParts) return post_part();
+    stop();
+    // The first of them may have turned in any case.
+    found_.push_back((took_[2] - (took_[0] + took_[1]) / 2) / (kEach - 1));
+    if (found_.size() < kRounds) return;
+    std::ranges::nth_element(found_, found_.begin() + kRounds / 2);
+    cost_ = std::max(0.0, found_[kRounds / 2]);
+    found_.clear();
+    tries_ = 0;
+    next_ = now + kAnew;
+    core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", *cost_);
+}
+
+void DcTurns::stop() {
+    queue_ = nullptr;
     core_.due &= static_cast<std::uint8_t>(~due::turns);
-    if (!counts) return;
-    const double took = static_cast<double>(core_.services.now() - began_) / messages_;
-    double& best = best_[turning_];
-    best = best > 0 ? std::min(best, took) : took;
-    turning_ ^= 1;
-    if (++rounds_ < 2 * kRounds) return;
-    known_ = true;
-    cost_ = std::max(0.0, best_[1] - best_[0]);
-    core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", cost_);
 }
 
 } // namespace ucx_mp::channel
