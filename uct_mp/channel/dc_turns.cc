@@ -24,7 +24,7 @@ void DcTurns::consider(std::vector<std::uint32_t> heard) {
     if (heard_.size() <= kMostHeard) return;
     // Not all processes begin with the same peers.
     const std::size_t first = core_.control->address().uid % heard_.size();
-    std::ranges::rotate(heard_, heard_.begin() + static_cast<std::ptrdiff_t>(first));
+    std::rotate(heard_.begin(), heard_.begin() + static_cast<std::ptrdiff_t>(first), heard_.end());
     heard_.resize(kMostHeard);
 }
 
