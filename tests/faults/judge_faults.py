@@ -240,7 +240,7 @@ def adaptive(places, job_name, gap):
                "storm": program("storm", 4, "1000000", "3", seconds=100, library=library)}[job_name]
         harass(session, session.places[:4], "pulled", 120, gap)
         # How often at least. All connections end when the job does, but those are few.
-        wanted = {"RC": (1, r"as it is wanted"), "rings": (1, r"rings for [1-9]"), "partings": (100, r"established -> closed")}
+        wanted = {"RC": (1, r"as it is wanted"), "rings": (1, r"has a ring here"), "partings": (100, r"established -> closed")}
         for _ in range(4):
             down, lines = judged(session, job)["down"], log_lines(session)
             seen = {name: sum(bool(re.search(pattern, line)) for line in lines) for name, (_, pattern) in wanted.items()}

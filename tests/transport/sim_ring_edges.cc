@@ -309,4 +309,27 @@ BOOST_AUTO_TEST_CASE(nobody_is_chosen_asleep) {
     }
     BOOST_TEST(cluster.channel(0, 1).core->ring_choice.changes == before);
     BOOST_TEST(statistics(cluster.node(0)).rings.rings == 0u);
+    // It does not sleep any more.
+    pass(cluster, 10000 * kMs);
+    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
+        BOOST_TEST(notes.send(1, 0, 40));
+        pass(cluster, kMs);
+    }
+    BOOST_TEST(has_ring(cluster, 1));
+}
+
+// UCP arms what nobody uses yet, and begins to poll it with the first endpoint.
+BOOST_AUTO_TEST_CASE(who_was_armed_without_endpoints_is_not_asleep) {
+    std::vector<channel::Config> configs(2, config({16, 256}));
+    configs[0] = choosing(4);
+    configs[0].adapt.tuning.interval = configs[0].adapt.tuning.min_interval = 4 * kMs;
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Notes notes(cluster);
+    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
+        BOOST_TEST(notes.send(1, 0, 40));
+        pass(cluster, kMs);
+    }
+    BOOST_TEST(has_ring(cluster, 1));
 }

@@ -30,6 +30,7 @@ void RingChoice::attend(Nanos now) {
         if (std::exchange(awake_, false)) test_.reset(), waiting_.clear(), core_.rings.expect(0);
         return;
     }
+    awake_ = true;
     if (measures_ && core_.directory.endpoints) measure(now);
     if (!at_once_ && !weighs_) return;
     if (!windows_) windows_.emplace(tuning_, now);

@@ -43,7 +43,7 @@ private:
 
     const bool at_once_;
     bool weighs_;
-    bool awake_ = true; // it has not been found asleep yet
+    bool awake_ = true; // at the last look
     adapt::Tuning tuning_;
     bool measures_; // what rings cost, before anything is weighed
     std::unique_ptr<link::RingCostTest> test_;

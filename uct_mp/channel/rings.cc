@@ -25,6 +25,9 @@ constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes,
 constexpr Nanos kInspection = 100'000'000;
 constexpr Nanos kPatience = 10'000'000; // then who wants to sleep does so, although a source has not answered
 constexpr Nanos kAsleep = 1'000'000;    // ... and looks so often
+// Who has not wanted to sleep for so long polls again. UCP, too, wants it now and then of an interface that it is about to
+// leave, and takes it again for the next endpoint.
+constexpr Nanos kAwake = 10'000'000'000;
 constexpr std::uint32_t kCold = 64;     // looks in vain, then a ring is looked at less often
 
 Nanos pause_after(unsigned attempts, Nanos first = kRepeat) {
@@ -50,7 +53,7 @@ bool Rings::may_have(const Channel& channel) const {
 
 Status Rings::serve(Channel& channel, bool wanted) {
     if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
-    if (!may_have(channel) || asleep_) return Status::unsupported;
+    if (!may_have(channel) || asleep()) return Status::unsupported;
     RingPair& pair = pair_of(channel);
     pair.wanted = wanted;
     if (wanted && (pair.in || pair.timer)) return Status::ok;
@@ -104,7 +107,7 @@ Status Rings::offer(Channel& channel) {
 Status Rings::offer_later(Channel& channel, Nanos pause) {
     channel.rings->timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
         channel.rings->timer = 0;
-        if (channel.rings->wanted && core_.failures.recoverable(channel) && !asleep_) (void)offer(channel);
+        if (channel.rings->wanted && core_.failures.recoverable(channel) && !asleep()) (void)offer(channel);
     });
     return Status::ok;
 }
@@ -114,7 +117,7 @@ void Rings::expect(unsigned count) {
         core_.config.adapt.max_rings - std::min<std::size_t>(core_.config.adapt.max_rings, polled_.size());
     if (count == 0)
         store_.clear();
-    else if (!asleep_)
+    else if (!asleep())
         (void)store_.prepare(core_.services, core_.devices, core_.config.adapt.ring.bytes(),
                              static_cast<unsigned>(std::min<std::size_t>(more, count)));
 }
@@ -173,7 +176,10 @@ void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std
         return;
     }
     if (taken) {
-        if (ring.state == State::offered) ++pair.switches;
+        if (ring.state == State::offered) {
+            ++pair.switches;
+            core_.services.say(LogLevel::debug, "peer %016" PRIx64 " has a ring here", channel.uid);
+        }
         stop(pair.timer);
         ring.state = State::open;
         return;
@@ -239,16 +245,22 @@ void Rings::look(Channel& channel) {
     if (channel.rings && channel.rings->in) (void)core_.receiver.take_from_ring(*channel.rings->in);
 }
 
+// UCP arms each interface without endpoints, and polls it as soon as there is one: that is no sleep. Nobody has a ring there.
 bool Rings::may_sleep() {
-    if (!asleep_) asleep_ = core_.services.now();
+    const Nanos now = core_.services.now();
+    if (core_.directory.endpoints) awake_at_ = now + kAwake;
+    if (!last_wish_ || now - last_wish_ >= kAwake) first_wish_ = now;
+    last_wish_ = now;
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         Channel* const channel = polled_[i]->channel;
         if (!channel) continue;
         channel->rings->wanted = false;
         if (polled_[i]->state < State::leaving) take_back(*channel);
     }
-    return polled_.empty() || core_.services.now() - asleep_ >= kPatience;
+    return polled_.empty() || now - first_wish_ >= kPatience;
 }
+
+bool Rings::asleep() const { return core_.services.now() < awake_at_; }
 
 Nanos Rings::next_look() const { return polled_.empty() ? 0 : core_.services.now() + kAsleep; }
 

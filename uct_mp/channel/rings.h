@@ -97,12 +97,12 @@ public:
     unsigned poll();
     // At this channel's, before something is stored because it came early.
     void look(Channel& channel);
-    // Who polls may sleep now: there are none any more, and there will be none. False: not yet. Not for long: a source
+    // Who polls may sleep now: there are none any more, and there will be none soon. False: not yet. Not for long: a source
     // that computes answers late. Who sleeps all the same wakes at next_look(), and polls. 0: there is none.
     [[nodiscard]] bool may_sleep();
     [[nodiscard]] Nanos next_look() const;
-    [[nodiscard]] bool asleep() const { return asleep_ != 0; } // who polls has slept once: there are no rings any more
-    void attend(Nanos now);                                    // now and then
+    [[nodiscard]] bool asleep() const; // who polls has slept of late: there are no rings, and there will be none soon
+    void attend(Nanos now);            // now and then
     // So many may be wanted soon: memory for them is made ready aside. 0: none.
     void expect(unsigned count);
 
@@ -144,7 +144,8 @@ private:
     link::RingStore store_;
     std::uint64_t foreign_ = 0, garbled_ = 0;
     Nanos next_inspection_ = 0;
-    Nanos asleep_ = 0; // since when somebody wants to sleep; 0: nobody has
+    Nanos first_wish_ = 0, last_wish_ = 0; // to sleep
+    Nanos awake_at_ = 0;
 };
 
 } // namespace ucx_mp::channel
