@@ -114,6 +114,32 @@ BOOST_DATA_TEST_CASE(commands_are_paid_aside, boost::unit_test::data::make({0u, 
     (void)cluster.world.on_command(nullptr);
 }
 
+// Nor when it goes, and its queue pairs rest for others.
+BOOST_DATA_TEST_CASE(ends_are_paid_aside, boost::unit_test::data::make({0u, 1u}), who) {
+    Cluster cluster("two-rail", 2, config(0));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    for (unsigned round = 0; round < 3; ++round) {
+        BOOST_TEST((serve(cluster, who, 1 - who, Service::rc) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 4, 0));
+        BOOST_TEST(traffic(cluster, 2 + round) == "");
+        constexpr Nanos kCommand = 20'000; // longer than a peer is patient is a failure (quick_config)
+        for (const char* const kind : {"modify", "query"})
+            cluster.world.fault(std::string("command-cost ") + kind + " " + std::to_string(kCommand) + "ns all");
+        Nanos charged = 0;
+        (void)cluster.world.on_command([&](Nanos cost) { charged += cost; });
+        BOOST_TEST((serve(cluster, who, 1 - who, Service::shared) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 0, 4));
+        cluster.run_for(20 * kMs);
+        BOOST_TEST(charged <= 2 * kCommand); // of the twelve; one may have something under way that must be ended
+        BOOST_TEST(statistics(cluster.node(0)).pooled >= 2u);
+        (void)cluster.world.on_command(nullptr);
+        for (const char* const kind : {"modify", "query"})
+            cluster.world.fault(std::string("command-cost ") + kind + " 0ns all");
+        BOOST_TEST(traffic(cluster, 20 + round) == "");
+    }
+    BOOST_TEST(again(cluster) == 0u);
+}
+
 // What is not wanted is kept, connected, as long as the pool has room.
 BOOST_AUTO_TEST_CASE(pool) {
     Cluster cluster("two-rail", 2, config());

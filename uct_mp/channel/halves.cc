@@ -91,6 +91,47 @@ void Halves::connect(verbs::QueuePair half, const verbs::Rail& rail, const verbs
     fill();
 }
 
+void Halves::retire(verbs::QueuePair half, const verbs::Rail& rail, bool asks, Ended then) {
+    struct Order {
+        verbs::QueuePair half;
+        bool done = false;
+        std::uint32_t expected = connect::kUnknownPsn;
+    };
+    const auto order = std::make_shared<Order>(Order{.half = std::move(half)});
+    const auto run = [order, asks] {
+        order->done = true;
+        (void)verbs::to_error(order->half.get());
+        verbs::QueuePairTruth truth;
+        if (asks && verbs::query(order->half.get(), truth) == 0) order->expected = truth.rq_psn;
+    };
+    commands_.add(run, [this, order, run, device = rail.device, then = std::move(then)] {
+        if (halting_ && core_.adapters[device].device->events->seen(0).fatal)
+            order->half.reset(); // it ends with its adapter
+        else if (!order->done)
+            run();
+        then(std::move(order->half), order->expected);
+    });
+}
+
+void Halves::rest(verbs::QueuePair half, const verbs::Rail& rail) {
+    if (!half) return;
+    if (!core_.ends.keeps(core_.adapters[rail.device])) return give_up(std::move(half), rail);
+    struct Order {
+        verbs::QueuePair half;
+        bool rests = false;
+    };
+    const auto order = std::make_shared<Order>(Order{.half = std::move(half)});
+    commands_.add([order] { order->rests = verbs::to_reset(order->half.get()) == 0; },
+                  [this, order, rail] {
+                      if (halting_)
+                          order->half.reset();
+                      else if (order->rests)
+                          core_.ends.rest(std::move(order->half), core_.adapters[rail.device]);
+                      else
+                          give_up(std::move(order->half), rail);
+                  });
+}
+
 void Halves::give_up(verbs::QueuePair half, const verbs::Rail& rail) {
     if (!half) return;
     const std::lock_guard lock(core_.services);

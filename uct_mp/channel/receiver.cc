@@ -15,7 +15,7 @@ bool Receiver::has_queue_pair(const Path* subs, unsigned count, const Adapter& a
     const auto is_it = [&](const Path& sub) {
         if (sub.device != adapter.index) return false; // numbers are an adapter's own
         for (const auto& own : sub.own)
-            if (own && own->qp && own->qp->qp_num == number) return true;
+            if (own && own->number && own->number == number) return true;
         return false;
     };
     if (path < count && is_it(subs[path])) return true;
@@ -54,7 +54,7 @@ bool Receiver::may_be_late(const Adapter& adapter, const Channel& channel) {
     if (!adapter.tagged || !channel.wiring.recovery) return false;
     for (unsigned i = 0; i < channel.wiring.places; ++i)
         if (const Path& sub = channel.wiring.paths[i];
-            path::has_told(sub.phase) && sub.device == adapter.index && sub.own[0] && sub.own[0]->qp)
+            path::has_told(sub.phase) && sub.device == adapter.index && sub.own[0] && sub.own[0]->number)
             return true;
     return false;
 }

@@ -14,6 +14,7 @@ SendQueue::SendQueue(verbs::QueuePair queue_pair, Adapter& of_adapter, const Que
       inline_bytes(inline_limit), dc(needs == Needs::address), addressed_(needs != Needs::nothing),
       depth_(sizes.send_depth), mask_(std::bit_ceil(sizes.send_depth + 1) - 1), ring_(new Posted[mask_ + 1]) {
     set_signal_interval(sizes.signal_interval);
+    number = qp ? qp->qp_num : 0;
     wr_.sg_list = &sge_;
     wr_.num_sge = 1;
     wr_.opcode = IBV_WR_SEND;
@@ -40,6 +41,7 @@ SendQueue::~SendQueue() { adapter->forget(); }
 void SendQueue::replace(verbs::QueuePair fresh) {
     adapter->forget(); // its number may become another channel's
     qp = std::move(fresh);
+    number = qp ? qp->qp_num : 0;
     draining = error_due = end_due = false;
     find_calls();
 }

@@ -93,7 +93,7 @@ public:
     ~SendQueue();
 
     Adapter* const adapter;
-    verbs::QueuePair qp;
+    verbs::QueuePair qp; // null: its adapter has died, or the pair is being ended aside
 
 private:
     // What a message needs, on two cache lines with these: the request that is the same for all messages in one piece.
@@ -182,7 +182,7 @@ public:
     // In the error state: nothing may be posted.
     [[nodiscard]] bool failed() const { return slots_ < -kFailed / 2; }
     void fail() { slots_ -= failed() ? 0 : kFailed; }
-    std::uint32_t drained_from = 0; // psn() when this life ended
+    std::uint32_t number = 0, drained_from = 0; // of the queue pair, also while it is aside; psn() when its life ended
     // How its life ends (recover/failure.h). `draining`: nothing but the last request may be posted. `error_due`: the
     // queue pair is still to be moved to the error state. `end_due`: the last request is still to be posted.
     bool draining = false, error_due = false, end_due = false;

@@ -36,6 +36,10 @@ public:
     // mp_dc: answers the peer's questions for which the completion queues have been seen empty.
     void answer_questions();
 
+    // -- Ending a life (draining)
+    // False: it is to be ended at once. Else nobody waits for it, so that progress pays nothing for it.
+    [[nodiscard]] bool end_aside(Channel& channel, PathIndex path);
+
     // -- Making a path anew (reopening)
     // Are we the side that tries? RC: the client.
     [[nodiscard]] bool may_open(const Channel& channel, PathIndex path) const;
@@ -87,7 +91,8 @@ private:
         PathIndex path;
     };
     [[nodiscard]] Ordered new_order(Channel& channel, PathIndex path);
-    [[nodiscard]] PathRecovery* finish(const Ordered& order); // null: it is not wanted any more
+    // Null: it is not the path's any more, which is not in this phase.
+    [[nodiscard]] PathRecovery* finish(const Ordered& order, Phase phase = Phase::reopening);
     void try_again(Channel& channel, PathIndex path);
     void path_is_up(Channel& channel, PathIndex path);
 

@@ -18,13 +18,13 @@ Exchange::Ordered Exchange::new_order(Channel& channel, PathIndex path) {
     return {.order = orders_, .channel = &channel, .id = channel.local_id, .path = path};
 }
 
-PathRecovery* Exchange::finish(const Ordered& order) {
+PathRecovery* Exchange::finish(const Ordered& order, Phase phase) {
     if (core_.directory.channel_with(order.id) != order.channel || !order.channel->wiring.recovery) return nullptr;
     std::vector<PathRecovery>& paths = order.channel->wiring.recovery->paths;
     if (order.path >= paths.size() || paths[order.path].order != order.order) return nullptr;
     paths[order.path].order = 0;
     const bool wanted =
-        core_.failures.recoverable(*order.channel) && order.channel->wiring.paths[order.path].phase == Phase::reopening;
+        core_.failures.recoverable(*order.channel) && order.channel->wiring.paths[order.path].phase == phase;
     return wanted ? &paths[order.path] : nullptr;
 }
 
@@ -75,6 +75,30 @@ void Exchange::connect_aside(Channel& channel, PathIndex path, verbs::QueuePair 
                              else
                                  both_are_there(*order.channel, news);
                          });
+}
+
+// Its queue pair is with whoever ends it, meanwhile; what has come by it counts by its number. Nothing is under
+// way there, and nothing is posted.
+bool Exchange::end_aside(Channel& channel, PathIndex path) {
+    if (!is_aside(channel, path) || !channel.wiring.recovery || !channel.wiring.recovery->paths[path].retired)
+        return false;
+    SendQueue& queue = *channel.wiring.paths[path].own[0];
+    if (!queue.qp || !queue.idle()) return false; // completions must find the queue as long as the pair is there
+    const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
+    const bool asks = core_.config.recovery.packet_numbers && !(core_.untested >> rail.device & 1);
+    core_.halves.retire(std::move(queue.qp), rail, asks,
+                        [this, rail, order = new_order(channel, path)](verbs::QueuePair ended, std::uint32_t expected) {
+                            PathRecovery* const r = finish(order, Phase::draining);
+                            if (!r) return core_.halves.give_up(std::move(ended), rail);
+                            SendQueue& own = *order.channel->wiring.paths[order.path].own[0];
+                            own.qp = std::move(ended);
+                            own.error_due = false;
+                            r->ended_aside = true;
+                            r->expected = expected == connect::kUnknownPsn ? expected : expected & kPsnMask;
+                            r->round = core_.progress.looks;
+                            core_.alert = true;
+                        });
+    return true;
 }
 
 } // namespace ucx_mp::recover

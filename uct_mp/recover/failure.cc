@@ -110,7 +110,7 @@ void Failure::path_failed(Channel& channel, PathIndex path, const char* cause, b
     if (!r.retired) core_.rings.path_failed(channel);
     r.stays = stays;
     set_phase(channel, path, Phase::draining);
-    r.mine_known = r.theirs_known = r.back = r.greet = false;
+    r.mine_known = r.theirs_known = r.back = r.greet = r.ended_aside = false;
     r.round = core_.progress.looks;
     r.attempts = 0;
     if (dc) ++r.life;
@@ -170,6 +170,7 @@ void Failure::drain(SendQueue& queue, Channel& channel, PathIndex path) {
 }
 
 void Failure::end(SendQueue& queue, Channel& channel, PathIndex path) {
+    if (!queue.dc && all_.exchange.end_aside(channel, path)) return;
     queue.error_due = false;
     if (queue.qp) (void)verbs::to_error(queue.qp.get()); // else its adapter has died
     end_queue(queue, channel, path);
@@ -356,7 +357,9 @@ void Failure::drained(Channel& channel, PathIndex path) {
             core_.config.recovery.packet_numbers && !(core_.untested >> channel.wiring.paths[path].device & 1);
         if (channel.wiring.paths[path].unconnected) // it has executed nothing
             r.mine.psn = channel.connection.remote_ends[path].psn & kPsnMask;
-        else if (believed && verbs::query(queue.qp.get(), truth) == 0)
+        else if (r.ended_aside)
+            r.mine.psn = r.expected;
+        else if (queue.qp && believed && verbs::query(queue.qp.get(), truth) == 0)
             r.mine.psn = truth.rq_psn & kPsnMask;
         if (channel.self && r.mine.psn != connect::kUnknownPsn) {
             r.theirs = r.mine;

@@ -89,7 +89,10 @@ struct PathRecovery {
     Services::Timer timer = 0;
     Nanos probed_since = 0;  // the watchdog's first probe without an answer; 0: none
     verbs::QueuePair next;   // mp_rc, client: the half that is being offered
-    std::uint64_t order = 0; // on demand: what is being done aside for the next life; 0: nothing
+    std::uint64_t order = 0; // on demand: what is being done aside for this life's end, or for the next; 0: nothing
+    // What the adapter has said when this life was ended aside.
+    bool ended_aside = false;
+    std::uint32_t expected = connect::kUnknownPsn;
     connect::LocalEnd next_end, their_end;
     // Statistics
     std::uint32_t failures = 0, returns = 0;
