@@ -58,7 +58,10 @@ static inline bool mca_osc_mp_is_active(const mca_osc_mp_module_t* module, int r
 
 /* An operation that is not over when its call returns: has convertors, or a request that the user sees. */
 typedef struct mca_osc_mp_request {
-    ompi_request_t super;
+    union {
+        ompi_request_t super;
+        mca_pml_mp_waitable_t waitable;
+    };
     opal_convertor_t origin, result;
     ompi_datatype_t *origin_type, *result_type; /* kept; null: its convertor is not used */
     bool shown, active, freed;

@@ -23,6 +23,7 @@ static void construct(mca_osc_mp_request_t* request) {
     request->super.req_type = OMPI_REQUEST_WIN;
     request->super.req_free = request_free;
     request->super.req_cancel = request_cancel;
+    request->waitable.waiter = NULL;
     request->origin_type = request->result_type = NULL;
     OBJ_CONSTRUCT(&request->origin, opal_convertor_t);
     OBJ_CONSTRUCT(&request->result, opal_convertor_t);
@@ -33,7 +34,7 @@ static void destruct(mca_osc_mp_request_t* request) {
     OBJ_DESTRUCT(&request->result);
 }
 
-OBJ_CLASS_INSTANCE(mca_osc_mp_request_t, ompi_request_t, construct, destruct);
+OBJ_CLASS_INSTANCE(mca_osc_mp_request_t, mca_pml_mp_waitable_t, construct, destruct);
 
 mca_osc_mp_request_t* mca_osc_mp_new_request(ompi_win_t* win) {
     mca_osc_mp_request_t* const request = (mca_osc_mp_request_t*)opal_free_list_get(&mca_osc_mp_component.requests);
@@ -71,7 +72,7 @@ void mca_osc_mp_done(void* user, mp_error_t error) {
     let_go(&request->result, &request->result_type);
     request->super.req_status.MPI_ERROR = mca_pml_mp_code(error);
     if (request->shown && !request->freed) {
-        ompi_request_complete(&request->super, true);
+        mca_pml_mp_tell(&request->waitable);
         return;
     }
     if (request->shown) ompi_request_complete(&request->super, false);

@@ -94,6 +94,7 @@ static int enable(bool on) {
  * 5.0 a session may have selected us before MPI_Init_thread() asks for threads; its communicators come after that. */
 static int add_comm(struct ompi_communicator_t* comm) {
     mca_pml_mp.threads |= ompi_mpi_thread_multiple;
+    if (mca_pml_mp.threads) mca_pml_mp_wait_among_threads();
     mca_pml_mp_lock();
     const bool named = mca_pml_mp_name_others(comm, true);
     mca_pml_mp_unlock();

@@ -38,13 +38,25 @@ typedef enum mca_pml_mp_kind {
     MP_KIND_BUFFERED /* ours: sends a copy out of the user's buffer for MPI_Bsend */
 } mca_pml_mp_kind_t;
 
-typedef struct mca_pml_mp_request {
+/* What all requests of ours begin with: pml_mp_wait.c */
+typedef struct mca_pml_mp_waiter mca_pml_mp_waiter_t;
+typedef struct mca_pml_mp_waitable {
     ompi_request_t super;
+    mca_pml_mp_waiter_t* waiter; /* a thread that waits for it and others */
+} mca_pml_mp_waitable_t;
+OMPI_DECLSPEC OBJ_CLASS_DECLARATION(mca_pml_mp_waitable_t);
+
+typedef struct mca_pml_mp_request {
+    union {
+        ompi_request_t super;
+        mca_pml_mp_waitable_t waitable;
+    };
     mp_request_storage_t core;
     mca_pml_mp_kind_t kind;
     /* known: the program has it, and may wait for it or free it; retained: it keeps communicator and datatype */
     bool is_send, freed, known, retained, active, convertor_used;
     unsigned completing; /* threads that tell Open MPI of its end */
+    int error;           /* of one that is at its end: it does not show it before it is told */
     opal_convertor_t convertor;
     /* of a persistent request, for the next start; `buffer` also of MP_KIND_BUFFERED */
     void* buffer;
@@ -206,6 +218,14 @@ static inline void mca_pml_mp_set_status(ompi_status_public_t* out, const mp_sta
     out->MPI_ERROR = OPAL_LIKELY(status->error == MP_OK) ? MPI_SUCCESS : mca_pml_mp_set_bad_status(out, status);
 }
 void mca_pml_mp_free_requests(void); /* at the end */
+/* Of those that are at their end. With the lock, which is taken once. */
+void mca_pml_mp_tell_waiting(void);
+
+/* pml_mp_wait.c: one that has its status is complete, and who waits for it is told. With the lock. */
+OMPI_DECLSPEC void mca_pml_mp_tell(mca_pml_mp_waitable_t* request);
+/* MPI_Waitall and its like are ours from now on, or not any more. */
+void mca_pml_mp_wait_among_threads(void);
+void mca_pml_mp_wait_as_before(void);
 static inline bool mca_pml_mp_contiguous(const ompi_datatype_t* datatype, size_t count) {
     return count <= INT32_MAX && opal_datatype_is_contiguous_memory_layout(&datatype->super, (int32_t)count);
 }

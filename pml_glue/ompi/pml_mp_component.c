@@ -289,6 +289,7 @@ static mca_pml_base_module_t* component_init(int* priority, bool progress_thread
 }
 
 static int component_finalize(void) {
+    mca_pml_mp_wait_as_before();
     mca_pml_mp_close_core();
     OMPI_REQUEST_FINI(&mca_pml_mp.sent);
     OBJ_DESTRUCT(&mca_pml_mp.sent);

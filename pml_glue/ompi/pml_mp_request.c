@@ -36,6 +36,7 @@ static void construct(mca_pml_mp_request_t* request) {
     request->kind = MP_KIND_NONE;
     request->freed = request->known = request->retained = request->active = request->convertor_used = false;
     request->completing = 0;
+    request->waitable.waiter = NULL;
     request->buffer = NULL;
     request->datatype = NULL;
     OBJ_CONSTRUCT(&request->convertor, opal_convertor_t);
@@ -43,7 +44,7 @@ static void construct(mca_pml_mp_request_t* request) {
 
 static void destruct(mca_pml_mp_request_t* request) { OBJ_DESTRUCT(&request->convertor); }
 
-OBJ_CLASS_INSTANCE(mca_pml_mp_request_t, ompi_request_t, construct, destruct);
+OBJ_CLASS_INSTANCE(mca_pml_mp_request_t, mca_pml_mp_waitable_t, construct, destruct);
 
 mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_send, mca_pml_mp_kind_t kind) {
     mca_pml_mp_request_t* request = mca_pml_mp.free;
@@ -198,6 +199,9 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
     if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL ||
                       (mca_pml_mp.threads && request->known && !request->freed))) {
         request->active = true;
+        /* Who waits for others, too, and hears of an error among them frees all that show one. */
+        request->error = request->super.req_status.MPI_ERROR;
+        request->super.req_status.MPI_ERROR = MPI_SUCCESS;
         request->next = NULL;
         *(mca_pml_mp.ended == NULL ? &mca_pml_mp.ended : &mca_pml_mp.last_ended->next) = request;
         mca_pml_mp.last_ended = request;
@@ -214,50 +218,10 @@ void mca_pml_mp_end(mca_pml_mp_request_t* request) {
     ompi_request_complete(&request->super, request->known || mca_pml_mp.threads);
 }
 
-/* The first of those that are at their end, behind the one before it, which may be released now. A persistent request
- * may be started again, and end, before who has told of its last end is back. */
-static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before) {
-    mca_pml_mp_lock();
-    if (before != NULL && --before->completing == 0 && before->freed && !before->active)
-        mca_pml_mp_release_request(before);
-    mca_pml_mp_request_t* const request = mca_pml_mp.depth > 1 ? NULL : mca_pml_mp.ended;
-    if (request != NULL) {
-        mca_pml_mp.ended = request->next;
-        request->active = false;
-        request->completing++;
-    }
-    mca_pml_mp_unlock();
-    return request;
-}
-
-/* Of one that is complete, and has got a callback when it became so (see tell_waiting()). */
-static void call_late(ompi_request_t* request) {
-    const ompi_request_complete_fn_t callback = request->req_complete_cb;
-    request->req_complete_cb = NULL;
-    if (callback != NULL) (void)callback(request);
-}
-
-/* One at a time: who waits in a callback may wait for the next. */
-void mca_pml_mp_call_back(void) {
-    mca_pml_mp_request_t* request = NULL;
-    while ((request = take_ended(request)) != NULL)
-        if (OPAL_LIKELY(!REQUEST_COMPLETE(&request->super)))
-            ompi_request_complete(&request->super, true);
-        else
-            call_late(&request->super);
-}
-
-/* As ompi_request_complete() does it, but for the callback: that would be looked for once more, and one that another
- * thread sets meanwhile would be called from within our call. */
-static void wake(ompi_request_t* request) {
-    const int error = request->req_status.MPI_ERROR; /* behind the exchange the request may be started again */
-    ompi_wait_sync_t* const waiter = (ompi_wait_sync_t*)OPAL_ATOMIC_SWAP_PTR(&request->req_complete, REQUEST_COMPLETED);
-    if ((void*)waiter != REQUEST_PENDING) wait_sync_update(waiter, 1, error);
-}
-
-/* With the lock, so nobody frees what is in the queue. A callback that is set while its request becomes complete is
- * called by who sets it, if that has seen the end. If not the request is still in the queue, for progress. */
-static void tell_waiting(void) {
+/* Those without a callback. Nobody frees what is in the queue. A callback that is set while its request becomes
+ * complete is called by who sets it, if that has seen the end. If not the request is still in the queue, for progress.
+ */
+void mca_pml_mp_tell_waiting(void) {
     mca_pml_mp_request_t *last = NULL, **from = &mca_pml_mp.ended;
     while (*from != NULL) {
         mca_pml_mp_request_t* const request = *from;
@@ -266,7 +230,8 @@ static void tell_waiting(void) {
             const bool again = request->kind == MP_KIND_PERSISTENT; /* may be started at once */
             *from = request->next;
             request->active = false;
-            wake(&request->super);
+            request->super.req_status.MPI_ERROR = request->error;
+            mca_pml_mp_tell(&request->waitable);
             stays = !again && request->super.req_complete_cb != NULL;
             if (stays) {
                 request->active = true;
@@ -282,8 +247,50 @@ static void tell_waiting(void) {
     mca_pml_mp.last_ended = last;
 }
 
+/* The first of those that are at their end and have a callback, behind the one before it, whose callback may have left
+ * it to be completed, and which may be released then. A persistent request may be started again, and end, before who
+ * has told of its last end is back. */
+static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before, bool completes) {
+    mca_pml_mp_lock();
+    if (before != NULL) {
+        if (completes) mca_pml_mp_tell(&before->waitable);
+        if (--before->completing == 0 && before->freed && !before->active) mca_pml_mp_release_request(before);
+    }
+    mca_pml_mp_request_t* request = NULL;
+    if (mca_pml_mp.depth <= 1) {
+        mca_pml_mp_tell_waiting();
+        request = mca_pml_mp.ended;
+    }
+    if (request != NULL) {
+        mca_pml_mp.ended = request->next;
+        request->active = false;
+        request->completing++;
+    }
+    mca_pml_mp_unlock();
+    return request;
+}
+
+/* True: it has not been started again, or freed. */
+static bool call(ompi_request_t* request) {
+    const ompi_request_complete_fn_t callback = request->req_complete_cb;
+    request->req_complete_cb = NULL; /* the callback may set another one */
+    return callback == NULL || callback(request) == 0;
+}
+
+/* One at a time: who waits in a callback may wait for the next. One that is complete already has got its callback when
+ * it became so. */
+void mca_pml_mp_call_back(void) {
+    mca_pml_mp_request_t* request = NULL;
+    bool completes = false;
+    while ((request = take_ended(request, completes)) != NULL) {
+        const bool complete = REQUEST_COMPLETE(&request->super);
+        if (!complete) request->super.req_status.MPI_ERROR = request->error;
+        completes = call(&request->super) && !complete;
+    }
+}
+
 void mca_pml_mp_leave_among_threads(void) {
-    if (mca_pml_mp.ended != NULL && mca_pml_mp.depth == 1) tell_waiting();
+    if (mca_pml_mp.ended != NULL && mca_pml_mp.depth == 1) mca_pml_mp_tell_waiting();
     mca_pml_mp_unlock();
 }
 

@@ -1,7 +1,7 @@
 /* MPI_THREAD_MULTIPLE (MPI-3.1, 12.4): threads N [MESSAGES]: N threads of every rank, each with a communicator of its
  * own or all in one, send to everybody and receive from everybody, wait in all ways, blocking and not. Before that:
- * what a call has brought to its end the next look sees. Prints "threads: N ranks ok" and returns 0, or says what was
- * wrong and aborts the job. */
+ * what a call has brought to its end the next look sees; behind it: many receives fail at a time. Prints "threads: N
+ * ranks ok" and returns 0, or says what was wrong and aborts the job. */
 #include <pthread.h>
 
 #include "checked.h"
@@ -83,6 +83,58 @@ static void look(void) {
     }
 }
 
+enum { SHORT = 8 };
+
+static void ended(int error, MPI_Request request) {
+    if (error != MPI_ERR_TRUNCATE) fail("a message that is too long ends with %d", error);
+    if (request != MPI_REQUEST_NULL) fail("a request that has failed is left");
+}
+
+/* Waits for some of them, in one of three ways; those that are left are waited for again (MPI-3.1 3.7.5). Open MPI
+ * frees all that have failed when it tells of one. */
+static int wait_for_failures(MPI_Request* requests, int way) {
+    MPI_Status statuses[SHORT];
+    int count = 0, indices[SHORT], result, waited[SHORT], left = 0;
+    for (int i = 0; i < SHORT; i++) waited[i] = requests[i] != MPI_REQUEST_NULL;
+    if (way == 0) {
+        result = MPI_Waitall(SHORT, requests, statuses);
+        for (int i = 0; i < SHORT; i++)
+            if (waited[i] && statuses[i].MPI_ERROR != MPI_ERR_PENDING) ended(statuses[i].MPI_ERROR, requests[i]);
+    } else if (way == 1) {
+        result = MPI_Waitany(SHORT, requests, indices, MPI_STATUS_IGNORE);
+        ended(result, requests[indices[0]]);
+    } else {
+        result = MPI_Waitsome(SHORT, requests, &count, indices, statuses);
+        for (int i = 0; i < count; i++) ended(statuses[i].MPI_ERROR, requests[indices[i]]);
+    }
+    if (result != (way == 1 ? MPI_ERR_TRUNCATE : MPI_ERR_IN_STATUS)) fail("waiting for what fails: %d", result);
+    for (int i = 0; i < SHORT; i++) left += requests[i] != MPI_REQUEST_NULL;
+    return left;
+}
+
+/* Many requests fail at a time, and other threads hear of it. Some have failed before they are waited for. */
+static void* fail_together(void* argument) {
+    struct Worker* const self = argument;
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    MPI_Request in[SHORT], out[SHORT];
+    char buffer[SHORT], text[2] = "";
+    for (long round = 0; round < 10 * messages; round++) {
+        for (int i = 0; i < SHORT; i++) MPI_Irecv(&buffer[i], 1, MPI_CHAR, from, i, self->own, &in[i]);
+        if (round % 4 == 3) MPI_Barrier(self->own);
+        for (int i = 0; i < SHORT; i++) MPI_Isend(text, 2, MPI_CHAR, to, i, self->own, &out[i]);
+        if (round % 8 == 3) MPI_Barrier(self->own);
+        while (wait_for_failures(in, (int)(round % 3)) > 0) {}
+        MPI_Waitall(SHORT, out, MPI_STATUSES_IGNORE);
+    }
+    return NULL;
+}
+
+static void in_threads(struct Worker* workers, void* (*what)(void*)) {
+    for (int i = 0; i < threads; i++)
+        if (pthread_create(&workers[i].thread, NULL, what, &workers[i])) fail("no thread");
+    for (int i = 0; i < threads; i++) pthread_join(workers[i].thread, NULL);
+}
+
 int main(int argc, char** argv) {
     int provided;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -101,9 +153,9 @@ int main(int argc, char** argv) {
         workers[i].shared = shared;
         MPI_Comm_dup(MPI_COMM_WORLD, &workers[i].own);
     }
-    for (int i = 0; i < threads; i++)
-        if (pthread_create(&workers[i].thread, NULL, work, &workers[i])) fail("no thread");
-    for (int i = 0; i < threads; i++) pthread_join(workers[i].thread, NULL);
+    in_threads(workers, work);
+    for (int i = 0; i < threads; i++) MPI_Comm_set_errhandler(workers[i].own, MPI_ERRORS_RETURN);
+    in_threads(workers, fail_together);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) printf("threads: %d ranks ok, %d threads each\n", ranks, threads);
     for (int i = 0; i < threads; i++) MPI_Comm_free(&workers[i].own);
