@@ -6,7 +6,8 @@ fault meets differs from run to run all the same.
 
 No port or link is down for more than MOST seconds, and the two ports of a node together no longer than that: shorter than
 UCX_MP_PARTITION_TIMEOUT by far. While the job starts (START seconds) the second ports stay up: a process that finds no
-active port has no transport, ours or UCX's. That faults met the job is counted in the transport's own log (UCX_LOG_LEVEL=info).
+active port has no transport, ours or UCX's. One that starts later yet, on a busy machine, waits for a port of ours
+(UCX_MP_PORT_TIMEOUT). That faults met the job is counted in the transport's own log (UCX_LOG_LEVEL=info).
 """
 
 import glob
@@ -123,7 +124,8 @@ def script(session, steps, schedule=None):
 def logging(tls, **more):
     """Each process has a log file of its own, so that lines do not fall into the program's output."""
     def env(session):
-        library = preloaded(tls, **{"UCX_LOG_LEVEL": "info", "UCX_MP_RAILS": ",".join(RAILS), **more})(session)
+        library = preloaded(tls, **{"UCX_LOG_LEVEL": "info", "UCX_MP_RAILS": ",".join(RAILS), "UCX_MP_PORT_TIMEOUT": "20s",
+                                    **more})(session)
         return {**library, "UCX_LOG_FILE": os.path.join(session.folder, "ucx-%p.log")}
     return env
 
