@@ -1,6 +1,7 @@
 // The transport where processors take their time (World's HostCosts).
 #define BOOST_TEST_MODULE transport_host
 #include <boost/test/unit_test.hpp>
+#include <cstring>
 
 #include "simulator/cluster.h"
 
@@ -179,4 +180,63 @@ BOOST_AUTO_TEST_CASE(looks_at_rings_cost_what_they_are_said_to) {
     looks = {.misses = 8, .hits = 1};
     (void)s.cluster.node(2).progress();
     BOOST_TEST(s.cluster.node(2).services().now() == s.cluster.world.now() + 30);
+}
+
+namespace {
+
+struct Told {
+    Node::Memory source, target;
+    unsigned arrived = 0, stale = 0;
+    static Status message(void* arg, void*, std::size_t, unsigned) {
+        auto& self = *static_cast<Told*>(arg);
+        ++self.arrived;
+        self.stale += std::memcmp(self.source.data, self.target.data, kSize) != 0;
+        return Status::ok;
+    }
+};
+
+// Writes in four stripes to one adapter, each followed by a fence and a message: markers of the last half of them.
+std::uint64_t markers(softhca::sim::HostCosts host, bool completed) {
+    constexpr unsigned kRounds = 32, kFar = 4;
+    channel::Config config;
+    config.policy.kind = schedule::PolicyKind::even;
+    config.paths.num_paths = 4;
+    Cluster cluster("four-path", 8, config, {.seed = 1, .host = host}, verbs::DeviceConfig{{"softhca_0:1"}});
+    Told told{cluster.node(0).memory(kSize), cluster.node(kFar).memory(kSize)};
+    cluster.node(kFar).on_am(1, Told::message, &told);
+    Channel& to = cluster.channel(0, kFar);
+    const auto sent = [&] {
+        channel::Interface::Statistics s;
+        cluster.node(0).iface().statistics(s);
+        std::uint64_t n = 0;
+        for (const auto& channel : s.channels) n += channel.markers_sent;
+        return n;
+    };
+    const auto go = [&](auto&& call) { BOOST_REQUIRE(cluster.until([&] { return call() != Status::no_resource; })); };
+    std::uint64_t before = 0;
+    for (unsigned round = 0; round < kRounds; ++round) {
+        if (round == kRounds / 2) before = sent();
+        struct Put : Completion {
+            bool over = false;
+        } put;
+        put.callback = [](Completion* self) { static_cast<Put*>(self)->over = true; };
+        put.count = 1;
+        std::memset(told.source.data, static_cast<int>(round + 1), kSize);
+        const Iov iov = told.source.iov(0, kSize);
+        go([&] { return channel::Interface::put_zcopy(to, &iov, 1, told.target.address(), told.target.keys, &put); });
+        if (completed) BOOST_REQUIRE(cluster.until([&] { return put.over; }));
+        BOOST_REQUIRE(channel::Interface::fence(to) == Status::ok);
+        go([&] { return channel::Interface::am_short(to, 1, 0, nullptr, 0); });
+        BOOST_REQUIRE(cluster.until([&] { return put.over && told.arrived > round; }));
+    }
+    BOOST_TEST(told.stale == 0u);
+    return sent() - before;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(no_markers_where_completions_are_sooner) {
+    BOOST_TEST(markers({}, false) == 3 * 16u);
+    BOOST_TEST(markers({.post = 4'000, .completion = 4'000}, false) == 0u);
+    BOOST_TEST(markers({}, true) == 0u);
 }

@@ -16,6 +16,7 @@ void Epochs::fence(Channel& channel) {
         channel.fences.fence_paths |= channel.fences.put_paths;
         channel.fences.marker_due = channel.fences.fence_paths != 0;
         channel.fences.catch_up = channel.moving.pulled_count != 0;
+        if (channel.moving.rdma_open == 0) core_.visibility.settle_fence(channel);
     }
     channel.fences.put_paths = 0;
     // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be
@@ -46,6 +47,7 @@ bool Epochs::clear_drain(Channel& channel) {
         channel.fences.atomics_due = false;
     }
     channel.fences.drain_due = false;
+    if (channel.fences.marker_due) core_.visibility.settle_fence(channel);
     if (!channel.fences.marker_due && !channel.fences.catch_up) channel.gates &= ~gate::fence;
     return true;
 }

@@ -49,7 +49,8 @@ public:
     void unlink(Channel& channel, bool read, Work& work);
 
     // -- What others read
-    std::vector<Channel*> pulls_due; // channels that found a shared queue full
+    std::vector<Channel*> pulls_due;                                          // channels that found a shared queue full
+    [[nodiscard]] double descriptor_time() const { return descriptor_time_; } // see schedule::Message
 
 private:
     Work& copied_work(Channel& channel, Buffer& bounce, std::uint32_t length);

@@ -50,7 +50,10 @@ Status Sender::start_gated(Channel& channel, BufferPool& pool, std::uint32_t siz
         return start_ring(channel, pool, size, start);
     if (const Status status = pass_gate_message(channel); status != Status::ok) return status;
     if (channel.gates & gate::unseen) core_.visibility.mark_unseen(channel);
-    if (channel.fences.marker_due) return start_fenced(channel, pool, size, start);
+    if (channel.fences.marker_due) {
+        if (core_.visibility.better_await(channel) && !core_.epochs.clear_drain(channel)) return Status::no_resource;
+        if (channel.fences.marker_due) return start_fenced(channel, pool, size, start);
+    }
     return channel.gates & gate::ring ? start_ring(channel, pool, size, start)
                                       : start_plain(channel, pool, size, start);
 }

@@ -8,6 +8,7 @@
 //
 // Not ordered by any of this: memory of a GPU, which an adapter may reach by another way than the host's memory. That
 // would need a read of that very memory; so such memory is not advertised (ucx/md.cc).
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -16,6 +17,8 @@
 namespace ucx_mp::channel {
 
 namespace {
+constexpr double kSlow = 4; // so many times as long as their link needs, data are on their way
+
 PathMask all_paths(const Channel& channel) { return (PathMask{1} << channel.wiring.path_count) - 1; }
 } // namespace
 
@@ -33,7 +36,8 @@ void Visibility::note_devices(Channel& channel) {
     channel.visible.reads_back = always || std::popcount(theirs) > 1;
     const bool overtakes = channel.wiring.path_count > 1 && (always || std::popcount(reached) > 1);
     channel.visible.unseen_gate = overtakes ? gate::unseen : 0;
-    if (overtakes && channel.fences.put_paths) channel.gates |= gate::unseen;
+    // Those of fences that were settled by completions, too.
+    if (overtakes && (channel.fences.put_paths |= channel.visible.unread)) channel.gates |= gate::unseen;
 }
 
 PathIndex Visibility::beside(const Channel& channel, PathIndex path) const {
@@ -80,6 +84,43 @@ void Visibility::mark_unseen(Channel& channel) {
     }
     channel.fences.marker_due = channel.fences.fence_paths != 0;
     if (!channel.fences.marker_due) channel.gates &= ~gate::unseen;
+}
+
+void Visibility::settle_fence(Channel& channel) const {
+    Fences& fences = channel.fences;
+    if (channel.visible.unseen_gate || channel.wiring.unsettled.damaged || fences.catch_up ||
+        core_.config.read_back == ReadBack::always)
+        return;
+    // Markers of it that have gone already are for no message: the next fence has another number.
+    if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
+    fences.fence_paths = 0;
+    fences.marker_due = false;
+}
+
+// A marker is one more request here, and one more message there. While the data are on their way processors have the
+// time for it, unless these are few, or the peer is who everybody waits for: then what comes to it comes slowly over
+// all paths.
+bool Visibility::better_await(const Channel& channel) const {
+    if (!channel.fences.drain_due || channel.fences.atomics_due || channel.visible.unseen_gate ||
+        core_.config.read_back == ReadBack::always)
+        return false;
+    const schedule::PathTable& paths = channel.wiring.scheduler->paths();
+    const PathMask written = channel.fences.fence_paths;
+    double bytes = 0, slowest = 0, link = 0, latency = 0, rates[schedule::kMaxPaths];
+    paths.rates(written, Direction::write, rates);
+    unsigned count = 0;
+    for (const PathIndex path : schedule::each(written)) {
+        const auto in_flight = static_cast<double>(paths[path].of(Direction::write).in_flight);
+        slowest = std::max(slowest, in_flight / rates[count++]);
+        bytes += in_flight;
+        link = std::max(link, paths[path].nominal_rate);
+        latency = std::max(latency, paths[path].base_latency);
+    }
+    if (count < 2 || link <= 0) return false;
+    const double request = core_.mover.descriptor_time(), markers = (count - 1) * request;
+    // Posting has taken some of the time.
+    const double on_their_way = std::max(0.0, bytes / link - count * request / 2);
+    return markers > latency && (markers > latency + on_their_way || slowest > kSlow * bytes / link);
 }
 
 bool Visibility::awaits_marker_of(const Channel& channel, PathIndex path) const {

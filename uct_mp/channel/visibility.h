@@ -27,6 +27,10 @@ public:
     // -- Markers
     // The next message becomes a fenced one, if there are writes that it could overtake.
     void mark_unseen(Channel& channel);
+    // All writes have completed: with one adapter of the peer no message needs markers for them.
+    void settle_fence(Channel& channel) const;
+    // Completions of the writes before the fence are sooner here than markers would be sent and collected.
+    [[nodiscard]] bool better_await(const Channel& channel) const;
     // All that went there has completed: another path to the same adapter stands for its writes from now on.
     void hand_over(Channel& channel, PathIndex path);
     // False: no other one can, or a fence that names the path is not over.
