@@ -62,14 +62,17 @@ public:
         }
     }
     [[nodiscard]] double ready(const Path& path) const { return soonest_[path.rail]; } // while it is idle
-    // The first of a rail brings all of it.
+    // The first of a rail brings all of it. Of further ones only posting counts: what they bring is collected while
+    // others wait for it.
     [[nodiscard]] double cost(const Path& path, double cost) const {
-        return chosen_ >> path.rail & 1 ? cost * std::max(1.0, kCollisions * count_[path.rail]) : cost;
+        if (!(chosen_ >> path.rail & 1)) return cost;
+        const double posting = std::max(kPosting * cost, std::min(cost, PolicyConfig{}.descriptor_cost));
+        return posting * std::max(1.0, kCollisions * count_[path.rail]);
     }
     void choose(const Path& path) { chosen_ |= 1u << path.rail; }
 
 private:
-    static constexpr double kCollisions = 0.5;
+    static constexpr double kCollisions = 0.5, kPosting = 0.5;
     unsigned count_[kMaxRails] = {}; // candidates
     unsigned chosen_ = 0;            // rails
     double soonest_[kMaxRails];

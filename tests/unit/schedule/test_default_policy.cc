@@ -134,13 +134,13 @@ std::vector<PathSetup> routes_of_one_rail(unsigned n) { // 2 GB/s
 }
 } // namespace
 
-// All that messages of 16 KiB, one after the other, put on each path; a descriptor takes 4 us of the processor.
+// All that messages of 16 KiB, one after the other, put on each path; a descriptor takes 8 us of the processor.
 BOOST_AUTO_TEST_CASE(routes_of_a_rail_take_turns) {
     Peer peer("default", routes_of_one_rail(4));
     std::map<int, std::uint64_t> bytes;
     Nanos now = 1000;
     for (int i = 0; i < 40; ++i) {
-        (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::none, now, false, 4000}, peer.plan);
+        (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::none, now, false, 8000}, peer.plan);
         BOOST_TEST(peer.plan.count == 2u); // a third would save less than it costs
         for (unsigned k = 0; k < peer.plan.count; ++k) {
             bytes[peer.plan.stripes[k].path] += peer.plan.stripes[k].length;
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(puts_and_gets_take_turns_of_their_own) {
         const Nanos now = 3'000'000 * (i + 1);
         const auto kind = i % 2 ? MessageKind::get : MessageKind::put;
         const Direction d = direction(kind);
-        (void)peer.scheduler.plan({16384, kind, TrafficHint::none, now, false, 4000}, peer.plan);
+        (void)peer.scheduler.plan({16384, kind, TrafficHint::none, now, false, 8000}, peer.plan);
         BOOST_TEST_REQUIRE(peer.plan.count == 2u);
         for (unsigned k = 0; k < 2; ++k) {
             of[i % 2] |= PathMask{1} << peer.plan.stripes[k].path;
@@ -172,15 +172,20 @@ BOOST_AUTO_TEST_CASE(puts_and_gets_take_turns_of_their_own) {
 }
 
 BOOST_AUTO_TEST_CASE(a_route_of_the_same_rail_saves_less_than_another_rail) {
-    const auto stripes = [](std::vector<PathSetup> setup) {
+    const auto stripes = [](std::vector<PathSetup> setup, double descriptor) {
         Peer peer("default", setup);
-        (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::none, 1000, false, 2500}, peer.plan);
+        (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::none, 1000, false, descriptor}, peer.plan);
         return peer.plan.count;
     };
     std::vector<PathSetup> rails = routes_of_one_rail(4);
     for (std::uint8_t i = 0; i < 4; ++i) rails[i].rail = i, rails[i].nominal_rate = rails[i].rail_rate = 0.5;
-    BOOST_TEST(stripes(rails) == 4u); // 8 KiB per us on all together: 2.7 us are saved by the fourth
-    BOOST_TEST(stripes(routes_of_one_rail(4)) == 3u);
+    // 2 KiB per us on all together: 2.7 us are saved by the fourth.
+    BOOST_TEST(stripes(rails, 2500) == 4u);
+    BOOST_TEST(stripes(rails, 3000) == 3u);
+    BOOST_TEST(stripes(routes_of_one_rail(4), 2500) == 4u); // only what posting takes counts, but twice
+    BOOST_TEST(stripes(routes_of_one_rail(4), 3000) == 3u);
+    BOOST_TEST(stripes(routes_of_one_rail(4), 600) == 4u);
+    BOOST_TEST(stripes(routes_of_one_rail(8), 1000) < 8u);
 }
 
 // Stripes of a message follow each other into the wire, so the last is always late: that is not its route's fault.
