@@ -103,7 +103,9 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
             rates += rate;
             under_way |= paths[i].of(d).in_flight > 0;
             idle = std::min(idle, ready - paths[i].base_latency);
-            if (ready + bytes / rate < whole) whole = ready + bytes / rate, soonest = i;
+            const double done = ready + bytes / rate;
+            // Of several that are as soon, the one whose turn it is.
+            if (done < whole || (done == whole && i == level.path[0])) whole = done, soonest = i;
         }
         const double together = bytes / rates;
         const double descriptors = (level.count - 1) * descriptor;
@@ -115,6 +117,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         const bool costly = d == Direction::read && under_way && 2 * level.count * descriptor >= together;
         const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
         if (deep || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
+            first = next_usable(paths.usable(d), soonest);
             plan.count = 1;
             plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};
             return Outcome::stripes;

@@ -188,6 +188,23 @@ BOOST_AUTO_TEST_CASE(a_route_of_the_same_rail_saves_less_than_another_rail) {
     BOOST_TEST(stripes(routes_of_one_rail(8), 1000) < 8u);
 }
 
+// Nobody waits for them and the processor is what is scarce.
+BOOST_AUTO_TEST_CASE(whole_messages_take_turns) {
+    for (const std::uint64_t size : {16384u, 65536u}) {
+        Peer peer("default", routes_of_one_rail(4));
+        Nanos now = 1000;
+        std::map<int, int> messages;
+        for (int i = 0; i < 400; ++i) {
+            (void)peer.scheduler.plan({size, MessageKind::put, TrafficHint::none, now, true}, peer.plan);
+            BOOST_TEST_REQUIRE(peer.plan.count == 1u);
+            ++messages[peer.plan.stripes[0].path];
+            peer.done(0, now, now + 2000 + size / 2);
+            now += 100000;
+        }
+        BOOST_TEST((messages == std::map<int, int>{{0, 100}, {1, 100}, {2, 100}, {3, 100}}));
+    }
+}
+
 // Stripes of a message follow each other into the wire, so the last is always late: that is not its route's fault.
 BOOST_AUTO_TEST_CASE(no_route_is_always_the_last_of_short_stripes) {
     const auto last_of = [](std::uint64_t size) {
