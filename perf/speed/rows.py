@@ -186,7 +186,7 @@ def put_get(c):
         for who, more in (("one node", {}), ("both nodes", {"back": True})):
             a, b = (bandwidth(c.build, fabric=where, op=op, window=16, size=MIB, run=400, **more) for where in (two, one))
             yield Result("put_get", f"1024 KiB, {op}, {who}, two rails / one", f"{a:.0f} / {b:.0f} MB/s: {a / b:.3f}", a / b, ">=", 1.95)
-    for size in (16384, 32768, 65536, MIB):
+    for size in (8192, 16384, 32768, 65536, MIB):
         for who, more in (("one node", {}), ("both nodes", {"back": True})):
             def run(where, policy, **split):
                 return bandwidth(c.build, fabric=where, op="both", window=16, size=size, policy=policy, run=400, **more, **split)

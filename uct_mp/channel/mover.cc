@@ -195,6 +195,7 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
         append(channel, work);
         return Status::in_progress;
     }
+    if (read && channel.moving.gets_open == 1) learn_order(channel);
     switch (channel.wiring.scheduler->plan(message(channel, first, read, now), plan)) {
     case schedule::Outcome::no_path:
         return give_up();

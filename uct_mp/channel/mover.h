@@ -63,6 +63,7 @@ private:
     std::uint64_t ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now);
     void release_writes(Channel& channel, Nanos now);
     static void learn_patience(Moving& moving);
+    static void learn_order(Channel& channel);
     bool post_until(Channel& channel, Work& work, std::uint64_t end, Nanos now);
 
     void learn_descriptor_time(Nanos begun, unsigned count);

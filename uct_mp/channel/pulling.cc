@@ -52,8 +52,7 @@ std::uint64_t Mover::ahead_of_reads(Channel& channel, std::uint64_t size, Nanos 
     // Its completion asks again. `rdma_open` counts this write already, and each one that is pulled.
     const bool asked_again = moving.rdma_open > moving.pulled_count + 1 || (first && first->open > 1);
     // Reads have been seen to follow at once: the first of them waits for what is posted now.
-    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0 &&
-        size >= channel.wiring.scheduler->config().stripe_threshold)
+    if (moving.patience > Moving::kFewWaiting && moving.gets_open == 0 && size >= schedule::PathTable::kRateBytes)
         ahead = std::min(ahead, asked_again ? 0 : kBeforeReads);
     if (ahead >= size) return size;
     if (moving.pulled_count >= moving.patience) {
@@ -71,6 +70,15 @@ void Mover::learn_patience(Moving& moving) {
     if (!moving.pulled[0].first || !moving.pulled[0].first->transfer.waits || moving.reads_came) return;
     moving.patience = Moving::kFewWaiting;
     moving.impatient = false;
+}
+
+// A read is to be posted, the first again, and much stands before it: the next writes wait for it.
+void Mover::learn_order(Channel& channel) {
+    Moving& moving = channel.moving;
+    if (moving.pulled[0].first || moving.patience != Moving::kFewWaiting) return;
+    const schedule::Scheduler& scheduler = *channel.wiring.scheduler;
+    if (scheduler.lets_reads_go_first() && lead_of_reads(scheduler.paths()) < -static_cast<std::int64_t>(kBeforeReads))
+        moving.patience *= 4;
 }
 
 // A read has been posted: what has waited for it follows.

@@ -46,6 +46,9 @@ public:
     // How much of a write of `size` is to be posted before the channel's next read, see both_ways.h. The papers'
     // policies are what they are: all of it.
     std::uint64_t write_ahead(std::uint64_t size, Nanos now);
+    [[nodiscard]] bool lets_reads_go_first() const {
+        return config_->kind == PolicyKind::default_policy && !paths_.apart();
+    }
 
     // See SprayWindows; `now` as in Message. May be used for any transfer, whatever the policy.
     bool next(Transfer& transfer, Nanos now, Stripe& chunk) {
@@ -125,7 +128,7 @@ inline Outcome Scheduler::plan(const Message& message, Plan& plan) {
 }
 
 inline std::uint64_t Scheduler::write_ahead(std::uint64_t size, Nanos now) {
-    if (size < threshold_ || config_->kind != PolicyKind::default_policy) return size;
+    if (size < PathTable::kRateBytes || !lets_reads_go_first()) return size;
     paths_.advance(now);
     return schedule::write_ahead(paths_, windows_, *config_, size);
 }

@@ -32,8 +32,9 @@ BOOST_AUTO_TEST_CASE(a_write_goes_as_far_as_reads_are_ahead) {
     BOOST_TEST(peer.scheduler.write_ahead(2 * kMiB, 1000) == kMiB);
     place(peer, Direction::write, kMiB);
     BOOST_TEST(peer.scheduler.write_ahead(kMiB, 1000) == 0u);
-    BOOST_TEST(peer.scheduler.write_ahead(8192, 1000) == 8192u); // too small to be in anybody's way
-    BOOST_TEST(peer.scheduler.write_ahead(16384, 1000) == 0u);   // as a whole
+    BOOST_TEST(peer.scheduler.write_ahead(2048, 1000) == 2048u); // too small to be in anybody's way
+    for (std::uint64_t size : {4096, 8192, 16384})
+        BOOST_TEST(peer.scheduler.write_ahead(size, 1000) == 0u); // as a whole
     place(peer, Direction::read, 8192);
     // Neither is long enough for two parts.
     for (std::uint64_t size : {16384, 16512, 32640}) BOOST_TEST(peer.scheduler.write_ahead(size, 1000) == 0u);
