@@ -10,7 +10,8 @@
 // already, or if the paths would run dry within chunk_time. The wait ends when progress finds the channel's next
 // completion, or when a flush or fence comes. Only a few writes wait, and none of the very large ones: more or less
 // until the program has issued what it has at hand. More of them wait once reads have come behind such writes, until
-// none comes (Moving::patience). (Dissertation ch. 5: reordering, so that both directions are
+// none comes (Moving::patience). A first read that finds much before it teaches as much: an epoch of short writes would
+// not fill the paths so far that one waits. (Dissertation ch. 5: reordering, so that both directions are
 // filled.) Reads with queue pairs of their own need none of this.
 #pragma once
 

@@ -44,7 +44,9 @@ public:
 private:
     const PolicyConfig* config_;
     unsigned seed_;
-    PathIndex first_[2] = {}; // of paths that are alike, the one that the direction's next message begins with
+    // Of paths that are alike, the one that the direction's next message begins with. The first one is the same for all
+    // peers: in programs that go in step their messages are less in each other's way by it (all-to-all: up to 5 %).
+    PathIndex first_[2] = {};
     PathIndex lane_path_[2] = {kNoPath, kNoPath};
 };
 
