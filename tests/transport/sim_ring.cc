@@ -117,6 +117,28 @@ BOOST_AUTO_TEST_CASE(memory_is_registered_aside) {
     (void)cluster.world.on_command(nullptr);
 }
 
+// Queue pairs are made aside as well. However many there are, they do not keep a ring from its memory.
+BOOST_AUTO_TEST_CASE(memory_before_queue_pairs) {
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    constexpr unsigned kMany = 40;
+    cluster.world.fault("command-cost create " + std::to_string(kMs) + "ns all");
+    cluster.world.select(0);
+    channel::Core& core = cluster.node(0).iface().core();
+    unsigned made = 0;
+    for (unsigned i = 0; i < kMany; ++i)
+        core.halves.make(core.rails[0], [&](verbs::QueuePair half) {
+            ++made;
+            core.halves.give_up(std::move(half), core.rails[0]);
+        });
+    const Nanos began = cluster.world.now();
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_TEST(settles(cluster, 1));
+    BOOST_TEST(made < kMany / 2);
+    BOOST_TEST(cluster.world.now() - began < kMany / 2 * kMs);
+    BOOST_TEST(cluster.until([&] { return made == kMany; }, 2 * kMany * kMs)); // in their turn
+}
+
 BOOST_AUTO_TEST_CASE(limits) {
     std::vector<channel::Config> configs(4, config());
     configs[0].adapt.max_rings = 2;

@@ -39,13 +39,14 @@ void RingChoice::attend(Nanos now) {
 
 // It is begun again, now and then, until somebody takes it. If nothing can be measured there are no rings.
 void RingChoice::measure(Nanos now) {
-    constexpr Nanos kAgain = 100'000'000;
+    constexpr Nanos kAgain = 10'000'000;
     if (!test_) {
         if (now < next_test_) return;
         next_test_ = now + kAgain;
         for (const verbs::Rail& rail : core_.rails)
             if (rail.active && !test_)
                 test_ = link::RingCostTest::begin(core_.services, core_.devices, rail, core_.config.adapt.ring);
+        if (!test_) core_.halves.give_way(now + 2 * kAgain);
         return;
     }
     if (test_->state() == link::RingCostTest::State::running) return;

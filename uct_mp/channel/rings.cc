@@ -17,7 +17,8 @@ using State = RingIn::State;
 
 namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
-constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again; doubled
+constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again
+constexpr Nanos kTurn = 2'000'000;                             // by then who wants memory has asked again
 constexpr Nanos kAgain = 10'000'000;                           // after the peer has left one: the first pause, doubled
 constexpr unsigned kMostDoublings = 10;
 constexpr Nanos kSteady = 1'000'000'000;     // a ring that has lasted so long says that paths are good again
@@ -32,6 +33,12 @@ constexpr std::uint32_t kCold = 64;     // looks in vain, then a ring is looked 
 
 Nanos pause_after(unsigned attempts, Nanos first = kRepeat) {
     return std::min(kMaxRepeat, first << std::min(attempts, 16u));
+}
+// Doubled; not while it may only be that others are done aside just now (kTurn).
+Nanos pause_for_memory(unsigned attempts) {
+    constexpr unsigned kEvenly = 12, kDoublings = 3;
+    return pause_after(attempts < kEvenly ? std::min(attempts, kDoublings) : attempts - kEvenly + kDoublings,
+                       kPreparing);
 }
 } // namespace
 
@@ -83,7 +90,7 @@ Status Rings::offer(Channel& channel) {
         pair.wanted = false;
         return Status::no_memory;
     }
-    if (!ring->owner) return offer_later(channel, pause_after(pair.attempts++, kPreparing));
+    if (!ring->owner) return offer_later(channel, pause_for_memory(pair.attempts++));
     ring->memory = ring->owner->bytes.get();
     ring->since = core_.services.now();
     {
@@ -117,9 +124,10 @@ void Rings::expect(unsigned count) {
         core_.config.adapt.max_rings - std::min<std::size_t>(core_.config.adapt.max_rings, polled_.size());
     if (count == 0)
         store_.clear();
-    else if (!asleep())
-        (void)store_.prepare(core_.services, core_.devices, core_.config.adapt.ring.bytes(),
-                             static_cast<unsigned>(std::min<std::size_t>(more, count)));
+    else if (!asleep() && store_.prepare(core_.services, core_.devices, core_.config.adapt.ring.bytes(),
+                                         static_cast<unsigned>(std::min<std::size_t>(more, count))) ==
+                              link::RingStore::Prepared::refused)
+        core_.halves.give_way(core_.services.now() + kTurn);
 }
 
 bool Rings::awaits_peer(const Channel& channel) {

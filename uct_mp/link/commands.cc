@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <utility>
@@ -11,6 +12,7 @@ namespace ucx_mp::link {
 namespace {
 constexpr Nanos kLook = 50'000;         // until it is asked whether something is over
 constexpr Nanos kPatience = 20'000'000; // then progress does it
+constexpr unsigned kInOneGo = 4;
 } // namespace
 
 struct Commands::Shared {
@@ -18,6 +20,7 @@ struct Commands::Shared {
     std::mutex lists;   // those below
     std::deque<Item> waiting, over;
     bool busy = false; // somebody works on them
+    std::atomic<Nanos> others_until{0};
     const pid_t process = getpid();
 };
 
@@ -38,16 +41,19 @@ void Commands::start() {
         // In virtual time what has been done is not over yet.
         const bool still = !shared_->over.empty() && shared_->over.back().over > services_.now();
         if (shared_->busy || still || shared_->waiting.empty()) return;
+        if (services_.now() < shared_->others_until.load(std::memory_order_relaxed)) return;
         shared_->busy = true;
     }
     const Nanos began = services_.now();
     const bool taken = services_.aside([&services = services_, shared = shared_] {
-        for (;;) {
+        for (unsigned done = 0;; ++done) {
             const std::lock_guard running(shared->running);
+            const bool enough =
+                done == kInOneGo || services.now() < shared->others_until.load(std::memory_order_relaxed);
             Item item;
             {
                 const std::lock_guard lists(shared->lists);
-                if (shared->waiting.empty()) {
+                if (enough || shared->waiting.empty()) {
                     shared->busy = false;
                     return;
                 }
@@ -69,6 +75,8 @@ void Commands::start() {
     shared_->busy = false;
     if (!refused_since_) refused_since_ = services_.now();
 }
+
+void Commands::give_way(Nanos until) { shared_->others_until.store(until, std::memory_order_relaxed); }
 
 unsigned Commands::count() const {
     const std::lock_guard lists(shared_->lists);

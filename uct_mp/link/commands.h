@@ -4,6 +4,9 @@
 // What is done aside may use what `work` has been given, and the adapters' queues: whoever ends those halts or drops
 // this before. It runs beside progress and beside the handshakes' thread, without the lock.
 //
+// What is short and wanted by many goes first (give_way). Nothing of this is done for long in one go, so that others
+// get their turn at all.
+//
 // If nobody takes the work for long (a device is being opened again, say), progress does it after all.
 //
 // Threads: the interface's, but for `work`. Slow path.
@@ -26,6 +29,8 @@ public:
     Commands(const Commands&) = delete;
 
     void add(Work work, Then then);
+    // Others want to do something aside: nothing else is begun before `until`.
+    void give_way(Nanos until);
     // Nothing is under way when it returns: it waits for the one command that has begun, as long as the driver takes.
     // What has not been begun is not done; all `then` are called.
     void halt();

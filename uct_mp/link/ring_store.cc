@@ -34,12 +34,13 @@ std::unique_ptr<RingMemory> make(const verbs::DeviceSet& devices, std::size_t by
 
 RingStore::RingStore() : shelf_(std::make_shared<Shelf>()) {}
 
-bool RingStore::prepare(Services& services, const verbs::DeviceSet& devices, std::size_t bytes, unsigned count) {
+RingStore::Prepared RingStore::prepare(Services& services, const verbs::DeviceSet& devices, std::size_t bytes,
+                                       unsigned count) {
     unsigned missing = 0, clearings = 0;
     {
         const std::lock_guard lock(shelf_->mutex);
-        if (shelf_->busy) return false;
-        if (shelf_->ready.size() >= count) return true;
+        if (shelf_->busy) return Prepared::under_way;
+        if (shelf_->ready.size() >= count) return Prepared::there;
         missing = std::min(kBatch, count - static_cast<unsigned>(shelf_->ready.size()));
         clearings = shelf_->clearings;
         shelf_->busy = true;
@@ -60,7 +61,7 @@ bool RingStore::prepare(Services& services, const verbs::DeviceSet& devices, std
         const std::lock_guard lock(shelf_->mutex);
         shelf_->busy = false;
     }
-    return taken;
+    return taken ? Prepared::under_way : Prepared::refused;
 }
 
 std::unique_ptr<RingMemory> RingStore::take(Nanos now) {

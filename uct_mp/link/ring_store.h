@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "uct_mp/host/services.h"
@@ -25,8 +26,13 @@ public:
     static constexpr unsigned kBatch = 16; // so many at most are made in one go
 
     RingStore();
-    // Sees to it that about `count` of `bytes` each are there soon. False: what was asked before is still under way.
-    bool prepare(Services& services, const verbs::DeviceSet& devices, std::size_t bytes, unsigned count);
+    enum class Prepared : std::uint8_t {
+        there,
+        under_way, // what was asked for now, or before
+        refused,   // something else is done aside; to be asked again
+    };
+    // Sees to it that about `count` of `bytes` each are there soon.
+    Prepared prepare(Services& services, const verbs::DeviceSet& devices, std::size_t bytes, unsigned count);
     [[nodiscard]] std::unique_ptr<RingMemory> take(Nanos now); // null: none is ready
     // There was no memory for what was asked for. Told once.
     [[nodiscard]] bool has_failed();
