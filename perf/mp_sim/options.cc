@@ -95,6 +95,10 @@ void add_transport(CLI::App& app, SimOptions& o) {
                    "adaptive, eager: ns that a ring saves a message, that a look in vain takes, that credits take, and "
                    "that making one takes, as D,P,C,DELTA. Otherwise each peer that has sent something gets a ring")
         ->group("Transport");
+    app.add_option(
+           "--rc-costs", o.rc_costs,
+           "adaptive, eager: ns that RC saves a message, and that making it takes, as R,RHO. Otherwise measured")
+        ->group("Transport");
     app.add_option("--policy", o.policies,
                    "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())
         ->delimiter(';')
@@ -251,6 +255,11 @@ template <class Config> void adapt(Config& config, const SimOptions& o, const st
             config.adapt.tuning.interval = o.adapt_interval;
             config.adapt.tuning.min_interval = std::min(config.adapt.tuning.min_interval, o.adapt_interval);
         }
+        if (o.rc_costs.empty()) return;
+        config.adapt.measured = false;
+        auto& costs = config.adapt.tuning.costs;
+        if (std::sscanf(o.rc_costs.c_str(), "%lf,%lf", &costs.rc, &costs.make_rc) != 2)
+            throw std::runtime_error("--rc-costs \"" + o.rc_costs + "\": give two numbers, as 50,10000");
     } else
         throw std::runtime_error("--transport " + transport + ": this build has no adaptive selection");
 }

@@ -24,7 +24,7 @@ struct SimOptions {
     std::string problem = "A";
     unsigned rings = 0, ring_slots = 0;
     softhca::Nanos kinds_every = 100'000;
-    std::string ring_costs;
+    std::string ring_costs, rc_costs;
     bool on_demand = false, background = true, bound = false, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.
     std::optional<softhca::Nanos> post, completion, receive, poll_miss, poll_hit;
