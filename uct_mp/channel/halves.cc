@@ -143,7 +143,7 @@ void Halves::take_back(verbs::QueuePair half, const verbs::Rail& rail) {
     if (half && there < std::max(kept_, kMostBack))
         ready_.push_back({.half = std::move(half), .rail = rail.index});
     else
-        give_up(std::move(half), rail);
+        rest(std::move(half), rail);
 }
 
 void Halves::keep(unsigned count) {

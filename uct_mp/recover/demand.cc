@@ -189,7 +189,7 @@ void Demand::give_back(Channel& channel, PathIndex path) {
     if (r.timer) core_.services.cancel(std::exchange(r.timer, 0));
     all_.failure.set_phase(channel, path, Phase::absent);
     r.retired = false;
-    r.next.reset();
+    core_.halves.take_back(std::move(r.next), core_.rails[sub.rail]); // it has never been connected
     r.order = 0;
     sub.queue[0] = sub.queue[1] = nullptr;
     if (!sub.own[0]) return; // it has never been up

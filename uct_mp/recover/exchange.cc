@@ -92,7 +92,8 @@ void Exchange::on_path_down(Channel& channel, const PathNews& news) {
         // it may be gone, with its adapter.
         if (news.life != r.life + 1 || channel.wiring.paths[path].phase != Phase::reopening || !r.offered) return;
         r.life = news.life;
-        r.next.reset();
+        const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
+        is_aside(channel, path) ? core_.halves.take_back(std::move(r.next), rail) : r.next.reset();
         r.order = 0;
         r.offered = false;
         r.mine.life = r.life;
