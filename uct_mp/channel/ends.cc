@@ -235,23 +235,19 @@ unsigned Ends::pool_places() const {
 // It goes to RESET, in a command instead of two, one of which is the dearest. False: it is of no use.
 bool Ends::keep(SendQueue& dead) {
     if (!dead.qp || !dead.idle() || dead.adapter->device->events->seen(0).fatal) return false;
-    if (!keeps(*dead.adapter) || verbs::to_reset(dead.qp.get()) != 0) return false;
-    rest(std::move(dead.qp), *dead.adapter);
+    const link::QueuePairPool::Kind kind = kind_at(*dead.adapter);
+    {
+        const std::lock_guard lock(core_.services);
+        if (pool.count(kind) >= pool_places() || (short_of_ >> dead.adapter->index & 1)) {
+            short_of_ &= ~(1u << dead.adapter->index);
+            return false;
+        }
+    }
+    if (verbs::to_reset(dead.qp.get()) != 0) return false;
+    dead.adapter->forget(); // its number may become another channel's
+    const std::lock_guard lock(core_.services);
+    pool.put(std::move(dead.qp), kind, core_.services.now() + core_.config.recovery.packet_lifetime);
     return true;
-}
-
-bool Ends::keeps(const Adapter& adapter) {
-    const std::lock_guard lock(core_.services);
-    const bool is_short = short_of_ >> adapter.index & 1;
-    if (pool.count(kind_at(adapter)) < pool_places() && !is_short) return true;
-    short_of_ &= ~(1u << adapter.index);
-    return false;
-}
-
-void Ends::rest(verbs::QueuePair qp, Adapter& adapter) {
-    adapter.forget(); // its number may become another channel's
-    const std::lock_guard lock(core_.services);
-    pool.put(std::move(qp), kind_at(adapter), core_.services.now() + core_.config.recovery.packet_lifetime);
 }
 
 std::uint32_t Ends::probe_key(const verbs::Rail& rail) { return core_.visibility.probe_key_of(rail); }

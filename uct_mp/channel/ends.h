@@ -37,9 +37,6 @@ public:
     unsigned clear_graves(bool occupied);
     // A queue pair that nobody wants, of any state. Progress destroys it, or gives it to the pool. With the lock held.
     void entomb(verbs::QueuePair qp, const verbs::Rail& rail);
-    // Whether the pool takes one more of this adapter; gives it one, in RESET. Progress only, without the lock.
-    [[nodiscard]] bool keeps(const Adapter& adapter);
-    void rest(verbs::QueuePair qp, Adapter& adapter);
     // One of the pool, in RESET, or null. With the lock held.
     [[nodiscard]] verbs::QueuePair take_rested(const Adapter& adapter);
     [[nodiscard]] bool has_graves() const {

@@ -11,7 +11,7 @@
 namespace ucx_mp::channel {
 
 namespace {
-constexpr unsigned kMostBack = 8; // of each rail that were made and are not wanted any more
+constexpr unsigned kMostBack = 16; // of each rail that were made and are not wanted any more
 } // namespace
 
 // Everything that the commands need, so that progress may change what it has been copied from.
@@ -113,25 +113,6 @@ void Halves::retire(verbs::QueuePair half, const verbs::Rail& rail, bool asks, E
     });
 }
 
-void Halves::rest(verbs::QueuePair half, const verbs::Rail& rail) {
-    if (!half) return;
-    if (!core_.ends.keeps(core_.adapters[rail.device])) return give_up(std::move(half), rail);
-    struct Order {
-        verbs::QueuePair half;
-        bool rests = false;
-    };
-    const auto order = std::make_shared<Order>(Order{.half = std::move(half)});
-    commands_.add([order] { order->rests = verbs::to_reset(order->half.get()) == 0; },
-                  [this, order, rail] {
-                      if (halting_)
-                          order->half.reset();
-                      else if (order->rests)
-                          core_.ends.rest(std::move(order->half), core_.adapters[rail.device]);
-                      else
-                          give_up(std::move(order->half), rail);
-                  });
-}
-
 void Halves::give_up(verbs::QueuePair half, const verbs::Rail& rail) {
     if (!half) return;
     const std::lock_guard lock(core_.services);
@@ -143,7 +124,7 @@ void Halves::take_back(verbs::QueuePair half, const verbs::Rail& rail) {
     if (half && there < std::max(kept_, kMostBack))
         ready_.push_back({.half = std::move(half), .rail = rail.index});
     else
-        rest(std::move(half), rail);
+        give_up(std::move(half), rail);
 }
 
 void Halves::keep(unsigned count) {

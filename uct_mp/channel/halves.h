@@ -36,11 +36,10 @@ public:
     // cannot tell.
     using Ended = std::function<void(verbs::QueuePair, std::uint32_t expected)>;
     void retire(verbs::QueuePair half, const verbs::Rail& rail, bool asks, Ended then);
-    // Not wanted any more. As make() has made it: it is kept for others, if there are not too many. Else it rests.
+    // Not wanted any more. As make() has made it: it is kept for others, if there are not too many. Else progress
+    // resets or destroys it, and pays that: both take what is left of it out of the completion queues, which have one
+    // user.
     void take_back(verbs::QueuePair half, const verbs::Rail& rail);
-    // Connected or not, nothing of it is under way: it goes to RESET and rests, if the pool has room.
-    void rest(verbs::QueuePair half, const verbs::Rail& rail);
-    // Progress destroys it, and pays that.
     void give_up(verbs::QueuePair half, const verbs::Rail& rail);
     // So many are there ahead for each rail, soon. 0: none is kept any more.
     void keep(unsigned count);

@@ -193,7 +193,6 @@ void Demand::give_back(Channel& channel, PathIndex path) {
     r.order = 0;
     sub.queue[0] = sub.queue[1] = nullptr;
     if (!sub.own[0]) return; // it has never been up
-    if (sub.own[0]->idle()) core_.halves.rest(std::move(sub.own[0]->qp), core_.rails[sub.rail]);
     const std::lock_guard lock(core_.services);
     core_.ends.graves.push_back(std::move(sub.own[0]));
     core_.attention.store(true, std::memory_order_relaxed);

@@ -64,7 +64,7 @@ void Exchange::connect_aside(Channel& channel, PathIndex path, verbs::QueuePair 
                              const bool good = found && qp && news.life == found->life + 1 &&
                                                all_.reopening.is_ready(*order.channel, order.path);
                              if (!good) {
-                                 core_.halves.rest(std::move(qp), rail); // nothing has been sent by it
+                                 core_.halves.give_up(std::move(qp), rail);
                                  if (found) try_again(*order.channel, order.path);
                                  return;
                              }
