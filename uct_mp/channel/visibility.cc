@@ -35,9 +35,15 @@ void Visibility::note_devices(Channel& channel) {
     }
     channel.visible.reads_back = always || std::popcount(theirs) > 1;
     const bool overtakes = channel.wiring.path_count > 1 && (always || std::popcount(reached) > 1);
-    channel.visible.unseen_gate = overtakes ? gate::unseen : 0;
-    // Those of fences that were settled by completions, too.
-    if (overtakes && (channel.fences.put_paths |= channel.visible.unread)) channel.gates |= gate::unseen;
+    const bool before = std::exchange(channel.visible.unseen_gate, overtakes ? gate::unseen : 0);
+    if (!overtakes) return;
+    // Those of fences that were settled by completions, too. What a path that is gone had carried is behind whatever
+    // goes by another one to the same adapter, and can be seen if there is none (R84).
+    for (const PathIndex path : schedule::each(before ? 0 : channel.visible.unread)) {
+        const PathIndex over = channel.wiring.unsettled.damaged >> path & 1 ? path : beside(channel, path);
+        if (over != kNoPath) channel.fences.put_paths |= PathMask{1} << over;
+    }
+    if (channel.fences.put_paths) channel.gates |= gate::unseen;
 }
 
 PathIndex Visibility::beside(const Channel& channel, PathIndex path) const {
