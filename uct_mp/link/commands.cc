@@ -41,7 +41,11 @@ void Commands::start() {
         // In virtual time what has been done is not over yet.
         const bool still = !shared_->over.empty() && shared_->over.back().over > services_.now();
         if (shared_->busy || still || shared_->waiting.empty()) return;
-        if (services_.now() < shared_->others_until.load(std::memory_order_relaxed)) return;
+        const Nanos now = services_.now();
+        if (now < shared_->others_until.load(std::memory_order_relaxed)) {
+            if (!refused_since_) refused_since_ = now; // they may never be done, and then give way for ever
+            return;
+        }
         shared_->busy = true;
     }
     const Nanos began = services_.now();
