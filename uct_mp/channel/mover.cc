@@ -10,9 +10,8 @@ namespace ucx_mp::channel {
 
 // Completions since progress() has last found nothing to do: so many, and there is more than the processor comes to.
 constexpr std::uint32_t kNoRest = 16;
-constexpr unsigned kTimedPlans = 4;          // one of so many is timed,
-constexpr unsigned kFirstPlans = 16;         // but for the first ones: those all
-constexpr double kLongestDescriptor = 20000; // ns: above it, something else had the processor
+constexpr unsigned kTimedPlans = 4;  // one of so many is timed,
+constexpr unsigned kFirstPlans = 16; // but for the first ones: those all
 
 // `keys`: those to be used.
 Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
@@ -158,7 +157,9 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
 // interrupted. One alone, planned with it, only shows that it is no longer as much. Not each time: it reads the clock.
 void Mover::learn_descriptor_time(Nanos begun, unsigned count) {
     if (plans_++ % kTimedPlans != 0 && plans_ > kFirstPlans) return;
-    const double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
+    double each = std::min(2.0 * static_cast<double>(core_.services.now() - begun) / count, kLongestDescriptor);
+    // The first ones touch what nobody has touched before: the quickest of them counts.
+    if (plans_ <= kFirstPlans) each = quickest_ = std::min(quickest_, each);
     if (count > 1 || each < descriptor_time_) descriptor_time_ += (each - descriptor_time_) / 4;
 }
 

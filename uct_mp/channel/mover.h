@@ -68,8 +68,10 @@ private:
 
     void learn_descriptor_time(Nanos begun, unsigned count);
 
-    schedule::Plan plan;         // scratch
-    double descriptor_time_ = 0; // see schedule::Message
+    schedule::Plan plan;                                // scratch
+    static constexpr double kLongestDescriptor = 20000; // ns: above it, something else had the processor
+    double descriptor_time_ = 0;                        // see schedule::Message
+    double quickest_ = kLongestDescriptor;              // of the first plans
     unsigned plans_ = 0;
     Core& core_;
 };
