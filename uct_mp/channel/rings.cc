@@ -26,10 +26,10 @@ constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes,
 constexpr Nanos kInspection = 100'000'000;
 constexpr Nanos kPatience = 10'000'000; // then who wants to sleep does so, although a source has not answered
 constexpr Nanos kAsleep = 1'000'000;    // ... and looks so often
-// Who has not wanted to sleep for so long polls again. UCP, too, wants it now and then of an interface that it is about to
-// leave, and takes it again for the next endpoint.
+// Who has not wanted to sleep for so long polls again. UCP, too, wants it now and then of an interface that it is about
+// to leave, and takes it again for the next endpoint.
 constexpr Nanos kAwake = 10'000'000'000;
-constexpr std::uint32_t kCold = 64;     // looks in vain, then a ring is looked at less often
+constexpr std::uint32_t kCold = 64; // looks in vain, then a ring is looked at less often
 
 Nanos pause_after(unsigned attempts, Nanos first = kRepeat) {
     return std::min(kMaxRepeat, first << std::min(attempts, 16u));
@@ -253,11 +253,14 @@ void Rings::look(Channel& channel) {
     if (channel.rings && channel.rings->in) (void)core_.receiver.take_from_ring(*channel.rings->in);
 }
 
-// UCP arms each interface without endpoints, and polls it as soon as there is one: that is no sleep. Nobody has a ring there.
+// UCP arms each interface without endpoints, and polls it as soon as there is one: that is no sleep. Nobody has a ring
+// there.
 bool Rings::may_sleep() {
     const Nanos now = core_.services.now();
-    if (core_.directory.endpoints) awake_at_ = now + kAwake;
-    if (!last_wish_ || now - last_wish_ >= kAwake) first_wish_ = now;
+    const bool sleeps = core_.directory.endpoints != 0;
+    if (sleeps) awake_at_ = now + kAwake;
+    if (!last_wish_ || now - last_wish_ >= kAwake || sleeps != slept_) first_wish_ = now;
+    slept_ = sleeps;
     last_wish_ = now;
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         Channel* const channel = polled_[i]->channel;

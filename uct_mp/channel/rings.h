@@ -97,8 +97,8 @@ public:
     unsigned poll();
     // At this channel's, before something is stored because it came early.
     void look(Channel& channel);
-    // Who polls may sleep now: there are none any more, and there will be none soon. False: not yet. Not for long: a source
-    // that computes answers late. Who sleeps all the same wakes at next_look(), and polls. 0: there is none.
+    // Who polls may sleep now: there are none any more, and there will be none soon. False: not yet. Not for long: a
+    // source that computes answers late. Who sleeps all the same wakes at next_look(), and polls. 0: there is none.
     [[nodiscard]] bool may_sleep();
     [[nodiscard]] Nanos next_look() const;
     [[nodiscard]] bool asleep() const; // who polls has slept of late: there are no rings, and there will be none soon
@@ -146,6 +146,7 @@ private:
     Nanos next_inspection_ = 0;
     Nanos first_wish_ = 0, last_wish_ = 0; // to sleep
     Nanos awake_at_ = 0;
+    bool slept_ = false; // the last wish was one of somebody with endpoints
 };
 
 } // namespace ucx_mp::channel
