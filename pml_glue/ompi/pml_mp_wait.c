@@ -5,6 +5,9 @@
  * error ends the wait, though others may be about to update the object, which is on a stack that is left: a peer that
  * is gone fails many requests at a time. (4.1 also waits for ever if one has failed before.) Here the object hangs at
  * the requests by a member of ours, is told once, with the lock, and taken from all of them with it.
+ *
+ * Left: one that MPI_Waitall calls pending and that fails before Open MPI's error handler looks at it is freed there,
+ * and nobody hears of its error.
  */
 #include "pml_mp.h"
 
