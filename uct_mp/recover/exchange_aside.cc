@@ -19,12 +19,12 @@ Exchange::Ordered Exchange::new_order(Channel& channel, PathIndex path) {
 }
 
 PathRecovery* Exchange::finish(const Ordered& order, Phase phase) {
-    if (core_.directory.channel_with(order.id) != order.channel || !order.channel->wiring.recovery) return nullptr;
-    std::vector<PathRecovery>& paths = order.channel->wiring.recovery->paths;
+    Channel* const channel = core_.directory.channel_with(order.id);
+    if (!channel || channel != order.channel || !channel->wiring.recovery) return nullptr;
+    std::vector<PathRecovery>& paths = channel->wiring.recovery->paths;
     if (order.path >= paths.size() || paths[order.path].order != order.order) return nullptr;
     paths[order.path].order = 0;
-    const bool wanted =
-        core_.failures.recoverable(*order.channel) && order.channel->wiring.paths[order.path].phase == phase;
+    const bool wanted = core_.failures.recoverable(*channel) && channel->wiring.paths[order.path].phase == phase;
     return wanted ? &paths[order.path] : nullptr;
 }
 
