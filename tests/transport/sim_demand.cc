@@ -122,7 +122,7 @@ BOOST_DATA_TEST_CASE(ends_are_paid_aside, boost::unit_test::data::make({0u, 1u})
         BOOST_TEST((serve(cluster, who, 1 - who, Service::rc) == Status::ok));
         BOOST_REQUIRE(settles(cluster, 4, 0));
         BOOST_TEST(traffic(cluster, 2 + round) == "");
-        constexpr Nanos kCommand = 20'000; // longer than a peer is patient is a failure (quick_config)
+        constexpr Nanos kCommand = 20'000; // the peer is not patient for much longer (quick_config)
         for (const char* const kind : {"modify", "query"})
             cluster.world.fault(std::string("command-cost ") + kind + " " + std::to_string(kCommand) + "ns all");
         Nanos charged = 0;

@@ -220,6 +220,15 @@ bool has_ring(Cluster& cluster, unsigned from) {
             return true;
     return false;
 }
+
+// Node 1, that sends for up to a second.
+bool gets_a_ring(Cluster& cluster, Notes& notes) {
+    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
+        BOOST_TEST(notes.send(1, 0, 40));
+        pass(cluster, kMs);
+    }
+    return has_ring(cluster, 1);
+}
 } // namespace
 
 // All rings are taken: who is chosen now gets one when those that give way have, not with the next look.
@@ -229,11 +238,7 @@ BOOST_AUTO_TEST_CASE(chosen_while_all_are_taken) {
     Cluster cluster("two-rail", configs);
     BOOST_TEST(traffic(cluster, 1) == "");
     Notes notes(cluster);
-    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
-        BOOST_TEST(notes.send(1, 0, 40));
-        pass(cluster, kMs);
-    }
-    BOOST_REQUIRE(has_ring(cluster, 1));
+    BOOST_REQUIRE(gets_a_ring(cluster, notes));
     const auto changes = [&] { return cluster.channel(0, 1).core->ring_choice.changes; };
     const std::uint64_t before = changes();
     for (unsigned i = 0; changes() == before && i < 2000; ++i) {
@@ -296,11 +301,7 @@ BOOST_AUTO_TEST_CASE(nobody_is_chosen_asleep) {
     Cluster cluster("two-rail", configs);
     BOOST_TEST(traffic(cluster, 1) == "");
     Notes notes(cluster);
-    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
-        BOOST_TEST(notes.send(1, 0, 40));
-        pass(cluster, kMs);
-    }
-    BOOST_REQUIRE(has_ring(cluster, 1));
+    BOOST_REQUIRE(gets_a_ring(cluster, notes));
     BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
     const std::uint64_t before = cluster.channel(0, 1).core->ring_choice.changes;
     for (unsigned i = 0; i < 100; ++i) {
@@ -311,11 +312,7 @@ BOOST_AUTO_TEST_CASE(nobody_is_chosen_asleep) {
     BOOST_TEST(statistics(cluster.node(0)).rings.rings == 0u);
     // It does not sleep any more.
     pass(cluster, 10000 * kMs);
-    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
-        BOOST_TEST(notes.send(1, 0, 40));
-        pass(cluster, kMs);
-    }
-    BOOST_TEST(has_ring(cluster, 1));
+    BOOST_TEST(gets_a_ring(cluster, notes));
 }
 
 // UCP arms what nobody uses yet, and begins to poll it with the first endpoint.
@@ -327,9 +324,5 @@ BOOST_AUTO_TEST_CASE(who_was_armed_without_endpoints_is_not_asleep) {
     BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
     BOOST_TEST(traffic(cluster, 1) == "");
     Notes notes(cluster);
-    for (unsigned i = 0; !has_ring(cluster, 1) && i < 1000; ++i) {
-        BOOST_TEST(notes.send(1, 0, 40));
-        pass(cluster, kMs);
-    }
-    BOOST_TEST(has_ring(cluster, 1));
+    BOOST_TEST(gets_a_ring(cluster, notes));
 }
