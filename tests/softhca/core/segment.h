@@ -168,6 +168,13 @@ struct alignas(64) MrRec {
 // -----------------------------------------------------------------------------------------------
 inline constexpr uint32_t kCqePayload = 192; // receive data that travels in the completion entry
 
+// Longer receive data wait in the completion queue's staging ring until they are polled: a call of the system for each
+// message (process_vm_writev, over 1 us) would make messages of 200 bytes five times as dear as those of 192. A message
+// is in one piece; what finds no room, or is longer than this, is written into the receive's memory at once.
+inline constexpr uint32_t kStagedMost = 8448;
+inline constexpr uint64_t kStagingBytes = 128 << 10;
+inline constexpr uint8_t kStaged = 255; // Cqe::in_payload
+
 enum class CqeKind : uint8_t { send, recv, dead }; // dead: belonged to a destroyed QP, skipped by poll
 
 struct alignas(64) Cqe {
@@ -179,7 +186,7 @@ struct alignas(64) Cqe {
     uint8_t wc_flags; // IBV_WC_WITH_IMM, IBV_WC_GRH
     uint32_t byte_len;
     uint32_t imm;       // network order, as the application gave it
-    uint8_t in_payload; // bytes of receive data in payload[], 0 = already placed
+    uint8_t in_payload; // bytes of receive data in payload[], 0 = already placed; kStaged: payload[] has Staged
     uint8_t solicited;
     uint16_t vendor_err;
     uint64_t wr;               // send: wr_id. recv: entry of the RecvQueue's pool
@@ -193,6 +200,12 @@ struct alignas(64) Cqe {
 };
 static_assert(sizeof(Cqe) == 256);
 
+struct Staged { // where receive data wait: bytes of the staging ring, counted from its first use on
+    uint64_t begin, end;
+    uint32_t length;
+};
+static_assert(sizeof(Staged) <= 24);
+
 struct alignas(64) CqRec {
     // set-up
     uint32_t id; // 0 = free
@@ -204,12 +217,15 @@ struct alignas(64) CqRec {
     uint64_t user;    // owner's pointer (ibv_cq)
     uint64_t async_channel;
     Off entries; // Cqe[mask + 1]
+    Off staging; // char[kStagingBytes]; 0: none
     std::atomic<uint32_t> overrun;
     std::atomic<uint32_t> armed;     // 0 no, 1 any, 2 solicited only (or error)
     std::atomic<uint64_t> announced; // entries before this position have been announced by an event
     alignas(64) SharedLock lock;     // producers
     uint64_t tail, seen_head;
+    uint64_t staged_tail, seen_staged_head;
     alignas(64) std::atomic<uint64_t> head; // consumer
+    std::atomic<uint64_t> staged_head;      // all before it has been polled
 };
 
 // ---- receive queues

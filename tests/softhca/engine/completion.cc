@@ -48,7 +48,10 @@ void announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
     }
 }
 
-void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
+namespace {
+
+// Takes the lock. Null, without it: the queue is full, and the program hears of it.
+Cqe* begin_push(Segment& seg, CqRec& cq, uint8_t* held) {
     if (!cq.lock.try_acquire()) [[unlikely]]
         lock_cq(seg, cq);
     Cqe* ring = seg.at<Cqe>(cq.entries); // under the lock: ibv_resize_cq replaces it
@@ -58,15 +61,19 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
             cq.lock.release();
             if (held) *held = 0;
             if (cq.overrun.exchange(1) == 0) raise_object_event(seg, cq.async_channel, IBV_EVENT_CQ_ERR, cq.user);
-            return;
+            return nullptr;
         }
     }
-    Cqe& e = ring[cq.tail & cq.mask];
+    return &ring[cq.tail & cq.mask];
+}
+
+// Makes `e`, which begin_push() gave, `entry`, and releases the lock.
+void end_push(CqRec& cq, Cqe& e, const Cqe& entry, const void* payload, size_t bytes, uint8_t* held) {
     // Field by field up to the payload: the sequence number comes last, it is what the poller waits for.
     constexpr size_t kHead = offsetof(Cqe, payload);
     std::memcpy(reinterpret_cast<char*>(&e) + sizeof(e.seq), reinterpret_cast<const char*>(&entry) + sizeof(e.seq),
                 kHead - sizeof(e.seq));
-    if (entry.in_payload) std::memcpy(e.payload, entry.payload, entry.in_payload);
+    if (bytes) std::memcpy(e.payload, payload, bytes);
     if (cq.wants_time) e.time = entry.time;
     if (entry.kind == CqeKind::recv) {
         e.src_qp = entry.src_qp;
@@ -89,6 +96,44 @@ void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
     }
     if (g_touched) [[unlikely]]
         g_touched(cq.device);
+}
+
+// Where `length` bytes fit into the staging ring now. Lock held. False: nowhere.
+bool find_room(CqRec& cq, uint32_t length, Staged& at) {
+    constexpr uint64_t kLine = 64;
+    const uint64_t bytes = (length + kLine - 1) / kLine * kLine;
+    at.begin = cq.staged_tail;
+    const uint64_t left = kStagingBytes - at.begin % kStagingBytes;
+    if (left < bytes) at.begin += left;
+    at.end = at.begin + bytes;
+    at.length = length;
+    if (at.end - cq.seen_staged_head <= kStagingBytes) return true;
+    cq.seen_staged_head = cq.staged_head.load(std::memory_order_acquire);
+    return at.end - cq.seen_staged_head <= kStagingBytes;
+}
+
+} // namespace
+
+void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
+    Cqe* e = begin_push(seg, cq, held);
+    if (e) end_push(cq, *e, entry, entry.payload, entry.in_payload, held);
+}
+
+Staging push_staged(Segment& seg, CqRec& cq, Cqe& entry, const LocalData& payload, uint32_t length, uint8_t* held) {
+    if (!cq.staging) return Staging::no_room;
+    Cqe* e = begin_push(seg, cq, held);
+    if (!e) return Staging::done;
+    Staged at;
+    const bool room = find_room(cq, length, at);
+    if (!room || !payload.gather(0, length, seg.at<char>(cq.staging) + at.begin % kStagingBytes)) {
+        cq.lock.release();
+        return room ? Staging::fault : Staging::no_room;
+    }
+    // Counted before the entry is there: who is killed here leaves a gap, which goes with the next one.
+    cq.staged_tail = at.end;
+    entry.in_payload = kStaged;
+    end_push(cq, *e, entry, &at, sizeof at, held);
+    return Staging::done;
 }
 
 namespace {
@@ -149,12 +194,20 @@ void receive_failed(Segment& seg, Cqe& e) {
     t.lock.release();
 }
 
-// Copies data that travelled in the entry to where the receive wants it.
-void finish_receive(Segment& seg, Cqe& e) {
+// Copies data that travelled in the entry, or wait in the staging ring, to where the receive wants them.
+void finish_receive(Segment& seg, CqRec& cq, Cqe& e) {
     RecvQ& q = *reinterpret_cast<RecvQ*>(e.queue);
     RecvWqe* w = q.wqe(static_cast<uint32_t>(e.wr));
-    if (e.in_payload && !scatter(*w, e.wc_flags & kCqeDatagram ? 40 : 0, e.payload, e.in_payload)) [[unlikely]]
+    const uint64_t at = e.wc_flags & kCqeDatagram ? 40 : 0;
+    if (e.in_payload == kStaged) {
+        Staged data;
+        std::memcpy(&data, e.payload, sizeof data);
+        if (!scatter(*w, at, seg.at<char>(cq.staging) + data.begin % kStagingBytes, data.length)) [[unlikely]]
+            receive_failed(seg, e);
+        cq.staged_head.store(data.end, std::memory_order_release);
+    } else if (e.in_payload && !scatter(*w, at, e.payload, e.in_payload)) [[unlikely]] {
         receive_failed(seg, e);
+    }
     e.in_payload = 0;
     e.wc_flags &= static_cast<uint8_t>(~kCqeDatagram);
     if ((e.wc_flags & IBV_WC_GRH) && e.status == IBV_WC_SUCCESS) [[unlikely]]
@@ -188,11 +241,16 @@ Cqe* Engine::next_cqe(Cq& cq) {
         Cqe& e = cq.entries[cq.head & cq.mask];
         if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(cq.head + 1)) return nullptr;
         if (e.kind == CqeKind::dead) [[unlikely]] { // its QP is destroyed
+            if (e.in_payload == kStaged) {
+                Staged data;
+                std::memcpy(&data, e.payload, sizeof data);
+                cq.rec->staged_head.store(data.end, std::memory_order_release);
+            }
             ++cq.head;
             cq.rec->head.store(cq.head, std::memory_order_release); // room again, also if nothing follows
             continue;
         }
-        if (e.queue) finish_receive(seg(), e);
+        if (e.queue) finish_receive(seg(), *cq.rec, e);
         return &e;
     }
 }

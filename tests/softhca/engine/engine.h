@@ -134,6 +134,12 @@ private:
 // which the entry becomes visible: a producer that is killed leaves the receive with its queue pair or completed, not
 // lost.
 void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held = nullptr);
+// The same for a receive whose `length` bytes of payload (kCqePayload to kStagedMost) wait in the staging ring.
+// no_room: nothing has happened; fault: likewise, the payload can't be read.
+enum class Staging { done, no_room, fault };
+struct LocalData; // engine/responder.h
+[[nodiscard]] Staging push_staged(Segment& seg, CqRec& cq, Cqe& entry, const LocalData& payload, uint32_t length,
+                                  uint8_t* held);
 // Takes CqRec::lock and counts the entry that a killed producer may have made visible without counting it: all who take
 // that lock and look at CqRec::tail, or leave the queue in use, do it this way. False: a live process holds it for
 // longer.

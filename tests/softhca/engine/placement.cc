@@ -225,6 +225,20 @@ void place_completion(Engine& engine, QpRec& t, uint32_t source, const Cqe& cqe,
     push_cqe(seg, seg.cq(t.recv_cq), cqe, &held);
 }
 
+Staging place_staged(Engine& engine, QpRec& t, uint32_t source, RecvQueue& q, Cqe& cqe, const LocalData& data,
+                     uint32_t length, uint8_t& held, Nanos when) {
+    if (q.owner == engine.process().slot()) return Staging::no_room;
+    RecvWqe* w = recv_entry(engine.seg(), q, cqe.wr);
+    for (uint32_t i = 0; i < w->sges; ++i) {
+        const RecvSge& s = w->sge()[i];
+        if (s.length && engine.seg().mr(s.lkey >> 8 & (kMaxMrs - 1)).key.load(std::memory_order_relaxed) != s.lkey)
+            return Staging::no_room;
+    }
+    if (is_late(engine, stream_of(engine, t.device, t.qpn.load(), source), when)) [[unlikely]]
+        return Staging::no_room;
+    return push_staged(engine.seg(), engine.seg().cq(t.recv_cq), cqe, data, length, &held);
+}
+
 void drop_placements(Engine& engine) {
     for (Placement* p : engine.placements) delete p;
     engine.placements.clear();

@@ -7,6 +7,7 @@
 // Lack::write_order: the last word of a write is placed before the rest. Lack::read_push: reads and atomics do not wait
 // for what is late.
 #pragma once
+#include "engine/engine.h"
 #include "engine/responder.h"
 
 namespace softhca {
@@ -18,6 +19,10 @@ CopyResult place_write(Engine&, QpRec& target, uint32_t source, const MrRec& reg
                        uint64_t from, uint64_t length, Nanos when);
 CopyResult place_receive(Engine&, QpRec& target, uint32_t source, RecvQueue&, uint64_t entry, uint64_t at,
                          const LocalData&, uint64_t from, uint64_t length, Nanos when);
+// A receive whose payload waits in the staging ring. no_room also if it would be late, if the receive's memory is not
+// registered any more, or if the receiver is in this process, where a copy needs no call.
+[[nodiscard]] Staging place_staged(Engine&, QpRec& target, uint32_t source, RecvQueue&, Cqe& cqe, const LocalData&,
+                                   uint32_t length, uint8_t& held, Nanos when);
 // `held`: as in push_cqe; a delayed completion counts as made.
 void place_completion(Engine&, QpRec& target, uint32_t source, const Cqe&, uint8_t& held, Nanos when);
 // Performs what is still delayed on `device` (by this process), for reads and atomics that must see it: they push what

@@ -224,6 +224,16 @@ private:
         return true;
     }
 
+    // A whole message of more than the completion entry holds, by way of the staging ring. no_room: nothing has
+    // happened.
+    Staging stage(uint32_t length) {
+        Cqe e;
+        fill_receive(e, t_, recv_queue_of(seg_, t_), ctx_.recv_entry, r_);
+        e.byte_len = length;
+        return place_staged(engine_, t_, r_.src_qpn, recv_queue_of(seg_, t_), e, r_.data, length, ctx_.in_recv,
+                            r_.when);
+    }
+
     // The packet stays unsent. `first`: the message has not begun then.
     Reply not_sent(bool first) {
         if (first) ctx_.in_message = 0;
@@ -259,6 +269,11 @@ private:
         if (first && last && bytes <= kCqePayload) { // small messages travel in the completion entry
             if (!complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr)) return not_sent(first);
             return advance(n, true);
+        }
+        if (first && last && bytes <= kStagedMost) {
+            const Staging staged = stage(static_cast<uint32_t>(bytes));
+            if (staged == Staging::fault) return not_sent(first);
+            if (staged == Staging::done) return advance(n, true);
         }
         switch (carries_payload(seg_, r_.total) ? place_receive(engine_, t_, r_.src_qpn, q, ctx_.recv_entry,
                                                                 ctx_.progress, r_.data, offset, bytes, r_.when)
@@ -410,6 +425,17 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
             e.wc_flags |= kCqeDatagram;
             sent = r.data.gather(0, r.total, e.payload);
         } else {
+            if (r.total && r.total <= kStagedMost) {
+                const uint8_t flags = e.wc_flags;
+                e.wc_flags |= kCqeDatagram;
+                const Staging staged = place_staged(engine, target, r.src_qpn, q, e, r.data,
+                                                    static_cast<uint32_t>(r.total), ctx.in_recv, r.when);
+                if (staged != Staging::no_room) {
+                    target.lock.release();
+                    return staged == Staging::done;
+                }
+                e.wc_flags = flags;
+            }
             const CopyResult result =
                 place_receive(engine, target, r.src_qpn, q, entry, kGrh, r.data, 0, r.total, r.when);
             if (result == CopyResult::fault) e.status = IBV_WC_LOC_PROT_ERR;

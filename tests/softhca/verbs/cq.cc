@@ -19,9 +19,12 @@ Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context
     const uint32_t index = process.claim_cq();
     if (index == kNone) return fail_null(ENOMEM);
     const Off ring = process.alloc(uint64_t{entries} * sizeof(Cqe));
+    // In virtual time all is one process.
+    const Off staging = process.virtual_time() ? 0 : process.alloc(kStagingBytes);
     auto* cq = ring ? new (std::nothrow) Cq{} : nullptr;
     if (!cq) {
         if (ring) process.free(ring, uint64_t{entries} * sizeof(Cqe));
+        if (staging) process.free(staging, kStagingBytes);
         process.free_cq(index);
         return fail_null(ENOMEM);
     }
@@ -38,6 +41,9 @@ Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context
     rec.user = reinterpret_cast<uint64_t>(cq);
     rec.async_channel = c.async.id;
     rec.entries = ring;
+    rec.staging = staging;
+    rec.staged_tail = rec.seen_staged_head = 0;
+    rec.staged_head.store(0);
     rec.overrun.store(0);
     rec.armed.store(0);
     rec.announced.store(0);
@@ -180,6 +186,7 @@ VERBS_API int ibv_destroy_cq(ibv_cq* p) {
         --cq->channel->channel.refcnt;
     }
     c.process->free(rec.entries, (uint64_t{rec.mask} + 1) * sizeof(Cqe));
+    if (rec.staging) c.process->free(rec.staging, kStagingBytes);
     c.process->free_cq(cq->index);
     c.state().cqs.fetch_sub(1, std::memory_order_relaxed);
     pthread_mutex_destroy(&p->mutex);
