@@ -7,14 +7,10 @@ from speed import failover as rows_of_failover
 from speed.rows import met
 
 
-# Of rows that miss their target: why.
-WHY = {"port down, put": "a port's event is enough for the transport to send again at once, without any migration"}
-
-
 def taken(figure, results):
     for r in results:
         yield Claim(figure, r.what, f"{r.sense} {r.target:g}" if r.value is not None else "printed", r.text, met(r),
-                    WHY.get(r.what, "a target of ours is missed: see the command"))
+                    "a target of ours is missed: see the command")
 
 
 def faults(c):
