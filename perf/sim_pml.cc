@@ -163,7 +163,7 @@ private:
         for (unsigned k = 0; k < 4; ++k) {
             const unsigned target = (rank + (k < 2 ? k + 1 : ranks - (k - 1))) % ranks;
             if (side.window->put_now(target, &side.word, 8, reinterpret_cast<std::uint64_t>(&sides_[target].memory[k]),
-                                     own_))
+                                     own_ ? MP_ACTIVE : MP_PASSIVE))
                 continue;
             const mp_run_t run{reinterpret_cast<std::uint64_t>(&sides_[target].memory[k]), 0, 8, 1};
             const mp_rma_t rma{.kind = MP_PUT,

@@ -56,11 +56,14 @@ mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma) {
     return guarded(MP_FAILED, [&] { return of(window).start(*rma); });
 }
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
-                       bool may_wait) {
-    return guarded(false, [&] { return of(window).put_now(rank, from, bytes, address, may_wait); });
+                       mp_epoch_t epoch) {
+    return guarded(false, [&] { return of(window).put_now(rank, from, bytes, address, epoch); });
 }
-bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address) {
-    return guarded(false, [&] { return of(window).get_now(rank, to, bytes, address); }); // the other way says so
+bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address, mp_epoch_t epoch) {
+    return guarded(false, [&] { return of(window).get_now(rank, to, bytes, address, epoch); }); // the other way says so
+}
+bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned polls, mp_error_t* error) {
+    return of(window).flush(rank, polls, *error);
 }
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call) {
     return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local);

@@ -78,19 +78,29 @@ bool mp_window_detach(mp_window_t* window, const void* base);
 /* Starts an operation. MP_FAILED: the target is gone; rma_done is not called. */
 mp_error_t mp_window_start(mp_window_t* window, const mp_rma_t* rma);
 
-/* A small put of contiguous data: true if it has left, and `from` may be changed. `may_wait`: its epoch ends by a fence
- * or mp_window_completed(), with which it may travel. */
+/* Of the epoch of an operation. */
+typedef enum mp_epoch {
+    MP_PASSIVE,        /* the lock is there, or wanted, or none is needed */
+    MP_PASSIVE_SHARED, /* a shared lock is wanted, if it has not been so before */
+    MP_ACTIVE          /* ends by a fence or mp_window_completed() */
+} mp_epoch_t;
+
+/* A small put of contiguous data: true if it has left, and `from` may be changed. MP_ACTIVE: it may travel with the end
+ * of the epoch. */
 bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, size_t bytes, uint64_t address,
-                       bool may_wait);
+                       mp_epoch_t epoch);
 
 /* A small get likewise: true if it is under way, or over; `to` has the data when operations are flushed, also locally.
  */
-bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address);
+bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address, mp_epoch_t epoch);
 
 enum { MP_ALL_RANKS = UINT32_MAX };
 /* All operations to a rank that were started before the first of these calls are over here (`local`), or also there.
  * `call` is 0 then, and ours. Null: all that were started before this one, if no other thread starts any. */
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call);
+/* The same of one rank, there, if no other thread starts any; makes progress so many times. True: `error` is what
+ * mp_window_error() would say. */
+bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned polls, mp_error_t* error);
 /* What has gone wrong with a rank since the last call. */
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank);
 /* The rank is: what we ask of it ends at once. */

@@ -146,9 +146,9 @@ static int rput(const void* origin, int count, ompi_datatype_t* type, int target
 }
 
 /* `most` bytes, contiguous at both sides: their number, and where; 0: another one. */
-static size_t small_block(int count, const ompi_datatype_t* type, int target, ptrdiff_t displacement, int target_count,
-                          const ompi_datatype_t* target_type, ompi_win_t* win, size_t most, uint64_t* address) {
-    mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+static inline size_t small_block(const mca_osc_mp_module_t* module, int count, const ompi_datatype_t* type, int target,
+                                 ptrdiff_t displacement, int target_count, const ompi_datatype_t* target_type,
+                                 size_t most, uint64_t* address) {
     const size_t bytes = (size_t)count * type->super.size;
     if (bytes - 1 >= most || bytes != (size_t)target_count * target_type->super.size ||
         !mca_pml_mp_contiguous(type, (size_t)count) ||
@@ -156,24 +156,35 @@ static size_t small_block(int count, const ompi_datatype_t* type, int target, pt
         return 0;
     const mca_osc_mp_rank_t* const there = mca_osc_mp_rank(module, target);
     const uint64_t offset = (uint64_t)(displacement * there->unit + target_type->super.true_lb);
-    if (offset > there->bytes || bytes > there->bytes - offset || mca_osc_mp_may(module, target) != OMPI_SUCCESS)
-        return 0;
+    if (offset > there->bytes || bytes > there->bytes - offset) return 0;
     *address = there->base + offset;
     return bytes;
+}
+
+/* False: no operation on the rank may be started. */
+static inline bool epoch_of(const mca_osc_mp_module_t* module, int rank, mp_epoch_t* epoch) {
+    if (module->all) {
+        *epoch = module->all_checks ? MP_PASSIVE_SHARED : MP_PASSIVE;
+        return true;
+    }
+    *epoch = module->held[rank] == MP_HELD_NONE ? MP_ACTIVE : MP_PASSIVE;
+    return *epoch == MP_PASSIVE || (module->access.count >= 0 ? module->reached[rank] : module->fence);
 }
 
 static int put(const void* origin, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement,
                int target_count, ompi_datatype_t* target_type, ompi_win_t* win) {
     enum { kSmall = 256 };
+    const mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    mp_epoch_t epoch;
     uint64_t address;
     mca_pml_mp_lock();
     const size_t bytes =
-        small_block(count, type, target, displacement, target_count, target_type, win, kSmall, &address);
-    const bool left = bytes && mp_window_put_now(mca_osc_mp_of(win)->window, (uint32_t)target,
-                                                 (const char*)origin + type->super.true_lb, bytes, address,
-                                                 mca_osc_mp_is_active(mca_osc_mp_of(win), target));
+        small_block(module, count, type, target, displacement, target_count, target_type, kSmall, &address);
+    const bool left = bytes && epoch_of(module, target, &epoch) &&
+                      mp_window_put_now(module->window, (uint32_t)target, (const char*)origin + type->super.true_lb,
+                                        bytes, address, epoch);
     mca_pml_mp_unlock();
-    if (left) return OMPI_SUCCESS;
+    if (OPAL_LIKELY(left)) return OMPI_SUCCESS;
     return rput(origin, count, type, target, displacement, target_count, target_type, win, NULL);
 }
 
@@ -191,14 +202,17 @@ static int rget(void* result, int count, ompi_datatype_t* type, int target, ptrd
 static int get(void* result, int count, ompi_datatype_t* type, int target, ptrdiff_t displacement, int target_count,
                ompi_datatype_t* target_type, ompi_win_t* win) {
     enum { kSmall = 4096 };
+    const mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
+    mp_epoch_t epoch;
     uint64_t address;
     mca_pml_mp_lock();
     const size_t bytes =
-        small_block(count, type, target, displacement, target_count, target_type, win, kSmall, &address);
-    const bool left = bytes && mp_window_get_now(mca_osc_mp_of(win)->window, (uint32_t)target,
-                                                 (char*)result + type->super.true_lb, bytes, address);
+        small_block(module, count, type, target, displacement, target_count, target_type, kSmall, &address);
+    const bool left =
+        bytes && epoch_of(module, target, &epoch) &&
+        mp_window_get_now(module->window, (uint32_t)target, (char*)result + type->super.true_lb, bytes, address, epoch);
     mca_pml_mp_unlock();
-    if (left) return OMPI_SUCCESS;
+    if (OPAL_LIKELY(left)) return OMPI_SUCCESS;
     return rget(result, count, type, target, displacement, target_count, target_type, win, NULL);
 }
 

@@ -51,11 +51,6 @@ static inline const mca_osc_mp_rank_t* mca_osc_mp_rank(const mca_osc_mp_module_t
     return (const mca_osc_mp_rank_t*)(module->table + (size_t)rank * module->stride);
 }
 
-/* Operations on the rank end with a fence or MPI_Win_complete(). */
-static inline bool mca_osc_mp_is_active(const mca_osc_mp_module_t* module, int rank) {
-    return !module->all && module->held[rank] == MP_HELD_NONE;
-}
-
 /* An operation that is not over when its call returns: has convertors, or a request that the user sees. */
 typedef struct mca_osc_mp_request {
     union {

@@ -285,6 +285,11 @@ static int flush(ompi_win_t* win, bool local, uint32_t rank) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (!module->all && (rank == MP_ALL_RANKS ? !module->locks : module->held[rank] == MP_HELD_NONE))
         return OMPI_ERR_RMA_SYNC;
+    if (OPAL_LIKELY(!local && rank != MP_ALL_RANKS && !mca_pml_mp.threads)) {
+        mp_error_t error;
+        while (!mp_window_flush(module->window, rank, (unsigned)polls(), &error)) opal_progress();
+        return OPAL_LIKELY(error == MP_OK) ? OMPI_SUCCESS : mca_pml_mp_code(error);
+    }
     wait_for(module, (question_t){.rank = rank, .local = local});
     return outcome(module, rank);
 }

@@ -30,7 +30,8 @@ void run(std::uint32_t seed) {
                 if (operation.kind == MP_GET && operation.count <= 8 && world.dice(2) &&
                     world.ranks[operation.origin].window->get_now(
                         operation.target, operation.result.data(), 8 * std::size_t{operation.count},
-                        reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from))) {
+                        reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from),
+                        MP_PASSIVE)) {
                     ++counts.count; // nobody is told of its end
                     continue;
                 }
@@ -38,7 +39,7 @@ void run(std::uint32_t seed) {
                     world.ranks[operation.origin].window->put_now(
                         operation.target, operation.data.data(), 8 * std::size_t{operation.count},
                         reinterpret_cast<std::uint64_t>(world.ranks[operation.target].cells.data() + operation.from),
-                        world.dice(4) != 0)) {
+                        world.dice(4) ? MP_ACTIVE : MP_PASSIVE)) {
                     ++counts.count;
                     continue;
                 }
@@ -173,7 +174,7 @@ BOOST_AUTO_TEST_CASE(third_ranks) {
                 if (operation.count > 8 || world.dice(2) ||
                     !world.ranks[operation.origin].window->put_now(operation.target, operation.data.data(),
                                                                    8 * std::size_t{operation.count},
-                                                                   at + 8 * std::size_t{operation.from}, true))
+                                                                   at + 8 * std::size_t{operation.from}, MP_ACTIVE))
                     BOOST_REQUIRE(issue(world, operation, counts) == MP_OK);
                 for (unsigned k = 0; k < operation.count; ++k)
                     model[operation.target][operation.from + k] = operation.data[k];
@@ -243,7 +244,8 @@ BOOST_AUTO_TEST_CASE(flushes_of_a_moving_target) {
                 ++added;
                 if (world.dice(2)) add(MP_GET, kGets, 1, 0);
                 got.push_back(0);
-                if (!window.get_now(1, &got.back(), 8, reinterpret_cast<std::uint64_t>(&cells[kGets]))) got.back() = 99;
+                if (!window.get_now(1, &got.back(), 8, reinterpret_cast<std::uint64_t>(&cells[kGets]), MP_PASSIVE))
+                    got.back() = 99;
             };
             std::vector<Call> calls;
             for (const std::uint32_t rank : {1u, MP_ALL_RANKS + 0u})

@@ -29,9 +29,10 @@ bool Window::hold_put(Target& to, const void* from, std::size_t bytes, std::uint
     return true;
 }
 
-bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address, bool may_wait) {
+bool Window::put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address, mp_epoch_t epoch) {
     Target& to = target(rank);
-    if (may_wait && hold_put(to, from, bytes, address)) return true;
+    if (epoch == MP_ACTIVE && hold_put(to, from, bytes, address)) return true;
+    if (epoch == MP_PASSIVE_SHARED) ask_for_lock(to);
     if (!to.key || to.failed || !to.moves[0].empty() || !to.may_go()) return false;
     Endpoint& endpoint = *to.peer->endpoint;
     if (bytes > endpoint.limits().max_put_short || endpoint.put_short(from, bytes, address, to.key) != Posted::done)

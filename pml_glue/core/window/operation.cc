@@ -80,8 +80,9 @@ mp_error_t Window::start(const mp_rma_t& rma) {
 }
 
 // Copied when it arrives, and known by its move only.
-bool Window::get_now(std::uint32_t rank, void* data, std::size_t bytes, std::uint64_t address) {
+bool Window::get_now(std::uint32_t rank, void* data, std::size_t bytes, std::uint64_t address, mp_epoch_t epoch) {
     Target& to = target(rank);
+    if (epoch == MP_PASSIVE_SHARED) ask_for_lock(to);
     if (!to.key || to.failed || !to.moves[1].empty() || !to.may_go()) return false;
     if (to.moving[1] >= kAlwaysMoving && to.in_flight[1] >= config_.in_flight) return false;
     Endpoint& endpoint = *to.peer->endpoint;

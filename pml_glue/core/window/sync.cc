@@ -1,5 +1,6 @@
 // What orders operations: flushes, locks, and the epochs of both sides.
 #include <algorithm>
+#include <utility>
 
 #include "pml_glue/core/window/window.h"
 
@@ -127,32 +128,59 @@ void Window::writes_flushed(Completion& completion, bool ok) {
         to.window->all_.engine_.give_up(*to.peer);
 }
 
-// True: so many writes can be seen by everybody. Others may wait for room meanwhile, behind them.
-bool Window::flush_writes(Target& to, std::uint64_t until) {
-    if (to.flushed >= until) return true;
-    const std::uint64_t left = to.writes - to.moves[0].count;
-    if (to.flush_posted || left < until) return false;
+Posted Window::post_flush(Target& to, std::uint64_t left) {
     to.flushing = left;
     to.flush.done = writes_flushed;
     to.flush_posted = true;
     const Posted outcome = to.peer->endpoint->flush(to.flush);
-    if (outcome == Posted::in_progress) return false;
+    if (outcome == Posted::in_progress) [[likely]]
+        return outcome;
     to.flush_posted = false;
     if (outcome == Posted::failed || outcome == Posted::refused) all_.engine_.give_up(*to.peer);
-    if (outcome != Posted::done) return false;
-    to.flushed = to.flushing;
-    return to.flushed >= until;
+    if (outcome == Posted::done) to.flushed = to.flushing;
+    return outcome;
 }
 
-bool Window::target_flushed(Target& to, bool local) {
-    if (to.failed) { // said each time: somebody else may have asked what had gone wrong
+// True: so many writes can be seen by everybody. Others may wait for room meanwhile, behind them.
+[[gnu::always_inline]] inline bool Window::flush_writes_now(Target& to, std::uint64_t until) {
+    if (to.flushed >= until) return true;
+    const std::uint64_t left = to.writes - to.moves[0].count;
+    if (to.flush_posted || left < until) return false;
+    return post_flush(to, left) == Posted::done && to.flushed >= until;
+}
+
+bool Window::flush_writes(Target& to, std::uint64_t until) { return flush_writes_now(to, until); }
+
+[[gnu::always_inline]] inline bool Window::flushed_there(Target& to) {
+    if (to.failed) [[unlikely]] { // said each time: somebody else may have asked what had gone wrong
         to.error = MP_FAILED;
         return to.open == 0 && !to.flush_posted;
     }
-    if (!to.held_puts.empty() && !local) let_go(to);
-    if (local) return to.open == 0;
-    if (to.executed < to.started && to.asked < to.started) ask_flush(to);
-    return flush_writes(to, to.writes) && to.executed >= to.started && to.open == 0;
+    if (!to.held_puts.empty()) [[unlikely]]
+        let_go(to);
+    if (to.executed < to.started && to.asked < to.started) [[unlikely]]
+        ask_flush(to);
+    return flush_writes_now(to, to.writes) && to.executed >= to.started && to.open == 0;
+}
+
+bool Window::target_flushed(Target& to, bool local) {
+    if (!local) return flushed_there(to);
+    if (to.failed) to.error = MP_FAILED;
+    return to.open == 0 && !(to.failed && to.flush_posted);
+}
+
+// Who is alone: one loop for all of it, since there is little more to do for a small put.
+bool Window::flush(std::uint32_t rank, unsigned polls, mp_error_t& error) {
+    Target* const to = targets_[rank].get();
+    error = MP_OK;
+    if (!to) return true;
+    while (!flushed_there(*to)) do {
+            if (polls-- == 0) return false;
+            all_.engine_.progress();
+            all_.progress();
+        } while (to->flush_posted && !to->failed);
+    error = std::exchange(to->error, MP_OK);
+    return true;
 }
 
 // All flushes are begun before one is waited for.

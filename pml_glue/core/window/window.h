@@ -25,8 +25,10 @@ public:
     void set_keys(const std::byte* keys, std::size_t stride);
     [[nodiscard]] mp_error_t start(const mp_rma_t& rma);
     [[nodiscard]] bool put_now(std::uint32_t rank, const void* from, std::size_t bytes, std::uint64_t address,
-                               bool may_wait);
-    [[nodiscard]] bool get_now(std::uint32_t rank, void* to, std::size_t bytes, std::uint64_t address);
+                               mp_epoch_t epoch);
+    [[nodiscard]] bool get_now(std::uint32_t rank, void* to, std::size_t bytes, std::uint64_t address,
+                               mp_epoch_t epoch);
+    [[nodiscard]] bool flush(std::uint32_t rank, unsigned polls, mp_error_t& error);
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local); // everything so far
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local, std::uint64_t& call);
     [[nodiscard]] bool settled();
@@ -113,13 +115,20 @@ private:
 
     // sync.cc
     void ask_flush(Target& target);
+    [[nodiscard]] Posted post_flush(Target& target, std::uint64_t left);
+    [[nodiscard]] bool flush_writes_now(Target& target, std::uint64_t until);
     [[nodiscard]] bool flush_writes(Target& target, std::uint64_t until);
+    [[nodiscard]] bool flushed_there(Target& target);
     static void writes_flushed(Completion& completion, bool ok);
     [[nodiscard]] bool target_flushed(Target& target, bool local);
     [[nodiscard]] bool target_flushed(Target& target, bool local, std::uint64_t call);
     [[nodiscard]] bool over(Target& target, Round& round, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
     [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
+    void ask_for_lock(Target& target) {
+        if (target.lock == Lock::none) [[unlikely]]
+            want_lock(target.rank, false);
+    }
     void grant_locks();
     void release_lock(Target& origin);
 
