@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-from speed import connections, kinds
+from speed import connections, kinds, small_jobs
 from speed.rows import Plot, Result
 from speed.run import ROOT, Failed, environment, jobs, output
 
@@ -35,8 +35,8 @@ QUEUE_PAIR = SEND_DEPTH * REQUEST + REST
 
 def simulate(c, kernel, **options):
     """One line of mp_sim as {column: number}; kept, so that rows can share it."""
-    words = ["--kernel", kernel, "--policy", "binding"]
-    for name, value in {"fabric": FABRIC, **options}.items():
+    words = ["--kernel", kernel]
+    for name, value in {"policy": "binding", "fabric": FABRIC, **options}.items():
         for one in value if isinstance(value, list) else [value]:
             words += ["--" + name.replace("_", "-")] + ([] if one is True else [str(one)])
     key = tuple(words)
@@ -264,4 +264,4 @@ def wrong_order(c):
 
 ROWS = {"onetoall": one_to_all, "alltoone": all_to_one, "repeat": repeat, "switches": kinds.switches, "traces": traces, "memory": memory,
         "victims": connections.victims, "taskpool": connections.task_pool,
-        "dataservers": connections.data_servers}
+        "dataservers": connections.data_servers, "small_jobs": small_jobs.small_jobs}

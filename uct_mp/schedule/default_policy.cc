@@ -48,8 +48,7 @@ bool undisturbed(const PathTable& paths, Direction d) {
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     PathIndex& current = lane_path_[static_cast<unsigned>(d)];
-    PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
-    if (!paths.is_usable(start, d)) start = next_usable(paths.usable(d), start);
+    const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
     PathIndex best = start;
     const double stay = lane_cost(paths, start, d);
     double best_cost = stay;

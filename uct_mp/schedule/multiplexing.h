@@ -34,13 +34,12 @@ public:
     void path_changed(PathTable&, PathIndex) {}
 };
 
-// One path for everything: the seed-th, or the next usable one while that is not.
+// One path for everything: the seed-th, or another one while that is not usable.
 class Binding : public MultiplexingBase {
 public:
     Binding(const PolicyConfig&, unsigned seed) : seed_(seed) {}
     Lane next_lane(PathTable& paths, Direction d) {
-        const PathIndex home = paths.home(seed_, d);
-        return {paths.is_usable(home, d) ? home : next_usable(paths.usable(d), home), kForever};
+        return {paths.home(seed_, d), kForever};
     }
 
 private:

@@ -126,7 +126,8 @@ public:
     [[nodiscard]] unsigned usable_count(Direction d) const { return static_cast<unsigned>(std::popcount(usable(d))); }
     [[nodiscard]] bool apart() const { return meant_[0] != meant_[1]; } // reads and writes have paths of their own
     [[nodiscard]] PathMask meant(Direction d) const { return meant_[static_cast<unsigned>(d)]; } // usable or not
-    // The seed-th of those meant for it, usable or not: so that peers begin at different ones.
+    // The seed-th of those meant for it, so that peers begin at different ones. While that is not usable, one of those
+    // that are, and peers that have lost the same one spread over them. At least one must be usable.
     [[nodiscard]] PathIndex home(unsigned seed, Direction d) const;
     [[nodiscard]] Path& operator[](PathIndex i) { return paths_[i]; }
     [[nodiscard]] const Path& operator[](PathIndex i) const { return paths_[i]; }

@@ -62,9 +62,13 @@ void PathTable::set_spare(PathMask paths) {
 }
 
 PathIndex PathTable::home(unsigned seed, Direction d) const {
-    PathMask left = meant(d);
-    for (unsigned skip = seed % static_cast<unsigned>(std::popcount(left)); skip; --skip) left &= left - 1;
-    return *each(left).begin();
+    const auto one_of = [](PathMask left, unsigned which) {
+        for (unsigned skip = which % static_cast<unsigned>(std::popcount(left)); skip; --skip) left &= left - 1;
+        return *each(left).begin();
+    };
+    const PathIndex path = one_of(meant(d), seed);
+    if (is_usable(path, d)) return path;
+    return one_of(usable(d), seed + seed / static_cast<unsigned>(std::popcount(meant(d))));
 }
 
 void PathTable::rates(PathMask mask, Direction d, double* out) const {

@@ -50,6 +50,26 @@ BOOST_AUTO_TEST_CASE(reads_and_writes_with_paths_of_their_own) {
     BOOST_TEST(!PathTable(std::span(setup).first(1)).apart()); // one path carries all
 }
 
+// Two rails, each with a path of either kind: while those of one kind are spare, or not there, peers share the other two
+// evenly. So do those that have lost one of several.
+BOOST_AUTO_TEST_CASE(peers_whose_path_is_not_usable_spread_over_the_others) {
+    PathTable paths(std::vector<PathSetup>(4));
+    for (const PathMask spare : {0xcu, 0x3u}) {
+        paths.set_spare(spare);
+        unsigned peers[4] = {};
+        for (unsigned seed = 0; seed < 8; ++seed) ++peers[paths.home(seed, kWrite)];
+        for (unsigned path = 0; path < 4; ++path) BOOST_TEST(peers[path] == (spare >> path & 1 ? 0u : 4u));
+    }
+    paths.set_spare(0);
+    paths.set_state(1, PathState::down);
+    unsigned peers[4] = {};
+    for (unsigned seed = 0; seed < 12; ++seed) {
+        BOOST_TEST((seed % 4 == 1 || paths.home(seed, kWrite) == seed % 4)); // the others stay
+        ++peers[paths.home(seed, kWrite)];
+    }
+    for (const unsigned path : {0u, 2u, 3u}) BOOST_TEST(peers[path] == 4u);
+}
+
 BOOST_FIXTURE_TEST_CASE(delivery_time_does_not_count_our_own_queue, Two) {
     // Three stripes posted together: the second waits for the first, and so on.
     BOOST_TEST(settle(65536, 1000, 66536).ns == 65536.0);

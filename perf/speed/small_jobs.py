@@ -1,0 +1,35 @@
+"""The row small_jobs of perf/adaptive: adaptive selection beside mp_rc, which UCP takes by itself for a few processes."""
+from speed import adaptive
+from speed.rows import Result
+
+FABRICS = ("connect-ib-64", "two-rail")
+# Processes, kernel, bytes, messages; rounds before what is measured: queue pairs of RC take some 2 ms each, and four looks
+# have been made.
+CASES = ((2, "ring", 1, 0, 5000), (2, "onetoall", 4096, 80, 300), (4, "ring", 1, 0, 5000), (4, "alltoall", 4096, 0, 3000),
+         (4, "halo", 4096, 20, 300), (4, "onetoall", 1, 160, 1000), (4, "onetoall", 4096, 160, 100), (8, "alltoall", 1, 0, 3000),
+         (8, "halo", 4096, 20, 100), (8, "onetoall", 1, 320, 500))
+QUICK = (1, 4, 5)
+
+
+def small_jobs(c):
+    """Few processes, where UCP takes mp_rc by itself: what adaptive selection would lose as the default"""
+    if not adaptive.has_adaptive(c):
+        return
+    worst = {"adaptive": 0, "eager": 0}
+    for fabric in FABRICS:
+        for number, (nodes, kernel, size, messages, warm_up) in enumerate(CASES):
+            if c.quick and number not in QUICK:
+                continue
+            times = {}
+            for transport in ("mp_rc", "mp_dc", *worst):
+                look = {} if transport in ("mp_rc", "mp_dc") else {"adapt_interval": 200_000}
+                times[transport] = adaptive.simulate(c, kernel, fabric=fabric, nodes=nodes, size=size, messages=messages,
+                                                     policy="default", warm_up=warm_up, repeat=max(warm_up // 10, 10),
+                                                     transport=transport, **look)["time_us"]
+            for transport in worst:
+                worst[transport] = max(worst[transport], times[transport] / times["mp_rc"])
+            yield Result("small_jobs", f"{fabric}, {nodes} processes, {kernel}, {size} B", ", ".join(
+                f"{name} {time:.1f} us" + ("" if name == "mp_rc" else f" ({time / times['mp_rc']:.2f})")
+                for name, time in times.items()))
+    for transport, ratio in worst.items():
+        yield Result("small_jobs", f"worst of {transport} by mp_rc", f"{ratio:.2f}", ratio, "<=", 1.02)
