@@ -38,9 +38,7 @@ public:
 class Binding : public MultiplexingBase {
 public:
     Binding(const PolicyConfig&, unsigned seed) : seed_(seed) {}
-    Lane next_lane(PathTable& paths, Direction d) {
-        return {paths.home(seed_, d), kForever};
-    }
+    Lane next_lane(PathTable& paths, Direction d) { return {paths.home(seed_, d), kForever}; }
 
 private:
     unsigned seed_;
