@@ -50,8 +50,8 @@ BOOST_AUTO_TEST_CASE(reads_and_writes_with_paths_of_their_own) {
     BOOST_TEST(!PathTable(std::span(setup).first(1)).apart()); // one path carries all
 }
 
-// Two rails, each with a path of either kind: while those of one kind are spare, or not there, peers share the other two
-// evenly. So do those that have lost one of several.
+// Two rails, each with a path of either kind: while those of one kind are spare, or not there, peers share the other
+// two evenly. So do those that have lost one of several.
 BOOST_AUTO_TEST_CASE(peers_whose_path_is_not_usable_spread_over_the_others) {
     PathTable paths(std::vector<PathSetup>(4));
     for (const PathMask spare : {0xcu, 0x3u}) {
