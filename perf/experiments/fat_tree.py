@@ -8,7 +8,7 @@ from experiments.claims import Claim, Heat, change, no_loss, ratio, simulate, ta
 from speed.run import bandwidth
 from speed.rows import Plot
 
-HOST = 2200  # ns
+HOST = 4400  # ns
 FABRIC = {"fabric": "fattree-144", "paths": 12, "host_post": HOST, "host_completion": HOST}
 SIZE = 65536
 
@@ -27,8 +27,8 @@ COLLISIONS = ("pairwise exchanges go on in step here, so all flows of a step col
               "them, and choosing three of twelve anew for each message makes collisions that weights can't tell from others")
 SHARE = "the share of communication in the run is a matter of processors, whose speed the text does not tell: one number (--mops)"
 # What BSS is in all experiments of chapter 8 that it loses here.
-LOSES = ("HSAM(4) gains twice as much here as in the text, BSS a little less. Not for want of learning: 24 all-to-alls before change 2 "
-         "of its 19 %. With free processors they are level (48 ranks, 64 KiB). " + COLLISIONS[0].upper() + COLLISIONS[1:])
+LOSES = ("with 4.4 us a request its weights do not settle: 48 ranks, 64 KiB take 3.6 ms after one all-to-all, 6.4 after four, 4.9 after "
+         "24; HSAM(4) takes 3.8. With free processors they are level (2.7 ms). " + COLLISIONS[0].upper() + COLLISIONS[1:])
 
 
 def run(c, kernel, ranks, policies, size=SIZE, mapping="block", **more):
@@ -70,10 +70,11 @@ def alltoall_48(c):
     yield change("D 7.3", "alltoall 48, even / Original (calibrated)", 0.0, t["even"], t["Original"])
     yield change("D 7.3", "alltoall 48, HSAM(2) / Original", "less", t["HSAM(2)"], t["Original"], expected=-1)
     yield change("D 7.3", "alltoall 48, HSAM(4) / Original", -0.25, t["HSAM(4)"], t["Original"])
-    yield change("D 7.3", "alltoall 48, HSAM(8) / HSAM(4)", "more", t["HSAM(8)"], t["HSAM(4)"], expected=1)
+    yield change("D 7.3", "alltoall 48, HSAM(8) / HSAM(4)", "more", t["HSAM(8)"], t["HSAM(4)"],
+                 "eight routes are +2 % here: level within what a step more or less makes", expected=1)
     yield change("D 7.3", "alltoall 48, HSAM(8) / Original", "more", t["HSAM(8)"], t["Original"], expected=1,
                  why="a route that collides costs more here than late completions do")
-    yield change("D 8.5", "alltoall 48, BSS(12,3) / Original", -0.5, t["BSS(12,3)"], t["Original"])
+    yield change("D 8.5", "alltoall 48, BSS(12,3) / Original", -0.5, t["BSS(12,3)"], t["Original"], LOSES)
     yield change("D 8.5", "alltoall 48, BSS(12,3) / HSAM(4)", -0.27, t["BSS(12,3)"], t["HSAM(4)"], LOSES)
     yield change("D 8.5", "alltoall 48, BSS(12,3) / BSS(4,2)", -0.15, t["BSS(12,3)"], t["BSS(4,2)"], LOSES)
     yield change("ours", "alltoall 48, default / best of theirs", "-", ours(c, "alltoall", 48), min(t[n] for n in (*HSAM, *BSS)))
@@ -106,7 +107,7 @@ def allgather(c):
         t = run(c, "ring", ranks, {**FOUR, **BEST}, mapping="random", of_nodes=64, seeds=3)
         yield change(figure, f"allgather {ranks}, drawn nodes, BSS(12,3) / Original", original, t["BSS(12,3)"], t["Original"])
         if hsam:
-            yield change(figure, f"allgather {ranks}, drawn nodes, BSS(12,3) / HSAM(4)", hsam, t["BSS(12,3)"], t["HSAM(4)"])
+            yield change(figure, f"allgather {ranks}, drawn nodes, BSS(12,3) / HSAM(4)", hsam, t["BSS(12,3)"], t["HSAM(4)"], LOSES)
         mine = ours(c, "ring", ranks, mapping="random", of_nodes=64, seeds=3)
         yield change("ours", f"allgather {ranks}, drawn nodes, default / BSS(12,3)", "-", mine, t["BSS(12,3)"])
 
