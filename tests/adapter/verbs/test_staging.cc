@@ -218,3 +218,62 @@ BOOST_AUTO_TEST_CASE(a_receive_whose_region_is_gone) {
             BOOST_CHECK(std::all_of(gone.begin(), gone.end(), [](char c) { return c == 'x'; }));
         });
 }
+
+// It goes while the message waits to be polled: the sender has been told that all is well, and an adapter would have
+// written. Whoever has the memory now keeps what is his; what another region has to take is there.
+BOOST_AUTO_TEST_CASE(a_region_that_goes_while_its_message_waits) {
+    for (const uint32_t length : {100u, 1000u})
+        both(
+            [&](Side& s) {
+                s.meet();
+                fill(s.adapter.memory, 0, length, 3);
+                BOOST_REQUIRE_EQUAL(s.queue.post(IBV_WR_SEND, {s.adapter.sge(0, length)}), 0);
+                s.adapter.wait();
+                s.meet();
+            },
+            [&](Side& s) {
+                std::vector<char> gone(40, 'x'), wanted(length);
+                std::fill_n(s.adapter.memory.begin(), 4096, 'y');
+                ibv_mr* mr = ibv_reg_mr(s.adapter.pd, gone.data(), gone.size(), IBV_ACCESS_LOCAL_WRITE);
+                BOOST_REQUIRE(mr);
+                ibv_sge sge[]{{reinterpret_cast<uint64_t>(gone.data()), 40, mr->lkey}, s.adapter.sge(0, 4096)};
+                ibv_recv_wr wr{6, nullptr, sge, 2}, *bad;
+                BOOST_REQUIRE_EQUAL(ibv_post_recv(s.queue.qp, &wr, &bad), 0);
+                s.meet();
+                s.meet();
+                BOOST_REQUIRE_EQUAL(ibv_dereg_mr(mr), 0);
+                BOOST_CHECK_EQUAL(s.adapter.wait().byte_len, length);
+                BOOST_CHECK(std::all_of(gone.begin(), gone.end(), [](char c) { return c == 'x'; }));
+                fill(wanted, 0, length, 3);
+                BOOST_CHECK(std::memcmp(s.adapter.memory.data(), wanted.data() + 40, length - 40) == 0);
+                BOOST_CHECK_EQUAL(s.adapter.memory[length - 40], 'y');
+            });
+}
+
+// The pieces of a receive that are written at the poll.
+BOOST_AUTO_TEST_CASE(receives_of_several_pieces) {
+    both(
+        [](Side& s) {
+            s.meet();
+            fill(s.adapter.memory, 0, 8000, 4);
+            BOOST_REQUIRE_EQUAL(s.queue.post(IBV_WR_SEND, {s.adapter.sge(0, 3000), s.adapter.sge(3000, 5000)}), 0);
+            s.adapter.wait();
+            s.meet();
+        },
+        [](Side& s) {
+            std::fill_n(s.adapter.memory.begin(), 40'000, 'y');
+            ibv_sge sge[]{s.adapter.sge(0, 100), s.adapter.sge(1000, 7000), s.adapter.sge(20'000, 2000)};
+            ibv_recv_wr wr{7, nullptr, sge, 3}, *bad;
+            BOOST_REQUIRE_EQUAL(ibv_post_recv(s.queue.qp, &wr, &bad), 0);
+            s.meet();
+            s.meet();
+            BOOST_CHECK_EQUAL(s.adapter.wait().byte_len, 8000u);
+            std::vector<char> wanted(8000);
+            fill(wanted, 0, 8000, 4);
+            const char* got = s.adapter.memory.data();
+            BOOST_CHECK(std::memcmp(got, wanted.data(), 100) == 0);
+            BOOST_CHECK(std::memcmp(got + 1000, wanted.data() + 100, 7000) == 0);
+            BOOST_CHECK(std::memcmp(got + 20'000, wanted.data() + 7100, 900) == 0);
+            for (const int at : {100, 999, 8000, 19'999, 20'900}) BOOST_CHECK_EQUAL(got[at], 'y');
+        });
+}

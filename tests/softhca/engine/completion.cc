@@ -143,8 +143,9 @@ unsigned cores() {
     return n;
 }
 
-// `length` bytes to offset `at` of what the receive gave as memory. False: it is gone.
-bool scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
+// `length` bytes to offset `at` of what the receive gave as memory. False: it is gone. A region that has been
+// deregistered meanwhile is left alone: an adapter has written there before, and somebody else may have the memory now.
+bool scatter(Segment& seg, RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
     for (uint32_t i = 0; i < w.sges && length; ++i) {
         const RecvSge& s = w.sge()[i];
         if (at >= s.length) {
@@ -152,7 +153,8 @@ bool scatter(RecvWqe& w, uint64_t at, const char* from, uint64_t length) {
             continue;
         }
         const uint64_t take = std::min<uint64_t>(length, s.length - at);
-        if (softhca_guarded_copy(reinterpret_cast<void*>(s.addr + at), from, take)) [[unlikely]]
+        const bool stands = seg.mr(s.lkey >> 8 & (kMaxMrs - 1)).key.load(std::memory_order_relaxed) == s.lkey;
+        if (stands && softhca_guarded_copy(reinterpret_cast<void*>(s.addr + at), from, take)) [[unlikely]]
             return false;
         from += take;
         length -= take;
@@ -182,7 +184,7 @@ void write_grh(Segment& seg, const Cqe& e, RecvWqe& w) {
     grh.hop_limit = 64;
     grh.sgid = gid(from);
     grh.dgid = gid(to);
-    (void)scatter(w, 0, reinterpret_cast<const char*>(&grh), sizeof grh);
+    (void)scatter(seg, w, 0, reinterpret_cast<const char*>(&grh), sizeof grh);
 }
 
 // The memory of a receive is gone, which is found only now: its sender has been told that all is well.
@@ -202,10 +204,10 @@ void finish_receive(Segment& seg, CqRec& cq, Cqe& e) {
     if (e.in_payload == kStaged) {
         Staged data;
         std::memcpy(&data, e.payload, sizeof data);
-        if (!scatter(*w, at, seg.at<char>(cq.staging) + data.begin % kStagingBytes, data.length)) [[unlikely]]
+        if (!scatter(seg, *w, at, seg.at<char>(cq.staging) + data.begin % kStagingBytes, data.length)) [[unlikely]]
             receive_failed(seg, e);
         cq.staged_head.store(data.end, std::memory_order_release);
-    } else if (e.in_payload && !scatter(*w, at, e.payload, e.in_payload)) [[unlikely]] {
+    } else if (e.in_payload && !scatter(seg, *w, at, e.payload, e.in_payload)) [[unlikely]] {
         receive_failed(seg, e);
     }
     e.in_payload = 0;

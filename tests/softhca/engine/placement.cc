@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/liveness.h"
 #include "engine/engine.h"
 #include "engine/receives.h"
 
@@ -228,6 +229,10 @@ void place_completion(Engine& engine, QpRec& t, uint32_t source, const Cqe& cqe,
 Staging place_staged(Engine& engine, QpRec& t, uint32_t source, RecvQueue& q, Cqe& cqe, const LocalData& data,
                      uint32_t length, uint8_t& held, Nanos when) {
     if (q.owner == engine.process().slot()) return Staging::no_room;
+    // Nor for a process that is gone and has not been cleaned up yet: who copies finds out.
+    if (engine.seg().proc(q.owner).state.load(std::memory_order_acquire) != ProcState::alive ||
+        slot_deserted(engine.seg(), q.owner)) [[unlikely]]
+        return Staging::no_room;
     RecvWqe* w = recv_entry(engine.seg(), q, cqe.wr);
     for (uint32_t i = 0; i < w->sges; ++i) {
         const RecvSge& s = w->sge()[i];
