@@ -68,7 +68,9 @@ PathIndex PathTable::home(unsigned seed, Direction d) const {
     };
     const PathIndex path = one_of(meant(d), seed);
     if (is_usable(path, d)) return path;
-    return one_of(usable(d), seed + seed / static_cast<unsigned>(std::popcount(meant(d))));
+    // The peers of path k are k, k + n, k + 2n, ...: one after the other.
+    const auto n = static_cast<unsigned>(std::popcount(meant(d)));
+    return one_of(usable(d), seed % n + seed / n);
 }
 
 void PathTable::rates(PathMask mask, Direction d, double* out) const {

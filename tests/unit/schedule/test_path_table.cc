@@ -2,6 +2,7 @@
 #define BOOST_TEST_MODULE schedule_path_table
 #include <boost/test/unit_test.hpp>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -60,14 +61,27 @@ BOOST_AUTO_TEST_CASE(peers_whose_path_is_not_usable_spread_over_the_others) {
         for (unsigned seed = 0; seed < 8; ++seed) ++peers[paths.home(seed, kWrite)];
         for (unsigned path = 0; path < 4; ++path) BOOST_TEST(peers[path] == (spare >> path & 1 ? 0u : 4u));
     }
-    paths.set_spare(0);
-    paths.set_state(1, PathState::down);
-    unsigned peers[4] = {};
-    for (unsigned seed = 0; seed < 12; ++seed) {
-        BOOST_TEST((seed % 4 == 1 || paths.home(seed, kWrite) == seed % 4)); // the others stay
-        ++peers[paths.home(seed, kWrite)];
-    }
-    for (const unsigned path : {0u, 2u, 3u}) BOOST_TEST(peers[path] == 4u);
+}
+
+// Whatever has been lost of so many: who had one of those is spread, the others stay.
+BOOST_AUTO_TEST_CASE(peers_of_lost_paths_spread_over_the_others) {
+    for (unsigned n = 2; n <= 8; ++n)
+        for (PathMask lost = 1; lost + 1 < PathMask{1} << n; ++lost) {
+            PathTable paths{std::vector<PathSetup>(n)};
+            for (unsigned path = 0; path < n; ++path)
+                if (lost >> path & 1) paths.set_state(static_cast<PathIndex>(path), PathState::down);
+            const auto left = n - static_cast<unsigned>(std::popcount(lost));
+            unsigned peers[8] = {}; // that have moved
+            for (unsigned seed = 0; seed < n * left; ++seed) {
+                const PathIndex home = paths.home(seed, kWrite);
+                if (lost >> seed % n & 1)
+                    ++peers[home];
+                else
+                    BOOST_TEST(home == seed % n);
+            }
+            for (unsigned path = 0; path < n; ++path)
+                BOOST_TEST(peers[path] == (lost >> path & 1 ? 0u : n - left), n << " paths, lost " << lost);
+        }
 }
 
 BOOST_FIXTURE_TEST_CASE(delivery_time_does_not_count_our_own_queue, Two) {
