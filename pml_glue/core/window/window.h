@@ -125,7 +125,7 @@ private:
     [[nodiscard]] bool over(Target& target, Round& round, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
     [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
-    void ask_for_lock(Target& target) {
+    void ask_for_lock(Target& target) noexcept { // guarded() would leave a lock that is wanted and asked for by nobody
         if (target.lock == Lock::none) [[unlikely]]
             want_lock(target.rank, false);
     }
