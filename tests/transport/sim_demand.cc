@@ -4,11 +4,10 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
-#include <random>
-
 #include "simulator/random_faults.h"
 #include "simulator/stress.h"
 #include "simulator/traffic.h"
+#include "switches.h"
 #include "two_kinds.h"
 #include "uct_mp/channel/core.h"
 #include "uct_mp/schedule/policy_factory.h"
@@ -260,33 +259,6 @@ BOOST_AUTO_TEST_CASE(limits) {
 }
 
 namespace {
-// Wishes of random sides for random services, as fast as they can be made.
-class Switches {
-public:
-    Switches(Cluster& cluster, std::uint64_t seed, Nanos pause)
-        : cluster_(cluster), random_(seed * 104'729), pause_(pause) {
-        next();
-    }
-    unsigned made = 0;
-    bool over = false;
-
-private:
-    void next() {
-        if (over) return;
-        cluster_.world.at(cluster_.world.now() + 1 + random_() % pause_, [this] {
-            if (over) return;
-            const unsigned at = random_() % cluster_.size(),
-                           from = (at + 1 + random_() % (cluster_.size() - 1)) % cluster_.size();
-            cluster_.world.select(at);
-            made += serve(cluster_, at, from, random_() % 2 ? Service::rc : Service::shared) == Status::ok;
-            next();
-        });
-    }
-    Cluster& cluster_;
-    std::mt19937_64 random_;
-    const Nanos pause_;
-};
-
 // All wishes are answered, and both sides have the same paths.
 std::string at_rest(Cluster& cluster) {
     for (unsigned i = 0; i < cluster.size(); ++i)
@@ -311,7 +283,7 @@ BOOST_DATA_TEST_CASE(switches_under_traffic,
     c.reliability = {};
     Cluster cluster(seed == 3 ? "four-path" : "two-rail", 3, c, {.seed = seed});
     Stress stress(cluster, {.seed = seed});
-    Switches switches(cluster, seed, 100'000);
+    Switches switches(cluster, seed, 100'000, {Service::rc, Service::shared});
     BOOST_TEST(stress.run());
     BOOST_TEST(stress.verdict() == "");
     BOOST_TEST(switches.made > 20u);
@@ -334,7 +306,7 @@ BOOST_DATA_TEST_CASE(switches_and_faults,
     Cluster cluster("two-rail", 2, c, {.seed = seed});
     Stress stress(cluster, {.seed = seed, .operations = 1500, .slot = 1 << 18, .constant = 1 << 18});
     Faults faults(cluster, seed);
-    Switches switches(cluster, seed, 300'000);
+    Switches switches(cluster, seed, 300'000, {Service::rc, Service::shared});
     BOOST_TEST(stress.run(4'000'000'000));
     faults.over = true;
     BOOST_TEST(stress.verdict() == "");

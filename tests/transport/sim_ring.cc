@@ -5,10 +5,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <cstring>
-#include <random>
 
 #include "ring_nodes.h"
 #include "simulator/random_faults.h"
+#include "switches.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 using namespace ucx_mp;
@@ -239,33 +239,7 @@ BOOST_DATA_TEST_CASE(forged, boost::unit_test::data::make({0u, 1u, 2u, 3u, 4u, 5
 }
 
 namespace {
-// Wishes of random sides for random services, as fast as they can be made.
-class Switches {
-public:
-    Switches(Cluster& cluster, std::uint64_t seed, Nanos pause)
-        : cluster_(cluster), random_(seed * 104'729), pause_(pause) {
-        next();
-    }
-    unsigned made = 0;
-    bool over = false;
-
-private:
-    void next() {
-        if (over) return;
-        cluster_.world.at(cluster_.world.now() + 1 + random_() % pause_, [this] {
-            if (over) return;
-            const unsigned at = random_() % cluster_.size(),
-                           from = (at + 1 + random_() % (cluster_.size() - 1)) % cluster_.size();
-            cluster_.world.select(at);
-            const Service services[] = {Service::shared, Service::dc_ring, Service::rc, Service::dc_ring};
-            made += serve(cluster_, at, from, services[random_() % 4]) == Status::ok;
-            next();
-        });
-    }
-    Cluster& cluster_;
-    std::mt19937_64 random_;
-    const Nanos pause_;
-};
+const std::vector<Service> kServices{Service::shared, Service::dc_ring, Service::rc, Service::dc_ring};
 
 // Rings are open at both sides or at none.
 bool at_rest(Cluster& cluster) {
@@ -285,7 +259,7 @@ BOOST_DATA_TEST_CASE(switches_under_traffic,
     c.reliability = {};
     Cluster cluster(seed == 3 ? "four-path" : "two-rail", 3, c, {.seed = seed});
     Stress stress(cluster, {.seed = seed, .late = late ? Nanos{20'000} : 0});
-    Switches switches(cluster, seed, 100'000);
+    Switches switches(cluster, seed, 100'000, kServices);
     BOOST_TEST(stress.run());
     BOOST_TEST(stress.verdict() == "");
     BOOST_TEST(switches.made > 20u);
@@ -305,7 +279,7 @@ BOOST_DATA_TEST_CASE(switches_and_faults,
     Cluster cluster("two-rail", 2, c, {.seed = seed});
     Stress stress(cluster, {.seed = seed, .operations = 1500, .slot = 1 << 18, .constant = 1 << 18});
     Faults faults(cluster, seed);
-    Switches switches(cluster, seed, 300'000);
+    Switches switches(cluster, seed, 300'000, kServices);
     BOOST_TEST(stress.run(4'000'000'000));
     faults.over = true;
     BOOST_TEST(stress.verdict() == "");

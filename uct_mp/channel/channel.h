@@ -9,8 +9,9 @@
 // Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
 // first message after a fence carries the set of paths that have carried puts since the fence before. A marker follows
 // the puts on each of them. The receiver delivers the message when all markers are in. The message itself is the
-// marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless there is a
-// single queue pair (order is the hardware's then).
+// marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed, unless all of it
+// takes a single queue pair of RC: order is the hardware's then, and of what it loses is known what was executed
+// (R261).
 //
 // Completion is not visibility (visibility.h). An acknowledged write may still be on its way from the adapter to
 // memory. A peer with several adapters could then be told of it by another adapter, and read what was there before. So:
@@ -150,6 +151,8 @@ struct Fences {
     bool marker_due = false;   // the next message is a fenced one
     bool catch_up = false;     // puts before the fence had not been posted whole: their paths join fence_paths later
     bool drain_due = false;    // the next RDMA waits for rdma_open == 0 and for `atomics_until`
+    // Fences have passed by the order of this path's queue pair: all open writes are there. See Epochs::sole_path().
+    PathIndex passed = kNoPath;
     bool atomics_due = false;
     bool atomics_sent = false; // since the last fence; their last number + 1:
     std::uint32_t atomics_end = 0;
@@ -159,6 +162,8 @@ struct Fences {
     std::uint32_t fence_sequence[kMost] = {}; // + 1 of the fenced message; to bound fences in flight
 
     [[nodiscard]] std::uint32_t next() const { return fence_number + 1 ? fence_number + 1 : 1; }
+    // Something is still to be done for one, reads aside.
+    [[nodiscard]] bool pending() const { return marker_due || catch_up || drain_due || passed != kNoPath; }
 };
 
 // What is acknowledged and perhaps not visible: visibility.h.
@@ -180,6 +185,8 @@ struct Visible {
 struct Moving {
     std::uint32_t rdma_open = 0; // RDMA operations not complete
     std::uint32_t gets_open = 0; // those that read
+    PathMask open_paths = 0;     // several paths: have carried operations since none was open
+    bool in_order = false;       // likewise: fences have passed by the order of a queue pair since then
     // Not all placed yet, in order; by Direction, since reads must not wait behind writes (5.2.2): they fill the other
     // direction of the links. Writes may be there to let reads go first (schedule/both_ways.h).
     struct {
@@ -198,6 +205,12 @@ struct Moving {
     bool push_due = false;       // likewise: flushes
     Work* flushes[kEpochs] = {}; // waiting for this epoch and all before
     std::uint32_t atomic_tag = 0;
+    // One more operation, where there are several paths.
+    void begin() {
+        if (rdma_open++ != 0) return;
+        open_paths = 0;
+        in_order = false;
+    }
     std::vector<Work*> atomics;        // fetches waiting for a reply, few
     std::uint32_t atomics_pending = 0; // requests not acknowledged
     std::uint32_t parts_asked = 0;     // next_sequence + 1 when an acknowledgment was asked for, to make room for parts

@@ -72,6 +72,11 @@ struct Core {
     [[nodiscard]] bool rc_on_demand() const {
         return config.adapt.enabled() && config.transport == connect::Transport::dc;
     }
+    // Of the writes that a failed queue pair of RC leaves, packet numbers say which were executed. Of DC nothing does:
+    // one that was may go again, and memory takes a step back if another one has come behind it.
+    [[nodiscard]] bool tells_what_was_executed(const Path& path) const {
+        return path.kind == path::Kind::rc && config.recovery.packet_numbers && !(untested >> path.device & 1);
+    }
     // Of either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }
     // Puts something into a part's list; Progress looks at the lists then.

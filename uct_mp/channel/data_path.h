@@ -251,6 +251,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     if (channel.wiring.path_count > 1) {
         posted.timed = true;
         posted.t_post = core_.services.now();
+        channel.moving.open_paths |= PathMask{1} << path;
     }
     if (!read) {
         channel.fences.put_paths |= PathMask{1} << path;

@@ -1,42 +1,73 @@
 // Fences, and flushes by epochs: every operation belongs to the epoch in which it was started; a flush closes the epoch
 // and is done when this one and all before are empty.
+#include <bit>
 #include <utility>
 
 #include "uct_mp/channel/data_path.h"
 
 namespace ucx_mp::channel {
 
+// One rail has a path of DC, and one of RC once that is there: both are places of the channel, and one is in use.
+PathIndex Epochs::sole_path(const Channel& channel) const {
+    // Writes that were lost, or are to be posted yet, may go elsewhere; several adapters have no order.
+    if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open || channel.moving.pulled_count ||
+        channel.visible.unseen_gate || core_.config.read_back == ReadBack::always || !channel.wiring.scheduler)
+        return kNoPath;
+    const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
+    if (!std::has_single_bit(usable)) return kNoPath;
+    const auto path = static_cast<PathIndex>(std::countr_zero(usable));
+    return core_.tells_what_was_executed(channel.wiring.paths[path]) ? path : kNoPath;
+}
+
 void Epochs::fence(Channel& channel) {
-    const bool one_queue = channel.wiring.path_count <= 1;
+    const bool one_path = channel.wiring.path_count <= 1;
     if (channel.moving.pulled[0].first && !channel.wiring.only)
         core_.mover.pull(channel); // no read before the fence will come any more
-    if (!one_queue) {
-        // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
-        if (std::exchange(channel.fences.marked_paths, 0)) channel.fences.fence_number = channel.fences.next();
-        channel.fences.fence_paths |= channel.fences.put_paths;
-        channel.fences.marker_due = channel.fences.fence_paths != 0;
-        channel.fences.catch_up = channel.moving.pulled_count != 0;
-        if (channel.moving.rdma_open == 0) core_.visibility.settle_fence(channel);
-    }
-    channel.fences.put_paths = 0;
     // With a single queue pair the adapters keep the order, but for a write behind a read (and the read may be
     // repeated).
-    if (channel.moving.rdma_open && (!one_queue || channel.moving.gets_open)) channel.fences.drain_due = true;
-    if (channel.visible.unseen_gate && channel.visible.unread) channel.fences.drain_due = true;
-    if (channel.fences.atomics_sent) {
-        channel.fences.atomics_sent = false;
-        channel.fences.atomics_until = channel.fences.atomics_end;
-        channel.fences.atomics_due = channel.fences.drain_due = true;
+    Fences& fences = channel.fences;
+    fences.passed = kNoPath;
+    if (channel.moving.rdma_open) {
+        bool in_order = !channel.moving.gets_open;
+        if (in_order && one_path) {
+            in_order = core_.tells_what_was_executed(channel.wiring.paths[0]);
+        } else if (in_order) {
+            const PathIndex sole = sole_path(channel);
+            in_order = sole != kNoPath && channel.moving.open_paths == PathMask{1} << sole;
+            if (in_order) fences.passed = sole, channel.moving.in_order = true;
+        }
+        fences.drain_due |= !in_order;
     }
-    if (channel.fences.marker_due || channel.fences.drain_due || channel.moving.gets_open || channel.fences.catch_up)
-        channel.gates |= gate::fence;
+    if (!one_path) {
+        // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
+        if (std::exchange(fences.marked_paths, 0)) fences.fence_number = fences.next();
+        fences.fence_paths |= fences.put_paths;
+        fences.marker_due = fences.fence_paths != 0;
+        fences.catch_up = channel.moving.pulled_count != 0;
+        if (channel.moving.rdma_open == 0) core_.visibility.settle_fence(channel);
+    }
+    fences.put_paths = 0;
+    if (channel.visible.unseen_gate && channel.visible.unread) fences.drain_due = true;
+    if (fences.atomics_sent) {
+        fences.atomics_sent = false;
+        fences.atomics_until = fences.atomics_end;
+        fences.atomics_due = fences.drain_due = true;
+    }
+    if (fences.pending() || channel.moving.gets_open) channel.gates |= gate::fence;
 }
 
 // True: RDMA may go.
 bool Epochs::clear_drain(Channel& channel) {
+    if (channel.fences.passed != kNoPath) [[unlikely]] {
+        if (channel.moving.rdma_open == 0) {
+            channel.fences.passed = kNoPath;
+            if (channel.fences.marker_due) core_.visibility.settle_fence(channel);
+        } else if (channel.fences.passed != sole_path(channel)) {
+            stop_passing(channel); // what comes now may go elsewhere
+        }
+    }
     if (!channel.fences.drain_due) {
-        if (!channel.fences.marker_due && !channel.moving.gets_open && !channel.fences.catch_up)
-            channel.gates &= ~gate::fence;
+        if (!channel.fences.pending() && !channel.moving.gets_open) channel.gates &= ~gate::fence;
         return true;
     }
     if (channel.visible.unseen_gate && channel.visible.unread)
@@ -48,7 +79,7 @@ bool Epochs::clear_drain(Channel& channel) {
     }
     channel.fences.drain_due = false;
     if (channel.fences.marker_due) core_.visibility.settle_fence(channel);
-    if (!channel.fences.marker_due && !channel.fences.catch_up) channel.gates &= ~gate::fence;
+    if (!channel.fences.pending()) channel.gates &= ~gate::fence;
     return true;
 }
 

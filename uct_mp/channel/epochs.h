@@ -20,6 +20,11 @@ public:
     void fence(Channel& channel);
     // Goes on with what RDMA behind a fence waits for. True: RDMA may go.
     bool clear_drain(Channel& channel);
+    // What follows the fences that have passed by the order of a queue pair waits for what was before them.
+    static void stop_passing(Channel& channel) {
+        channel.fences.passed = kNoPath;
+        channel.fences.drain_due = true;
+    }
 
     // -- Flushes
     Status flush(Channel& channel, Completion* completion);
@@ -39,6 +44,9 @@ public:
     std::vector<Channel*> pushes_due; // whose push() found no room
 
 private:
+    // The path that all writes take, those of now and those to come, until something changes; kNoPath: there are
+    // several.
+    [[nodiscard]] PathIndex sole_path(const Channel& channel) const;
     [[gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
 

@@ -30,6 +30,8 @@ Status Mover::pass_gate_rdma(Channel& channel, const verbs::RemoteKeys*& keys) {
 PathIndex Mover::lane_of_puts(Channel& channel) {
     if (channel.wiring.only) return channel.wiring.only->room() ? PathIndex{0} : kNoPath;
     if (channel.wiring.unsettled.damaged) return kNoPath;
+    if (channel.fences.passed != kNoPath)
+        channel.visible.put_lane = channel.fences.passed; // all that are open are there
     if (channel.moving.rdma_open && channel.wiring.scheduler->paths().is_usable(channel.visible.put_lane))
         return core_.placement.path_has_room(channel, channel.visible.put_lane, Direction::write,
                                              1 + SendQueue::kReserve)
@@ -54,7 +56,7 @@ Status Mover::rdma(Channel& channel, Work& work) {
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
     work.transfer.fed = 0;
-    ++channel.moving.rdma_open;
+    channel.moving.begin();
     channel.moving.gets_open += read;
     if (!channel.wiring.only) return rdma_by_plan(channel, work);
     work.open = 0;
@@ -148,7 +150,7 @@ void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, s
     work.remote = remote;
     work.keys = rkeys;
     work.open = 0;
-    ++channel.moving.rdma_open;
+    channel.moving.begin();
     channel.wiring.scheduler->place_on(path, Direction::write, length);
     post_piece(channel, work, 0, length, path, *core_.placement.queue_for(channel, path, Direction::write));
 }
@@ -185,6 +187,12 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
         return Status::in_progress;
     };
     if (channel.wiring.path_count == 1) return whole();
+    if (channel.fences.passed != kNoPath)
+        [[unlikely]] { // only the order of writes on that path is kept, in one piece each
+        if (!read) return whole();
+        Epochs::stop_passing(channel);
+        return give_up();
+    }
     if (channel.moving.pulled_count >= Moving::kMaxPulled) return give_up();
     const Nanos now = core_.services.now();
     // Of a write, what does not wait for the next read. In two halves, so that the completion of the first asks for the

@@ -129,7 +129,7 @@ void Sender::append_trailer(Channel& channel, Buffer& buffer, std::uint32_t sequ
     channel.fences.fence_paths = 0;
     channel.fences.marker_due = false;
     channel.gates &= ~gate::unseen;
-    if (!channel.fences.drain_due) channel.gates &= ~gate::fence;
+    if (!channel.fences.pending()) channel.gates &= ~gate::fence;
 }
 
 int Sender::gather(Buffer& buffer, const Work* pieces, unsigned device, ibv_sge* sge) {

@@ -42,6 +42,18 @@ void Replay::finish_replayed(Channel& channel, Work& work) {
 }
 
 namespace {
+// A write is under way again.
+bool is_replaying(const Channel& channel) {
+    std::uint32_t waiting = 0;
+    for (const Work* work = channel.moving.pulled[0].first; work && work->kind == WorkKind::replayed_put;
+         work = work->next)
+        ++waiting;
+    return channel.wiring.unsettled.puts_open > waiting;
+}
+
+// What was lost there is not known yet.
+bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Phase::asking; }
+
 // Was this write executed? Packet numbers say it exactly; else a marker or a message that came behind it does, and what
 // neither of them covers nobody can have been told of.
 bool executed(const Channel& channel, const PathRecovery& r, const LostPut& put) {
@@ -122,9 +134,13 @@ bool Replay::place_puts_again(Channel& channel, const schedule::Transfer& transf
     PathIndex& over = channel.wiring.recovery->puts_over;
     const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
     if (!channel.wiring.stands(over)) {
-        if (usable == 0) return false;
+        // Those that it has lost in its turn were before these.
+        if (usable == 0 || (over != kNoPath && is_unsettled(channel.wiring.paths[over].phase))) return false;
         over = *schedule::each(usable).begin();
     }
+    // Fences stood between them. Should this path fail, too, none goes a third time that a later one has come behind.
+    if (channel.moving.in_order && !core_.tells_what_was_executed(channel.wiring.paths[over]) && is_replaying(channel))
+        return false;
     chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
     return place_put_again(channel, over, chunk.length) != kNoPath;
 }
@@ -196,10 +212,8 @@ void Replay::resend(Channel& channel) {
 void Replay::heal(Channel& channel) {
     Recovery& recovery = *channel.wiring.recovery;
     if (!channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return;
-    for (const PathIndex path : schedule::each(channel.wiring.unsettled.damaged)) {
-        const Phase phase = channel.wiring.paths[path].phase;
-        if (phase == Phase::draining || phase == Phase::asking) return;
-    }
+    for (const PathIndex path : schedule::each(channel.wiring.unsettled.damaged))
+        if (is_unsettled(channel.wiring.paths[path].phase)) return;
     const PathMask healed = std::exchange(channel.wiring.unsettled.damaged, 0);
     ++core_.recovery_steps; // who waits for room may go on
     // Paths that have come back may carry new writes.
@@ -226,9 +240,7 @@ void Replay::heal(Channel& channel) {
         channel.fences.fence_number = channel.fences.next();
     }
     channel.fences.marker_due = channel.fences.fence_paths != 0;
-    if (!channel.fences.marker_due && !channel.fences.drain_due && !channel.moving.gets_open &&
-        !channel.fences.catch_up)
-        channel.gates &= ~gate::fence;
+    if (!channel.fences.pending() && !channel.moving.gets_open) channel.gates &= ~gate::fence;
     if (channel.wiring.path_count == 1) return;
     // Those that were told before may have been lost with the path that carried them.
     std::erase_if(recovery.told,

@@ -12,7 +12,8 @@ namespace ucx_mp::sim {
 // Over all ports and adapters, one after the other and some at once, for as long as the traffic lasts.
 class Faults {
 public:
-    Faults(Cluster& cluster, std::uint64_t seed) : cluster_(cluster), random_(seed * 7919) {
+    Faults(Cluster& cluster, std::uint64_t seed, unsigned adapters = 2)
+        : cluster_(cluster), random_(seed * 7919), adapters_(adapters) {
         cluster_.world.at(cluster_.world.now() + 300'000, [this] { next(); });
     }
     unsigned begun = 0;
@@ -28,9 +29,9 @@ private:
         if (over) return;
         // One after the other: the order of calls within an expression is the compiler's choice.
         const std::string node = std::to_string(random_() % cluster_.size());
-        const std::string adapter = node + ":softhca_" + std::to_string(random_() % 2);
+        const std::string adapter = node + ":softhca_" + std::to_string(random_() % adapters_);
         const std::string port = adapter + ":1";
-        switch (random_() % (dead_ ? 4 : 5)) {
+        switch (random_() % (dead_ || adapters_ == 1 ? 4 : 5)) { // the only one takes the interface with it
         case 0:
         case 1:
             during("port down " + port, "port up " + port);
@@ -67,6 +68,7 @@ private:
     }
     Cluster& cluster_;
     std::mt19937_64 random_;
+    const unsigned adapters_; // of each node
     bool dead_ = false;
 };
 
