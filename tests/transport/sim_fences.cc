@@ -40,21 +40,25 @@ bool has_rc(Cluster& cluster, bool wanted) {
     return cluster.until([&] { return (of_kind(cluster.node(0), Kind::rc).up == 1) == wanted; }, 1'000 * kMs);
 }
 
-// Writes of rising numbers to one place, a fence behind each. Whoever looks there never sees a number fall.
+// Writes of rising numbers to one place, a fence behind each, and perhaps a message. Whoever looks there never sees a
+// number fall.
 class Rising {
 public:
-    explicit Rising(Cluster& cluster)
-        : cluster_(cluster), to_(cluster.channel(0, 1)), theirs_(cluster.node(1).memory(8)) {
+    explicit Rising(Cluster& cluster, bool told = false)
+        : cluster_(cluster), to_(cluster.channel(0, 1)), told_(told), theirs_(cluster.node(1).memory(8)) {
         std::memset(theirs_.data, 0, 8);
         look();
     }
     // True: the transport has taken one more.
     bool put() {
         cluster_.world.select(0);
+        if (tell_ && Interface::am_short(to_, 6, value_, nullptr, 0) != Status::ok) return false;
+        tell_ = false;
         const std::uint64_t next = value_ + 1;
         if (Interface::put_short(to_, &next, sizeof next, theirs_.address(), theirs_.keys) != Status::ok) return false;
         value_ = next;
         (void)Interface::fence(to_);
+        tell_ = told_;
         return true;
     }
     unsigned puts_without_waiting() {
@@ -80,25 +84,29 @@ private:
     }
     Cluster& cluster_;
     channel::Channel& to_;
+    const bool told_;
+    bool tell_ = false;
     const Node::Memory theirs_;
     std::uint64_t value_ = 0, seen_ = 0;
 };
 
 } // namespace
 
-// Whichever of the two is in use.
-BOOST_DATA_TEST_CASE(nothing_waits, boost::unit_test::data::make({false, true}), by_rc) {
+// By RC, where packet numbers tell what was executed; by DC, if messages do.
+BOOST_DATA_TEST_CASE(nothing_waits,
+                     boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({false, true}), by_rc,
+                     told) {
     Cluster cluster(kOneRail, 2, config());
     BOOST_TEST(traffic(cluster, 1) == "");
     if (by_rc) {
         BOOST_REQUIRE(serve(cluster, Service::rc));
         BOOST_REQUIRE(has_rc(cluster, true));
     }
-    Rising rising(cluster);
+    Rising rising(cluster, told);
     BOOST_TEST(cluster.until([&] { return rising.put(); }, 10 * kMs)); // behind what was before
     BOOST_TEST(cluster.until([&] { return rising.all_there(); }, 10 * kMs));
     cluster.run_for(kMs);
-    BOOST_TEST(rising.puts_without_waiting() == (by_rc ? 8u : 1u));
+    BOOST_TEST(rising.puts_without_waiting() == (by_rc || told ? 8u : 1u));
     BOOST_TEST(cluster.until([&] { return rising.all_there(); }, 10 * kMs));
     BOOST_TEST(rising.fallen == 0u);
     rising.over = true;
@@ -130,13 +138,14 @@ BOOST_DATA_TEST_CASE(another_takes_over, boost::unit_test::data::make({false, tr
 }
 
 // Both kinds come, go and fail all the time.
-BOOST_DATA_TEST_CASE(switches_and_faults, boost::unit_test::data::xrange(1, 25), seed) {
+BOOST_DATA_TEST_CASE(switches_and_faults,
+                     boost::unit_test::data::xrange(1, 25) * boost::unit_test::data::make({false, true}), seed, told) {
     channel::Config c = config();
     c.recovery.packet_numbers = seed % 3 != 0; // else markers decide
     Cluster cluster(kOneRail, 2, c, {.seed = static_cast<std::uint64_t>(seed)});
     if (seed % 4 == 0) cluster.world.fault("place-delay 30us *:softhca_0");
     BOOST_TEST(traffic(cluster, seed) == "");
-    Rising rising(cluster);
+    Rising rising(cluster, told);
     Faults faults(cluster, seed, 1);
     Switches switches(cluster, seed, 300'000, {Service::rc, Service::shared});
     for (unsigned i = 0; i < 3000; ++i) BOOST_REQUIRE(cluster.until([&] { return rising.put(); }, 4'000 * kMs));
@@ -168,17 +177,17 @@ BOOST_DATA_TEST_CASE(all_kinds_of_traffic, boost::unit_test::data::xrange(1, 7),
 }
 
 // A single path: of DC, or of RC whose adapters tell no packet numbers, nobody knows what was executed of what a failed
-// queue pair leaves. So nothing passes there.
+// queue pair leaves. So nothing passes there, unless messages tell.
 BOOST_DATA_TEST_CASE(a_single_path_fails,
                      boost::unit_test::data::make({connect::Transport::rc, connect::Transport::dc}) *
-                         boost::unit_test::data::xrange(1, 13),
-                     transport, seed) {
+                         boost::unit_test::data::xrange(1, 13) * boost::unit_test::data::make({false, true}),
+                     transport, seed, told) {
     channel::Config c = quick_config(transport);
     c.recovery.partition_timeout = 0;
     c.recovery.packet_numbers = seed % 3 != 0;
     Cluster cluster(kOneRail, 2, c, {.seed = static_cast<std::uint64_t>(seed)});
     BOOST_TEST(traffic(cluster, seed) == "");
-    Rising rising(cluster);
+    Rising rising(cluster, told);
     Faults faults(cluster, seed, 1);
     for (unsigned i = 0; i < 3000; ++i) BOOST_REQUIRE(cluster.until([&] { return rising.put(); }, 4'000 * kMs));
     faults.over = true;

@@ -151,6 +151,8 @@ struct Fences {
     bool marker_due = false;   // the next message is a fenced one
     bool catch_up = false;     // puts before the fence had not been posted whole: their paths join fence_paths later
     bool drain_due = false;    // the next RDMA waits for rdma_open == 0 and for `atomics_until`
+    bool until_told = false;   // ... or until a message has gone behind what is open: one of next_sequence then,
+    std::uint32_t told_from = 0;
     // Fences have passed by the order of this path's queue pair: all open writes are there. See Epochs::sole_path().
     PathIndex passed = kNoPath;
     bool atomics_due = false;

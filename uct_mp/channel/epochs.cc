@@ -15,8 +15,33 @@ PathIndex Epochs::sole_path(const Channel& channel) const {
         return kNoPath;
     const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
     if (!std::has_single_bit(usable)) return kNoPath;
-    const auto path = static_cast<PathIndex>(std::countr_zero(usable));
-    return core_.tells_what_was_executed(channel.wiring.paths[path]) ? path : kNoPath;
+    return static_cast<PathIndex>(std::countr_zero(usable));
+}
+
+// All that is open went there, and so does what comes. kNoPath: nothing is open, or it has no order.
+PathIndex Epochs::queue_of_all(const Channel& channel) const {
+    const Moving& moving = channel.moving;
+    if (!moving.rdma_open || moving.gets_open) return kNoPath;
+    if (channel.wiring.path_count <= 1) return 0;
+    const PathIndex sole = sole_path(channel);
+    return sole != kNoPath && moving.open_paths == PathMask{1} << sole ? sole : kNoPath;
+}
+
+// A message has gone behind what is open, in the same queue. Should that fail, the peer says by it what was executed
+// before; and what follows it was not, if it has not come (PROTOCOL.md, R261).
+bool Epochs::is_told(const Channel& channel, PathIndex path) const {
+    const Fences& fences = channel.fences;
+    if (channel.wiring.path_count > 1) return !fences.marker_due && !fences.catch_up && !fences.fence_paths;
+    if (channel.wiring.unsettled.damaged || channel.wiring.unsettled.puts_open) return false;
+    for (std::uint32_t i = channel.next_sequence; i != fences.told_from && i != channel.acked; --i)
+        if (channel.wiring.retained[(i - 1) & channel.window_mask]->path == path) return true;
+    return false;
+}
+
+void Epochs::pass(Channel& channel, PathIndex path) {
+    channel.moving.in_order = true;
+    channel.fences.drain_due = false;
+    if (channel.wiring.path_count > 1) channel.fences.passed = path;
 }
 
 void Epochs::fence(Channel& channel) {
@@ -28,15 +53,17 @@ void Epochs::fence(Channel& channel) {
     Fences& fences = channel.fences;
     fences.passed = kNoPath;
     if (channel.moving.rdma_open) {
-        bool in_order = !channel.moving.gets_open;
-        if (in_order && one_path) {
-            in_order = core_.tells_what_was_executed(channel.wiring.paths[0]);
-        } else if (in_order) {
-            const PathIndex sole = sole_path(channel);
-            in_order = sole != kNoPath && channel.moving.open_paths == PathMask{1} << sole;
-            if (in_order) fences.passed = sole, channel.moving.in_order = true;
+        const PathIndex queue = queue_of_all(channel);
+        if (queue == kNoPath || !core_.tells_what_was_executed(channel.wiring.paths[queue])) {
+            // Not RC without packet numbers: what its queue pair brings late does not count (R258), though it was
+            // executed.
+            const bool by_dc = queue != kNoPath && channel.wiring.paths[queue].kind == path::Kind::dc;
+            fences.until_told = by_dc && (fences.until_told || !fences.drain_due);
+            fences.drain_due = true;
+            fences.told_from = channel.next_sequence;
+        } else if (!fences.drain_due) {
+            pass(channel, queue);
         }
-        fences.drain_due |= !in_order;
     }
     if (!one_path) {
         // A fence whose message has not gone yet is joined with this one; markers already sent don't cover later puts.
@@ -47,9 +74,9 @@ void Epochs::fence(Channel& channel) {
         if (channel.moving.rdma_open == 0) core_.visibility.settle_fence(channel);
     }
     fences.put_paths = 0;
-    if (channel.visible.unseen_gate && channel.visible.unread) fences.drain_due = true;
+    if (channel.visible.unseen_gate && channel.visible.unread) fences.drain_due = true, fences.until_told = false;
     if (fences.atomics_sent) {
-        fences.atomics_sent = false;
+        fences.atomics_sent = fences.until_told = false;
         fences.atomics_until = fences.atomics_end;
         fences.atomics_due = fences.drain_due = true;
     }
@@ -66,6 +93,9 @@ bool Epochs::clear_drain(Channel& channel) {
             stop_passing(channel); // what comes now may go elsewhere
         }
     }
+    if (channel.fences.drain_due && channel.fences.until_told)
+        if (const PathIndex queue = queue_of_all(channel); queue != kNoPath && is_told(channel, queue))
+            pass(channel, queue);
     if (!channel.fences.drain_due) {
         if (!channel.fences.pending() && !channel.moving.gets_open) channel.gates &= ~gate::fence;
         return true;

@@ -24,6 +24,7 @@ public:
     static void stop_passing(Channel& channel) {
         channel.fences.passed = kNoPath;
         channel.fences.drain_due = true;
+        channel.fences.until_told = false;
     }
 
     // -- Flushes
@@ -47,6 +48,9 @@ private:
     // The path that all writes take, those of now and those to come, until something changes; kNoPath: there are
     // several.
     [[nodiscard]] PathIndex sole_path(const Channel& channel) const;
+    [[nodiscard]] PathIndex queue_of_all(const Channel& channel) const;
+    [[nodiscard]] bool is_told(const Channel& channel, PathIndex path) const;
+    static void pass(Channel& channel, PathIndex path);
     [[gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
 

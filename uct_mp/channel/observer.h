@@ -72,7 +72,7 @@ public:
     // A part that has gone again is complete.
     virtual void finish_replayed(Channel& channel, Work& work) = 0;
     // Where writes go again: all over one path. False: it has no room.
-    virtual bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) = 0;
+    virtual bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) = 0;
 
     // -- What the peer tells
     // News of a path, and the first message over one that the client has made anew.

@@ -161,7 +161,7 @@ void Mover::pull(Channel& channel, bool read) {
                 continue;
             }
             if (work->kind == WorkKind::replayed_put) {
-                if (!core_.observer->place_puts_again(channel, transfer, chunk)) {
+                if (!core_.observer->place_puts_again(channel, *work, chunk)) {
                     if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
                     return;
                 }

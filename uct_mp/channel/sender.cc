@@ -7,6 +7,8 @@
 
 namespace ucx_mp::channel {
 
+constexpr std::uint32_t kFencesUnasked = Fences::kMost / 4;
+
 // -- Gates (slow path)
 
 Status Sender::blocked(Channel& channel) {
@@ -115,8 +117,11 @@ void Sender::finish_pieces(Channel& channel, const Start& start, std::uint8_t am
 
 void Sender::finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,
                            std::uint8_t flags) {
-    // Acknowledged soon: fences in flight are few.
-    compose(channel, *start.buffer, start.path, kind, am_id, length, flags | flag::fenced | flag::ack_request);
+    // Fences in flight are few: from some on, an acknowledgment is asked for in time.
+    const std::uint32_t before =
+        channel.fences.fence_sequence[(channel.fences.fence_number - kFencesUnasked) % Fences::kMost];
+    if (before - 1 - channel.acked < channel.in_flight()) flags |= flag::ack_request;
+    compose(channel, *start.buffer, start.path, kind, am_id, length, flags | flag::fenced);
     append_trailer(channel, *start.buffer, channel.next_sequence - 1);
     post_message(channel, *start.buffer, *start.queue, start.path, start.placed);
 }

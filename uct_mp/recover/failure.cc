@@ -249,6 +249,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
         switch (work->kind) {
         case WorkKind::put:
         case WorkKind::replayed_put:
+            if (recovery.put_again == work) recovery.put_again = nullptr; // another one stands for it, if it goes again
             r.lost.push_back({.work = work,
                               .offset = posted.offset,
                               .bytes = posted.bytes,

@@ -155,8 +155,8 @@ void Recoverer::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint
     replay.redo(channel, of, offset, bytes);
 }
 void Recoverer::finish_replayed(Channel& channel, Work& work) { replay.finish_replayed(channel, work); }
-bool Recoverer::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
-    return replay.place_puts_again(channel, transfer, chunk);
+bool Recoverer::place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) {
+    return replay.place_puts_again(channel, work, chunk);
 }
 
 // -- What the peer tells

@@ -51,7 +51,7 @@ public:
     void not_posted(Channel& channel) override;
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) override;
     void finish_replayed(Channel& channel, Work& work) override;
-    bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) override;
+    bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) override;
     void take_news(Channel& channel, connect::NewsKind kind, const connect::PathNews& news) override;
     void take_path_up(Channel& channel, PathIndex path, std::uint32_t life) override;
     void rails_changed(Channel& channel) override;

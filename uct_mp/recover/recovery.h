@@ -144,7 +144,8 @@ struct Recovery {
     // Writes that go again are all on this path, since a completion says nothing about what the peer sees: another
     // adapter's message may overtake them. The markers that stand for them follow on it.
     schedule::PathIndex puts_over = schedule::kNoPath;
-    bool resend = false; // some retained message has no path
+    const channel::Work* put_again = nullptr; // the latest of them that is under way
+    bool resend = false;                      // some retained message has no path
     // Keys of adapters of the peer's that are there again (renewal.h): those asked for, and those that are known.
     struct AskedKeys {
         std::uint64_t region;

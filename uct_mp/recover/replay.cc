@@ -36,21 +36,14 @@ void Replay::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_
 void Replay::finish_replayed(Channel& channel, Work& work) {
     auto* of = static_cast<Work*>(work.unpack_arg);
     if (work.kind == WorkKind::replayed_put) --channel.wiring.unsettled.puts_open;
+    if (channel.wiring.recovery && channel.wiring.recovery->put_again == &work)
+        channel.wiring.recovery->put_again = nullptr;
     if (!of) return;
     if (ucx_mp::failed(work.status) && !ucx_mp::failed(of->status)) of->status = work.status;
     if (--of->open == 0) core_.works.finish_work(*of);
 }
 
 namespace {
-// A write is under way again.
-bool is_replaying(const Channel& channel) {
-    std::uint32_t waiting = 0;
-    for (const Work* work = channel.moving.pulled[0].first; work && work->kind == WorkKind::replayed_put;
-         work = work->next)
-        ++waiting;
-    return channel.wiring.unsettled.puts_open > waiting;
-}
-
 // What was lost there is not known yet.
 bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Phase::asking; }
 
@@ -130,7 +123,8 @@ PathIndex Replay::place_put_again(Channel& channel, PathIndex path, std::uint64_
 }
 
 // False: the path that they take has no room.
-bool Replay::place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk) {
+bool Replay::place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) {
+    const schedule::Transfer& transfer = work.transfer;
     PathIndex& over = channel.wiring.recovery->puts_over;
     const PathMask usable = channel.wiring.scheduler->paths().usable(Direction::write);
     if (!channel.wiring.stands(over)) {
@@ -139,10 +133,14 @@ bool Replay::place_puts_again(Channel& channel, const schedule::Transfer& transf
         over = *schedule::each(usable).begin();
     }
     // Fences stood between them. Should this path fail, too, none goes a third time that a later one has come behind.
-    if (channel.moving.in_order && !core_.tells_what_was_executed(channel.wiring.paths[over]) && is_replaying(channel))
+    const Work* const before = channel.wiring.recovery->put_again;
+    if (channel.moving.in_order && before && before != &work &&
+        !core_.tells_what_was_executed(channel.wiring.paths[over]))
         return false;
     chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
-    return place_put_again(channel, over, chunk.length) != kNoPath;
+    if (place_put_again(channel, over, chunk.length) == kNoPath) return false;
+    channel.wiring.recovery->put_again = &work;
+    return true;
 }
 
 // False: no room now.

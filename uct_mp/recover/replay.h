@@ -25,7 +25,7 @@ public:
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes);
     void finish_replayed(Channel& channel, Work& work);
     // Writes that go again all take one path. False: it has no room.
-    bool place_puts_again(Channel& channel, const schedule::Transfer& transfer, schedule::Stripe& chunk);
+    bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk);
 
 private:
     void settled(Channel& channel, PathIndex path);

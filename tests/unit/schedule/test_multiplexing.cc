@@ -15,8 +15,8 @@ BOOST_AUTO_TEST_CASE(binding_stays_moves_when_it_must_and_comes_home) {
     BOOST_TEST(peer.plan.count == 1u);
     BOOST_TEST(peer.plan.stripes[0].path == 2);
     peer.scheduler.set_state(2, PathState::down);
-    BOOST_TEST(peer.places(3) == "111");
-    peer.scheduler.set_state(1, PathState::suspect);
+    BOOST_TEST(peer.places(3) == "000");
+    peer.scheduler.set_state(0, PathState::suspect);
     BOOST_TEST(peer.places(3) == "333");
     peer.scheduler.set_state(2, PathState::up);
     BOOST_TEST(peer.places(3) == "222");
