@@ -297,7 +297,11 @@ void Adaptation::give_trial() {
             busiest = &peer;
     const Nanos now = windows_->counts().end();
     if (now < next_trial_) return;
-    mute_peer_ = kSlotMask; // its turn comes again
+    // Its turn comes again after another one's, or if there is nobody else for some time: the others may be between two
+    // bursts just now.
+    if (!busiest && mute_peer_ != kSlotMask && ++passed_over_ < kSilentSlices) return;
+    passed_over_ = 0;
+    mute_peer_ = kSlotMask;
     if (!busiest) return;
     // Each costs commands at both sides, also if it shows nothing: later and later.
     next_trial_ = now + (windows_->interval() << std::min(trials_++, 10u));

@@ -107,6 +107,7 @@ private:
     double tried_ = 0;    // what has been sent to it
     unsigned mute_ = 0;   // trials that have shown nothing
     std::uint32_t mute_peer_ = kSlotMask; // on the last one; or nobody's id
+    unsigned passed_over_ = 0; // slices since then in which it was passed over and nobody else could be tried
     unsigned trials_ = 0;
     Nanos next_trial_ = 0;
     Nanos doubted_ =

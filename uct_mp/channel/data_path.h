@@ -89,14 +89,14 @@ inline constexpr unsigned kFewBytes = 32;
     buffer.trailer = 0;
 }
 
-// On a queue pair of mp_rc: of one channel and one path, and closed at the end of an epoch.
-template <Fits fits> [[gnu::always_inline]] inline void Sender::post_own(Channel& channel, Buffer& buffer,
-                                                                         SendQueue& queue, PathIndex path) {
+// On a queue pair of RC: of one channel and one path, and closed at the end of an epoch.
+template <Fits fits> [[gnu::always_inline]] inline void
+Sender::post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const std::uint64_t* tag) {
     Posted* const joined = queue.joinable();
     if (!joined) [[unlikely]]
         return post_whole(channel, buffer, queue, path, queue.signal_due());
     ++channel.epoch_open[channel.epoch];
-    if (!queue.send_joined<fits>(*joined, buffer)) [[unlikely]]
+    if (!queue.send_joined<fits>(*joined, buffer, tag)) [[unlikely]]
         post_joined_refused(channel, queue);
 }
 
@@ -146,8 +146,8 @@ template <class Fill> [[gnu::noinline]] ssize_t Sender::active_message_sole_unus
     return length;
 }
 
-// The same with a choice of paths, while the lane lasts; else otherwise().
-template <Fits fits, class Fill, class Otherwise>
+// The same with a choice of paths, while the lane lasts; else otherwise(). `tagged`: Wiring::by_tagged_lane.
+template <Fits fits, bool tagged, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Sender::active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                   const Fill& fill, const Otherwise& otherwise) {
     schedule::Scheduler::Current& current = channel.wiring.scheduler->current(Direction::write);
@@ -156,7 +156,10 @@ template <Fits fits, class Fill, class Otherwise>
     if (!channel.window_open()) [[unlikely]]
         return static_cast<ssize_t>(Status::no_resource);
     const PathIndex path = current.lane.path;
-    SendQueue& queue = *channel.wiring.paths[path].queue[0];
+    const Path& sub = channel.wiring.paths[path];
+    if (tagged && sub.kind != path::Kind::rc) [[unlikely]]
+        return otherwise(); // by an initiator
+    SendQueue& queue = *sub.queue[0];
     if (!queue.room()) [[unlikely]]
         return otherwise(); // on another path
     Buffer* const buffer = pool.get();
@@ -167,8 +170,8 @@ template <Fits fits, class Fill, class Otherwise>
     channel.wiring.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
     if (fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes)
         post_whole(channel, *buffer, queue, path, true);
-    else
-        post_own<fits>(channel, *buffer, queue, path);
+    else // a tag may be what does not fit any more
+        post_own<tagged ? Fits::maybe : fits>(channel, *buffer, queue, path, tagged ? &sub.dc.tag : nullptr);
     return length;
 }
 
@@ -202,9 +205,10 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
             return active_message_sole_unusual(channel, pool, id, fill);
         return length;
     }
+    const auto otherwise = [&] { return active_message<fits>(channel, pool, id, size, fill); };
     if (channel.wiring.by_lane) [[likely]]
-        return active_message_lane<fits>(channel, pool, id, fill,
-                                         [&] { return active_message<fits>(channel, pool, id, size, fill); });
+        return active_message_lane<fits, false>(channel, pool, id, fill, otherwise);
+    if (channel.wiring.by_tagged_lane) return active_message_lane<fits, true>(channel, pool, id, fill, otherwise);
     return active_message<fits>(channel, pool, id, size, fill);
 }
 

@@ -149,6 +149,9 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
     } else if (channel.wiring.by_lane) {
         for (unsigned i = 0; i < channel.wiring.path_count; ++i)
             if (SendQueue* queue = channel.wiring.paths[i].queue[0]) queue->close();
+    } else if (channel.wiring.by_tagged_lane) { // initiators of DC are others', too
+        for (unsigned i = 0; i < channel.wiring.path_count; ++i)
+            if (const auto& queue = channel.wiring.paths[i].own[0]) queue->close();
     }
 }
 } // namespace

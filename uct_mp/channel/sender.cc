@@ -343,10 +343,10 @@ Status Sender::am_short_any(Channel& channel, std::uint8_t id, std::uint64_t hea
                                                         ShortMessage{header, payload, length}));
 }
 
-Status Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
-                             unsigned length) {
+template <bool tagged> Status Sender::am_short_lane(Channel& channel, std::uint8_t id, std::uint64_t header,
+                                                    const void* payload, unsigned length) {
     Core& m = *channel.core;
-    return status_of(m.sender.active_message_lane<Fits::yes>(
+    return status_of(m.sender.active_message_lane<Fits::yes, tagged>(
         channel, m.small, id, ShortMessage{header, payload, length},
         [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
 }
@@ -381,7 +381,8 @@ Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t head
             return Status::ok;
         return Sender::am_short_sole(channel, id, header, payload, length);
     }
-    if (channel.wiring.by_lane) return Sender::am_short_lane(channel, id, header, payload, length);
+    if (channel.wiring.by_lane) return Sender::am_short_lane<false>(channel, id, header, payload, length);
+    if (channel.wiring.by_tagged_lane) return Sender::am_short_lane<true>(channel, id, header, payload, length);
     return Sender::am_short_any(channel, id, header, payload, length);
 }
 

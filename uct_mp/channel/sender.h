@@ -51,8 +51,8 @@ public:
                                                   unsigned length);
     [[gnu::noinline]] static Status am_short_unusual(Channel&, std::uint8_t id, std::uint64_t header,
                                                      const void* payload, unsigned length);
-    [[gnu::noinline]] static Status am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
-                                                  unsigned length);
+    template <bool tagged> [[gnu::noinline]] static Status
+    am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
     // `fill` writes the payload and returns its length. Returns that length, or a Status.
     template <Fits, class Fill>
     ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
@@ -84,7 +84,8 @@ private:
                                         std::uint32_t length, std::uint8_t flags);
     void finish_ring(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
-    template <Fits> void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path);
+    template <Fits>
+    void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const std::uint64_t* tag);
     void post_whole(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, bool signaled);
     [[gnu::noinline, gnu::cold]] void post_joined_refused(Channel& channel, SendQueue& queue); // the last message
     [[gnu::noinline, gnu::cold]] void post_whole_refused(Channel& channel, Buffer& buffer, SendQueue& queue,
@@ -93,9 +94,9 @@ private:
     active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill, std::uint32_t& length);
     template <class Fill>
     ssize_t active_message_sole_unusual(Channel& channel, BufferPool& pool, std::uint8_t id, Fill fill);
-    template <Fits, class Fill, class Otherwise> ssize_t active_message_lane(Channel& channel, BufferPool& pool,
-                                                                             std::uint8_t id, const Fill& fill,
-                                                                             const Otherwise& otherwise);
+    template <Fits, bool tagged, class Fill, class Otherwise>
+    ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill,
+                                const Otherwise& otherwise);
     template <Fits, class Fill>
     ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,

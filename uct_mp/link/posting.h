@@ -1,6 +1,8 @@
 // Posting and reaping, inline: what every operation executes of a SendQueue. For those who post on the data path.
 #pragma once
 
+#include <cstring>
+
 #include "uct_mp/link/adapter.h"
 #include "uct_mp/link/send_queue.h"
 
@@ -26,21 +28,27 @@ namespace ucx_mp::link {
     return posted;
 }
 
-// A message that joins the record before it and needs no completion: what most are.
-template <Fits fits> [[gnu::always_inline]] inline bool SendQueue::send_joined(Posted& joined, Buffer& buffer) {
-    const std::uint32_t bytes = buffer.length;
+// A message that joins the record before it and needs no completion: what most are. `tag`: goes before it, if the queue
+// needs one.
+template <Fits fits>
+[[gnu::always_inline]] inline bool SendQueue::send_joined(Posted& joined, Buffer& buffer, const std::uint64_t* tag) {
+    const std::uint32_t bytes = buffer.length, sent = bytes + (tag ? kTagBytes : 0);
     joined.bytes += bytes;
     ++joined.requests;
     --slots_;
     --adapter->send_credits;
     --quiet_left_;
     if constexpr (fits != Fits::one_packet) { // a request may hold more than a packet
-        if (bytes > mtu_) [[unlikely]]
-            joined.extra += extra_packets(bytes);
+        if (sent > mtu_) [[unlikely]]
+            joined.extra += extra_packets(sent);
     }
     unsigned flags = IBV_SEND_SOLICITED;
     sge_.addr = buffer.address();
-    sge_.length = bytes;
+    sge_.length = sent;
+    if (tag) {
+        sge_.addr -= kTagBytes;
+        std::memcpy(reinterpret_cast<void*>(sge_.addr), tag, kTagBytes);
+    }
     if (fits != Fits::maybe || bytes <= inline_bytes)
         flags |= IBV_SEND_INLINE;
     else

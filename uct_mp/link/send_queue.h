@@ -138,7 +138,7 @@ public:
     [[nodiscard]] Posted* joinable() const { return signal_due() ? nullptr : open_; }
     // joinable(), if there is also room().
     [[nodiscard]] Posted* ready() const;
-    template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer);
+    template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer, const std::uint64_t* tag = nullptr);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
     [[nodiscard]] bool signal_due() const;
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
