@@ -40,7 +40,7 @@ public:
     explicit Adaptation(Core& core);
 
     void attend(Nanos now);
-    // Eager: RC at once, while there are few peers.
+    // Eager: RC at once, while max_rc allows it.
     void connected(Channel& channel);
     // It is parked now: what has come and gone counts nevertheless.
     void parking(const Channel& channel);

@@ -75,7 +75,7 @@ struct AdaptConfig {
         off,    // paths are of the kinds that they have been made of
         manual, // all paths are DC at first; serve_by() says who gets RC
         on,     // all paths are DC at first; the heaviest sources get RC
-        eager,  // likewise, and while there are few peers each gets RC at once
+        eager,  // likewise, and the first peers, as many as max_rc allows, get RC at once
     } mode = Mode::off;
     adapt::Tuning tuning;
     bool measured = true; // the costs are, when the first source could get RC; else those of `tuning`

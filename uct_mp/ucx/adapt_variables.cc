@@ -12,13 +12,13 @@ std::vector<Variable> adapt_variables(const channel::Config& defaults) {
     const channel::AdaptConfig& adapt = defaults.adapt;
     list.push_back({.group = Group::connections,
                     .name = "ADAPT",
-                    .initial = kAdaptModes[0],
+                    .initial = "eager",
                     .help =
                         "Reliable connections (RC) for the peers that most is exchanged with, if that saves time; the "
                         "others keep DC. Both sides must have it.\n"
                         " - off: DC for all peers.\n"
                         " - on: decided again and again, by what is counted and measured.\n"
-                        " - eager: likewise, and while there are few peers each gets RC at once.",
+                        " - eager: likewise, and the first peers, as many as ADAPT_MAX_RC allows, get RC at once.",
                     .syntax = Syntax::choice,
                     .offset = offsetof(IfaceOptions, adapt),
                     .choices = kAdaptModes});
