@@ -407,7 +407,7 @@ def mpirun_mp(session):
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
     text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *rank, ":", *rank],
                        env=environment, seconds=50)
-    check(len(re.findall(r"ep_cfg.*tag\(mp_rc/mp0\)", text)) >= 2, "the ranks do not talk over mp_rc")
+    check(len(re.findall(r"ep_cfg.*tag\(mp_dc/mp0\)", text)) >= 2, "the ranks do not talk over mp_dc, which adapts")
     check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
 
 
