@@ -12,7 +12,7 @@ QUICK = (1, 4, 5)
 
 
 def small_jobs(c):
-    """Few processes, where UCP takes mp_rc by itself: what adaptive selection would lose as the default"""
+    """Few processes, where UCP takes mp_rc by itself: what adaptive selection, the default, loses"""
     if not adaptive.has_adaptive(c):
         return
     worst = {"adaptive": 0, "eager": 0}

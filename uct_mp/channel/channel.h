@@ -157,12 +157,14 @@ struct Fences {
     // Fences have passed by the order of this path's queue pair: all open writes are there. See Epochs::sole_path().
     PathIndex passed = kNoPath;
     bool atomics_due = false;
-    bool atomics_sent = false; // since the last fence; their last number + 1:
+    bool atomics_asked = false; // the peer: for their acknowledgment
+    bool atomics_sent = false;  // since the last fence; their last number + 1:
     std::uint32_t atomics_end = 0;
     std::uint32_t atomics_until = 0;          // acked must reach this
     std::uint32_t fence_number = 0;           // 0: none yet; wraps, and leaves 0 out
     static constexpr unsigned kMost = 32;     // fences whose message is not acknowledged
     std::uint32_t fence_sequence[kMost] = {}; // + 1 of the fenced message; to bound fences in flight
+    std::uint32_t asked = 0;                  // next_sequence + 1 when an acknowledgment was asked for, for that reason
 
     [[nodiscard]] std::uint32_t next() const { return fence_number + 1 ? fence_number + 1 : 1; }
     // Something is still to be done for one, reads aside.

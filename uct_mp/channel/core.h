@@ -72,10 +72,17 @@ struct Core {
     [[nodiscard]] bool rc_on_demand() const {
         return config.adapt.enabled() && config.transport == connect::Transport::dc;
     }
-    // Of the writes that a failed queue pair of RC leaves, packet numbers say which were executed. Of DC nothing does:
-    // one that was may go again, and memory takes a step back if another one has come behind it.
-    [[nodiscard]] bool tells_what_was_executed(const Path& path) const {
-        return path.kind == path::Kind::rc && config.recovery.packet_numbers && !(untested >> path.device & 1);
+    // Our adapter says how many packets a queue pair has taken: the truth about what the peer has lost.
+    [[nodiscard]] bool tells_packet_numbers(std::uint8_t device) const {
+        return config.recovery.packet_numbers && !(untested >> device & 1);
+    }
+    // Of the writes that a failed queue pair of RC leaves, the peer's packet numbers say which were executed. Of DC
+    // nothing does: one that was may go again, and memory takes a step back if another one has come behind it.
+    [[nodiscard]] bool tells_what_was_executed(const Channel& channel, const Path& path) const {
+        if (!config.recovery.enabled) return true; // nothing goes again
+        if (path.kind != path::Kind::rc) return false;
+        return channel.self ? tells_packet_numbers(path.device)
+                            : channel.connection.features & connect::feature::packet_numbers;
     }
     // Of either transport.
     [[nodiscard]] bool has_rings() const { return config.adapt.max_rings != 0 && config.recovery.enabled; }

@@ -54,13 +54,14 @@ void Epochs::fence(Channel& channel) {
     fences.passed = kNoPath;
     if (channel.moving.rdma_open) {
         const PathIndex queue = queue_of_all(channel);
-        if (queue == kNoPath || !core_.tells_what_was_executed(channel.wiring.paths[queue])) {
+        if (queue == kNoPath || !core_.tells_what_was_executed(channel, channel.wiring.paths[queue])) {
             // Not RC without packet numbers: what its queue pair brings late does not count (R258), though it was
             // executed.
             const bool by_dc = queue != kNoPath && channel.wiring.paths[queue].kind == path::Kind::dc;
+            // (No write since the fence before, if that still waits.)
+            if (!fences.drain_due) fences.told_from = channel.next_sequence;
             fences.until_told = by_dc && (fences.until_told || !fences.drain_due);
             fences.drain_due = true;
-            fences.told_from = channel.next_sequence;
         } else if (!fences.drain_due) {
             pass(channel, queue);
         }
@@ -76,7 +77,7 @@ void Epochs::fence(Channel& channel) {
     fences.put_paths = 0;
     if (channel.visible.unseen_gate && channel.visible.unread) fences.drain_due = true, fences.until_told = false;
     if (fences.atomics_sent) {
-        fences.atomics_sent = fences.until_told = false;
+        fences.atomics_sent = fences.atomics_asked = fences.until_told = false;
         fences.atomics_until = fences.atomics_end;
         fences.atomics_due = fences.drain_due = true;
     }
@@ -104,7 +105,11 @@ bool Epochs::clear_drain(Channel& channel) {
         core_.visibility.read_back(channel); // behind the writes, at once
     if (channel.moving.rdma_open) return false;
     if (channel.fences.atomics_due) {
-        if (channel.fences.atomics_until - 1 - channel.acked < channel.in_flight()) return false;
+        if (channel.fences.atomics_until - 1 - channel.acked < channel.in_flight()) {
+            if (!std::exchange(channel.fences.atomics_asked, true))
+                push(channel); // else a silent peer owes them for ever
+            return false;
+        }
         channel.fences.atomics_due = false;
     }
     channel.fences.drain_due = false;

@@ -16,8 +16,11 @@
 namespace ucx_mp::channel {
 
 connect::Terms Parts::own_terms() const {
-    const std::uint64_t without = (core_.config.recovery.enabled ? 0 : connect::feature::on_demand) |
-                                  (core_.has_rings() ? 0 : connect::feature::rings);
+    const std::uint64_t without =
+        (core_.config.recovery.enabled ? 0 : connect::feature::on_demand) |
+        (core_.has_rings() ? 0 : connect::feature::rings) |
+        (core_.config.recovery.packet_numbers && !core_.config.recovery.untested ? 0
+                                                                                 : connect::feature::packet_numbers);
     return {.features = connect::feature::known & core_.config.features & ~without,
             .probe_address = reinterpret_cast<std::uint64_t>(core_.visibility.probe_bytes),
             .window = core_.config.window,
@@ -183,8 +186,11 @@ void Parts::join_part(Channel& channel, const MessageHeader& header, const std::
 
 std::string Parts::misfit(const connect::Terms& theirs) {
     const connect::Terms ours = own_terms();
-    // It would take us for an interface of the transport's own kind, and send as to such a one.
-    if (!(theirs.features & connect::feature::kinds) && core_.kinds != connect::kinds_of({}, core_.config.transport))
+    // It takes us for an interface of the transport's own kind, and sends as to such a one: mp_dc with tags, mp_rc
+    // without.
+    const path::Kind own = core_.config.transport == connect::Transport::dc ? path::Kind::dc : path::Kind::rc;
+    if (!(theirs.features & connect::feature::kinds) &&
+        (!path::has(core_.kinds, own) || core_.has_targets() != (own == path::Kind::dc)))
         return "it does not know paths of several kinds";
     if (theirs.segment == ours.segment) return {};
     const auto size = [](std::uint32_t segment) { return std::to_string(segment - std::min(segment, kMaxUserHeader)); };

@@ -37,6 +37,7 @@ Status Sender::pass_gate_message(Channel& channel) {
     // Nothing passes a fence while a read before it is open, or a write before it has not been posted whole.
     if (channel.gates & gate::fence) {
         if (channel.moving.gets_open || channel.moving.pulled_count) return Status::no_resource;
+        if (channel.fences.passed != kNoPath && channel.moving.rdma_open == 0) (void)core_.epochs.clear_drain(channel);
         if (std::exchange(channel.fences.catch_up, false)) {
             channel.fences.fence_paths |= std::exchange(channel.fences.put_paths, 0);
             channel.fences.marker_due = channel.fences.fence_paths != 0;
@@ -66,8 +67,12 @@ Status Sender::start_fenced(Channel& channel, BufferPool& pool, std::uint32_t si
     const std::uint32_t number = channel.fences.next();
     // The receiver remembers Fences::kMost fences. Numbers wrap, so what is asked is whether that one is still under
     // way.
-    if (channel.fences.fence_sequence[number % Fences::kMost] - 1 - channel.acked < channel.in_flight())
+    if (channel.fences.fence_sequence[number % Fences::kMost] - 1 - channel.acked < channel.in_flight()) {
+        std::uint32_t& asked = channel.fences.asked; // by none of them, perhaps, if many numbers were left out
+        if (asked != channel.next_sequence + 1 && send_ack(channel, Kind::ack_request))
+            asked = channel.next_sequence + 1;
         return Status::no_resource;
+    }
     const PathMask usable = channel.wiring.scheduler->paths().usable();
     if (channel.fences.fence_paths & ~usable) return Status::no_resource; // its puts have to be settled first: recover/
     if (channel.fences.fence_paths & channel.wiring.unsettled.damaged) [[unlikely]]

@@ -105,7 +105,9 @@ inline constexpr std::uint64_t park = 4;  // idle connections end by agreement: 
                                           // peers hear of rails
 inline constexpr std::uint64_t on_demand = 8; // paths of RC come and go: wire::kOnDemand, `service`, path_down's `home`
 inline constexpr std::uint64_t rings = 16;    // messages may be written into rings: `ring`
-inline constexpr std::uint64_t known = parts | kinds | park | on_demand | rings;
+inline constexpr std::uint64_t packet_numbers =
+    32; // all adapters tell them: it is known what a queue pair has executed
+inline constexpr std::uint64_t known = parts | kinds | park | on_demand | rings | packet_numbers;
 } // namespace feature
 inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
 

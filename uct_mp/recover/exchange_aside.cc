@@ -85,7 +85,7 @@ bool Exchange::end_aside(Channel& channel, PathIndex path) {
     SendQueue& queue = *channel.wiring.paths[path].own[0];
     if (!queue.qp || !queue.idle()) return false; // completions must find the queue as long as the pair is there
     const verbs::Rail& rail = core_.rails[channel.wiring.paths[path].rail];
-    const bool asks = core_.config.recovery.packet_numbers && !(core_.untested >> rail.device & 1);
+    const bool asks = core_.tells_packet_numbers(static_cast<std::uint8_t>(rail.device));
     core_.halves.retire(std::move(queue.qp), rail, asks,
                         [this, rail, order = new_order(channel, path)](verbs::QueuePair ended, std::uint32_t expected) {
                             PathRecovery* const r = finish(order, Phase::draining);

@@ -354,7 +354,7 @@ void Failure::drained(Channel& channel, PathIndex path) {
         SendQueue& queue = *channel.wiring.paths[path].own[0];
         queue.adapter->forget(); // what still comes is late: Receiver::is_late
         verbs::QueuePairTruth truth;
-        const bool believed = core_.tells_what_was_executed(channel.wiring.paths[path]);
+        const bool believed = core_.tells_packet_numbers(channel.wiring.paths[path].device);
         if (channel.wiring.paths[path].unconnected) // it has executed nothing
             r.mine.psn = channel.connection.remote_ends[path].psn & kPsnMask;
         else if (r.ended_aside)

@@ -12,6 +12,7 @@ namespace ucx_mp::recover {
 // Part of a work, as a work of its own that the scheduler may cut anew. It is done when all of it has completed.
 void Replay::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {
     Recovery& recovery = *channel.wiring.recovery;
+    if (recovery.put_again == &of) recovery.put_again = nullptr; // refused: it is not under way
     const bool put = of.transfer.direction == Direction::write;
     Work& part = *core_.works.new_work(channel, put ? WorkKind::replayed_put : WorkKind::replayed_get, nullptr);
     part.unpack_arg = &of;
@@ -135,7 +136,7 @@ bool Replay::place_puts_again(Channel& channel, const Work& work, schedule::Stri
     // Fences stood between them. Should this path fail, too, none goes a third time that a later one has come behind.
     const Work* const before = channel.wiring.recovery->put_again;
     if (channel.moving.in_order && before && before != &work &&
-        !core_.tells_what_was_executed(channel.wiring.paths[over]))
+        !core_.tells_what_was_executed(channel, channel.wiring.paths[over]))
         return false;
     chunk = {.offset = transfer.offset, .length = transfer.remaining(), .path = over};
     if (place_put_again(channel, over, chunk.length) == kNoPath) return false;
