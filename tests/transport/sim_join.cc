@@ -51,7 +51,7 @@ BOOST_DATA_TEST_CASE(a_port_comes_up, kBoth* boost::unit_test::data::make({1u, 2
     const std::size_t size = connect::packed_size(cluster.node(0).iface().address());
     const double half = cluster.node(0).iface().bandwidth();
     for (std::size_t i = 0; i < ports.size(); ++i)
-        cluster.world.at(cluster.world.now() + 1'000'000 + 2'000'000 * i, [&, i] {
+        cluster.world.at(cluster.world.now() + 1'000'000 + 2'500'000 * i, [&, i] { // more than a try to open takes
             // One port with both of the other side's, as long as it is alone.
             for (unsigned node = 0; node < 2; ++node)
                 BOOST_TEST(paths_up(cluster.node(node)) == (who == 3 && i == 0 ? 1u : 2u));

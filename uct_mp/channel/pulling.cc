@@ -145,8 +145,8 @@ void Mover::unlink(Channel& channel, bool read, Work& work) {
 
 void Mover::pull(Channel& channel) {
     learn_patience(channel.moving);
-    if (channel.wiring.path_count ==
-        1) { // only what goes again; a read may be behind a fence that writes are in front of
+    // What goes again keeps its order: a read may be behind a fence, and a write in front of it.
+    if (channel.wiring.path_count == 1 || channel.moving.in_order) {
         const Unsettled& unsettled = channel.wiring.unsettled;
         if (channel.moving.pulled[0].first) pull(channel, false);
         if (channel.moving.pulled[1].first && !unsettled.damaged && !unsettled.puts_open) pull(channel, true);

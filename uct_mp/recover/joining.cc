@@ -79,7 +79,11 @@ void Joining::widen(Channel& channel) {
     channel.wiring.only = nullptr;
     channel.wiring.by_lane = true;
     channel.wiring.path_count = channel.wiring.places;
-    channel.fences.put_paths |= 1; // perhaps
+    channel.fences.put_paths |= 1;  // perhaps
+    if (channel.moving.rdma_open) { // lost, and goes again in its order
+        channel.moving.open_paths = 1;
+        channel.moving.in_order = true;
+    }
     channel.visible.unread |= 1;
     core_.visibility.note_devices(channel);
     ++core_.recovery_steps;
