@@ -63,7 +63,7 @@ def measure(build, transport, device, operations, count, batch, fabric=None, env
     """{operation: {side: (own, libc, {function: instructions})}}, all per operation."""
     with tempfile.TemporaryDirectory() as folder:
         command = [f"{build}/bin/softhca", "run", *(["--fabric", fabric] if fabric else []), "--", "valgrind",
-                   "--tool=callgrind", "--collect-atstart=no", f"--callgrind-out-file={folder}/out",
+                   "--tool=callgrind", "--fair-sched=yes", "--collect-atstart=no", f"--callgrind-out-file={folder}/out",
                    f"{build}/bin/bench_uct_instructions", transport, device, "--count", str(count), "--batch", str(batch),
                    *operations]
         environment = {**os.environ, "UCX_MP_RAILS": "softhca_0:1", **(env or {})}

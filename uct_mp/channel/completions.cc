@@ -161,10 +161,11 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]]
         return; // of an earlier life of this queue pair
-    const Posted last = queue.at(position);
+    // Records stay where they are until all others have been used: what the user posts meanwhile is not that much.
+    const Posted& last = queue.at(position);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
-        const Posted posted = queue.pop();
+        const Posted& posted = queue.pop();
         Channel& channel = *posted.channel;
         tally(posted, channel.wiring.paths[posted.path]);
         if (queue.dc) channel.wiring.paths[posted.path].open -= posted.requests;
@@ -184,13 +185,14 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     if (last.timed) {
         // Without timestamps the time of finding it must do (7.2.2: inexact when completions are found late).
         const Nanos done = adapter.timestamps ? adapter.clock.to_host(ticks) : core_.services.now();
-        queue.at(position).t_post = done; // DcTurns reads it there, until another record takes the place
+        // DcTurns reads it there, until another record takes the place.
+        const Nanos t_post = std::exchange(queue.at(position).t_post, done);
         const std::uint64_t bytes = last.work ? last.bytes : last.offset;
         channel.wiring.scheduler->observe({.path = last.path,
                                            .direction = direction,
                                            .bytes = bytes,
                                            .settled = settled,
-                                           .t_post = last.t_post,
+                                           .t_post = t_post,
                                            .t_done = done});
     } else {
         channel.wiring.scheduler->cancel(last.path, direction, settled);

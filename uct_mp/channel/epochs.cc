@@ -118,6 +118,16 @@ bool Epochs::clear_drain(Channel& channel) {
     return true;
 }
 
+// Nothing is open that has not asked for its completion.
+bool Epochs::all_asked(const Channel& channel) const {
+    for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
+        const Path& sub = channel.wiring.paths[path];
+        const SendQueue* const queue = sub.queue[0];
+        if (queue && !(queue->dc && sub.open == 0) && (!queue->all_signaled() || queue->failed())) return false;
+    }
+    return true;
+}
+
 // Small messages ask for completions only now and then: a write of nothing asks for one of everything before it.
 bool Epochs::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
@@ -171,13 +181,14 @@ void Epochs::attach_flush(Channel& channel, std::uint8_t epoch, Completion* comp
 }
 
 Status Epochs::flush(Channel& channel, Completion* completion) {
-    // Usual: an only path, nothing to be read back, nothing flushed already, and puts and gets alone, which all ask for
-    // completions. There is nothing to be posted then.
+    // Usual: nothing to be read back, nothing flushed already, and puts and gets alone, which all ask for completions.
+    // There is nothing to be posted then.
     const std::uint8_t present = channel.epoch;
     const SendQueue* const only = channel.wiring.only;
-    if (only && completion && present == channel.oldest_epoch && channel.epoch_open[present] &&
-        !channel.moving.flushes[present] && only->all_signaled() && !channel.moving.atomics_pending &&
-        !channel.visible.reads_back && !(channel.gates & gate::failed) && core_.works.pool.at_hand()) [[likely]] {
+    if (completion && present == channel.oldest_epoch && channel.epoch_open[present] &&
+        !channel.moving.flushes[present] && !channel.moving.atomics_pending && !channel.visible.reads_back &&
+        !(channel.gates & gate::failed) && core_.works.pool.at_hand() &&
+        (only ? only->all_signaled() : !channel.moving.pulled_count && all_asked(channel))) [[likely]] {
         channel.epoch = (present + 1) % kEpochs;
         attach_flush(channel, present, completion);
         return Status::in_progress;

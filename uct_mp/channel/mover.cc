@@ -42,6 +42,19 @@ PathIndex Mover::lane_of_puts(Channel& channel) {
     return path;
 }
 
+// The usual case of lane_of_puts(): the lane in use is on a queue pair of RC with room, and nothing says that writes
+// may not follow there. Null: look closer.
+[[gnu::always_inline]] inline SendQueue* Mover::queue_of_lane(Channel& channel, const Lane& current) {
+    const PathIndex path = current.lane.path;
+    if (!current.lasts() || channel.wiring.unsettled.damaged) return nullptr;
+    if (channel.fences.passed != kNoPath && channel.fences.passed != path) return nullptr;
+    if (channel.moving.rdma_open && channel.visible.put_lane != path) return nullptr;
+    const Path& sub = channel.wiring.paths[path];
+    if (sub.kind != path::Kind::rc) return nullptr; // an initiator is to be chosen
+    SendQueue& queue = *sub.queue[static_cast<unsigned>(Direction::write)];
+    return queue.room() ? &queue : nullptr;
+}
+
 // The same where the queue may be full. False: the queue is full, or broken.
 bool Mover::post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path) {
     SendQueue* queue = core_.placement.queue_for(channel, path, work.transfer.direction);
@@ -58,7 +71,19 @@ Status Mover::rdma(Channel& channel, Work& work) {
     work.transfer.fed = 0;
     channel.moving.begin();
     channel.moving.gets_open += read;
-    if (!channel.wiring.only) return rdma_by_plan(channel, work);
+    if (!channel.wiring.only) {
+        // Nothing to choose: as over an only path.
+        Lane& current = channel.wiring.scheduler->current(work.transfer.direction);
+        if (!current.is_fixed() || channel.moving.pulled_count || channel.fences.passed != kNoPath)
+            return rdma_by_plan(channel, work);
+        SendQueue* const queue = core_.placement.queue_for(channel, current.lane.path, work.transfer.direction);
+        if (!queue || !queue->room()) return rdma_by_plan(channel, work);
+        work.open = 0;
+        work.transfer.offset = work.transfer.size;
+        channel.wiring.scheduler->charge(current, work.transfer.size);
+        post_piece(channel, work, 0, work.transfer.size, current.lane.path, *queue);
+        return Status::in_progress;
+    }
     work.open = 0;
     work.transfer.offset = work.transfer.size;
     post_piece(channel, work, 0, work.transfer.size, 0, *channel.wiring.only); // the caller has seen that there is room
@@ -139,6 +164,49 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     Work& work = copied_work(channel, bounce, length);
     ibv_sge sge{bounce.address(), length, fits == Fits::yes ? 0 : bounce.lkey[queue.adapter->index]};
     (void)post_sole<false, fits>(channel, queue, work, &sge, 1, length, remote, rkeys);
+}
+
+// Small writes where there is no choice of paths teach their latency one in so many times.
+constexpr std::uint32_t kTaught = 8;
+
+template <Fits fits>
+[[gnu::always_inline]] inline void Mover::put_copied_lane(Channel& channel, Lane& current, SendQueue& queue,
+                                                          Buffer& bounce, std::uint32_t length, std::uint64_t remote,
+                                                          const verbs::RemoteKeys& rkeys) {
+    const PathIndex path = current.lane.path;
+    const PathMask bit = PathMask{1} << path;
+    Path& sub = channel.wiring.paths[path];
+    Work& work = copied_work(channel, bounce, length);
+    work.transfer = {length, Direction::write, false, length};
+    work.remote = remote;
+    work.keys = rkeys;
+    work.open = 1;
+    channel.moving.begin();
+    channel.moving.open_paths |= bit;
+    channel.visible.put_lane = path;
+    channel.visible.unread |= bit;
+    channel.fences.put_paths |= bit;
+    channel.wiring.scheduler->charge<fits == Fits::yes>(current, length);
+    const bool timed = fits != Fits::yes || !current.is_fixed() || sub.puts % kTaught == 0;
+    ++sub.puts;
+    const Posted posted{.channel = &channel,
+                        .work = &work,
+                        .bytes = length,
+                        .path = path,
+                        .timed = timed,
+                        .t_post = timed ? core_.services.now() : 0,
+                        .extra = fits == Fits::yes ? 0 : queue.extra_packets(length)};
+    queue.record(posted, true);
+    ibv_sge sge{bounce.address(), length, 0};
+    unsigned flags = IBV_SEND_SIGNALED;
+    if (fits == Fits::yes || length <= queue.inline_bytes)
+        flags |= IBV_SEND_INLINE;
+    else
+        sge.lkey = bounce.lkey[sub.device];
+    if (queue.post_rc(IBV_WR_RDMA_WRITE, &sge, 1, {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
+        queue.take_back(length);
+        core_.sender.post_refused(channel, queue, posted);
+    }
 }
 
 void Mover::put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
@@ -287,6 +355,36 @@ bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
 }
 } // namespace
 
+namespace {
+[[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
+    if (length == 8) // most; the others are a call
+        std::memcpy(to, from, 8);
+    else
+        std::memcpy(to, from, length);
+}
+} // namespace
+
+// put_short() where there are several paths, from the gate on.
+Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
+                               const verbs::RemoteKeys& keys) {
+    Lane& current = channel.wiring.scheduler->current(Direction::write);
+    SendQueue* const queue = queue_of_lane(channel, current);
+    const PathIndex path = queue ? current.lane.path : lane_of_puts(channel);
+    if (path == kNoPath) [[unlikely]]
+        return Status::no_resource;
+    if (length == 0) [[unlikely]]
+        return Status::ok;
+    Buffer* const bounce = core_.small.get();
+    if (!bounce) [[unlikely]]
+        return Status::no_resource;
+    copy_short(bounce->data(), buffer, length);
+    if (queue) [[likely]]
+        put_copied_lane<Fits::yes>(channel, current, *queue, *bounce, length, remote, keys);
+    else
+        put_copied(channel, *bounce, length, remote, keys, path);
+    return Status::ok;
+}
+
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
     Core& m = *channel.core;
@@ -294,23 +392,16 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
     }
-    SendQueue* const only = channel.wiring.only;
-    const PathIndex path = only ? PathIndex{0} : m.mover.lane_of_puts(channel);
-    if (only ? !only->room() : path == kNoPath) [[unlikely]]
+    if (!channel.wiring.only) return m.mover.put_short_chosen(channel, buffer, length, remote, *keys);
+    if (!channel.wiring.only->room()) [[unlikely]]
         return Status::no_resource;
     if (length == 0) [[unlikely]]
         return Status::ok;
     Buffer* const bounce = m.small.get();
     if (!bounce) [[unlikely]]
         return Status::no_resource;
-    if (length == 8) // most; the others are a call
-        std::memcpy(bounce->data(), buffer, 8);
-    else
-        std::memcpy(bounce->data(), buffer, length);
-    if (only)
-        m.mover.put_copied_sole<Fits::yes>(channel, *only, *bounce, length, remote, *keys);
-    else
-        m.mover.put_copied(channel, *bounce, length, remote, *keys, path);
+    copy_short(bounce->data(), buffer, length);
+    m.mover.put_copied_sole<Fits::yes>(channel, *channel.wiring.only, *bounce, length, remote, *keys);
     return Status::ok;
 }
 

@@ -32,6 +32,8 @@ public:
                                           std::uint64_t remote, const verbs::RemoteKeys& rkeys, Completion* completion);
     // The path that copied writes take, one behind the other. kNoPath: it has no room.
     PathIndex lane_of_puts(Channel& channel);
+    Status put_short_chosen(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
+                            const verbs::RemoteKeys& keys);
     // Takes the bounce buffer over.
     void put_copied(Channel& channel, Buffer& bounce, std::uint32_t length, std::uint64_t remote,
                     const verbs::RemoteKeys& rkeys, PathIndex path);
@@ -53,6 +55,10 @@ public:
     [[nodiscard]] double descriptor_time() const { return descriptor_time_; } // see schedule::Message
 
 private:
+    using Lane = schedule::Scheduler::Current;
+    static SendQueue* queue_of_lane(Channel& channel, const Lane& current);
+    template <Fits> void put_copied_lane(Channel& channel, Lane& current, SendQueue& queue, Buffer& bounce,
+                                         std::uint32_t length, std::uint64_t remote, const verbs::RemoteKeys& rkeys);
     Work& copied_work(Channel& channel, Buffer& bounce, std::uint32_t length);
     Status rdma_by_plan(Channel& channel, Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,

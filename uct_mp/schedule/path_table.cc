@@ -157,7 +157,7 @@ void PathTable::compare(PathIndex at, Direction d) {
         const Account& a = paths_[i].of(d);
         return a.sample_bytes / a.sample_service_ns / paths_[i].nominal_rate;
     };
-    if (paths_[at].nominal_rate <= 0) return;
+    if (paths_[at].nominal_rate <= 0 || std::has_single_bit(usable(d))) return;
     const double mine = of_link(at);
     double sum = mine;
     unsigned count = 1;

@@ -36,6 +36,8 @@ public:
         Account* account = nullptr; // of lane.path
         Nanos latency = 0;          // of lane.path, when the lane began
         [[nodiscard]] bool lasts() const { return lane.left > 0; }
+        // Whatever its size, everything goes there until a path comes or goes.
+        [[nodiscard]] bool is_fixed() const { return lane.left > kForever / 2; }
     };
     [[nodiscard]] Current& current(Direction d) { return current_[static_cast<unsigned>(d)]; }
     template <bool small = false> void charge(Current& current, std::uint64_t size);
