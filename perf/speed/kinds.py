@@ -68,6 +68,6 @@ def switches(c):
     for name, longest in pauses.items():
         if name in ("DC", "RC"):
             continue
-        beside = pauses[name.split(" ")[0] if name.split(" ")[0] in pauses and "adaptive" not in name else "DC"]
+        beside = pauses[name.split()[0] if name.split()[0] in ("DC", "RC") else "DC"]
         yield Result("switches", f"{name}, longest pause of a process", f"text: suspended at each switch; ours {longest:.0f} us, "
                      f"without switches {beside:.0f} us", longest / beside, "<=", 1.05)

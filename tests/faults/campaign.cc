@@ -17,6 +17,16 @@ channel::Config config_of(const CampaignOptions& options) {
         config.adapt.pool = kPools[options.seed % 3];
         if (options.seed % 4 == 0) config.adapt.max_rc = 4; // some are refused
     }
+    if (options.adapt) {
+        config.adapt.mode = options.seed % 2 ? channel::AdaptConfig::Mode::on : channel::AdaptConfig::Mode::eager;
+        config.adapt.max_rc = options.seed % 3 ? 8 : 2;
+        config.adapt.pool = options.seed % 5 ? 128 : 4;
+        config.adapt.tuning.interval = 400'000; // a run takes some 10 ms
+        config.adapt.tuning.min_interval = 50'000;
+        config.adapt.tuning.least_gain = 1;
+        config.adapt.measured = options.seed % 4 != 0;
+        if (!config.adapt.measured) config.adapt.tuning.costs = {.rc = 200, .make_rc = 2'000};
+    }
     if (options.rings) {
         config.adapt.max_rings = 64;
         config.adapt.ring = {options.seed % 2 ? 16u : 4u, options.seed % 3 ? 4096u : 256u};
@@ -230,6 +240,9 @@ CampaignResult Campaign::run() {
         channel::Interface::Statistics statistics;
         cluster_->node(i).iface().statistics(statistics);
         result.parks += statistics.parks;
+        result.looks += statistics.adaptation.looks;
+        result.changes += statistics.adaptation.changes;
+        result.turns += statistics.adaptation.costs.turn > 0;
         for (const auto& channel : statistics.channels) {
             result.duplicates += channel.duplicates;
             result.switches += channel.service.switches + channel.ring.switches;

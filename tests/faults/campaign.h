@@ -18,6 +18,7 @@ struct CampaignOptions {
     bool both_kinds = false;   // paths of RC and of DC in every channel
     bool switch_kinds = false; // mp_dc: RC is wished and left at random moments, by either side
     bool rings = false;        // message rings come and go in the same way, over either transport
+    bool adapt = false;        // mp_dc: who has RC is chosen by what is measured (UCX_MP_DC_ADAPT=on, eager)
     std::string policy = "default";
     unsigned nodes = 2;
     std::uint64_t seed = 1;
@@ -48,7 +49,8 @@ struct CampaignResult {
     std::string verdict; // empty: no mistake
     unsigned faults = 0;
     std::uint64_t failures = 0, returns = 0, messages_again = 0, puts_again = 0, gets_again = 0, puts_found_done = 0,
-                  switches = 0, migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0, by_rings = 0;
+                  switches = 0, migrations = 0, parks = 0, duplicates = 0, bytes = 0, bytes_again = 0, by_rings = 0,
+                  looks = 0, changes = 0, turns = 0;
     Nanos time = 0;
     std::uint64_t fingerprint = 0;
 };

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
         ->capture_default_str()
         ->check(CLI::IsMember({"mp_rc", "mp_dc"}));
     app.add_flag("--both-kinds", options.both_kinds, "paths of RC and of DC in every channel");
+    app.add_flag("--adapt", options.adapt, "mp_dc: who has RC is chosen by what is measured");
     app.add_flag("--switch-kinds", options.switch_kinds, "mp_dc: RC comes and goes, by either side's wish");
     app.add_flag("--rings", options.rings, "message rings come and go, over whatever paths there are");
     app.add_option("--policy", options.policy, "as UCX_MP_POLICY")->capture_default_str();
@@ -83,7 +84,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     options.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;
-    if (options.switch_kinds) options.transport = connect::Transport::dc;
+    if (options.switch_kinds || options.adapt) options.transport = connect::Transport::dc;
     options.partitions = !one_at_a_time;
     if (!sequences.empty()) options.sequences = 0;
     for (const std::string& name : sequences) options.sequences |= 1u << sequence_of(name);
@@ -106,7 +107,11 @@ int main(int argc, char** argv) {
                     (unsigned long long)result.puts_again, (unsigned long long)result.gets_again,
                     (unsigned long long)result.puts_found_done, (unsigned long long)result.duplicates,
                     double(result.bytes) / 1e6, double(result.bytes_again) / 1e6, double(result.time) / 1e6);
-        if (options.switch_kinds || options.rings)
+        if (options.adapt)
+            std::printf("  %llu looks, %llu other maps, %llu nodes know what a turn costs\n",
+                        (unsigned long long)result.looks, (unsigned long long)result.changes,
+                        (unsigned long long)result.turns);
+        if (options.switch_kinds || options.rings || options.adapt)
             std::printf("  %llu wishes were granted\n", (unsigned long long)result.switches);
         if (options.rings) std::printf("  %llu messages by rings\n", (unsigned long long)result.by_rings);
         std::fflush(stdout);
