@@ -4,6 +4,10 @@
 
 namespace ucx_mp::glue {
 
+namespace {
+constexpr std::size_t kMoreDomains = 64;
+}
+
 bool Lane::open(const std::string& transport, uct_worker_h worker, uct_error_handler_t on_error, void* argument,
                 std::string& error) {
     transport_ = transport;
@@ -60,10 +64,12 @@ bool Lane::find_domain(std::string& device, std::string& error) {
         if (uct_component_query(components[i], &info) != UCS_OK) continue;
         // Opening domains of others is slow, and some of them complain: "mp" has mp_rc, "self" has self, ...
         if (std::strncmp(info.name, transport_.c_str(), std::strlen(info.name)) != 0) continue;
-        std::vector<uct_md_resource_desc_t> domains(info.md_resource_count);
-        info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+        // UCX looks for adapters again, and writes all that are there by then.
+        std::vector<uct_md_resource_desc_t> domains(info.md_resource_count + kMoreDomains);
+        info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES | UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
         info.md_resources = domains.data();
         if (uct_component_query(components[i], &info) != UCS_OK) continue;
+        domains.resize(info.md_resource_count);
         for (const auto& domain : domains)
             if (open_domain(components[i], domain.md_name, device)) break;
     }
