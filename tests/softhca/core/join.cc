@@ -57,7 +57,7 @@ int connect_session(const std::string& session, HelloKind kind, int& segment_fd,
         error = std::strerror(errno);
         return -1;
     }
-    const timeval limit{5, 0};
+    const timeval limit{60, 0};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     Hello hello;
