@@ -8,6 +8,7 @@
 #include "simulator/traffic.h"
 #include "softhca/fabric.h"
 #include "uct_mp/channel/data_path.h"
+#include "uct_mp/schedule/policy_factory.h"
 #include "uct_mp/verbs/queue_pair.h"
 
 using namespace ucx_mp;
@@ -22,13 +23,18 @@ Status count(void* self, void*, std::size_t, unsigned) {
 } // namespace
 
 // A request may hold more than a packet of the path (MAX_INLINE): what a failure decides by is counted all the same.
-BOOST_DATA_TEST_CASE(packets_of_short_messages, boost::unit_test::data::make({"a", "a, a"}), adapters) {
+// Over an only path, over several, and where the policy leaves no choice.
+BOOST_DATA_TEST_CASE(packets_of_short_messages,
+                     boost::unit_test::data::make({"a", "a, a", "a, a"}) ^
+                         boost::unit_test::data::make({"default", "default", "binding"}),
+                     adapters, policy) {
     const softhca::FabricBlock block = softhca::parse_fabric(
         std::string("ideal: true\nadapters:\n  a: {mtu: 256}\nnodes:\n  - {name: 'n[0-1]', adapters: [") + adapters +
             "]}\nsubnets:\n  - {name: all, crossbar: true, rate: EDR 4x}\n",
         "small.yaml");
     channel::Config config = config_of(connect::Transport::rc);
     config.inline_bytes = 1024;
+    config.policy = *schedule::make_policy(policy).config;
     Cluster cluster(block.image(), 2, config);
     channel::Channel& to = cluster.channel(0, 1);
     unsigned arrived = 0;

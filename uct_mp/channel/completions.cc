@@ -161,7 +161,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
     const auto count = static_cast<std::uint16_t>(position - static_cast<std::uint16_t>(queue.tail)) + 1u;
     if (count > queue.records()) [[unlikely]]
         return; // of an earlier life of this queue pair
-    // Records stay where they are until all others have been used: what the user posts meanwhile is not that much.
+    // A ring has a record more than the queue pair has requests: what the user posts meanwhile doesn't reach this one.
     const Posted& last = queue.at(position);
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
@@ -195,7 +195,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
                                            .t_post = t_post,
                                            .t_done = done});
     } else {
-        channel.wiring.scheduler->cancel(last.path, direction, settled);
+        channel.wiring.scheduler->settle_quietly(last.path, direction, settled);
     }
     if (channel.moving.pulled_count) core_.mover.pull(channel);
 }

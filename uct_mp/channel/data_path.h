@@ -223,7 +223,8 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
 
 // Posts [offset, offset + length) of the work; the account has it already, the queue has room.
 [[gnu::always_inline]] inline void Mover::post_piece(Channel& channel, Work& work, std::uint64_t offset,
-                                                     std::uint64_t length, PathIndex path, SendQueue& queue) {
+                                                     std::uint64_t length, PathIndex path, SendQueue& queue,
+                                                     bool timed) {
     const bool read = work.transfer.direction == Direction::read;
     Path& sub = channel.wiring.paths[path];
     ibv_sge sge[kMaxIov];
@@ -253,8 +254,8 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
                   .read = read};
     posted.extra = queue.extra_packets(static_cast<std::uint32_t>(length));
     if (channel.wiring.path_count > 1) {
-        posted.timed = true;
-        posted.t_post = core_.services.now();
+        posted.timed = timed;
+        posted.t_post = timed ? core_.services.now() : 0;
         channel.moving.open_paths |= PathMask{1} << path;
     }
     if (!read) {

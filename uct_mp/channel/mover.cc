@@ -69,19 +69,24 @@ Status Mover::rdma(Channel& channel, Work& work) {
     work.transfer.direction = read ? Direction::read : Direction::write;
     work.transfer.offset = 0;
     work.transfer.fed = 0;
+    work.transfer.waits = false;
     channel.moving.begin();
     channel.moving.gets_open += read;
     if (!channel.wiring.only) {
-        // Nothing to choose: as over an only path.
+        // Nothing to choose: as over an only path, if the write need not wait for the next read.
         Lane& current = channel.wiring.scheduler->current(work.transfer.direction);
-        if (!current.is_fixed() || channel.moving.pulled_count || channel.fences.passed != kNoPath)
+        const std::uint64_t size = work.transfer.size;
+        if (!current.is_fixed() || channel.moving.pulled_count || channel.fences.passed != kNoPath ||
+            (!read && size >= schedule::PathTable::kRateBytes &&
+             ahead_of_reads(channel, size, core_.services.now()) < size))
             return rdma_by_plan(channel, work);
         SendQueue* const queue = core_.placement.queue_for(channel, current.lane.path, work.transfer.direction);
         if (!queue || !queue->room()) return rdma_by_plan(channel, work);
         work.open = 0;
-        work.transfer.offset = work.transfer.size;
-        channel.wiring.scheduler->charge(current, work.transfer.size);
-        post_piece(channel, work, 0, work.transfer.size, current.lane.path, *queue);
+        work.transfer.offset = size;
+        channel.wiring.scheduler->charge(current, size);
+        if (read && channel.moving.gets_open == 1) learn_order(channel);
+        post_piece(channel, work, 0, size, current.lane.path, *queue, current.teaches(size));
         return Status::in_progress;
     }
     work.open = 0;
@@ -166,9 +171,6 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     (void)post_sole<false, fits>(channel, queue, work, &sge, 1, length, remote, rkeys);
 }
 
-// Small writes where there is no choice of paths teach their latency one in so many times.
-constexpr std::uint32_t kTaught = 8;
-
 template <Fits fits>
 [[gnu::always_inline]] inline void Mover::put_copied_lane(Channel& channel, Lane& current, SendQueue& queue,
                                                           Buffer& bounce, std::uint32_t length, std::uint64_t remote,
@@ -187,7 +189,7 @@ template <Fits fits>
     channel.visible.unread |= bit;
     channel.fences.put_paths |= bit;
     channel.wiring.scheduler->charge<fits == Fits::yes>(current, length);
-    const bool timed = fits != Fits::yes || !current.is_fixed() || sub.puts % kTaught == 0;
+    const bool timed = current.teaches(length);
     ++sub.puts;
     const Posted posted{.channel = &channel,
                         .work = &work,
@@ -195,7 +197,7 @@ template <Fits fits>
                         .path = path,
                         .timed = timed,
                         .t_post = timed ? core_.services.now() : 0,
-                        .extra = fits == Fits::yes ? 0 : queue.extra_packets(length)};
+                        .extra = queue.extra_packets(length)};
     queue.record(posted, true);
     ibv_sge sge{bounce.address(), length, 0};
     unsigned flags = IBV_SEND_SIGNALED;

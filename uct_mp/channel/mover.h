@@ -62,7 +62,7 @@ private:
     Work& copied_work(Channel& channel, Buffer& bounce, std::uint32_t length);
     Status rdma_by_plan(Channel& channel, Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
-                    SendQueue& queue);
+                    SendQueue& queue, bool timed = true);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
     [[nodiscard]] schedule::Message message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const;
     void append(Channel& channel, Work& work);

@@ -46,10 +46,11 @@ struct Account {
     double rate_before = 0;      // `rate` before the last sample: completions found at the same time extend that sample
     double sample_bytes = 0;     // the last sample
     double sample_ns = 0;        // its delivery time
-    double sample_service_ns = 0; // its time of service, without the path's latency
-    double relative = 1;          // service, as a part of what its link can, beside that of others measured with it
-    double scatter = 0.5;         // mean deviation of what `relative` is the mean of
-    double window_scale = 1;      // spray: > 1 after the path ran dry because completions were found late
+    double sample_service_ns = 0;  // its time of service, without the path's latency
+    double relative = 1;           // service, as a part of what its link can, beside that of others measured with it
+    double scatter = 0.5;          // mean deviation of what `relative` is the mean of
+    std::uint64_t quiet_bytes = 0; // settled without having been looked at, since the last delivery that was
+    double window_scale = 1;       // spray: > 1 after the path ran dry because completions were found late
 };
 
 struct Path {
@@ -148,6 +149,7 @@ public:
     void place(PathIndex i, Direction d, std::uint64_t bytes);
     void cancel(PathIndex i, Direction d, std::uint64_t bytes);
     Sample settle(const Delivery& delivery);
+    void settle_quietly(PathIndex i, Direction d, std::uint64_t bytes); // a delivery that nobody has looked at
 
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
     void set_rail(PathIndex i, std::uint8_t rail);      // < kMaxRails
@@ -200,6 +202,13 @@ inline void PathTable::place(PathIndex i, Direction d, std::uint64_t bytes) {
 inline void PathTable::cancel(PathIndex i, Direction d, std::uint64_t bytes) {
     Account& account = paths_[i].of(d);
     account.in_flight -= std::min(account.in_flight, bytes);
+}
+
+inline void PathTable::settle_quietly(PathIndex i, Direction d, std::uint64_t bytes) {
+    cancel(i, d, bytes);
+    paths_[i].of(d).quiet_bytes += bytes;
+    if (paths_[i].ramp < 1) [[unlikely]]
+        paths_[i].ramp = std::min(1.0, paths_[i].ramp * kRampGrowth);
 }
 
 // for (PathIndex i : each(mask)) ...

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ucx_mp::schedule {
 
@@ -103,6 +104,7 @@ Sample PathTable::settle(const Delivery& delivery) {
     Path& path = paths_[delivery.path];
     Account& account = path.of(delivery.direction);
     account.in_flight -= std::min(account.in_flight, std::max(delivery.bytes, delivery.settled));
+    const std::uint64_t quiet = std::exchange(account.quiet_bytes, 0);
     if (path.ramp < 1) path.ramp = std::min(1.0, path.ramp * kRampGrowth);
 
     // Time stamps that run backwards, or a post after its completion: nothing to learn.
@@ -138,8 +140,9 @@ Sample PathTable::settle(const Delivery& delivery) {
         account.last_done = delivery.t_done;
         account.busy_from = delivery.t_done;
     }
-    // A completion that covers unsignaled messages says nothing about the rate: we don't know when they were posted.
-    const bool alone = delivery.settled <= delivery.bytes;
+    // A completion that covers unsignaled messages, or follows quiet ones, says nothing about the rate: we don't know
+    // when they were posted.
+    const bool alone = delivery.settled <= delivery.bytes && quiet == 0;
     if (alone && account.sample_service_ns > 0) {
         double rate = account.sample_bytes / account.sample_service_ns;
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);

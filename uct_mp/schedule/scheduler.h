@@ -38,6 +38,15 @@ public:
         [[nodiscard]] bool lasts() const { return lane.left > 0; }
         // Whatever its size, everything goes there until a path comes or goes.
         [[nodiscard]] bool is_fixed() const { return lane.left > kForever / 2; }
+        // Whether the next operation of this size shows what it takes: it costs time to look. Where there is no choice
+        // one small one in seven does, of those that ask (a prime number, since programs repeat themselves by twos).
+        [[nodiscard]] bool teaches(std::uint64_t size) {
+            if (size >= PathTable::kRateBytes || !is_fixed()) return true;
+            if (quiet != 0) return --quiet, false;
+            quiet = 6;
+            return true;
+        }
+        std::uint8_t quiet = 0;
     };
     [[nodiscard]] Current& current(Direction d) { return current_[static_cast<unsigned>(d)]; }
     template <bool small = false> void charge(Current& current, std::uint64_t size);
@@ -64,6 +73,11 @@ public:
     void place_on(PathIndex path, Direction d, std::uint64_t bytes) { paths_.place(path, d, bytes); }
     void cancel(PathIndex path, Direction d, std::uint64_t bytes) {
         if (path < paths_.size()) paths_.cancel(path, d, bytes);
+    }
+
+    // Of what shows nothing: see Current::teaches().
+    void settle_quietly(PathIndex path, Direction d, std::uint64_t bytes) {
+        if (path < paths_.size()) paths_.settle_quietly(path, d, bytes);
     }
 
     void set_spare(PathMask paths); // see PathTable
