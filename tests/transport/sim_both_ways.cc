@@ -192,7 +192,7 @@ BOOST_DATA_TEST_CASE(flush_and_fence_leave_nothing_waiting, kBoth, transport) {
     begin(cluster, exchange);
     exchange.pump(); // puts, and a flush behind them
     BOOST_TEST(exchange.waiting() == 0u);
-    BOOST_REQUIRE(cluster.until([&] { return exchange.open == 0; }));
+    BOOST_REQUIRE(cluster.until([&] { return exchange.idle(); }));
 }
 
 // UCP would try for ever, without progress. The fence has found reads that are not posted, so nothing of it is left
