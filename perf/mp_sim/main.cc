@@ -103,6 +103,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
     Run run(cluster, job, o.eager);
+    run.begin_late(o.late, seed);
     Sample out;
     meter.say("connecting...");
     if (!o.on_demand) out.connect_us = static_cast<double>(run.connect()) / 1e3;

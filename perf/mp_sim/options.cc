@@ -153,6 +153,9 @@ void add_runs(CLI::App& app, SimOptions& o) {
     app.add_option("--warm-up", o.warm_up, "runs before, not measured: learning policies")
         ->capture_default_str()
         ->group("Runs");
+    app.add_option("--late", o.late, "ns that ranks begin late, each up to so many, drawn anew for every run")
+        ->capture_default_str()
+        ->group("Runs");
     app.add_option("--seed", o.seed, "of everything random")->capture_default_str()->group("Runs");
     app.add_option("--seeds", o.seeds, "so many of them, from --seed on: median, least and most are printed")
         ->capture_default_str()

@@ -23,7 +23,7 @@ struct SimOptions {
     double skew = 0.6, mops = 243;
     std::string problem = "A";
     unsigned rings = 0, ring_slots = 0;
-    softhca::Nanos kinds_every = 100'000;
+    softhca::Nanos kinds_every = 100'000, late = 0;
     std::string ring_costs, rc_costs;
     bool on_demand = false, background = true, bound = false, quiet = false;
     // Of HostCosts, where it differs from what the fabric says.

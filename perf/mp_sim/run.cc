@@ -73,6 +73,7 @@ Nanos Run::once(const std::function<void(double)>& progress) {
         rank.step = 0;
         rank.running = true;
         rank.stepped_at = cluster_.world.now();
+        if (late_) cluster_.node(rank.index).compute(random_() % (late_ + 1), [] {});
         before += rank.done_steps;
     }
     const Nanos begin = cluster_.world.now();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ public:
     Run(Cluster& cluster, const Job& job, std::uint64_t eager);
     // Opens every connection that the job uses; ns.
     Nanos connect();
+    // From now on ranks begin up to `ns` late, each as late as is drawn, anew for every run. 0: all at once.
+    void begin_late(Nanos ns, std::uint64_t seed) { late_ = ns, random_.seed(seed); }
     // Runs the job once; ns. `progress` is told now and then how many steps of all are done.
     Nanos once(const std::function<void(double)>& progress = {});
 
@@ -85,7 +88,8 @@ private:
     std::vector<std::vector<Channel*>> channels_; // [from][to]
     std::vector<Transfer>* transfers_ = nullptr;
     unsigned finished_ = 0;
-    Nanos pause_ = 0;
+    Nanos pause_ = 0, late_ = 0;
+    std::mt19937_64 random_;
 };
 
 } // namespace ucx_mp::sim
