@@ -6,7 +6,8 @@
 namespace ucx_mp::schedule {
 
 namespace {
-constexpr double kSure = 2;     // mean deviations that a path must be behind the fastest one to be taken for slower
+// Mean deviations that a path must be behind the fastest one to be taken for slower; where all came late.
+constexpr double kSure = 2, kSureOfJams = 0.5;
 constexpr double kHopeless = 3; // so many times slower than the best one, a path has no piece of a small message
 
 // If all paths do about as well as each other, measured by what their links can, then exactly as well.
@@ -29,14 +30,20 @@ void even_out(const PathTable& paths, PathMask mask, double* rates) {
 // left out would look slow for ever, and all peers of a busy fabric would crowd on the rest.
 void by_comparison(const PathTable& paths, PathMask mask, Direction d, double bytes, double min_bytes, double* rates) {
     double weight[kMaxPaths];
-    double measured = 0, weights = 0, best = 0, fastest = 0;
-    for (PathIndex i : each(mask)) fastest = std::max(fastest, paths[i].of(d).relative);
+    double measured = 0, weights = 0, best = 0, fastest = 0, fastest_in_jams = 0;
+    for (PathIndex i : each(mask)) {
+        fastest = std::max(fastest, paths[i].of(d).usual.relative);
+        fastest_in_jams = std::max(fastest_in_jams, paths[i].of(d).jammed.relative);
+    }
+    const auto part = [](const Comparison& of, double fastest_one, double sure) {
+        return of.relative + sure * of.scatter > fastest_one ? 1 : of.relative / fastest_one;
+    };
     unsigned n = 0;
     for (PathIndex i : each(mask)) {
         if (paths[i].nominal_rate <= 0) return;
-        const double relative = paths[i].of(d).relative;
+        const Account& account = paths[i].of(d);
         weight[n] = paths[i].nominal_rate * paths[i].ramp *
-                    (relative + kSure * paths[i].of(d).scatter > fastest ? fastest : relative);
+                    std::min(part(account.usual, fastest, kSure), part(account.jammed, fastest_in_jams, kSureOfJams));
         best = std::max(best, weight[n]);
         weights += weight[n];
         measured += rates[n++];

@@ -25,7 +25,7 @@ struct LevelRules {
     double min_bytes = 0;  // a path that would get less is left out
     double cost = 0;       // ns that a further path must save to be used
     bool joint = false;    // reads and writes count as one load
-    bool compared = false; // rates by what links can, and by Account::relative where that says more than its scatter
+    bool compared = false; // rates by what links can, and by Comparison where that says more than its scatter
     bool coarse = false;   // measured rates are noisy: only what differs by more than kNoise counts
     bool routes = false;   // paths of a rail are routes that others use, too: see Alike
     unsigned first = 0;    // then: of idle paths that are alike, which one comes first; any number

@@ -36,6 +36,13 @@ enum class PathState : std::uint8_t {
 // Reads and writes fill opposite directions of a link, so they have separate accounts (dissertation 5.2.2).
 enum class Direction : std::uint8_t { write, read };
 
+// How a path does beside others that were measured with it: service, as a part of what its link can, over the mean of
+// all. `scatter`: mean deviation of what `relative` is the mean of.
+struct Comparison {
+    double scatter; // at first: what must be shown before a difference is believed
+    double relative = 1;
+};
+
 // The account of one direction of one path.
 struct Account {
     std::uint64_t in_flight = 0; // placed by a policy, not yet observed, cancelled or voided
@@ -46,11 +53,11 @@ struct Account {
     double rate_before = 0;      // `rate` before the last sample: completions found at the same time extend that sample
     double sample_bytes = 0;     // the last sample
     double sample_ns = 0;        // its delivery time
-    double sample_service_ns = 0;  // its time of service, without the path's latency
-    double relative = 1;           // service, as a part of what its link can, beside that of others measured with it
-    double scatter = 0.5;          // mean deviation of what `relative` is the mean of
-    std::uint64_t quiet_bytes = 0; // settled without having been looked at, since the last delivery that was
-    double window_scale = 1;       // spray: > 1 after the path ran dry because completions were found late
+    double sample_service_ns = 0;      // its time of service, without the path's latency
+    Comparison usual{.scatter = 0.5};  // of all that was measured
+    Comparison jammed{.scatter = 0.1}; // of what came so late that some path was in the way
+    std::uint64_t quiet_bytes = 0;     // settled without having been looked at, since the last delivery that was
+    double window_scale = 1;           // spray: > 1 after the path ran dry because completions were found late
 };
 
 struct Path {

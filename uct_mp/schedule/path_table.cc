@@ -14,8 +14,12 @@ constexpr double kBaseRise = 1.0 / 1024; // so that a route that has become long
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
 constexpr double kCompared = 8; // service times of a sample: others that are as young are compared with it
-constexpr double kCompareBytes =
-    1 << 18; // a difference is believed when about so much has shown it: collisions do not last
+// Bytes. A difference is believed when about so much has shown it: collisions do not last.
+constexpr double kCompareBytes = 1 << 18;
+// But whoever gets less than this part of what its rails can has something to gain, and learns sooner. Of an adapter
+// that waits for one route all are slow: small differences are all that shows which one it is.
+constexpr double kJammed = 0.4, kJammedBytes = 1 << 16;
+constexpr std::uint64_t kBeside = 16; // parts of a stripe that small messages before it may be as long as together
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
 
@@ -141,8 +145,10 @@ Sample PathTable::settle(const Delivery& delivery) {
         account.busy_from = delivery.t_done;
     }
     // A completion that covers unsignaled messages, or follows quiet ones, says nothing about the rate: we don't know
-    // when they were posted.
-    const bool alone = delivery.settled <= delivery.bytes && quiet == 0;
+    // when they were posted. Short ones don't matter. The message that tells of a write is one, and always takes the
+    // same path: without its samples that path would never be compared.
+    const std::uint64_t beside = quiet + delivery.settled - std::min(delivery.settled, delivery.bytes);
+    const bool alone = beside <= delivery.bytes / kBeside;
     if (alone && account.sample_service_ns > 0) {
         double rate = account.sample_bytes / account.sample_service_ns;
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);
@@ -162,8 +168,9 @@ void PathTable::compare(PathIndex at, Direction d) {
     };
     if (paths_[at].nominal_rate <= 0 || std::has_single_bit(usable(d))) return;
     const double mine = of_link(at);
-    double sum = mine;
-    unsigned count = 1;
+    double sum = mine, bytes = account.sample_bytes, longest = account.sample_service_ns;
+    double links = paths_[at].nominal_rate; // of the rails that were measured, one path each
+    unsigned count = 1, rails = 1u << paths_[at].rail;
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
         if (i == at || other.sample_service_ns <= 0 || paths_[i].nominal_rate <= 0) continue;
@@ -171,12 +178,20 @@ void PathTable::compare(PathIndex at, Direction d) {
         if (static_cast<double>(age) > kCompared * account.sample_service_ns) continue;
         sum += of_link(i);
         ++count;
+        bytes += other.sample_bytes;
+        longest = std::max(longest, other.sample_service_ns);
+        if (!(rails >> paths_[i].rail & 1)) links += paths_[i].nominal_rate;
+        rails |= 1u << paths_[i].rail;
     }
     if (count == 1) return;
-    const double gain = std::min(kRateGain, account.sample_bytes / kCompareBytes);
-    const double surprise = mine * count / sum - account.relative;
-    account.relative += gain * surprise;
-    account.scatter += gain * (std::abs(surprise) - account.scatter);
+    const auto learn = [&](Comparison& known, double enough) {
+        const double gain = std::min(kRateGain, account.sample_bytes / enough);
+        const double surprise = mine * count / sum - known.relative;
+        known.relative += gain * surprise;
+        known.scatter += gain * (std::abs(surprise) - known.scatter);
+    };
+    learn(account.usual, kCompareBytes);
+    if (bytes < kJammed * links * longest) learn(account.jammed, kJammedBytes);
 }
 
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {
