@@ -17,8 +17,9 @@ constexpr double kCompared = 8; // service times of a sample: others that are as
 // Bytes. A difference is believed when about so much has shown it: collisions do not last.
 constexpr double kCompareBytes = 1 << 18;
 // But whoever gets less than this part of what its rails can has something to gain, and learns sooner. Of an adapter
-// that waits for one route all are slow: small differences are all that shows which one it is.
-constexpr double kJammed = 0.4, kJammedBytes = 1 << 16;
+// that waits for one route all are slow: small differences are all that shows which one it is. When they are slow no
+// more it is forgotten, or else a route that was in the way once would be avoided for ever.
+constexpr double kJammed = 0.2, kJammedBytes = 1 << 16, kForgotten = 1.0 / 50;
 constexpr std::uint64_t kBeside = 16; // parts of a stripe that small messages before it may be as long as together
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
@@ -191,7 +192,10 @@ void PathTable::compare(PathIndex at, Direction d) {
         known.scatter += gain * (std::abs(surprise) - known.scatter);
     };
     learn(account.usual, kCompareBytes);
-    if (bytes < kJammed * links * longest) learn(account.jammed, kJammedBytes);
+    if (bytes < kJammed * links * longest)
+        learn(account.jammed, kJammedBytes);
+    else
+        account.jammed.relative += kForgotten * (1 - account.jammed.relative);
 }
 
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {

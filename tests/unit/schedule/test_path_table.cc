@@ -272,6 +272,21 @@ BOOST_AUTO_TEST_CASE(paths_are_compared_with_those_measured_with_them) {
     }
     BOOST_TEST(told.paths[1].of(kWrite).usual.relative > 3 * told.paths[0].of(kWrite).usual.relative);
 
+    // An adapter that waits for one route: all paths are slow, that one a little slower. It is found by a few stripes,
+    // and forgotten when they are fast again.
+    Two jam;
+    Nanos post = 1000000;
+    const auto some = [&](unsigned n, Nanos one, Nanos other) {
+        for (unsigned i = 0; i < n; ++i, post += 3000 + std::max(one, other) * 8192) {
+            jam.settle(8192, post, post + 2000 + one * 8192, 0);
+            jam.settle(8192, post, post + 2000 + other * 8192, 1);
+        }
+        return jam.paths[0].of(kWrite).jammed.relative;
+    };
+    BOOST_TEST(some(10, 2, 1) == 1.0); // not so slow that it counts
+    BOOST_TEST(some(20, 24, 16) < 0.85);
+    BOOST_TEST(some(200, 1, 1) > 0.95);
+
     // What was measured long before, when it was alone on the rail, is no measure of another path now.
     Two apart;
     apart.settle(65536, 1000, 1000 + 2000 + 65536, 0);
