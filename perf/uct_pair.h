@@ -34,10 +34,12 @@ struct Domain {
             uct_component_attr_t info{};
             info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
             must(uct_component_query(components[i], &info), "uct_component_query");
-            std::vector<uct_md_resource_desc_t> domains(info.md_resource_count);
-            info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+            // UCX looks again, and writes all that are there by then.
+            std::vector<uct_md_resource_desc_t> domains(info.md_resource_count + 64);
+            info.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES | UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT;
             info.md_resources = domains.data();
             must(uct_component_query(components[i], &info), "uct_component_query");
+            domains.resize(info.md_resource_count);
             for (const auto& domain : domains)
                 if (!md && open(components[i], domain.md_name, transport, device)) component = components[i];
         }
