@@ -39,7 +39,8 @@ def instruction_counts(c):
     for name, _, _, send, receive, *_ in rows:
         dc = sum(side[0] for side in by_dc[name].values())
         bars["mp_dc"].append(dc)
-        yield Result("instructions", f"{name}, mp_dc", f"mp_dc {dc:.0f}, mp_rc {send + receive:.0f}: {dc - send - receive:+.0f}",
+        by = "DC" if any("post_dc" in function for function in by_dc[name]["send"][2]) else "RC"
+        yield Result("instructions", f"{name}, mp_dc", f"mp_dc, by {by}, {dc:.0f}, mp_rc {send + receive:.0f}: {dc - send - receive:+.0f}",
                      None, "<=", None)
     c.plots.append(Plot("Instructions per operation, send and receive side", "bars", list(wanted), bars, "instructions"))
 

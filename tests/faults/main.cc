@@ -123,7 +123,15 @@ int main(int argc, char** argv) {
         sum.faults += result.faults;
         sum.failures += result.failures;
         sum.bytes += result.bytes;
+        sum.looks += result.looks;
+        sum.turns += result.turns;
         ++options.seed;
+    }
+    // Initiators are shared by three others; the fourth seed has its costs given.
+    if (options.adapt && (!sum.looks || (options.nodes > 3 && runs > 3 && !sum.turns))) {
+        std::printf("FAILED: nothing was adapted, %llu looks, a turn measured by %llu nodes\n",
+                    (unsigned long long)sum.looks, (unsigned long long)sum.turns);
+        return 1;
     }
     std::printf("%u faults, %llu path failures, %.1f MB checked: no mistake\n", sum.faults,
                 (unsigned long long)sum.failures, double(sum.bytes) / 1e6);

@@ -51,8 +51,8 @@ PathIndex Mover::lane_of_puts(Channel& channel) {
     if (channel.moving.rdma_open && channel.visible.put_lane != path) return nullptr;
     const Path& sub = channel.wiring.paths[path];
     if (sub.kind != path::Kind::rc) return nullptr; // an initiator is to be chosen
-    SendQueue& queue = *sub.queue[static_cast<unsigned>(Direction::write)];
-    return queue.room() ? &queue : nullptr;
+    SendQueue* const queue = sub.queue[static_cast<unsigned>(Direction::write)];
+    return queue && queue->room() ? queue : nullptr;
 }
 
 // The same where the queue may be full. False: the queue is full, or broken.

@@ -19,7 +19,7 @@ constexpr double kCompareBytes = 1 << 18;
 // But whoever gets less than this part of what its rails can has something to gain, and learns sooner. Of an adapter
 // that waits for one route all are slow: small differences are all that shows which one it is. When they are slow no
 // more it is forgotten, or else a route that was in the way once would be avoided for ever.
-constexpr double kJammed = 0.2, kJammedBytes = 1 << 16, kForgotten = 1.0 / 50;
+constexpr double kJammed = 0.2, kJammedBytes = 1 << 16, kForgotten = 1.0 / 50, kLate = 4;
 constexpr std::uint64_t kBeside = 16; // parts of a stripe that small messages before it may be as long as together
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
@@ -109,12 +109,12 @@ Sample PathTable::settle(const Delivery& delivery) {
     Path& path = paths_[delivery.path];
     Account& account = path.of(delivery.direction);
     account.in_flight -= std::min(account.in_flight, std::max(delivery.bytes, delivery.settled));
-    const std::uint64_t quiet = std::exchange(account.quiet_bytes, 0);
     if (path.ramp < 1) path.ramp = std::min(1.0, path.ramp * kRampGrowth);
 
     // Time stamps that run backwards, or a post after its completion: nothing to learn.
     if (delivery.t_done < delivery.t_post || delivery.t_done < account.last_done) return {};
     advance(delivery.t_done);
+    const std::uint64_t quiet = std::exchange(account.quiet_bytes, 0);
 
     if (delivery.bytes < kRateBytes) {
         const auto done = static_cast<double>(delivery.t_done - delivery.t_post);
@@ -150,6 +150,8 @@ Sample PathTable::settle(const Delivery& delivery) {
     // same path: without its samples that path would never be compared.
     const std::uint64_t beside = quiet + delivery.settled - std::min(delivery.settled, delivery.bytes);
     const bool alone = beside <= delivery.bytes / kBeside;
+    account.sample_bytes += static_cast<double>(beside);
+    if (!alone) account.sample_service_ns = 0; // nothing for others to be compared with
     if (alone && account.sample_service_ns > 0) {
         double rate = account.sample_bytes / account.sample_service_ns;
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);
@@ -192,7 +194,8 @@ void PathTable::compare(PathIndex at, Direction d) {
         known.scatter += gain * (std::abs(surprise) - known.scatter);
     };
     learn(account.usual, kCompareBytes);
-    if (bytes < kJammed * links * longest)
+    // Late by more than a processor that looks seldom makes it.
+    if (bytes < kJammed * links * longest && longest > kLate * paths_[at].base_latency)
         learn(account.jammed, kJammedBytes);
     else
         account.jammed.relative += kForgotten * (1 - account.jammed.relative);
