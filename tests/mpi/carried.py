@@ -4,7 +4,8 @@
 Every rank says at its end what it has sent by which transport (--mca pml_mp_statistics 1, set here). RANKS have to speak,
 TRANSPORT has to have carried messages of most of them, no other network transport any, and no message may have been
 dropped. The job's own exit code comes first. Whether a rank came to MPI_Finalize its line says, not Open MPI's launcher
-(4.1): a rank waits two seconds for the launcher's answer there, then it goes, and is said to have gone without.
+(4.1): a rank waits two seconds for the launcher's answer there, then it goes, and is said to have gone without. But of a
+job that starts others, whose ranks have the same numbers.
 """
 import os
 import re
@@ -19,7 +20,9 @@ def main():
     if len(sys.argv) < 5 or sys.argv[3] != '--':
         sys.exit(__doc__)
     ranks, transport = int(sys.argv[1]), sys.argv[2]
-    env = {**os.environ, 'OMPI_MCA_pml_mp_statistics': '1', 'OMPI_MCA_orte_allowed_exit_without_sync': '1'}
+    env = {**os.environ, 'OMPI_MCA_pml_mp_statistics': '1'}
+    if not any(word.endswith('mpi_spawn') for word in sys.argv):
+        env['OMPI_MCA_orte_allowed_exit_without_sync'] = '1'
     job = subprocess.run(sys.argv[4:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', env=env)
     sys.stdout.write(job.stdout)
     if job.returncode:

@@ -20,7 +20,8 @@ def main():
         sys.exit(__doc__)
     build, root, series, ranks, transport = sys.argv[1:6]
     env = {**os.environ, 'UCT_MP_LIBRARY': f'{build}/lib/libuct_mp.so', 'OMPI_ALLOW_RUN_AS_ROOT': '1',
-           'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'OMPI_MCA_pml_mp_statistics': '1'}
+           'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'OMPI_MCA_pml_mp_statistics': '1',
+           'OMPI_MCA_orte_allowed_exit_without_sync': '1'} # as carried.py
     run = ['--oversubscribe', '--bind-to', 'none', '-n', ranks]
     wrong = 0
     for seed in sys.argv[6:]:
@@ -30,8 +31,9 @@ def main():
         ours, said = digest([f'{build}/bin/softhca', 'run', '--fabric', f'{root}/config/fabrics/two-rail.yaml', '--',
                              f'{root}/config/openmpi/mpirun-mp', *run, '--mca', 'pml', 'mp', '--mca', 'pml_mp_transports',
                              f'self,posix,cma,{transport}', *program], env)
-        carried = re.search(rf'{transport} [1-9]\d* messages', said)
-        print(f'seed {seed}: {theirs} over ob1, {ours} over {transport}' + ('' if carried else ', which has carried nothing'))
+        carried = re.search(rf'{transport} [1-9]\d* messages', said) and \
+            {int(rank) for rank in re.findall(r'pml/mp: rank (\d+): ', said)} == set(range(int(ranks)))
+        print(f'seed {seed}: {theirs} over ob1, {ours} over {transport}' + ('' if carried else ', which has carried nothing, or not of every rank'))
         wrong += theirs != ours or not carried
     return 1 if wrong else 0
 
