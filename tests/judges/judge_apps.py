@@ -211,4 +211,4 @@ def scalapack(way, transport, program, data):
 for way, transport, program, data in (("ucx", "mp_rc", "xdlu", "LU.dat"), ("pml", "mp_dc", "xdlu", "LU.dat"),
                                       ("pml", "mp_rc", "xzls", "LS.dat"), ("mpich", "mp_dc", "xdqr", "QR.dat")):
     group.add(scalapack(way, transport, program, data), f"scalapack_{program[1:]}_{way}_{transport}", ("four-path",),
-              seconds=120)
+              seconds=120, long=program == "xzls")
