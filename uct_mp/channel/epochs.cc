@@ -1,5 +1,6 @@
 // Fences, and flushes by epochs: every operation belongs to the epoch in which it was started; a flush closes the epoch
 // and is done when this one and all before are empty.
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -118,23 +119,23 @@ bool Epochs::clear_drain(Channel& channel) {
     return true;
 }
 
-// Nothing is open that has not asked for its completion.
-bool Epochs::all_asked(const Channel& channel) const {
-    for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
-        const Path& sub = channel.wiring.paths[path];
-        const SendQueue* const queue = sub.queue[0];
-        if (queue && !(queue->dc && sub.open == 0) && (!queue->all_signaled() || queue->failed())) return false;
-    }
-    return true;
+namespace {
+// Something there has asked for no completion. (Nothing of ours on an initiator: what others have there is theirs.)
+bool is_quiet(const Path& sub) {
+    const SendQueue* const queue = sub.queue[0];
+    return queue && !queue->all_signaled() && !(queue->dc && sub.open == 0);
 }
+bool any_is_quiet(const Wiring& wiring) {
+    return std::any_of(wiring.paths.get(), wiring.paths.get() + wiring.path_count, is_quiet);
+}
+} // namespace
 
 // Small messages ask for completions only now and then: a write of nothing asks for one of everything before it.
 bool Epochs::push_out(Channel& channel) {
     for (PathIndex path = 0; path < channel.wiring.path_count; ++path) {
         const Path& sub = channel.wiring.paths[path];
-        SendQueue* queue = sub.queue[0];
-        if (!queue || queue->all_signaled() || queue->failed() || (queue->dc && sub.open == 0)) continue;
-        if (!core_.observer->write_nothing(channel, path, *queue)) return false;
+        if (!is_quiet(sub) || sub.queue[0]->failed()) continue;
+        if (!core_.observer->write_nothing(channel, path, *sub.queue[0])) return false;
     }
     return true;
 }
@@ -188,7 +189,7 @@ Status Epochs::flush(Channel& channel, Completion* completion) {
     if (completion && present == channel.oldest_epoch && channel.epoch_open[present] &&
         !channel.moving.flushes[present] && !channel.moving.atomics_pending && !channel.visible.reads_back &&
         !(channel.gates & gate::failed) && core_.works.pool.at_hand() &&
-        (only ? only->all_signaled() : !channel.moving.pulled_count && all_asked(channel))) [[likely]] {
+        (only ? only->all_signaled() : !channel.moving.pulled_count && !any_is_quiet(channel.wiring))) [[likely]] {
         channel.epoch = (present + 1) % kEpochs;
         attach_flush(channel, present, completion);
         return Status::in_progress;

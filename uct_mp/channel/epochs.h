@@ -51,7 +51,6 @@ private:
     [[nodiscard]] PathIndex queue_of_all(const Channel& channel) const;
     [[nodiscard]] bool is_told(const Channel& channel, PathIndex path) const;
     static void pass(Channel& channel, PathIndex path);
-    [[nodiscard]] bool all_asked(const Channel& channel) const;
     [[gnu::noinline]] Status flush_any(Channel& channel, Completion* completion);
     void attach_flush(Channel& channel, std::uint8_t epoch, Completion* completion);
 

@@ -171,10 +171,10 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     (void)post_sole<false, fits>(channel, queue, work, &sge, 1, length, remote, rkeys);
 }
 
-template <Fits fits>
-[[gnu::always_inline]] inline void Mover::put_copied_lane(Channel& channel, Lane& current, SendQueue& queue,
-                                                          Buffer& bounce, std::uint32_t length, std::uint64_t remote,
-                                                          const verbs::RemoteKeys& rkeys) {
+// Of bytes that are copied into the request, on the queue pair that queue_of_lane() has found.
+[[gnu::always_inline]] inline void Mover::put_inline(Channel& channel, Lane& current, SendQueue& queue, Buffer& bounce,
+                                                     std::uint32_t length, std::uint64_t remote,
+                                                     const verbs::RemoteKeys& rkeys) {
     const PathIndex path = current.lane.path;
     const PathMask bit = PathMask{1} << path;
     Path& sub = channel.wiring.paths[path];
@@ -188,7 +188,7 @@ template <Fits fits>
     channel.visible.put_lane = path;
     channel.visible.unread |= bit;
     channel.fences.put_paths |= bit;
-    channel.wiring.scheduler->charge<fits == Fits::yes>(current, length);
+    channel.wiring.scheduler->charge<true>(current, length);
     const bool timed = current.teaches(length);
     ++sub.puts;
     const Posted posted{.channel = &channel,
@@ -199,13 +199,10 @@ template <Fits fits>
                         .t_post = timed ? core_.services.now() : 0,
                         .extra = queue.extra_packets(length)};
     queue.record(posted, true);
+    assert(length <= queue.inline_bytes);
     ibv_sge sge{bounce.address(), length, 0};
-    unsigned flags = IBV_SEND_SIGNALED;
-    if (fits == Fits::yes || length <= queue.inline_bytes)
-        flags |= IBV_SEND_INLINE;
-    else
-        sge.lkey = bounce.lkey[sub.device];
-    if (queue.post_rc(IBV_WR_RDMA_WRITE, &sge, 1, {remote, rkeys.rkey[sub.remote_device]}, flags) != 0) [[unlikely]] {
+    if (queue.post_rc(IBV_WR_RDMA_WRITE, &sge, 1, {remote, rkeys.rkey[sub.remote_device]},
+                      IBV_SEND_SIGNALED | IBV_SEND_INLINE) != 0) [[unlikely]] {
         queue.take_back(length);
         core_.sender.post_refused(channel, queue, posted);
     }
@@ -355,9 +352,7 @@ bool set_pieces(Work& work, const Iov* iov, std::size_t count) {
     work.transfer.size = size;
     return size != 0;
 }
-} // namespace
 
-namespace {
 [[gnu::always_inline]] inline void copy_short(std::byte* to, const void* from, unsigned length) {
     if (length == 8) // most; the others are a call
         std::memcpy(to, from, 8);
@@ -381,7 +376,7 @@ Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned le
         return Status::no_resource;
     copy_short(bounce->data(), buffer, length);
     if (queue) [[likely]]
-        put_copied_lane<Fits::yes>(channel, current, *queue, *bounce, length, remote, keys);
+        put_inline(channel, current, *queue, *bounce, length, remote, keys);
     else
         put_copied(channel, *bounce, length, remote, keys, path);
     return Status::ok;

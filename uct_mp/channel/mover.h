@@ -57,8 +57,8 @@ public:
 private:
     using Lane = schedule::Scheduler::Current;
     static SendQueue* queue_of_lane(Channel& channel, const Lane& current);
-    template <Fits> void put_copied_lane(Channel& channel, Lane& current, SendQueue& queue, Buffer& bounce,
-                                         std::uint32_t length, std::uint64_t remote, const verbs::RemoteKeys& rkeys);
+    void put_inline(Channel& channel, Lane& current, SendQueue& queue, Buffer& bounce, std::uint32_t length,
+                    std::uint64_t remote, const verbs::RemoteKeys& rkeys);
     Work& copied_work(Channel& channel, Buffer& bounce, std::uint32_t length);
     Status rdma_by_plan(Channel& channel, Work& work);
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,

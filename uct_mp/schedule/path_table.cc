@@ -150,8 +150,10 @@ Sample PathTable::settle(const Delivery& delivery) {
     // same path: without its samples that path would never be compared.
     const std::uint64_t beside = quiet + delivery.settled - std::min(delivery.settled, delivery.bytes);
     const bool alone = beside <= delivery.bytes / kBeside;
-    account.sample_bytes += static_cast<double>(beside);
-    if (!alone) account.sample_service_ns = 0; // nothing for others to be compared with
+    if (alone)
+        account.sample_bytes += static_cast<double>(beside);
+    else
+        account.sample_service_ns = 0; // nothing for others to be compared with
     if (alone && account.sample_service_ns > 0) {
         double rate = account.sample_bytes / account.sample_service_ns;
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);

@@ -40,7 +40,7 @@ struct Welcome {
 inline constexpr const char* kSocketPrefix = "softhca-"; // + uid + "-" + session
 
 // Connects and says hello; -1 with errno (ECONNREFUSED: no such session). Waits at most a minute for the answer:
-// where a hundred ranks start on two processors the keeper may not be scheduled for half of that.
+// where a hundred ranks start on two processors the keeper has been seen not to be scheduled for 20 s.
 // On success `segment_fd` is the session's file (close-on-exec) and `slot` this process's (kind process).
 int connect_session(const std::string& session, HelloKind kind, int& segment_fd, uint32_t& slot, std::string& error);
 
