@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(smaller_segment_at_the_source) {
     BOOST_REQUIRE(settles(cluster, 1));
     Notes notes(cluster);
     BOOST_TEST(notes.send(1, 0, 100));
-    BOOST_TEST(of_rings(cluster).messages >= 100u);
+    BOOST_TEST(of_rings(cluster).messages >= 100 - notes.burst); // the first ones may meet a ring without a free slot
     BOOST_TEST((serve(cluster, 1, 0, Service::dc_ring) == Status::unsupported)); // that one sends in parts
     BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 100 * kMs));
     BOOST_TEST(!notes.wrong);

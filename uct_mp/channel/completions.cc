@@ -36,6 +36,11 @@ constexpr unsigned kBatch = Adapter::kFetch;
     return n > 0 ? static_cast<unsigned>(n) : 0;
 }
 
+// The length of the write or read that was cut; 0: it was not.
+[[nodiscard]] inline std::uint64_t part_of(const Work& work, std::uint64_t bytes) {
+    return work.kind <= WorkKind::get_bcopy && bytes < work.transfer.size ? work.transfer.size : 0;
+}
+
 } // namespace
 
 [[gnu::always_inline]] inline void Completions::handle_receive(Core& core, Adapter& adapter, std::uint64_t id,
@@ -163,6 +168,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
         return; // of an earlier life of this queue pair
     // A ring has a record more than the queue pair has requests: what the user posts meanwhile doesn't reach this one.
     const Posted& last = queue.at(position);
+    const std::uint64_t whole = last.work ? part_of(*last.work, last.bytes) : 0;
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
         const Posted& posted = queue.pop();
@@ -193,7 +199,8 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
                                            .bytes = bytes,
                                            .settled = settled,
                                            .t_post = t_post,
-                                           .t_done = done});
+                                           .t_done = done,
+                                           .whole = whole});
     } else {
         channel.wiring.scheduler->settle_quietly(last.path, direction, settled);
     }

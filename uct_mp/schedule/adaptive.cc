@@ -22,7 +22,7 @@ void WeightRound::open(const Plan& plan) {
 bool WeightRound::observe(PathTable& paths, const Delivery& delivery, const Sample& sample, double alpha) {
     if (delivery.path >= paths.size()) return false;
     const PathMask bit = PathMask{1} << delivery.path;
-    if ((expected_ & ~seen_ & bit) == 0 || delivery.bytes < PathTable::kRateBytes) return false;
+    if ((expected_ & ~seen_ & bit) == 0 || !delivery.teaches_rate()) return false;
     if (sample.measurable()) {
         paths[delivery.path].round_rate = sample.bytes / sample.ns;
         seen_ |= bit;

@@ -14,6 +14,7 @@ constexpr double kLaneTolerance = 1.25;
 constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;
+constexpr double kCrowded = 0.4;       // of what the rails have: with less, somebody else is in the way
 constexpr double kShortStripe = 12288; // bytes: one or two chunks of an adapter's turns
 constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
@@ -61,6 +62,23 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     return {best, config_->window};
 }
 
+namespace {
+std::uint64_t short_stripe(const PolicyConfig& config) { return std::max(config.min_stripe / 2, config.alignment); }
+} // namespace
+
+bool DefaultPolicy::cuts_short(const PathTable& paths, const Message& message) const {
+    const Direction d = direction(message.kind);
+    double link = 0;
+    for (PathIndex i : each(paths.usable(d))) link = std::max(link, paths[i].nominal_rate);
+    const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
+    const auto pieces =
+        static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / short_stripe(*config_)));
+    // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner.
+    const bool crowded = paths.through(d) < kCrowded;
+    return link > 0 && !message.host_is_busy && !crowded &&
+           (pieces - 1) * descriptor * link <= static_cast<double>(message.size);
+}
+
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
     PathIndex& first = first_[static_cast<unsigned>(d)];
@@ -69,9 +87,10 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     if (large && !(both && !paths.apart()) && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
+    const std::uint64_t least = message.size < config_->stripe_threshold ? short_stripe(*config_) : config_->min_stripe;
     Level level;
     fill(paths, paths.usable(d), d, bytes,
-         {.min_bytes = static_cast<double>(config_->min_stripe),
+         {.min_bytes = static_cast<double>(least),
           .cost = descriptor,
           .compared = !both,
           .coarse = both || large,
@@ -123,13 +142,13 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         }
     }
     Shares shares;
-    shares_of(level, paths, message, *config_, config_->min_stripe, shares);
+    shares_of(level, paths, message, *config_, least, shares);
     cut(shares, message.size, config_->alignment, plan);
     return Outcome::stripes;
 }
 
 void DefaultPolicy::observe(PathTable& paths, const Delivery& delivery, const Sample&, Lane& lane) {
-    if (delivery.path != lane.path || delivery.bytes >= PathTable::kRateBytes) return;
+    if (delivery.path != lane.path || delivery.teaches_rate()) return;
     const double base = paths[delivery.path].base_latency;
     if (static_cast<double>(delivery.t_done - delivery.t_post) > 2 * base + config_->lane_slack &&
         delivery.t_done > delivery.t_post) {

@@ -102,6 +102,8 @@ struct Delivery {
     std::uint64_t settled; // of everything that this completion covers (unsignaled ones before it); >= bytes
     Nanos t_post;          // when the message that completed was posted
     Nanos t_done;
+    std::uint64_t whole = 0; // of the message that it is a part of; 0: it is none
+    [[nodiscard]] bool teaches_rate() const;
 };
 
 // What one delivery of kRateBytes or more showed. ns: delivery time t_done - max(t_post, previous t_done of this path
@@ -117,6 +119,8 @@ class PathTable {
 public:
     // Deliveries below this teach latency, from this on they teach rate.
     static constexpr std::uint64_t kRateBytes = 4096;
+    // Of a message that was cut all stripes go at the same time, and their rates are all that is to be known of them.
+    static constexpr std::uint64_t kRateBytesOfPart = 1024;
     // A returned path starts with this share of its capacity and grows by kRampGrowth with every delivery.
     static constexpr double kReentryRamp = 1.0 / 16;
     static constexpr double kRampGrowth = 1.25;
@@ -144,6 +148,8 @@ public:
     // Latest time seen: of deliveries, and of messages that carry one.
     [[nodiscard]] Nanos now() const { return now_; }
     void advance(Nanos now) { now_ = now > now_ ? now : now_; }
+    // How fast messages have been, all their stripes together, as a part of a link's rate: smoothed, at most 1.
+    [[nodiscard]] double through(Direction d) const { return through_[static_cast<unsigned>(d)]; }
 
     // Service rate to plan with: measured, else nominal, else the mean of the nominal ones, else 1; times ramp.
     [[nodiscard]] double rate(PathIndex i, Direction d) const;
@@ -180,9 +186,14 @@ private:
     Nanos now_ = 0;
     double total_weight_ = 0;
     double rail_rate_[kMaxRails] = {};
-    bool shared_rails_ = false; // some rail of known rate has several paths
-    double default_rate_ = 1;   // for paths of unknown nominal rate
+    double through_[2] = {1, 1}; // by Direction
+    bool shared_rails_ = false;  // some rail of known rate has several paths
+    double default_rate_ = 1;    // for paths of unknown nominal rate
 };
+
+inline bool Delivery::teaches_rate() const {
+    return bytes >= (whole ? PathTable::kRateBytesOfPart : PathTable::kRateBytes);
+}
 
 inline double PathTable::rate(PathIndex i, Direction d) const {
     const Path& path = paths_[i];

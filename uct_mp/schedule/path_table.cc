@@ -116,7 +116,7 @@ Sample PathTable::settle(const Delivery& delivery) {
     advance(delivery.t_done);
     const std::uint64_t quiet = std::exchange(account.quiet_bytes, 0);
 
-    if (delivery.bytes < kRateBytes) {
+    if (!delivery.teaches_rate()) {
         const auto done = static_cast<double>(delivery.t_done - delivery.t_post);
         if (done > 0) {
             path.latency += kLatencyGain * (done - path.latency);
@@ -159,6 +159,12 @@ Sample PathTable::settle(const Delivery& delivery) {
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);
         account.rate = account.rate_before > 0 ? account.rate_before + kRateGain * (rate - account.rate_before) : rate;
         account.sampled_at = delivery.t_done;
+        if (path.nominal_rate > 0) {
+            const auto bytes = static_cast<double>(delivery.bytes);
+            const double parts = delivery.whole ? static_cast<double>(delivery.whole) / bytes : 1;
+            double& through = through_[static_cast<unsigned>(delivery.direction)];
+            through += kRateGain * (std::min(1.0, rate * parts / path.nominal_rate) - through);
+        }
         if (size_ > 1) compare(delivery.path, delivery.direction);
     }
     return {account.sample_bytes, account.sample_ns};

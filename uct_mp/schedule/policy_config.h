@@ -29,7 +29,8 @@ struct PolicyConfig {
     // Cutting (all that stripe)
     std::uint64_t alignment = 64;             // bytes; power of two; cuts lie on multiples of it
     std::uint64_t min_stripe = 4096;          // bytes; cuts are rounded: a stripe may lack one alignment
-    std::uint64_t stripe_threshold = 16384;   // bytes; smaller messages go whole (6.2.3: 16 KiB)
+    std::uint64_t stripe_threshold = 16384;   // bytes; smaller messages go whole (6.2.3: 16 KiB). default: from half of
+                                              // it on they are cut where that costs little, min_stripe is half then
     std::uint64_t one_sided_threshold = 8192; // bytes; the same within an epoch: no rendezvous to pay for (5.2.3)
 
     // Whole messages

@@ -80,8 +80,9 @@ template <class F> decltype(auto) Scheduler::with_policy(F&& f) {
 Scheduler::Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed)
     : paths_(setup), single_(paths_.size() == 1), unit_shift_(unit_shift(config.kind)),
       threshold_(multiplexes(config.kind) ? UINT64_MAX : config.stripe_threshold),
-      one_sided_threshold_(multiplexes(config.kind) ? UINT64_MAX : config.one_sided_threshold), config_(&config),
-      windows_(config), policy_(make(config, seed)) {
+      one_sided_threshold_(multiplexes(config.kind) ? UINT64_MAX : config.one_sided_threshold),
+      short_threshold_(config.kind == PolicyKind::default_policy ? config.stripe_threshold / 2 : UINT64_MAX),
+      config_(&config), windows_(config), policy_(make(config, seed)) {
     static_assert(std::variant_size_v<AnyPolicy> == 11);
 }
 

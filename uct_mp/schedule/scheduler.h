@@ -101,6 +101,9 @@ private:
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {
         return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
     }
+    [[nodiscard]] bool cuts_short(const Message& message) const {
+        return message.size >= short_threshold_ && std::get_if<DefaultPolicy>(&policy_)->cuts_short(paths_, message);
+    }
     bool refill(Current& current, Direction d);
     void learn(const Delivery& delivery);
     Outcome split(const Message& message, Plan& plan);
@@ -109,7 +112,7 @@ private:
     PathTable paths_;
     const bool single_;   // the peer has one path, not just one that is usable
     unsigned unit_shift_; // 63: messages count, whatever their size
-    std::uint64_t threshold_, one_sided_threshold_;
+    std::uint64_t threshold_, one_sided_threshold_, short_threshold_;
     const PolicyConfig* config_;
     SprayWindows windows_;
     AnyPolicy policy_;
@@ -132,7 +135,7 @@ template <bool small> inline void Scheduler::charge(Current& current, std::uint6
 }
 
 inline Outcome Scheduler::plan(const Message& message, Plan& plan) {
-    if (message.size < threshold(message) || !divisible(message.kind) ||
+    if ((message.size < threshold(message) && !cuts_short(message)) || !divisible(message.kind) ||
         paths_.usable_count(direction(message.kind)) < 2) {
         const PathIndex path = place(direction(message.kind), message.size);
         if (path == kNoPath) return plan.count = 0, Outcome::no_path;

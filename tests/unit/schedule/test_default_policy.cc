@@ -382,3 +382,58 @@ BOOST_AUTO_TEST_CASE(a_rate_from_long_ago_is_tried_again) {
         BOOST_TEST(tried >= 3);
     }
 }
+
+// Half of the threshold and more: cut where that costs little.
+BOOST_AUTO_TEST_CASE(short_messages_are_cut_where_stripes_are_cheap) {
+    Peer peer("default", equal_paths(4)); // 1 GB/s: 8 KiB take 8.2 us
+    const auto stripes = [&](std::uint64_t size, double descriptor, bool busy = false,
+                             MessageKind kind = MessageKind::put) {
+        (void)peer.scheduler.plan({size, kind, TrafficHint::none, 1000, busy, descriptor}, peer.plan);
+        BOOST_TEST(wrong_with(peer.plan, size, peer.scheduler.paths(), direction(kind)) == "");
+        const unsigned count = peer.plan.count;
+        for (unsigned k = 0; k < count; ++k)
+            peer.scheduler.cancel(peer.plan.stripes[k].path, direction(kind), peer.plan.stripes[k].length);
+        return count;
+    };
+    BOOST_TEST(stripes(8192, 0) == 4u);
+    BOOST_TEST(stripes(8192, 0, false, MessageKind::get) == 4u);
+    BOOST_TEST(stripes(8191, 0) == 1u);
+    BOOST_TEST(stripes(8192, 0, true) == 1u);
+    BOOST_TEST(stripes(8192, 0, false, MessageKind::am) == 1u);
+    BOOST_TEST(stripes(8192, 4000) == 1u); // three more of them: 12 us
+    BOOST_TEST(stripes(16384, 4000) > 1u);
+    // Of the papers' policies only the threshold counts; it is half of this one's that counts here.
+    Peer even("even", equal_paths(4)), late("default:stripe_threshold=64K", equal_paths(4));
+    BOOST_TEST((even.put(8192) == Outcome::stripes && even.plan.count == 1));
+    BOOST_TEST((late.put(30000) == Outcome::stripes && late.plan.count == 1));
+    BOOST_TEST((late.put(32768) == Outcome::stripes && late.plan.count > 1));
+    // How fast the links are nobody knows.
+    Peer unknown("default", std::vector<PathSetup>(4));
+    BOOST_TEST((unknown.put(8192) == Outcome::stripes && unknown.plan.count == 1));
+}
+
+// What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
+BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
+    Peer peer("default", equal_paths(4));
+    Nanos now = 1000;
+    const auto send = [&](Nanos takes) {
+        (void)peer.put(8192, TrafficHint::none, now);
+        for (unsigned k = 0; k < peer.plan.count; ++k) {
+            const Stripe& s = peer.plan.stripes[k];
+            peer.scheduler.observe({.path = s.path,
+                                    .direction = Direction::write,
+                                    .bytes = s.length,
+                                    .settled = s.length,
+                                    .t_post = now,
+                                    .t_done = now + 2000 + takes,
+                                    .whole = peer.plan.count > 1 ? 8192u : 0u});
+        }
+        now += 200000;
+        return peer.plan.count;
+    };
+    for (int i = 0; i < 4; ++i) BOOST_TEST(send(2048) == 4u);
+    for (int i = 0; i < 10; ++i) (void)send(80000); // a tenth of a link
+    BOOST_TEST(send(80000) == 1u);
+    for (int i = 0; i < 20; ++i) (void)send(8192); // whole, as fast as a link
+    BOOST_TEST(send(8192) > 1u);
+}

@@ -293,3 +293,24 @@ BOOST_AUTO_TEST_CASE(paths_are_compared_with_those_measured_with_them) {
     for (unsigned i = 1; i < 100; ++i) apart.settle(65536, i * 100000000, i * 100000000 + 2000 + 4 * 65536, 1);
     BOOST_TEST(apart.paths[1].of(kWrite).usual.relative == 1.0);
 }
+
+// Stripes of short messages are shorter than what teaches a rate otherwise; their latency says nothing of small ones.
+BOOST_AUTO_TEST_CASE(stripes_of_short_messages_teach_rates) {
+    Two two;
+    two.paths.settle({.path = 0,
+                      .direction = kWrite,
+                      .bytes = 2048,
+                      .settled = 2048,
+                      .t_post = 1000,
+                      .t_done = 7096,
+                      .whole = 8192});
+    BOOST_TEST(two.paths[0].of(kWrite).rate == 0.5, tt::tolerance(1e-9));
+    BOOST_TEST(two.paths[0].latencies == 0u);
+    BOOST_TEST(two.paths.through(kWrite) == 1.0); // four of them: twice a link
+    BOOST_TEST(two.paths.through(kRead) == 1.0);
+    two.settle(2048, 10000, 16096);
+    BOOST_TEST(two.paths[0].latencies == 1u);
+    BOOST_TEST(two.paths[0].of(kWrite).rate == 0.5, tt::tolerance(1e-9));
+    two.settle(8192, 20000, 20000 + 2000 + 81920, 1); // a tenth
+    BOOST_TEST(two.paths.through(kWrite) < 1);
+}

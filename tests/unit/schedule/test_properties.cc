@@ -135,7 +135,9 @@ private:
         if (!divisible(message.kind) && plan_.count != 1) return fail("cut what must not be cut");
         for (unsigned k = 0; k < plan_.count; ++k) {
             const Stripe& s = plan_.stripes[k];
-            if (plan_.count > 1 && s.length + config_.alignment < std::min(config_.min_stripe, message.size)) {
+            const bool is_short = config_.kind == PolicyKind::default_policy && message.size < config_.stripe_threshold;
+            const std::uint64_t least = is_short ? config_.min_stripe / 2 : config_.min_stripe;
+            if (plan_.count > 1 && s.length + config_.alignment < std::min(least, message.size)) {
                 fail("stripe of " + std::to_string(s.length));
             }
             if (s.offset % config_.alignment != 0) fail("cut at " + std::to_string(s.offset));
