@@ -5,6 +5,7 @@ import random
 import re
 import statistics
 import subprocess
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -49,7 +50,7 @@ def simulate(build, **options):
 
 def jobs(build, folder, words, timeout=3000):
     """Rows of mp_sim with these arguments, as its table has them: {column: text}."""
-    table = os.path.join(folder, "mp_sim.csv")
+    table = os.path.join(folder, f"mp_sim-{threading.get_ident()}.csv")
     output([f"{build}/bin/mp_sim", *words, "--quiet", "--csv", table],
            environment(SOFTHCA_FABRICS=f"{ROOT}/config/fabrics"), timeout=timeout)
     with open(table, encoding="utf-8") as rows:

@@ -6,9 +6,9 @@
 //   A hot route shows as latency, a saturated rail as backlog. Then windows alternate between the rails, like the
 //   window-based round robin of 4.1.2. Latency measured long ago fades: a route once hot is tried again, but only when
 //   the present one is bad. With one message under way at a time this is one branch and one subtraction.
-// *Short messages*, of half the threshold and more, are cut like medium ones where the processor has time for it: if
-// all
-//   further requests cost no more than the message's time on one link. Not if the peer is who everybody waits for.
+// *Short messages* are those of half the threshold and more. They are cut like medium ones where the processor has the
+//   time: all further requests together cost no more than the message takes on one link. They go whole to a peer that
+//   everybody waits for.
 // *Medium messages* are cut at once, by water-filling with present backlog and the rates of links. On idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path gets less if it has been slower than others at the same time, again and again. In a fabric full of collisions
@@ -40,8 +40,7 @@ public:
     // Peers with different seeds start on different paths when all look the same.
     DefaultPolicy(const PolicyConfig& config, unsigned seed) : config_(&config), seed_(seed) {}
     Lane next_lane(PathTable& paths, Direction d);
-    // Whether a message that is shorter than stripe_threshold is worth being cut: the processor has the time for more
-    // requests, and they cost no more than the message's time on a link.
+    // Of a short message (see above), whether it is cut.
     [[nodiscard]] bool cuts_short(const PathTable& paths, const Message& message) const;
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane& lane);
