@@ -37,9 +37,10 @@ void RingChoice::attend(Nanos now) {
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
-// It is begun again, now and then, until somebody takes it. If nothing can be measured there are no rings.
+// It is begun again, now and then, until somebody takes it. Until something has been measured there are no rings: the
+// port may have gone down meanwhile, or the processor was somewhere else for too long.
 void RingChoice::measure(Nanos now) {
-    constexpr Nanos kAgain = 10'000'000;
+    constexpr Nanos kAgain = 10'000'000, kLongest = 60'000'000'000;
     if (!test_) {
         if (now < next_test_) return;
         next_test_ = now + kAgain;
@@ -50,8 +51,8 @@ void RingChoice::measure(Nanos now) {
         return;
     }
     if (test_->state() == link::RingCostTest::State::running) return;
-    measures_ = false;
     if (test_->state() == link::RingCostTest::State::done) {
+        measures_ = false;
         const link::RingCosts& found = test_->costs();
         tuning_.costs.ring = found.saved;
         tuning_.costs.miss = found.miss;
@@ -62,7 +63,10 @@ void RingChoice::measure(Nanos now) {
                            "a ring saves %.0f ns a message; a look in vain takes %.1f ns, a credit %.0f ns",
                            found.saved, found.miss, found.credit);
     } else {
-        core_.services.say(LogLevel::info, "what rings cost cannot be measured: there are none");
+        core_.services.say(LogLevel::info, "what rings cost cannot be measured now: there are none, next try in %.0f s",
+                           static_cast<double>(test_again_) / 1e9);
+        next_test_ = now + test_again_;
+        test_again_ = std::min(2 * test_again_, kLongest);
     }
     test_.reset();
 }

@@ -47,7 +47,8 @@ private:
     adapt::Tuning tuning_;
     bool measures_; // what rings cost, before anything is weighed
     std::unique_ptr<link::RingCostTest> test_;
-    Nanos next_test_ = 0; // if nobody has taken it
+    Nanos next_test_ = 0; // if nobody has taken it, or it has failed
+    Nanos test_again_ = 1'000'000'000;
     std::optional<adapt::Windows> windows_;
     std::vector<Seen> seen_; // by slot
     // Ids of chosen channels that have none yet: others have to give theirs back, or memory is not ready.

@@ -46,6 +46,7 @@ public:
     bool aside(std::function<void()> work) override {
         refused_aside += refuses_aside;
         if (refuses_aside || now() < aside_until_) return false;
+        ++taken_aside;
         world_.select(host_, node_);
         aside_at_ = now();
         auto before = world_.on_command([this](Nanos cost) { aside_at_ += cost; });
@@ -60,9 +61,9 @@ public:
     std::function<void()> on_due;       // a timer waits for the node's turn
 
     LogLevel threshold = std::getenv("TESTS_LOG") ? LogLevel::debug : LogLevel::warn;
-    bool quiet = false;         // counts, but does not print
-    bool refuses_aside = false; // there is no such processor
-    unsigned refused_aside = 0; // so often
+    bool quiet = false;                          // counts, but does not print
+    bool refuses_aside = false;                  // there is no such processor
+    unsigned refused_aside = 0, taken_aside = 0; // so often
     unsigned errors = 0, warnings = 0;
     std::string last_error;
 
