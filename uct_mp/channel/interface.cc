@@ -127,10 +127,10 @@ Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core
 Status Interface::park(Channel& channel) { return core_->endings.park(channel); }
 
 Status Interface::want_room(Channel& channel) {
+    // Nobody may have asked for a connection yet: a refused operation has, but perhaps for one that was taken away.
+    if ((channel.gates & (gate::not_ready | gate::failed)) == gate::not_ready) (void)core_->sender.blocked(channel);
     if (core_->placement.surely_room(channel)) return Status::busy;
     core_->placement.list_waiting(channel);
-    // What was refused before the connection was taken away wants another one.
-    if (channel.parked && !(channel.gates & gate::failed)) (void)core_->sender.blocked(channel);
     return Status::ok;
 }
 

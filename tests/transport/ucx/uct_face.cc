@@ -138,6 +138,26 @@ struct Request : uct_pending_req_t {
 
 } // namespace
 
+// UCT does not ask that an operation has been refused before.
+BOOST_DATA_TEST_CASE(a_waiting_request_asks_for_a_connection, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    Inbox inbox;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    const uct_ep_h ep = a.connect(b), to_itself = b.connect(b);
+    Request request(ep, 7), second(to_itself, 8);
+    BOOST_REQUIRE(uct_ep_pending_add(ep, &request, 0) == UCS_OK);
+    BOOST_TEST(domain.until([&] { return request.sent; }));
+    const ucs_status_t status = uct_ep_pending_add(to_itself, &second, 0);
+    BOOST_TEST((status == UCS_ERR_BUSY || domain.until([&] { return second.sent; })));
+    BOOST_TEST((second.sent || uct_ep_am_short(to_itself, kId, 8, nullptr, 0) == UCS_OK));
+    BOOST_TEST(domain.until([&] { return inbox.values.size() == 2; }));
+    a.flush(ep);
+    b.flush(to_itself);
+    uct_ep_destroy(ep);
+    uct_ep_destroy(to_itself);
+}
+
 BOOST_DATA_TEST_CASE(pending_requests_keep_their_order, each_transport, transport) {
     Domain domain;
     Interface a(domain, transport), b(domain, transport);
