@@ -369,8 +369,6 @@ Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned le
     const PathIndex path = queue ? current.lane.path : lane_of_puts(channel);
     if (path == kNoPath) [[unlikely]]
         return Status::no_resource;
-    if (length == 0) [[unlikely]]
-        return Status::ok;
     Buffer* const bounce = core_.small.get();
     if (!bounce) [[unlikely]]
         return Status::no_resource;
@@ -385,6 +383,8 @@ Status Mover::put_short_chosen(Channel& channel, const void* buffer, unsigned le
 Status Interface::put_short(Channel& channel, const void* buffer, unsigned length, std::uint64_t remote,
                             const verbs::RemoteKeys& rkeys) {
     Core& m = *channel.core;
+    if (length == 0) [[unlikely]] // there may be no keys
+        return channel.gates & gate::failed ? m.endings.refusal(channel) : Status::ok;
     const verbs::RemoteKeys* keys = &rkeys;
     if ((channel.gates & gate::rdma) || rkeys.lives != channel.remote_lives) [[unlikely]] {
         if (const Status status = m.mover.pass_gate_rdma(channel, keys); status != Status::ok) return status;
@@ -392,8 +392,6 @@ Status Interface::put_short(Channel& channel, const void* buffer, unsigned lengt
     if (!channel.wiring.only) return m.mover.put_short_chosen(channel, buffer, length, remote, *keys);
     if (!channel.wiring.only->room()) [[unlikely]]
         return Status::no_resource;
-    if (length == 0) [[unlikely]]
-        return Status::ok;
     Buffer* const bounce = m.small.get();
     if (!bounce) [[unlikely]]
         return Status::no_resource;

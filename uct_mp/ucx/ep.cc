@@ -1,5 +1,9 @@
 #include "uct_mp/ucx/ep.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include "uct_mp/ucx/iface.h"
 
 namespace ucx_mp::face::ep {
@@ -81,14 +85,33 @@ ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::ui
     return to_ucs(channel::Interface::put_short(*e.channel, buffer, length, remote, keys(rkey)));
 }
 
+namespace {
+
+// Memory of no bytes has no key. UCX's own transports do not look at it then.
+[[gnu::noinline]] ssize_t put_bcopy_nothing(uct_ep_h ep, uct_pack_callback_t pack, void* arg) {
+    std::vector<std::byte> packed(Iface::of(ep->iface).core().limits().max_bcopy);
+    return pack(packed.data(), arg) == 0 ? 0 : UCS_ERR_INVALID_PARAM;
+}
+
+[[gnu::noinline]] ucs_status_t put_zcopy_nothing(const uct_iov_t* iov, std::size_t count) {
+    const auto is_empty = [](const uct_iov_t& piece) { return piece.length == 0 || piece.count == 0; };
+    return std::all_of(iov, iov + count, is_empty) ? UCS_OK : UCS_ERR_INVALID_PARAM;
+}
+
+} // namespace
+
 ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
+    if (rkey == UCT_INVALID_RKEY) [[unlikely]]
+        return put_bcopy_nothing(ep, pack, arg);
     return channel::Interface::put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
 }
 
 ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (rkey == UCT_INVALID_RKEY) [[unlikely]]
+        return put_zcopy_nothing(iov, count);
     if (e.origin) [[unlikely]]
         return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(

@@ -138,6 +138,26 @@ struct Request : uct_pending_req_t {
 
 } // namespace
 
+// Memory of no bytes cannot be registered, so it has no key.
+BOOST_DATA_TEST_CASE(writes_of_nothing_need_no_key, each_transport, transport) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    const uct_ep_h ep = a.connect(b);
+    Inbox inbox;
+    uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
+    const auto pack_nothing = [](void*, void*) -> std::size_t { return 0; };
+    const uct_iov_t nothing{nullptr, 0, UCT_MEM_HANDLE_NULL, 0, 1};
+    for (const bool connected : {false, true}) {
+        BOOST_TEST(uct_ep_put_short(ep, nullptr, 0, 0, UCT_INVALID_RKEY) == UCS_OK);
+        BOOST_TEST(uct_ep_put_short(ep, nullptr, 0, 0, 0) == UCS_OK);
+        BOOST_TEST(uct_ep_put_bcopy(ep, pack_nothing, nullptr, 0, UCT_INVALID_RKEY) == 0);
+        BOOST_TEST(uct_ep_put_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr) == UCS_OK);
+        if (!connected) BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(ep, kId, 0, nullptr, 0) == UCS_OK; }));
+    }
+    a.flush(ep);
+    uct_ep_destroy(ep);
+}
+
 // UCT does not ask that an operation has been refused before.
 BOOST_DATA_TEST_CASE(a_waiting_request_asks_for_a_connection, each_transport, transport) {
     Domain domain;
