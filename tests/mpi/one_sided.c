@@ -234,6 +234,45 @@ static void dynamic(void) {
     MPI_Win_free(&win);
 }
 
+/* 11.2.4: pieces attached one behind the other, and accesses that go over their borders */
+static void borders(void) {
+    enum { kPiece = 20000 };
+    unsigned char* const memory = allocate(3 * kPiece);
+    MPI_Aint here, *const there = allocate(sizeof(MPI_Aint) * (size_t)ranks);
+    MPI_Win win;
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
+    for (int k = 2; k >= 0; k--) MPI_Win_attach(win, memory + k * kPiece, k == 2 ? kPiece / 2 : kPiece);
+    MPI_Get_address(memory, &here);
+    MPI_Allgather(&here, 1, MPI_AINT, there, 1, MPI_AINT, MPI_COMM_WORLD);
+    const int to = next_rank();
+    static const int kBytes[] = {2, 1000, kPiece + 2, 2 * kPiece};
+    for (int i = 0; i < 4; i++) {
+        const int bytes = kBytes[i];
+        const MPI_Aint at = there[to] + (i < 2 ? kPiece - 1 : kPiece / 2 - 1);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, to, 0, win);
+        fill(out, (size_t)bytes, rank, to, i);
+        MPI_Put(out, bytes, MPI_BYTE, to, at, bytes, MPI_BYTE, win);
+        code_is(MPI_Win_flush(to, win), MPI_SUCCESS, "a put over borders");
+        MPI_Get(in, bytes, MPI_BYTE, to, at, bytes, MPI_BYTE, win);
+        code_is(MPI_Win_flush(to, win), MPI_SUCCESS, "a get over borders");
+        verify(in, (size_t)bytes, rank, to, i, one_sided_rule);
+        fill(out, (size_t)bytes, rank, to, 100 + i);
+        MPI_Accumulate(out, bytes, MPI_BYTE, to, at, bytes, MPI_BYTE, MPI_REPLACE, win);
+        MPI_Get_accumulate(NULL, 0, MPI_BYTE, in, bytes, MPI_BYTE, to, at, bytes, MPI_BYTE, MPI_NO_OP, win);
+        code_is(MPI_Win_unlock(to, win), MPI_SUCCESS, "accumulates over borders");
+        verify(in, (size_t)bytes, rank, to, 100 + i, one_sided_rule);
+    }
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, to, 0, win);
+    MPI_Put(out, 2, MPI_BYTE, to, there[to] + 2 * kPiece + kPiece / 2 - 1, 2, MPI_BYTE, win);
+    code_is(MPI_Win_unlock(to, win), MPI_ERR_RMA_RANGE, "a put over the end of the last piece");
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int k = 0; k < 3; k++) MPI_Win_detach(win, memory + k * kPiece);
+    MPI_Win_free(&win);
+    free(memory);
+    free(there);
+}
+
 /* 11.6: what has no epoch, no memory, or no meaning, is told */
 static void errors(void) {
     int memory[4] = {0}, value = 1;
@@ -318,11 +357,17 @@ static void many(void) {
     MPI_Comm_free(&half);
 }
 
-static const rule_t rules[] = {{created, "11.2.1 created windows"}, {allocated, "11.2.2 allocated windows"},
-                               {puts_by_fence, "11.3.1 puts"},      {gets_by_fence, "11.3.2 gets"},
-                               {nobody, "11.3 MPI_PROC_NULL"},      {requests, "11.3.5 request-based operations"},
-                               {dynamic, "11.2.4 dynamic windows"}, {errors, "11.6 errors"},
-                               {many, "11.2 many windows"},         {NULL, NULL}};
+static const rule_t rules[] = {{created, "11.2.1 created windows"},
+                               {allocated, "11.2.2 allocated windows"},
+                               {puts_by_fence, "11.3.1 puts"},
+                               {gets_by_fence, "11.3.2 gets"},
+                               {nobody, "11.3 MPI_PROC_NULL"},
+                               {requests, "11.3.5 request-based operations"},
+                               {dynamic, "11.2.4 dynamic windows"},
+                               {borders, "11.2.4 borders"},
+                               {errors, "11.6 errors"},
+                               {many, "11.2 many windows"},
+                               {NULL, NULL}};
 
 int main(int argc, char** argv) {
     program = "one_sided";

@@ -32,9 +32,14 @@ bool Window::in_window(__int128 first, __int128 end) const {
         const auto base = reinterpret_cast<std::uint64_t>(config_.base);
         return first >= base && end <= __int128{base} + config_.size;
     }
-    return std::any_of(regions_.begin(), regions_.end(), [&](const Region& region) {
-        return first >= region.base && end <= __int128{region.base} + region.size;
-    });
+    while (true) { // it may go on where another piece was attached
+        const auto found = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) {
+            return first >= region.base && first < __int128{region.base} + region.size;
+        });
+        if (found == regions_.end()) return false;
+        first = __int128{found->base} + found->size;
+        if (first >= end) return true;
+    }
 }
 
 bool Window::in_reach(const wire::OperationHeader& header, const wire::WireRun& run) const {
