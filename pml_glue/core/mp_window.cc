@@ -62,8 +62,8 @@ bool mp_window_put_now(mp_window_t* window, uint32_t rank, const void* from, siz
 bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t bytes, uint64_t address, mp_epoch_t epoch) {
     return guarded(false, [&] { return of(window).get_now(rank, to, bytes, address, epoch); }); // the other way says so
 }
-bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned polls, mp_error_t* error) {
-    return of(window).flush(rank, polls, *error);
+bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned* polls, mp_error_t* error) {
+    return of(window).flush(rank, *polls, *error);
 }
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call) {
     return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local);

@@ -98,9 +98,9 @@ enum { MP_ALL_RANKS = UINT32_MAX };
 /* All operations to a rank that were started before the first of these calls are over here (`local`), or also there.
  * `call` is 0 then, and ours. Null: all that were started before this one, if no other thread starts any. */
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call);
-/* The same of one rank, there, if no other thread starts any; makes progress so many times. True: `error` is what
- * mp_window_error() would say. */
-bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned polls, mp_error_t* error);
+/* The same of one rank, there, if no other thread starts any; makes progress so many times at most, and counts them
+ * down. True: `error` is what mp_window_error() would say. */
+bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned* polls, mp_error_t* error);
 /* What has gone wrong with a rank since the last call. */
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank);
 /* The rank is: what we ask of it ends at once. */

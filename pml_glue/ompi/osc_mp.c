@@ -127,6 +127,7 @@ static int locked_start(const call_t* call, ompi_request_t** out) {
     mca_pml_mp_lock();
     const int result = start(call, out);
     mca_pml_mp_unlock();
+    if (out != NULL && result == OMPI_SUCCESS && REQUEST_COMPLETE(*out)) mca_osc_mp_pass();
     return result;
 }
 

@@ -89,6 +89,9 @@ void mca_osc_mp_done(void* user, mp_error_t error);
 /* osc_mp_epoch.c: waits, with progress, until `asked` says true. */
 typedef bool (*mca_osc_mp_asked_t)(mp_window_t* window, uint32_t rank);
 void mca_osc_mp_wait(mca_osc_mp_module_t* module, mca_osc_mp_asked_t asked, uint32_t rank);
+/* Progress in a call that has had nothing to wait for: who does nothing but look at memory, his own or that of somebody
+ * whose memory he shares, makes none in any other, and others may be waiting for him. */
+void mca_osc_mp_pass(void);
 /* Whether operations on a rank may be started; asks for a lock that is still missing. */
 int mca_osc_mp_may(mca_osc_mp_module_t* module, int rank);
 int mca_osc_mp_fence(int promises, ompi_win_t* win);

@@ -5,6 +5,18 @@
  * fewer of them than ranks: then somebody whom we wait for may need it. */
 static int polls(void) { return opal_progress_yield_when_idle ? 4 : 64; }
 
+void mca_osc_mp_pass(void) {
+    static int left;
+    mca_pml_mp_lock();
+    const bool ours = left-- > 0;
+    if (ours)
+        mp_core_progress(mca_pml_mp.core);
+    else
+        left = polls();
+    mca_pml_mp_unlock();
+    if (!ours) opal_progress();
+}
+
 typedef struct question {
     mca_osc_mp_asked_t asked; /* null: whether what was started until now is flushed */
     uint32_t rank;
@@ -22,6 +34,7 @@ static void wait_for(mca_osc_mp_module_t* module, question_t question) {
     mca_pml_mp_lock();
     bool over = ask(module->window, &question);
     mca_pml_mp_unlock();
+    if (over) mca_osc_mp_pass();
     for (int left = polls(); !over; left--) {
         if (left == 0) {
             opal_progress();
@@ -141,7 +154,8 @@ int mca_osc_mp_complete(ompi_win_t* win) {
     if (group->count < 0) return OMPI_ERR_RMA_SYNC;
     /* All are asked in turn, so that nobody waits for somebody else's post. */
     int until = polls();
-    for (unsigned left = (unsigned)group->count; left;) {
+    bool waits = false;
+    for (unsigned left = (unsigned)group->count; left; waits |= left != 0) {
         mca_pml_mp_lock();
         left = 0;
         for (int i = 0; i < group->count; i++) {
@@ -157,6 +171,7 @@ int mca_osc_mp_complete(ompi_win_t* win) {
             until = polls();
         }
     }
+    if (!waits) mca_osc_mp_pass();
     const int result = access_outcome(module);
     leave(group);
     return result;
@@ -287,7 +302,15 @@ static int flush(ompi_win_t* win, bool local, uint32_t rank) {
         return OMPI_ERR_RMA_SYNC;
     if (OPAL_LIKELY(!local && rank != MP_ALL_RANKS && !mca_pml_mp.threads)) {
         mp_error_t error;
-        while (!mp_window_flush(module->window, rank, (unsigned)polls(), &error)) opal_progress();
+        const unsigned most = (unsigned)polls();
+        unsigned left = most;
+        bool waits = false;
+        while (!mp_window_flush(module->window, rank, &left, &error)) {
+            opal_progress();
+            waits = true;
+            left = most;
+        }
+        if (left == most && !waits) mca_osc_mp_pass();
         return OPAL_LIKELY(error == MP_OK) ? OMPI_SUCCESS : mca_pml_mp_code(error);
     }
     wait_for(module, (question_t){.rank = rank, .local = local});

@@ -351,6 +351,61 @@ static void passive(void) {
     MPI_Win_free(&win);
 }
 
+/* One of the calls that end something, of a rank that looks at a value. */
+static void look(int way, int at, int* value, MPI_Win win) {
+    MPI_Request request;
+    const int zero = 0;
+    if (way < 2) {
+        MPI_Win_lock(way ? MPI_LOCK_EXCLUSIVE : MPI_LOCK_SHARED, at, 0, win);
+        MPI_Get(value, 1, MPI_INT, at, 0, 1, MPI_INT, win);
+        MPI_Win_unlock(at, win);
+        return;
+    }
+    if (way == 6)
+        MPI_Rget(value, 1, MPI_INT, at, 0, 1, MPI_INT, win, &request);
+    else if (way % 2)
+        MPI_Get(value, 1, MPI_INT, at, 0, 1, MPI_INT, win);
+    else
+        MPI_Fetch_and_op(&zero, value, MPI_INT, at, 0, MPI_NO_OP, win);
+    if (way == 2 || way == 3) MPI_Win_flush(at, win);
+    if (way == 4) MPI_Win_flush_local(at, win);
+    if (way == 5) MPI_Win_flush_all(win);
+    if (way == 6) MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/* 11.7.3: who does nothing but look at memory, his own (at 0) or a neighbour's (at 1), serves as well */
+static void looking(void) {
+    enum { kWays = 7 };
+    int memory = 0;
+    MPI_Win win;
+    MPI_Win_create(&memory, sizeof memory, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    for (int i = 0; i < 2 * kWays && ranks > 1; i++) {
+        const int way = i % kWays, at = i / kWays, wanted = at ? 1000 : ranks - 1, one = 1;
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 0) {
+            const double until = MPI_Wtime() + 20;
+            if (way > 1) MPI_Win_lock_all(0, win);
+            for (int value = 0; value != wanted;) {
+                look(way, at, &value, win);
+                check(MPI_Wtime() < until, at ? "who looks at a neighbour's memory" : "who looks at his own");
+            }
+            if (way > 1) MPI_Win_unlock_all(win);
+        } else {
+            MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
+            MPI_Accumulate(&one, 1, MPI_INT, 0, 0, 1, MPI_INT, MPI_SUM, win);
+            MPI_Win_unlock(0, win);
+            MPI_Win_lock(MPI_LOCK_SHARED, rank, 0, win); /* as the one who looks */
+            if (at == 1 && rank == 1) memory = wanted;
+            MPI_Win_unlock(rank, win);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, win);
+        memory = 0;
+        MPI_Win_unlock(rank, win);
+    }
+    MPI_Win_free(&win);
+}
+
 static const rule_t rules[] = {{fences, "11.5.1 fences"},
                                {ring, "11.5.2 neighbours"},
                                {groups, "11.5.2 groups"},
@@ -362,6 +417,7 @@ static const rule_t rules[] = {{fences, "11.5.1 fences"},
                                {order, "11.7.1 order"},
                                {atomic, "11.7.1 atomicity"},
                                {passive, "11.7.3 progress"},
+                               {looking, "11.7.3 progress of who looks at memory"},
                                {NULL, NULL}};
 
 const rule_t* one_sided_sync(void) {

@@ -170,12 +170,13 @@ bool Window::target_flushed(Target& to, bool local) {
 }
 
 // Who is alone: one loop for all of it, since there is little more to do for a small put.
-bool Window::flush(std::uint32_t rank, unsigned polls, mp_error_t& error) {
+bool Window::flush(std::uint32_t rank, unsigned& polls, mp_error_t& error) {
     Target* const to = targets_[rank].get();
     error = MP_OK;
     if (!to) return true;
     while (!flushed_there(*to)) do {
-            if (polls-- == 0) return false;
+            if (polls == 0) return false;
+            --polls;
             all_.engine_.progress();
             all_.progress();
         } while (to->flush_posted && !to->failed);

@@ -28,7 +28,7 @@ public:
                                mp_epoch_t epoch);
     [[nodiscard]] bool get_now(std::uint32_t rank, void* to, std::size_t bytes, std::uint64_t address,
                                mp_epoch_t epoch);
-    [[nodiscard]] bool flush(std::uint32_t rank, unsigned polls, mp_error_t& error);
+    [[nodiscard]] bool flush(std::uint32_t rank, unsigned& polls, mp_error_t& error);
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local); // everything so far
     [[nodiscard]] bool flushed(std::uint32_t rank, bool local, std::uint64_t& call);
     [[nodiscard]] bool settled();
