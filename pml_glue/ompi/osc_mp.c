@@ -263,11 +263,18 @@ static int fetch_and_op(const void* origin, void* result, ompi_datatype_t* type,
     return rget_accumulate(origin, 1, type, result, 1, type, target, displacement, 1, type, op, win, NULL);
 }
 
+/* 11.3.4: whole numbers, logical and multi-language types, and bytes; nothing derived. */
+static bool compares(const ompi_datatype_t* type) {
+    const int kind = type->super.flags & OMPI_DATATYPE_FLAG_DATA_TYPE;
+    return ompi_datatype_is_predefined(type) && kind != OMPI_DATATYPE_FLAG_DATA_FLOAT &&
+           kind != OMPI_DATATYPE_FLAG_DATA_COMPLEX && mca_pml_mp_contiguous(type, 1);
+}
+
 static int compare_and_swap(const void* origin, const void* compare, void* result, ompi_datatype_t* type, int target,
                             ptrdiff_t displacement, ompi_win_t* win) {
     char both[32]; /* the core keeps a copy */
     const size_t size = type->super.size;
-    if (2 * size > sizeof both || !mca_pml_mp_contiguous(type, 1)) return MPI_ERR_TYPE;
+    if (2 * size > sizeof both || !compares(type)) return MPI_ERR_TYPE;
     memcpy(both, compare, size);
     memcpy(both + size, origin, size);
     const call_t call = {.kind = MP_COMPARE_SWAP,

@@ -231,11 +231,10 @@ int mca_osc_mp_lock(int type, int target, int promises, ompi_win_t* win) {
     const bool check = !(promises & MPI_MODE_NOCHECK);
     int result = OMPI_SUCCESS;
     mca_pml_mp_lock(); /* other threads lock other targets */
-    if (module->held[target] != MP_HELD_NONE) {
-        result = OMPI_ERR_RMA_CONFLICT;
-    } else if (module->all || module->access.count >= 0) {
+    if (module->held[target] != MP_HELD_NONE || module->all || module->access.count >= 0) {
         result = OMPI_ERR_RMA_SYNC;
     } else {
+        module->fence = false;
         module->held[target] = check ? MP_HELD_LOCK : MP_HELD_NOCHECK;
         module->locks++;
         if (check) mp_window_want_lock(module->window, (uint32_t)target, type == MPI_LOCK_EXCLUSIVE);
@@ -271,6 +270,7 @@ int mca_osc_mp_lock_all(int promises, ompi_win_t* win) {
     mca_osc_mp_module_t* const module = mca_osc_mp_of(win);
     if (module->all || module->locks || module->access.count >= 0) return OMPI_ERR_RMA_SYNC;
     module->all = true;
+    module->fence = false;
     module->all_checks = !(promises & MPI_MODE_NOCHECK);
     if (!module->all_checks) return OMPI_SUCCESS;
     const uint32_t self = (uint32_t)ompi_comm_rank(module->comm);

@@ -291,7 +291,24 @@ static void errors(void) {
     code_is(MPI_Accumulate(&value, 1, MPI_INT, next_rank(), 0, 1, MPI_INT, MPI_MINLOC, win), MPI_ERR_OP,
             "MPI_MINLOC of integers");
     code_is(MPI_Win_lock_all(0, win), MPI_ERR_RMA_SYNC, "a lock_all beside a lock");
+    code_is(MPI_Win_lock(MPI_LOCK_SHARED, next_rank(), 0, win), MPI_ERR_RMA_SYNC, "a second lock");
+    MPI_Datatype four;
+    MPI_Type_contiguous(4, MPI_BYTE, &four);
+    MPI_Type_commit(&four);
+    const MPI_Datatype wrong[] = {four, MPI_FLOAT, MPI_DOUBLE, MPI_C_FLOAT_COMPLEX};
+    for (int i = 0; i < 4; i++)
+        code_is(MPI_Compare_and_swap(memory, memory, memory + 2, wrong[i], next_rank(), 0, win), MPI_ERR_TYPE,
+                "a comparison of what is no whole number");
+    MPI_Type_free(&four);
     MPI_Win_unlock(next_rank(), win);
+    for (int all = 0; all < 2; all++) { /* between fences there is no other epoch, and none goes on behind it */
+        MPI_Win_fence(0, win);
+        code_is(all ? MPI_Win_lock_all(0, win) : MPI_Win_lock(MPI_LOCK_SHARED, next_rank(), 0, win), MPI_SUCCESS,
+                "a lock");
+        code_is(all ? MPI_Win_unlock_all(win) : MPI_Win_unlock(next_rank(), win), MPI_SUCCESS, "an unlock");
+        code_is(MPI_Put(&value, 1, MPI_INT, next_rank(), 0, 1, MPI_INT, win), MPI_ERR_RMA_SYNC, "a put behind a lock");
+        MPI_Win_fence(MPI_MODE_NOSUCCEED, win);
+    }
     MPI_Win_free(&win);
 
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &win);
