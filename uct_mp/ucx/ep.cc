@@ -80,30 +80,38 @@ ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned
         channel::Interface::am_zcopy(*e.channel, id, header, header_length, to_core(iov), count, to_core(completion)));
 }
 
-ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey) {
-    Ep& e = Ep::of(ep);
-    return to_ucs(channel::Interface::put_short(*e.channel, buffer, length, remote, keys(rkey)));
-}
-
 namespace {
 
-// Memory of no bytes has no key. UCX's own transports do not look at it then.
-[[gnu::noinline]] ssize_t put_bcopy_nothing(uct_ep_h ep, uct_pack_callback_t pack, void* arg) {
+// A write of no bytes. Memory of no bytes has no key in UCX, and its own transports do not look at it then.
+[[gnu::noinline]] ucs_status_t put_nothing(Ep& e) {
+    static constexpr verbs::RemoteKeys kNone{};
+    return to_ucs(channel::Interface::put_short(*e.channel, nullptr, 0, 0, kNone));
+}
+
+[[gnu::noinline]] ssize_t put_bcopy_without_key(uct_ep_h ep, uct_pack_callback_t pack, void* arg) {
+    if (const ucs_status_t status = put_nothing(Ep::of(ep)); status != UCS_OK) return status;
     std::vector<std::byte> packed(Iface::of(ep->iface).core().limits().max_bcopy);
     return pack(packed.data(), arg) == 0 ? 0 : UCS_ERR_INVALID_PARAM;
 }
 
-[[gnu::noinline]] ucs_status_t put_zcopy_nothing(const uct_iov_t* iov, std::size_t count) {
+[[gnu::noinline]] ucs_status_t put_zcopy_without_key(Ep& e, const uct_iov_t* iov, std::size_t count) {
     const auto is_empty = [](const uct_iov_t& piece) { return piece.length == 0 || piece.count == 0; };
-    return std::all_of(iov, iov + count, is_empty) ? UCS_OK : UCS_ERR_INVALID_PARAM;
+    return std::all_of(iov, iov + count, is_empty) ? put_nothing(e) : UCS_ERR_INVALID_PARAM;
 }
 
 } // namespace
 
+ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey) {
+    Ep& e = Ep::of(ep);
+    if (length == 0) [[unlikely]]
+        return put_nothing(e);
+    return to_ucs(channel::Interface::put_short(*e.channel, buffer, length, remote, keys(rkey)));
+}
+
 ssize_t put_bcopy(uct_ep_h ep, uct_pack_callback_t pack, void* arg, std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return put_bcopy_nothing(ep, pack, arg);
+        return put_bcopy_without_key(ep, pack, arg);
     return channel::Interface::put_bcopy(*e.channel, pack, arg, remote, keys(rkey));
 }
 
@@ -111,7 +119,7 @@ ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return put_zcopy_nothing(iov, count);
+        return put_zcopy_without_key(e, iov, count);
     if (e.origin) [[unlikely]]
         return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
