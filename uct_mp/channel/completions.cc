@@ -37,7 +37,7 @@ constexpr unsigned kBatch = Adapter::kFetch;
 }
 
 // The length of the write or read that was cut; 0: it was not.
-[[nodiscard]] inline std::uint64_t part_of(const Work& work, std::uint64_t bytes) {
+[[nodiscard]] inline std::uint64_t length_if_cut(const Work& work, std::uint64_t bytes) {
     return work.kind <= WorkKind::get_bcopy && bytes < work.transfer.size ? work.transfer.size : 0;
 }
 
@@ -168,7 +168,7 @@ void Completions::reap(Adapter& adapter, SendQueue& queue, std::uint16_t positio
         return; // of an earlier life of this queue pair
     // A ring has a record more than the queue pair has requests: what the user posts meanwhile doesn't reach this one.
     const Posted& last = queue.at(position);
-    const std::uint64_t whole = last.work ? part_of(*last.work, last.bytes) : 0;
+    const std::uint64_t whole = last.work ? length_if_cut(*last.work, last.bytes) : 0;
     std::uint64_t settled = 0;
     for (unsigned i = 0; i < count; ++i) {
         const Posted& posted = queue.pop();

@@ -14,7 +14,8 @@ constexpr double kLaneTolerance = 1.25;
 constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;
-constexpr double kCrowded = 0.4;       // of what the rails have: with less, somebody else is in the way
+constexpr double kCrowded = 0.4;       // of a link's rate: who has less of it shares the peer's with others
+constexpr unsigned kTriedAgain = 32;   // one of so many is cut although the peer looks crowded
 constexpr double kShortStripe = 12288; // bytes: one or two chunks of an adapter's turns
 constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
@@ -45,6 +46,9 @@ bool undisturbed(const PathTable& paths, Direction d) {
     return true;
 }
 
+// Of stripes of messages shorter than stripe_threshold.
+std::uint64_t least_of_short(const PolicyConfig& config) { return std::max(config.min_stripe / 2, config.alignment); }
+
 } // namespace
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
@@ -62,21 +66,18 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     return {best, config_->window};
 }
 
-namespace {
-std::uint64_t short_stripe(const PolicyConfig& config) { return std::max(config.min_stripe / 2, config.alignment); }
-} // namespace
-
-bool DefaultPolicy::cuts_short(const PathTable& paths, const Message& message) const {
+bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message) {
     const Direction d = direction(message.kind);
+    if (message.host_is_busy) return false;
     double link = 0;
     for (PathIndex i : each(paths.usable(d))) link = std::max(link, paths[i].nominal_rate);
     const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
     const auto pieces =
-        static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / short_stripe(*config_)));
-    // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner.
-    const bool crowded = paths.through(d) < kCrowded;
-    return link > 0 && !message.host_is_busy && !crowded &&
-           (pieces - 1) * descriptor * link <= static_cast<double>(message.size);
+        static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / least_of_short(*config_)));
+    if (link <= 0 || (pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
+    // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner. It may also
+    // be a bad route that whole messages have taken: so some are cut all the same.
+    return paths.through(d) >= kCrowded || ++kept_whole_ % kTriedAgain == 0;
 }
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
@@ -87,7 +88,8 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     if (large && !(both && !paths.apart()) && !undisturbed(paths, d)) return Outcome::pull;
     const auto bytes = static_cast<double>(message.size);
     const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
-    const std::uint64_t least = message.size < config_->stripe_threshold ? short_stripe(*config_) : config_->min_stripe;
+    const bool is_short = message.size < config_->stripe_threshold && message.hint != TrafficHint::one_sided_epoch;
+    const std::uint64_t least = is_short ? least_of_short(*config_) : config_->min_stripe;
     Level level;
     fill(paths, paths.usable(d), d, bytes,
          {.min_bytes = static_cast<double>(least),

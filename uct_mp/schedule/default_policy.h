@@ -40,8 +40,8 @@ public:
     // Peers with different seeds start on different paths when all look the same.
     DefaultPolicy(const PolicyConfig& config, unsigned seed) : config_(&config), seed_(seed) {}
     Lane next_lane(PathTable& paths, Direction d);
-    // Of a short message (see above), whether it is cut.
-    [[nodiscard]] bool cuts_short(const PathTable& paths, const Message& message) const;
+    // Whether a short message (see above) is cut.
+    [[nodiscard]] bool worth_cutting(const PathTable& paths, const Message& message);
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane& lane);
     void path_changed(PathTable&, PathIndex) {}
@@ -53,6 +53,7 @@ private:
     // peers: in programs that go in step their messages are less in each other's way by it (all-to-all: up to 5 %).
     PathIndex first_[2] = {};
     PathIndex lane_path_[2] = {kNoPath, kNoPath};
+    unsigned kept_whole_ = 0; // short messages, since the peer looks crowded
 };
 
 } // namespace ucx_mp::schedule

@@ -106,7 +106,7 @@ struct Delivery {
     [[nodiscard]] bool teaches_rate() const;
 };
 
-// What one delivery of kRateBytes or more showed. ns: delivery time t_done - max(t_post, previous t_done of this path
+// What one delivery that teaches a rate has shown. ns: delivery time t_done - max(t_post, previous t_done of this path
 // and direction), so that it doesn't measure our own queueing; 0: not measurable. Both grow together if completions
 // share a t_done.
 struct Sample {

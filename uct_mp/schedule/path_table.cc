@@ -160,8 +160,11 @@ Sample PathTable::settle(const Delivery& delivery) {
         account.rate = account.rate_before > 0 ? account.rate_before + kRateGain * (rate - account.rate_before) : rate;
         account.sampled_at = delivery.t_done;
         if (path.nominal_rate > 0) {
-            const auto bytes = static_cast<double>(delivery.bytes);
-            const double parts = delivery.whole ? static_cast<double>(delivery.whole) / bytes : 1;
+            // Of a large message not all stripes go at the same time.
+            const double parts =
+                delivery.whole ? std::min(static_cast<double>(delivery.whole) / static_cast<double>(delivery.bytes),
+                                          static_cast<double>(usable_count(delivery.direction)))
+                               : 1;
             double& through = through_[static_cast<unsigned>(delivery.direction)];
             through += kRateGain * (std::min(1.0, rate * parts / path.nominal_rate) - through);
         }

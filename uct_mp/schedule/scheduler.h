@@ -101,8 +101,10 @@ private:
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {
         return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
     }
-    [[nodiscard]] bool cuts_short(const Message& message) const {
-        return message.size >= short_threshold_ && std::get_if<DefaultPolicy>(&policy_)->cuts_short(paths_, message);
+    [[nodiscard]] bool goes_whole(const Message& message) {
+        return message.size < threshold(message) &&
+               (message.size < short_threshold_ ||
+                !std::get_if<DefaultPolicy>(&policy_)->worth_cutting(paths_, message));
     }
     bool refill(Current& current, Direction d);
     void learn(const Delivery& delivery);
@@ -135,8 +137,7 @@ template <bool small> inline void Scheduler::charge(Current& current, std::uint6
 }
 
 inline Outcome Scheduler::plan(const Message& message, Plan& plan) {
-    if ((message.size < threshold(message) && !cuts_short(message)) || !divisible(message.kind) ||
-        paths_.usable_count(direction(message.kind)) < 2) {
+    if (!divisible(message.kind) || paths_.usable_count(direction(message.kind)) < 2 || goes_whole(message)) {
         const PathIndex path = place(direction(message.kind), message.size);
         if (path == kNoPath) return plan.count = 0, Outcome::no_path;
         plan.count = 1;
