@@ -86,7 +86,7 @@ Status Mover::rdma(Channel& channel, Work& work) {
         work.transfer.offset = size;
         channel.wiring.scheduler->charge(current, size);
         if (read && channel.moving.gets_open == 1) learn_order(channel);
-        post_piece(channel, work, 0, size, current.lane.path, *queue, current.teaches(size));
+        post_piece(channel, work, 0, size, current.lane.path, *queue, current.teaches());
         return Status::in_progress;
     }
     work.open = 0;
@@ -189,7 +189,7 @@ template <Fits fits> [[gnu::always_inline]] inline void Mover::put_copied_sole(C
     channel.visible.unread |= bit;
     channel.fences.put_paths |= bit;
     channel.wiring.scheduler->charge<true>(current, length);
-    const bool timed = current.teaches(length);
+    const bool timed = current.teaches();
     ++sub.puts;
     const Posted posted{.channel = &channel,
                         .work = &work,

@@ -38,10 +38,11 @@ public:
         [[nodiscard]] bool lasts() const { return lane.left > 0; }
         // Whatever its size, everything goes there until a path comes or goes.
         [[nodiscard]] bool is_fixed() const { return lane.left > kForever / 2; }
-        // Whether the next operation of this size shows what it takes: it costs time to look. Where there is no choice
-        // one small one in seven does, of those that ask (a prime number, since programs repeat themselves by twos).
-        [[nodiscard]] bool teaches(std::uint64_t size) {
-            if (size >= PathTable::kRateBytes || !is_fixed()) return true;
+        // Whether the next operation shows what it takes: it costs time to look. Where there is no choice one in seven
+        // does, of those that ask (a prime number, since programs repeat themselves by twos). Large ones show no rate
+        // there, since nobody knows when those between them were posted. It is not needed before there is a choice.
+        [[nodiscard]] bool teaches() {
+            if (!is_fixed()) return true;
             if (quiet != 0) return --quiet, false;
             quiet = 6;
             return true;
