@@ -14,7 +14,10 @@ constexpr double kLaneTolerance = 1.25;
 constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;
-constexpr double kCrowded = 0.4;       // of a link's rate: who has less of it shares the peer's with others
+constexpr double kCrowded = 0.4; // of a link's rate: who has less of it shares the peer's with others
+// Descriptors for a further stripe over several adapters: a marker follows it, or it is read back. It is a message
+// there.
+constexpr double kOverRails = 3;
 constexpr unsigned kTriedAgain = 32;   // one of so many is cut although the peer looks crowded
 constexpr double kShortStripe = 12288; // bytes: one or two chunks of an adapter's turns
 constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
@@ -70,8 +73,11 @@ bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message
     const Direction d = direction(message.kind);
     if (message.host_is_busy) return false;
     double link = 0;
-    for (PathIndex i : each(paths.usable(d))) link = std::max(link, paths[i].nominal_rate);
-    const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
+    unsigned rails = 0;
+    for (PathIndex i : each(paths.usable(d)))
+        link = std::max(link, paths[i].nominal_rate), rails |= 1u << paths[i].rail;
+    const double descriptor =
+        std::max(config_->descriptor_cost, message.descriptor_time) * (std::has_single_bit(rails) ? 1 : kOverRails);
     const auto pieces =
         static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / least_of_short(*config_)));
     if (link <= 0 || (pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
