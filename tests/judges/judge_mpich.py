@@ -8,7 +8,7 @@ group = Group()
 
 # Folders, with the time that they take on two processors. Those of more ranks say nothing that fewer do not.
 FOLDERS = {"rma": 900, "pt2pt": 400, "comm": 300, "topo": 100, "attr": 100, "errors/rma": 100, "errors/pt2pt": 100,
-           "threads/pt2pt": 600, "threads/rma": 60}
+           "threads/pt2pt": 600, "threads/rma": 60, "coll": 600, "datatype": 200}
 MOST_RANKS = 8
 
 
