@@ -393,7 +393,8 @@ static int begins(const char* section, char** names, int count) {
     return 0;
 }
 
-/* one_sided [SEED [BEGIN [BEGIN...]]]: only the rules whose name begins with the first BEGIN, and none that begins with another */
+/* one_sided [SEED [BEGIN [BEGIN...]]]: only the rules whose name begins with the first BEGIN, and none that begins with
+ * another */
 int main(int argc, char** argv) {
     program = "one_sided";
     MPI_Init(&argc, &argv);

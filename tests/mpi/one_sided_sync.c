@@ -217,6 +217,38 @@ static void mixed(void) {
     MPI_Win_free(&win);
 }
 
+/* 11.5.3: two that have all locks shared, their own at once, read each other's memory while it is wanted alone */
+static void crossed(void) {
+    int memory = 0, token = 0;
+    MPI_Win win;
+    MPI_Win_create(&memory, sizeof memory, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
+    for (int round = 1; round <= 3 && ranks > 3; round++) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank < 2) {
+            const int writer = rank + 2;
+            int value = -1, arrived;
+            MPI_Win_lock_all(0, win);
+            MPI_Sendrecv(&round, 1, MPI_INT, writer, 1, &token, 1, MPI_INT, writer, 1, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+            for (const double until = MPI_Wtime() + 0.02; MPI_Wtime() < until;) /* its wish for the lock comes */
+                MPI_Iprobe(writer, 2, MPI_COMM_WORLD, &arrived, MPI_STATUS_IGNORE);
+            MPI_Get(&value, 1, MPI_INT, 1 - rank, 0, 1, MPI_INT, win);
+            MPI_Win_flush(1 - rank, win);
+            check(value == round - 1 || value == round, "a value under lock_all"); /* the other one may be through */
+            MPI_Win_unlock_all(win);
+        } else if (rank < 4) {
+            const int reader = rank - 2;
+            MPI_Sendrecv(&round, 1, MPI_INT, reader, 1, &token, 1, MPI_INT, reader, 1, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+            MPI_Win_lock(MPI_LOCK_EXCLUSIVE, reader, 0, win);
+            MPI_Put(&round, 1, MPI_INT, reader, 0, 1, MPI_INT, win);
+            MPI_Win_unlock(reader, win);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    MPI_Win_free(&win);
+}
+
 /* 11.5.4: after a flush the target has it; flush_local frees the origin's memory; of all targets, and one */
 static void flushes(void) {
     enum { kBytes = 70000 };
@@ -413,6 +445,7 @@ static const rule_t rules[] = {{fences, "11.5.1 fences"},
                                {exclusive, "11.5.3 exclusive locks"},
                                {shared, "11.5.3 shared locks"},
                                {mixed, "11.5.3 locks of both kinds"},
+                               {crossed, "11.5.3 crossed locks"},
                                {flushes, "11.5.4 flushes"},
                                {order, "11.7.1 order"},
                                {atomic, "11.7.1 atomicity"},

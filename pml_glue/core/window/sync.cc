@@ -24,7 +24,12 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     case wire::Sync::lock_exclusive:
         if (origin.held != Lock::none) return all_.dropped("a lock is asked for twice");
         origin.held = Lock::wanted;
-        waiters_.push_back({&origin, message.what == wire::Sync::lock_shared ? Lock::shared : Lock::exclusive});
+        if (message.what == wire::Sync::lock_exclusive)
+            waiters_.push_back({&origin, Lock::exclusive});
+        else if (message.number)
+            waiters_.push_front({&origin, Lock::shared});
+        else
+            waiters_.push_back({&origin, Lock::shared});
         return grant_locks();
     case wire::Sync::granted:
         if (origin.lock != Lock::wanted) return all_.dropped("a lock is granted that nobody wants");
@@ -53,7 +58,9 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     all_.dropped("a synchronization of no kind");
 }
 
-// In the order of asking: nobody starves.
+// In the order of asking: nobody starves. But who has other locks of this window (MPI_Win_lock_all) shares this one as
+// soon as nobody has it alone. Behind somebody who waits for it, two could wait for each other: each has the lock that
+// the other one's predecessor waits for.
 void Window::grant_locks() {
     while (!waiters_.empty()) {
         const Waiter next = waiters_.front();
@@ -78,7 +85,7 @@ void Window::release_lock(Target& origin) {
 void Window::want_lock(std::uint32_t rank, bool exclusive) {
     Target& to = target(rank);
     to.lock = Lock::wanted;
-    tell(to, exclusive ? wire::Sync::lock_exclusive : wire::Sync::lock_shared);
+    tell(to, exclusive ? wire::Sync::lock_exclusive : wire::Sync::lock_shared, locks_++ != 0);
 }
 
 bool Window::locked(std::uint32_t rank) {
@@ -98,7 +105,7 @@ bool Window::unlocked(std::uint32_t rank) {
 bool Window::target_unlocked(Target& to) {
     if (to.failed) {
         if (to.lock != Lock::none) to.error = MP_FAILED;
-        to.lock = Lock::none;
+        forget_lock(to);
         to.unlock_told = false;
         return true;
     }
@@ -110,7 +117,7 @@ bool Window::target_unlocked(Target& to) {
     }
     if (!to.messages.empty()) return false;
     to.unlock_told = false;
-    to.lock = Lock::none;
+    forget_lock(to);
     return true;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <unordered_map>
+#include <utility>
 
 #include "pml_glue/core/window/operation.h"
 
@@ -129,6 +130,9 @@ private:
         if (target.lock == Lock::none) [[unlikely]]
             want_lock(target.rank, false);
     }
+    void forget_lock(Target& target) {
+        if (std::exchange(target.lock, Lock::none) != Lock::none) --locks_;
+    }
     void grant_locks();
     void release_lock(Target& origin);
 
@@ -149,6 +153,7 @@ private:
     std::vector<Region> regions_; // of a dynamic window
     std::vector<std::byte> results_;
     std::deque<Waiter> waiters_; // for our lock
+    unsigned locks_ = 0;         // of ours, at targets
     unsigned sharers_ = 0;
     bool exclusive_ = false;
     std::uint64_t calls_ = 0;         // of flushed(), that have begun
