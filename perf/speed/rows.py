@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from speed import engines, fat_tree as trees, instructions, windows as mpi_windows
-from speed.run import ROOT, bandwidth, environment, fabric, in_turn, output, perftest, simulate
+from speed.run import ROOT, bandwidth, environment, fabric, in_turn, jobs, output, perftest, simulate
 
 # value: the ratio that is judged (None: printed only); target and sense: ">=" or "<="; text: what the table shows.
 Result = collections.namedtuple("Result", "row what text value sense target", defaults=(None, "", None))
@@ -153,6 +153,26 @@ def fat_tree(c):
                          f"links {in_order / min(ours, found[best]):.2f}", found[best] / ours, ">=", 0.97)
 
 
+def halo(c):
+    """Exchange with six neighbours over two rails of 8 Gb/s, 27 nodes, virtual time: the best fixed policy / default"""
+    where, policies = fabric(c.folder, "halo", (8, 8), nodes=27), ("default", "binding", "even", "round_robin")
+
+    def run(case):
+        size, host = case
+        rows = jobs(c.build, c.folder, ["--fabric", where, "--kernel", "halo", "--nodes", "27", "--size", f"{size}K", "--messages", "4",
+                                        "--warm-up", "4", "--repeat", "3", "--late", "2000", "--seeds", "1" if c.quick else "3",
+                                        "--host-post", str(host), "--host-completion", str(host), "--policy", ";".join(policies)])
+        return {name: float(row["time_us"]) for name, row in zip(policies, rows)}
+
+    cases = [(size, host) for host in ((500, 2000) if c.quick else (0, 500, 1000, 2000)) for size in (4, 8, 12, 16, 32, 64)]
+    with ThreadPoolExecutor(mpi_windows.processors()) as pool:
+        for (size, host), found in zip(cases, pool.map(run, cases)):
+            ours = found.pop("default")
+            best = min(found, key=found.get)
+            yield Result("halo", f"{size} KiB{f', {host / 1e3:g} us' if host else ''}",
+                         f"{ours:.0f} us, {best} {found[best]:.0f} us: {found[best] / ours:.2f}", found[best] / ours, ">=", 0.97)
+
+
 def unequal_rails(c):
     """Rails of 4:1: of the sum of both; ucx_perftest at 2 + 0.5 Gb/s, and virtual time at 8 + 2 Gb/s"""
     where = fabric(c.folder, "rails-2-05", (2, 0.5))
@@ -277,5 +297,5 @@ def memory(c):
 
 
 ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "windows": windows,
-        "clocks": clocks, "fat_tree": fat_tree, "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts,
+        "clocks": clocks, "fat_tree": fat_tree, "halo": halo, "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts,
         "engines": engine_windows, "rate": message_rate, "p99": tail, "setup": setup, "memory": memory}

@@ -68,7 +68,7 @@ def fabric(folder, name, rates, nodes=4, **adapter):
     with open(path, "w", encoding="ascii") as out:
         out.write(f"name: {name}\nadapters:\n  rail: {{{limits}wire_header: 26 B}}\n"
                   f"nodes:\n  - {{name: 'node[0-{nodes - 1}]', adapters: [{', '.join(['rail'] * len(rates))}]}}\n"
-                  f"switches:\n  - {{name: switch, ports: 36, latency: 150 ns}}\n"
+                  f"switches:\n  - {{name: switch, ports: {max(36, nodes * len(rates))}, latency: 150 ns}}\n"
                   f"link_defaults: {{latency: 25 ns, buffer: 32 KiB}}\nlinks:\n")
         for rail, rate in enumerate(rates):
             out.write(f"  - {{from: 'node[0-{nodes - 1}]:{rail}', to: switch, rate: {rate} Gb/s}}\n")

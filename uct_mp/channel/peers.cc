@@ -208,8 +208,8 @@ void Peers::establish(Channel& channel) {
             core_.config.policy.kind == schedule::PolicyKind::weighted_rr)
             setup[i].weight = rate;
     }
-    channel.wiring.scheduler.emplace(core_.config.policy, setup,
-                                     static_cast<unsigned>(connection.local_id & kSlotMask));
+    channel.wiring.scheduler.emplace(core_.config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask),
+                                     &core_.scheduler_turns);
     channel.wiring.retained = std::make_unique<Buffer*[]>(core_.ring);
     core_.parts.agree(channel);
     channel.window_mask = core_.ring - 1;

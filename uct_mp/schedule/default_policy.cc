@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "uct_mp/schedule/both_ways.h"
 
@@ -15,9 +16,9 @@ constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;
 constexpr double kCrowded = 0.4; // of a link's rate: who has less of it shares the peer's with others
-// Descriptors for a further stripe over several adapters: a marker follows it, or it is read back. It is a message
-// there.
-constexpr double kOverRails = 3;
+// Descriptors for a further stripe over several adapters. A marker follows what is written, or it is read back: it is a
+// message there. And neighbours that send at the same time keep the other adapters busy.
+constexpr double kWrittenOverRails = 5, kReadOverRails = 3;
 constexpr unsigned kTriedAgain = 32;   // one of so many is cut although the peer looks crowded
 constexpr double kShortStripe = 12288; // bytes: one or two chunks of an adapter's turns
 constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
@@ -55,6 +56,9 @@ std::uint64_t least_of_short(const PolicyConfig& config) { return std::max(confi
 } // namespace
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
+    // Whoever exchanges with several peers has the same number of them on each rail by this. So have they: programs
+    // that do the same thing reach their neighbours in the same order.
+    if (turns_) seed_ = (*std::exchange(turns_, nullptr))++;
     PathIndex& current = lane_path_[static_cast<unsigned>(d)];
     const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
     PathIndex best = start;
@@ -69,18 +73,21 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     return {best, config_->window};
 }
 
-bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message) {
+bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message, bool is_short) {
     const Direction d = direction(message.kind);
-    if (message.host_is_busy) return false;
-    double link = 0;
-    unsigned rails = 0;
-    for (PathIndex i : each(paths.usable(d)))
-        link = std::max(link, paths[i].nominal_rate), rails |= 1u << paths[i].rail;
-    const double descriptor =
-        std::max(config_->descriptor_cost, message.descriptor_time) * (std::has_single_bit(rails) ? 1 : kOverRails);
-    const auto pieces =
-        static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / least_of_short(*config_)));
-    if (link <= 0 || (pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
+    const bool over_rails = paths.rails(d) > 1;
+    if (!is_short && !over_rails) return true;
+    if (message.host_is_busy) return !is_short; // of a medium message split() looks at more
+    const double in_descriptors = !over_rails ? 1 : d == Direction::write ? kWrittenOverRails : kReadOverRails;
+    const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time) * in_descriptors;
+    // A short message goes over all paths, or over none. Of a longer one split() finds out over how many.
+    const auto pieces = is_short ? static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d),
+                                                                               message.size / least_of_short(*config_)))
+                                 : 2;
+    const double link = paths.link(d);
+    if (link <= 0) return !is_short;
+    if ((pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
+    if (!is_short) return true;
     // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner. It may also
     // be a bad route that whole messages have taken: so some are cut all the same.
     return paths.through(d) >= kCrowded || ++kept_whole_ % kTriedAgain == 0;

@@ -7,14 +7,16 @@
 //   window-based round robin of 4.1.2. Latency measured long ago fades: a route once hot is tried again, but only when
 //   the present one is bad. With one message under way at a time this is one branch and one subtraction.
 // *Short messages* are those of half the threshold and more. They are cut like medium ones where the processor has the
-//   time: all further requests together cost no more than the message takes on one link. They go whole to a peer that
-//   everybody waits for.
+//   time: all further requests together cost no more than the message takes on one link (over several adapters: a third
+//   of it, of what is written a fifth). They go whole to a peer that everybody waits for.
 // *Medium messages* are cut at once, by water-filling with present backlog and the rates of links. On idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path gets less if it has been slower than others at the same time, again and again. In a fabric full of collisions
 //   every path is slow now and then, and who believes that loses to even striping. A path is used only if it saves more
 //   than a descriptor costs the processor, as far as that is measured. Of routes that share a rail, one alone has all
 //   of it: a further one only makes collisions cheaper, and saves less. Messages that do not use all routes take turns.
+//   Over several adapters, what cutting costs both processors is weighed as for short messages: where they are slow,
+//   messages of 12 to 24 KiB follow the lane, and neighbours share the adapters by that.
 //   Sometimes such a message goes whole, to the path where it is done first:
 //   - Every path has several times as much to do as the message would take: the burst ends far from here.
 //   - Every path has more to do than the message would take. Stripes make it no faster and cost descriptors. Only if
@@ -37,11 +39,13 @@ namespace ucx_mp::schedule {
 
 class DefaultPolicy {
 public:
-    // Peers with different seeds start on different paths when all look the same.
-    DefaultPolicy(const PolicyConfig& config, unsigned seed) : config_(&config), seed_(seed) {}
+    // Peers with different seeds start on different paths when all look the same. With `turns`, which all peers share,
+    // the order in which they are sent something for the first time decides, see next_lane().
+    DefaultPolicy(const PolicyConfig& config, unsigned seed, unsigned* turns)
+        : config_(&config), seed_(seed), turns_(turns) {}
     Lane next_lane(PathTable& paths, Direction d);
-    // Whether a short message (see above) is cut.
-    [[nodiscard]] bool worth_cutting(const PathTable& paths, const Message& message);
+    // Whether a message is cut that is short (see above), or longer.
+    [[nodiscard]] bool worth_cutting(const PathTable& paths, const Message& message, bool is_short);
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane& lane);
     void path_changed(PathTable&, PathIndex) {}
@@ -49,6 +53,7 @@ public:
 private:
     const PolicyConfig* config_;
     unsigned seed_;
+    unsigned* turns_;
     // Of paths that are alike, the one that the direction's next message begins with. The first one is the same for all
     // peers: in programs that go in step their messages are less in each other's way by it (all-to-all: up to 5 %).
     PathIndex first_[2] = {};

@@ -136,6 +136,9 @@ public:
     [[nodiscard]] PathMask usable(Direction d) const { return usable_for_[static_cast<unsigned>(d)]; }
     [[nodiscard]] bool is_usable(PathIndex i, Direction d) const { return i < size_ && (usable(d) >> i & 1); }
     [[nodiscard]] unsigned usable_count(Direction d) const { return static_cast<unsigned>(std::popcount(usable(d))); }
+    // Usable paths for this direction: rails among them, and the fastest link (0: unknown).
+    [[nodiscard]] unsigned rails(Direction d) const { return width_[static_cast<unsigned>(d)].rails; }
+    [[nodiscard]] double link(Direction d) const { return width_[static_cast<unsigned>(d)].link; }
     [[nodiscard]] bool apart() const { return meant_[0] != meant_[1]; } // reads and writes have paths of their own
     [[nodiscard]] PathMask meant(Direction d) const { return meant_[static_cast<unsigned>(d)]; } // usable or not
     // The seed-th of those meant for it, so that peers begin at different ones. While that is not usable, one of those
@@ -176,12 +179,17 @@ public:
 private:
     double default_rate() const;
     void find_shared_rails();
+    void measure_width();
     void compare(PathIndex at, Direction d);
     void sort_usable();
 
     std::unique_ptr<Path[]> paths_;
     PathMask usable_ = 0, spare_ = 0;
     PathMask usable_for_[2] = {}, meant_[2] = {}; // by Direction
+    struct Width {
+        double link = 0;
+        unsigned rails = 0;
+    } width_[2]; // by Direction
     unsigned size_ = 0;
     Nanos now_ = 0;
     double total_weight_ = 0;

@@ -44,7 +44,6 @@ PathTable::PathTable(std::span<const PathSetup> setup)
     }
     for (PathMask& meant : meant_)
         if (meant == 0) meant = meant_[0] | meant_[1];
-    sort_usable();
     unsigned paths_of[kMaxRails] = {};
     for (unsigned i = 0; i < size_; ++i) {
         const unsigned rail = setup[i].rail % kMaxRails;
@@ -52,6 +51,7 @@ PathTable::PathTable(std::span<const PathSetup> setup)
         rail_rate_[rail] = std::max(rail_rate_[rail], clean_rate(setup[i].rail_rate));
         shared_rails_ |= ++paths_of[rail] > 1 && rail_rate_[rail] > 0;
     }
+    sort_usable();
     default_rate_ = default_rate();
 }
 
@@ -59,6 +59,17 @@ void PathTable::sort_usable() {
     for (unsigned d = 0; d < 2; ++d) {
         const PathMask meant = usable_ & meant_[d] ? usable_ & meant_[d] : usable_;
         usable_for_[d] = meant & ~spare_ ? meant & ~spare_ : meant;
+    }
+    measure_width();
+}
+
+void PathTable::measure_width() {
+    for (unsigned d = 0; d < 2; ++d) {
+        double link = 0;
+        unsigned rails = 0;
+        for (PathIndex i : each(usable_for_[d]))
+            link = std::max(link, paths_[i].nominal_rate), rails |= 1u << paths_[i].rail;
+        width_[d] = {link, static_cast<unsigned>(std::popcount(rails))};
     }
 }
 
@@ -215,6 +226,7 @@ void PathTable::compare(PathIndex at, Direction d) {
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {
     paths_[path].rail = rail % kMaxRails;
     find_shared_rails();
+    measure_width();
 }
 
 void PathTable::set_rail_rate(std::uint8_t rail, double rate) {
@@ -259,6 +271,7 @@ bool PathTable::set_nominal_rate(PathIndex i, double rate) {
     if (i >= size_) return false;
     paths_[i].nominal_rate = clean_rate(rate);
     default_rate_ = default_rate();
+    measure_width();
     return true;
 }
 

@@ -22,8 +22,10 @@ namespace ucx_mp::schedule {
 
 class Scheduler {
 public:
-    // `config` must outlive it. `seed`: anything that differs between peers.
-    Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed = 0);
+    // `config` must outlive it. `seed`: anything that differs between peers. `turns`: what the schedulers of all peers
+    // share, 0 at first; outlives them.
+    Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed = 0,
+              unsigned* turns = nullptr);
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
@@ -96,16 +98,17 @@ private:
     // In the order of the cases of with_policy().
     using AnyPolicy = std::variant<DefaultPolicy, Binding, RoundRobin, WeightedRoundRobin, Even, Weighted, Adaptive,
                                    Bss, Epc, LoadBalanced, Spray>;
-    static AnyPolicy make(const PolicyConfig& config, unsigned seed);
+    static AnyPolicy make(const PolicyConfig& config, unsigned seed, unsigned* turns);
     template <class F> decltype(auto) with_policy(F&& f);
 
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {
         return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
     }
     [[nodiscard]] bool goes_whole(const Message& message) {
-        return message.size < threshold(message) &&
-               (message.size < short_threshold_ ||
-                !std::get_if<DefaultPolicy>(&policy_)->worth_cutting(paths_, message));
+        const bool is_short = message.size < threshold(message);
+        return message.size < short_threshold_
+                   ? is_short
+                   : !std::get_if<DefaultPolicy>(&policy_)->worth_cutting(paths_, message, is_short);
     }
     bool refill(Current& current, Direction d);
     void learn(const Delivery& delivery);
