@@ -412,6 +412,52 @@ BOOST_AUTO_TEST_CASE(short_messages_are_cut_where_stripes_are_cheap) {
     BOOST_TEST((unknown.put(8192) == Outcome::stripes && unknown.plan.count == 1));
 }
 
+// A stripe over another adapter has a marker behind it if it is written, and takes both processors' time. Longer
+// messages may go over some of the paths only.
+BOOST_AUTO_TEST_CASE(over_several_adapters_messages_are_cut_where_markers_are_cheap) {
+    auto setup = equal_paths(2); // 1 GB/s
+    setup[1].rail = 1;
+    Peer peer("default", setup), four("default", equal_paths(4));
+    const auto stripes = [](Peer& to, std::uint64_t size, double descriptor, MessageKind kind = MessageKind::put) {
+        (void)to.scheduler.plan({size, kind, TrafficHint::none, 1000, false, descriptor}, to.plan);
+        const unsigned count = to.plan.count;
+        for (unsigned k = 0; k < count; ++k)
+            to.scheduler.cancel(to.plan.stripes[k].path, direction(kind), to.plan.stripes[k].length);
+        return count;
+    };
+    BOOST_TEST(stripes(peer, 8192, 1000) == 2u);
+    BOOST_TEST(stripes(peer, 8192, 2000) == 1u); // five of them: 10 us of 8.2
+    BOOST_TEST(stripes(peer, 8192, 2000, MessageKind::get) == 2u);
+    BOOST_TEST(stripes(peer, 16384, 2000) == 2u);
+    BOOST_TEST(stripes(peer, 16384, 4000) == 1u);
+    BOOST_TEST(stripes(peer, 32768, 4000) == 2u);
+    BOOST_TEST(stripes(four, 16384, 4000) > 1u);
+    // Another rail takes the place of one that has failed: one rail is left.
+    auto spare = equal_paths(3);
+    spare[2].rail = 1;
+    Peer left("default", spare);
+    left.scheduler.set_state(2, PathState::down);
+    BOOST_TEST(stripes(left, 8192, 4000) == 2u);
+    left.scheduler.set_state(2, PathState::up);
+    BOOST_TEST(stripes(left, 8192, 4000) == 1u);
+}
+
+// Peers begin at the paths in turns, in the order in which they are sent something.
+BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages) {
+    const PolicyConfig config = policy("default"), binding = policy("binding");
+    unsigned turns = 0;
+    Scheduler a(config, equal_paths(2), 0, &turns), b(config, equal_paths(2), 2, &turns),
+        c(config, equal_paths(2), 4, &turns);
+    const auto first = [](Scheduler& s) { return unsigned{s.place(Direction::write, 8)}; };
+    BOOST_TEST(first(c) == 0u);
+    BOOST_TEST(first(a) == 1u);
+    BOOST_TEST(first(b) == 0u);
+    BOOST_TEST(first(a) == 1u);
+    Scheduler other(binding, equal_paths(2), 1, &turns); // the papers' policies are what they are
+    BOOST_TEST(first(other) == 1u);
+    BOOST_TEST(turns == 3u);
+}
+
 // What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
 BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
     Peer peer("default", equal_paths(4));
