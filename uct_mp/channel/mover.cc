@@ -327,7 +327,8 @@ schedule::Message Mover::message(const Channel& channel, std::uint64_t size, boo
             channel.hint,
             now,
             core_.completions.at_work >= kNoRest,
-            descriptor_time_};
+            descriptor_time_,
+            !read && channel.fences.put_paths != 0};
 }
 
 // Of length 0: taken back.

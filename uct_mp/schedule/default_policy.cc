@@ -16,13 +16,14 @@ constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;
 constexpr double kCrowded = 0.4; // of a link's rate: who has less of it shares the peer's with others
-// Descriptors for a further stripe over several adapters. A marker follows what is written, or it is read back: it is a
-// message there. And neighbours that send at the same time keep the other adapters busy.
-constexpr double kWrittenOverRails = 5, kReadOverRails = 3;
-constexpr unsigned kTriedAgain = 32;   // one of so many is cut although the peer looks crowded
-constexpr double kShortStripe = 12288; // bytes: one or two chunks of an adapter's turns
-constexpr double kLeastShare = 0.8;    // of a link's rate: below it, somebody else takes part of it
-constexpr double kLatencyFades = 20e6; // ns until a measured latency is forgotten
+// Descriptors for a further stripe over several adapters, where others that send at the same time keep these busy. A
+// marker follows what is written, or it is read back, and a marker is a message at the peer.
+constexpr double kOverRails = 3, kMarkedOverRails = 5;
+constexpr std::uint64_t kMediumLanes = 2; // stripe_thresholds: longer messages are cut whatever it costs
+constexpr unsigned kTriedAgain = 32;      // one of so many is cut although the peer looks crowded
+constexpr double kShortStripe = 12288;    // bytes: one or two chunks of an adapter's turns
+constexpr double kLeastShare = 0.8;       // of a link's rate: below it, somebody else takes part of it
+constexpr double kLatencyFades = 20e6;    // ns until a measured latency is forgotten
 
 // What a small message may expect on this path.
 double lane_cost(const PathTable& paths, PathIndex i, Direction d) {
@@ -53,14 +54,24 @@ bool undisturbed(const PathTable& paths, Direction d) {
 // Of stripes of messages shorter than stripe_threshold.
 std::uint64_t least_of_short(const PolicyConfig& config) { return std::max(config.min_stripe / 2, config.alignment); }
 
+double descriptors_of_stripe(const PathTable& paths, const Message& message) {
+    if (paths.rails(direction(message.kind)) < 2) return 1;
+    return direction(message.kind) == Direction::write && !message.shares_markers ? kMarkedOverRails : kOverRails;
+}
+
 } // namespace
 
-Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
-    // Whoever exchanges with several peers has the same number of them on each rail by this. So have they: programs
-    // that do the same thing reach their neighbours in the same order.
+// Whoever exchanges with several peers has the same number of them on each rail by the order. So has each of the peers:
+// programs that do the same thing reach their neighbours in the same order.
+PathIndex DefaultPolicy::lane_of(const PathTable& paths, Direction d) {
     if (turns_) seed_ = (*std::exchange(turns_, nullptr))++;
+    const PathIndex current = lane_path_[static_cast<unsigned>(d)];
+    return paths.is_usable(current, d) ? current : paths.home(seed_, d);
+}
+
+Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     PathIndex& current = lane_path_[static_cast<unsigned>(d)];
-    const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
+    const PathIndex start = lane_of(paths, d);
     PathIndex best = start;
     const double stay = lane_cost(paths, start, d);
     double best_cost = stay;
@@ -73,21 +84,15 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     return {best, config_->window};
 }
 
-bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message, bool is_short) {
+bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message) {
     const Direction d = direction(message.kind);
-    const bool over_rails = paths.rails(d) > 1;
-    if (!is_short && !over_rails) return true;
-    if (message.host_is_busy) return !is_short; // of a medium message split() looks at more
-    const double in_descriptors = !over_rails ? 1 : d == Direction::write ? kWrittenOverRails : kReadOverRails;
-    const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time) * in_descriptors;
-    // A short message goes over all paths, or over none. Of a longer one split() finds out over how many.
-    const auto pieces = is_short ? static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d),
-                                                                               message.size / least_of_short(*config_)))
-                                 : 2;
-    const double link = paths.link(d);
-    if (link <= 0) return !is_short;
-    if ((pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
-    if (!is_short) return true;
+    if (message.host_is_busy) return false;
+    const double link = paths.fastest_link(d);
+    const double descriptor =
+        std::max(config_->descriptor_cost, message.descriptor_time) * descriptors_of_stripe(paths, message);
+    const auto pieces =
+        static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / least_of_short(*config_)));
+    if (link <= 0 || (pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
     // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner. It may also
     // be a bad route that whole messages have taken: so some are cut all the same.
     return paths.through(d) >= kCrowded || ++kept_whole_ % kTriedAgain == 0;
@@ -148,8 +153,19 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         // A window of reads, whose stripes would keep the processor busy for longer than the links. Half is enough:
         // it has more to do for a message than its stripes.
         const bool costly = d == Direction::read && under_way && 2 * level.count * descriptor >= together;
+        // Two stripes over several adapters cost the processors more than they save: as of short messages. Neighbours
+        // share the adapters by their lanes.
+        const double in_all = message.descriptor_time * descriptors_of_stripe(paths, message);
+        const bool dear = paths.rails(d) > 1 && message.size < kMediumLanes * config_->stripe_threshold &&
+                          in_all * paths.fastest_link(d) > bytes;
+        if (dear && !is_short) {
+            const PathIndex lane = lane_of(paths, d);
+            const double rate = paths.rate(lane, d);
+            if (paths.ready(lane, d, rate) + bytes / rate <= kLaneTolerance * whole) soonest = lane;
+        }
         const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
-        if (deep || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
+        if (deep || (dear && !is_short) ||
+            (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
             first = next_usable(paths.usable(d), soonest);
             plan.count = 1;
             plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};

@@ -8,15 +8,13 @@
 //   the present one is bad. With one message under way at a time this is one branch and one subtraction.
 // *Short messages* are those of half the threshold and more. They are cut like medium ones where the processor has the
 //   time: all further requests together cost no more than the message takes on one link (over several adapters: a third
-//   of it, of what is written a fifth). They go whole to a peer that everybody waits for.
+//   of it, of a write that has a fence for itself a fifth). They go whole to a peer that everybody waits for.
 // *Medium messages* are cut at once, by water-filling with present backlog and the rates of links. On idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path gets less if it has been slower than others at the same time, again and again. In a fabric full of collisions
 //   every path is slow now and then, and who believes that loses to even striping. A path is used only if it saves more
 //   than a descriptor costs the processor, as far as that is measured. Of routes that share a rail, one alone has all
 //   of it: a further one only makes collisions cheaper, and saves less. Messages that do not use all routes take turns.
-//   Over several adapters, what cutting costs both processors is weighed as for short messages: where they are slow,
-//   messages of 12 to 24 KiB follow the lane, and neighbours share the adapters by that.
 //   Sometimes such a message goes whole, to the path where it is done first:
 //   - Every path has several times as much to do as the message would take: the burst ends far from here.
 //   - Every path has more to do than the message would take. Stripes make it no faster and cost descriptors. Only if
@@ -25,6 +23,8 @@
 //     for reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
 //   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
 //   decided at once.
+//   - It is shorter than two thresholds, and two stripes over several adapters cost the processors more than they save,
+//     as of short messages. It follows the lane then, if that is about as good: neighbours share the adapters by that.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
 //   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
 //   While all paths do what their links can, there is nothing to make up for. Then such a message is cut at once, too,
@@ -44,13 +44,15 @@ public:
     DefaultPolicy(const PolicyConfig& config, unsigned seed, unsigned* turns)
         : config_(&config), seed_(seed), turns_(turns) {}
     Lane next_lane(PathTable& paths, Direction d);
-    // Whether a message is cut that is short (see above), or longer.
-    [[nodiscard]] bool worth_cutting(const PathTable& paths, const Message& message, bool is_short);
+    // Whether a short message (see above) is cut.
+    [[nodiscard]] bool worth_cutting(const PathTable& paths, const Message& message);
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane& lane);
     void path_changed(PathTable&, PathIndex) {}
 
 private:
+    PathIndex lane_of(const PathTable& paths, Direction d);
+
     const PolicyConfig* config_;
     unsigned seed_;
     unsigned* turns_;

@@ -105,10 +105,9 @@ private:
         return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
     }
     [[nodiscard]] bool goes_whole(const Message& message) {
-        const bool is_short = message.size < threshold(message);
-        return message.size < short_threshold_
-                   ? is_short
-                   : !std::get_if<DefaultPolicy>(&policy_)->worth_cutting(paths_, message, is_short);
+        return message.size < threshold(message) &&
+               (message.size < short_threshold_ ||
+                !std::get_if<DefaultPolicy>(&policy_)->worth_cutting(paths_, message));
     }
     bool refill(Current& current, Direction d);
     void learn(const Delivery& delivery);

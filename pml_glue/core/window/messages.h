@@ -88,8 +88,7 @@ enum class Sync : std::uint8_t {
 };
 struct [[gnu::packed]] WindowSync {
     std::uint32_t window, origin;
-    std::uint64_t
-        number; // flush, flushed: of operations; lock_shared: whether the sender has other locks of the window
+    std::uint64_t number; // flush, flushed: of operations
     Sync what;
     std::uint8_t error; // flushed: mp_error_t; barrier: somebody whom the sender would have heard of is gone
     std::uint16_t zero;

@@ -489,7 +489,8 @@ void Window::fail(Target& to) {
         operation.position = operation.settled = operation.total;
         finish_if_over(operation);
     });
-    std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.target == &to; });
+    all_.locks_wanted_ -=
+        static_cast<unsigned>(std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.target == &to; }));
     release_lock(to);
 }
 

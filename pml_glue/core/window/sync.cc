@@ -6,6 +6,10 @@
 
 namespace ucx_mp::glue {
 
+namespace {
+constexpr std::uint64_t kPatience = 5'000'000; // ns
+}
+
 void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     switch (message.what) {
     case wire::Sync::flush: {
@@ -24,12 +28,8 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     case wire::Sync::lock_exclusive:
         if (origin.held != Lock::none) return all_.dropped("a lock is asked for twice");
         origin.held = Lock::wanted;
-        if (message.what == wire::Sync::lock_exclusive)
-            waiters_.push_back({&origin, Lock::exclusive});
-        else if (message.number)
-            waiters_.push_front({&origin, Lock::shared});
-        else
-            waiters_.push_back({&origin, Lock::shared});
+        waiters_.push_back({&origin, message.what == wire::Sync::lock_shared ? Lock::shared : Lock::exclusive});
+        ++all_.locks_wanted_;
         return grant_locks();
     case wire::Sync::granted:
         if (origin.lock != Lock::wanted) return all_.dropped("a lock is granted that nobody wants");
@@ -58,24 +58,44 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     all_.dropped("a synchronization of no kind");
 }
 
-// In the order of asking: nobody starves. But who has other locks of this window (MPI_Win_lock_all) shares this one as
-// soon as nobody has it alone. Behind somebody who waits for it, two could wait for each other: each has the lock that
-// the other one's predecessor waits for.
+// In the order of asking: nobody starves.
 void Window::grant_locks() {
     while (!waiters_.empty()) {
         const Waiter next = waiters_.front();
         if (exclusive_ || (next.kind == Lock::exclusive && sharers_)) return;
         waiters_.pop_front();
-        if (next.kind == Lock::exclusive)
-            exclusive_ = true;
-        else
-            ++sharers_;
-        next.target->held = next.kind;
-        tell(*next.target, wire::Sync::granted);
+        grant_lock(next);
     }
 }
 
+void Window::grant_lock(const Waiter& next) {
+    --all_.locks_wanted_;
+    stuck_since_ = 0;
+    if (next.kind == Lock::exclusive)
+        exclusive_ = true;
+    else
+        ++sharers_;
+    next.target->held = next.kind;
+    tell(*next.target, wire::Sync::granted);
+}
+
+// Who shares the lock may wait for somebody who wants to share it, too, and stands behind one who wants it alone: by a
+// message, or by a lock of another rank or window (one_sided 11.5.3, crossed locks). Nobody would ever go on. So where
+// nothing happens for long those behind go first. As long as something happens they do not: nobody starves by it.
+void Window::look_at_locks(std::uint64_t now) {
+    if (waiters_.empty() || exclusive_) return;
+    if (stuck_since_ == 0) stuck_since_ = now;
+    if (now - stuck_since_ < kPatience) return;
+    std::vector<Waiter> late;
+    std::erase_if(waiters_, [&](const Waiter& waiter) {
+        if (waiter.kind == Lock::shared) late.push_back(waiter);
+        return waiter.kind == Lock::shared;
+    });
+    for (const Waiter& waiter : late) grant_lock(waiter);
+}
+
 void Window::release_lock(Target& origin) {
+    stuck_since_ = 0;
     if (origin.held == Lock::exclusive) exclusive_ = false;
     if (origin.held == Lock::shared) --sharers_;
     origin.held = Lock::none;
@@ -85,7 +105,7 @@ void Window::release_lock(Target& origin) {
 void Window::want_lock(std::uint32_t rank, bool exclusive) {
     Target& to = target(rank);
     to.lock = Lock::wanted;
-    tell(to, exclusive ? wire::Sync::lock_exclusive : wire::Sync::lock_shared, locks_++ != 0);
+    tell(to, exclusive ? wire::Sync::lock_exclusive : wire::Sync::lock_shared);
 }
 
 bool Window::locked(std::uint32_t rank) {
@@ -105,7 +125,7 @@ bool Window::unlocked(std::uint32_t rank) {
 bool Window::target_unlocked(Target& to) {
     if (to.failed) {
         if (to.lock != Lock::none) to.error = MP_FAILED;
-        forget_lock(to);
+        to.lock = Lock::none;
         to.unlock_told = false;
         return true;
     }
@@ -117,7 +137,7 @@ bool Window::target_unlocked(Target& to) {
     }
     if (!to.messages.empty()) return false;
     to.unlock_told = false;
-    forget_lock(to);
+    to.lock = Lock::none;
     return true;
 }
 

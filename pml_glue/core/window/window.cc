@@ -98,7 +98,15 @@ Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_
     return windows_.insert_or_assign(config.id, std::move(window)).first->second.get();
 }
 
-void Windows::free(Window& window) { windows_.erase(window.config_.id); }
+void Windows::free(Window& window) {
+    locks_wanted_ -= static_cast<unsigned>(window.waiters_.size());
+    windows_.erase(window.config_.id);
+}
+
+void Windows::look_at_locks() {
+    const std::uint64_t now = port_.now();
+    for (const auto& [id, window] : windows_) window->look_at_locks(now);
+}
 
 Operation& Windows::new_operation() {
     Operation* operation = free_operations_;

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <unordered_map>
-#include <utility>
 
 #include "pml_glue/core/window/operation.h"
 
@@ -130,10 +129,9 @@ private:
         if (target.lock == Lock::none) [[unlikely]]
             want_lock(target.rank, false);
     }
-    void forget_lock(Target& target) {
-        if (std::exchange(target.lock, Lock::none) != Lock::none) --locks_;
-    }
     void grant_locks();
+    void grant_lock(const Waiter& waiter);
+    void look_at_locks(std::uint64_t now);
     void release_lock(Target& origin);
 
     // fence.cc
@@ -153,9 +151,9 @@ private:
     std::vector<Region> regions_; // of a dynamic window
     std::vector<std::byte> results_;
     std::deque<Waiter> waiters_; // for our lock
-    unsigned locks_ = 0;         // of ours, at targets
     unsigned sharers_ = 0;
     bool exclusive_ = false;
+    std::uint64_t stuck_since_ = 0;   // some wait, and nobody has got or given back our lock; 0: for no time yet
     std::uint64_t calls_ = 0;         // of flushed(), that have begun
     std::uint64_t barriers_ = 0;      // that are over
     std::uint64_t fences_ = 0;        // likewise, where each tells all others
@@ -173,7 +171,11 @@ public:
     ~Windows();
     [[nodiscard]] Window* create(const mp_window_config_t& config, const mp_window_hooks_t& hooks);
     void free(Window& window);
-    unsigned progress() { return waiting_.empty() || serving_ ? 0 : serve_waiting(); } // also from within a hook
+    unsigned progress() { // also from within a hook
+        if (locks_wanted_) [[unlikely]]
+            look_at_locks();
+        return waiting_.empty() || serving_ ? 0 : serve_waiting();
+    }
     [[nodiscard]] std::string statistics() const;
 
 private:
@@ -182,6 +184,7 @@ private:
     void waits_for(std::vector<Peer*>& peers) override;
     [[nodiscard]] bool holds(const Peer& peer) const override;
     unsigned serve_waiting();
+    void look_at_locks();
     void list(Target& target) {
         if (target.listed) return;
         target.listed = true;
@@ -205,6 +208,7 @@ private:
     SlotsOf<Operation> ids_;
     std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()
     bool serving_ = false;
+    unsigned locks_wanted_ = 0; // of ours, of all windows: by whoever waits for them
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
     struct Counts {

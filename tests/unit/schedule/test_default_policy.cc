@@ -432,14 +432,29 @@ BOOST_AUTO_TEST_CASE(over_several_adapters_messages_are_cut_where_markers_are_ch
     BOOST_TEST(stripes(peer, 16384, 4000) == 1u);
     BOOST_TEST(stripes(peer, 32768, 4000) == 2u);
     BOOST_TEST(stripes(four, 16384, 4000) > 1u);
-    // Another rail takes the place of one that has failed: one rail is left.
-    auto spare = equal_paths(3);
-    spare[2].rail = 1;
-    Peer left("default", spare);
-    left.scheduler.set_state(2, PathState::down);
-    BOOST_TEST(stripes(left, 8192, 4000) == 2u);
-    left.scheduler.set_state(2, PathState::up);
-    BOOST_TEST(stripes(left, 8192, 4000) == 1u);
+    // Who waits for it, and writes that share their markers, have it cut sooner.
+    (void)peer.scheduler.plan({16384, MessageKind::put, TrafficHint::blocking, 1000, false, 4000}, peer.plan);
+    BOOST_TEST(peer.plan.count == 2u);
+    (void)peer.scheduler.plan({8192, MessageKind::put, TrafficHint::none, 9000000, false, 2000, true}, peer.plan);
+    BOOST_TEST(peer.plan.count == 2u);
+    // Usable rails count: with one of them everything is as over one adapter.
+    auto setup_of_three = equal_paths(3);
+    setup_of_three[2].rail = 1;
+    Peer three("default", setup_of_three);
+    three.scheduler.set_state(2, PathState::down);
+    BOOST_TEST(stripes(three, 8192, 4000) == 2u);
+    three.scheduler.set_state(2, PathState::up);
+    BOOST_TEST(stripes(three, 8192, 4000) == 1u);
+    three.scheduler.set_spare(PathMask{1} << 2);
+    BOOST_TEST(stripes(three, 8192, 4000) == 2u);
+    // Whole, but not on a rail that takes longer for it: the lane of every second peer.
+    setup[1].nominal_rate = 0.25;
+    for (unsigned seed = 0; seed < 2; ++seed) {
+        Peer unequal("default", setup, seed);
+        BOOST_TEST(unequal.places(1) == std::to_string(seed)); // its lane
+        BOOST_TEST(stripes(unequal, 16384, 4000) == 1u);
+        BOOST_TEST(unequal.plan.stripes[0].path == 0u);
+    }
 }
 
 // Peers begin at the paths in turns, in the order in which they are sent something.
