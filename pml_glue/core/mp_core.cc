@@ -61,7 +61,10 @@ mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
     return reinterpret_cast<mp_peer_t*>(core->engine->peer(process));
 }
 
-unsigned mp_core_progress(mp_core_t* core) { return core->engine->progress() + core->windows->progress(); }
+unsigned mp_core_progress(mp_core_t* core) {
+    const unsigned found = core->engine->progress(); // first: windows look at what has not come
+    return found + core->windows->progress();
+}
 
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits) {
     return core->engine->send_now(of(peer), compact, data, bytes, waits);

@@ -115,7 +115,6 @@ struct Core {
     std::uint32_t inline_bytes = 0;                    // that every queue pair grants
     std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
     BufferPool small, large;
-    unsigned scheduler_turns = 0; // peers that have been sent something: see schedule::Scheduler
     DcPool dc;
 
     // The parts

@@ -11,6 +11,7 @@ namespace ucx_mp::schedule {
 namespace {
 
 constexpr double kLaneTolerance = 1.25;
+constexpr double kLaneExcess = 1.0 / 4; // of a medium message's own time: so much later it may be on its lane
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
@@ -156,12 +157,12 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         // Two stripes over several adapters cost the processors more than they save: as of short messages. Neighbours
         // share the adapters by their lanes.
         const double in_all = message.descriptor_time * descriptors_of_stripe(paths, message);
-        const bool dear = paths.rails(d) > 1 && message.size < kMediumLanes * config_->stripe_threshold &&
+        const bool dear = !both && paths.rails(d) > 1 && message.size < kMediumLanes * config_->stripe_threshold &&
                           in_all * paths.fastest_link(d) > bytes;
         if (dear && !is_short) {
             const PathIndex lane = lane_of(paths, d);
-            const double rate = paths.rate(lane, d);
-            if (paths.ready(lane, d, rate) + bytes / rate <= kLaneTolerance * whole) soonest = lane;
+            const double rate = rates_of[std::popcount(paths.usable(d) & ((PathMask{1} << lane) - 1))];
+            if (paths.ready(lane, d, rate) + bytes / rate <= whole + kLaneExcess * bytes / rate) soonest = lane;
         }
         const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
         if (deep || (dear && !is_short) ||

@@ -41,7 +41,7 @@ namespace ucx_mp::schedule {
 class DefaultPolicy {
 public:
     // Peers with different seeds start on different paths when all look the same. With `turns`, which all peers share,
-    // the order in which they are sent something for the first time decides, see next_lane().
+    // the order in which they are sent something for the first time decides, see lane_of().
     DefaultPolicy(const PolicyConfig& config, unsigned seed, unsigned* turns)
         : config_(&config), seed_(seed), turns_(turns) {}
     Lane next_lane(PathTable& paths, Direction d);

@@ -35,7 +35,7 @@ struct Message {
     bool host_is_busy = false; // the processor has had no rest lately: every descriptor delays something else
     double descriptor_time =
         0; // ns that a descriptor takes of the processor, posted and collected; 0: not measured yet
-    bool shares_markers = false; // a write behind others, with no fence between
+    bool shares_markers = false; // a write behind others, with no fence between: few markers are for all of them
 };
 
 [[nodiscard]] constexpr Direction direction(MessageKind kind) {

@@ -7,7 +7,7 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::uint64_t kPatience = 5'000'000; // ns
+constexpr unsigned kLooks = 4;
 }
 
 void Window::on_sync(Target& origin, const wire::WindowSync& message) {
@@ -30,6 +30,7 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
         origin.held = Lock::wanted;
         waiters_.push_back({&origin, message.what == wire::Sync::lock_shared ? Lock::shared : Lock::exclusive});
         ++all_.locks_wanted_;
+        looks_ = 0;
         return grant_locks();
     case wire::Sync::granted:
         if (origin.lock != Lock::wanted) return all_.dropped("a lock is granted that nobody wants");
@@ -70,32 +71,38 @@ void Window::grant_locks() {
 
 void Window::grant_lock(const Waiter& next) {
     --all_.locks_wanted_;
-    stuck_since_ = 0;
-    if (next.kind == Lock::exclusive)
+    looks_ = 0;
+    if (next.kind == Lock::exclusive) {
         exclusive_ = true;
-    else
+        patience_ = kPatience;
+    } else {
         ++sharers_;
+    }
     next.target->held = next.kind;
     tell(*next.target, wire::Sync::granted);
 }
 
 // Who shares the lock may wait for somebody who wants to share it, too, and stands behind one who wants it alone: by a
 // message, or by a lock of another rank or window (one_sided 11.5.3, crossed locks). Nobody would ever go on. So where
-// nothing happens for long those behind go first. As long as something happens they do not: nobody starves by it.
+// nobody asks, gets or gives back for long those behind go first. Sharers that keep the lock for long would do so again
+// and again, hence it takes twice as long each time, until the one who waits has had it. We may have been away: what
+// has come meanwhile is found between the looks.
 void Window::look_at_locks(std::uint64_t now) {
     if (waiters_.empty() || exclusive_) return;
-    if (stuck_since_ == 0) stuck_since_ = now;
-    if (now - stuck_since_ < kPatience) return;
+    if (looks_++ == 0) stuck_since_ = now;
+    if (looks_ < kLooks || now - stuck_since_ < patience_) return;
     std::vector<Waiter> late;
     std::erase_if(waiters_, [&](const Waiter& waiter) {
         if (waiter.kind == Lock::shared) late.push_back(waiter);
         return waiter.kind == Lock::shared;
     });
+    if (!late.empty()) patience_ *= 2;
     for (const Waiter& waiter : late) grant_lock(waiter);
+    looks_ = 0;
 }
 
 void Window::release_lock(Target& origin) {
-    stuck_since_ = 0;
+    looks_ = 0;
     if (origin.held == Lock::exclusive) exclusive_ = false;
     if (origin.held == Lock::shared) --sharers_;
     origin.held = Lock::none;

@@ -93,6 +93,7 @@ Windows::~Windows() {
 }
 
 Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_t& hooks) {
+    if (const auto old = windows_.find(config.id); old != windows_.end()) free(*old->second);
     auto window =
         std::make_unique<Window>(*this, config, hooks); // first: who looks for one finds none without a window
     return windows_.insert_or_assign(config.id, std::move(window)).first->second.get();

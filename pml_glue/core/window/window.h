@@ -153,7 +153,9 @@ private:
     std::deque<Waiter> waiters_; // for our lock
     unsigned sharers_ = 0;
     bool exclusive_ = false;
-    std::uint64_t stuck_since_ = 0;   // some wait, and nobody has got or given back our lock; 0: for no time yet
+    static constexpr std::uint64_t kPatience = 5'000'000; // ns
+    unsigned looks_ = 0; // since somebody has asked for our lock, got it, or given it back: the first at stuck_since_
+    std::uint64_t stuck_since_ = 0, patience_ = kPatience;
     std::uint64_t calls_ = 0;         // of flushed(), that have begun
     std::uint64_t barriers_ = 0;      // that are over
     std::uint64_t fences_ = 0;        // likewise, where each tells all others
@@ -172,7 +174,7 @@ public:
     [[nodiscard]] Window* create(const mp_window_config_t& config, const mp_window_hooks_t& hooks);
     void free(Window& window);
     unsigned progress() { // also from within a hook
-        if (locks_wanted_) [[unlikely]]
+        if (locks_wanted_ && ++polls_ % kPollsPerLook == 0) [[unlikely]]
             look_at_locks();
         return waiting_.empty() || serving_ ? 0 : serve_waiting();
     }
@@ -208,6 +210,8 @@ private:
     SlotsOf<Operation> ids_;
     std::vector<Target*> waiting_, turn_; // turn_: empty but in serve_waiting()
     bool serving_ = false;
+    static constexpr unsigned kPollsPerLook = 16;
+    unsigned polls_ = 0;
     unsigned locks_wanted_ = 0; // of ours, of all windows: by whoever waits for them
     Operation* free_operations_ = nullptr;
     Move* free_moves_ = nullptr;
