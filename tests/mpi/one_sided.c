@@ -418,6 +418,7 @@ int main(int argc, char** argv) {
         }
     free(out);
     free(in);
+    if (count == 0) fail("no rule begins with '%s'", argc > 2 ? argv[2] : "");
     if (rank == 0) printf("one_sided: %d ranks ok, %d rules, %ld checks\n", ranks, count, one_sided_checks);
     MPI_Finalize();
     return 0;

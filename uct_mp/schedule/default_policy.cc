@@ -157,16 +157,16 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         // Two stripes over several adapters cost the processors more than they save: as of short messages. Neighbours
         // share the adapters by their lanes.
         const double in_all = message.descriptor_time * descriptors_of_stripe(paths, message);
-        const bool dear = !both && paths.rails(d) > 1 && message.size < kMediumLanes * config_->stripe_threshold &&
+        const bool dear = !both && !is_short && paths.rails(d) > 1 &&
+                          message.size < kMediumLanes * config_->stripe_threshold &&
                           in_all * paths.fastest_link(d) > bytes;
-        if (dear && !is_short) {
+        if (dear) {
             const PathIndex lane = lane_of(paths, d);
             const double rate = rates_of[std::popcount(paths.usable(d) & ((PathMask{1} << lane) - 1))];
             if (paths.ready(lane, d, rate) + bytes / rate <= whole + kLaneExcess * bytes / rate) soonest = lane;
         }
         const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
-        if (deep || (dear && !is_short) ||
-            (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
+        if (deep || dear || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
             first = next_usable(paths.usable(d), soonest);
             plan.count = 1;
             plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};

@@ -22,10 +22,10 @@
 //     these are cheap (1/64 of its time) it is cut, so that a burst ends on all paths at the same time.
 //   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that. The same holds
 //     for reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
-//   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
-//   decided at once.
 //   - It is shorter than two thresholds, and two stripes over several adapters cost the processors more than they save,
 //     as of short messages. It follows the lane then, if that is about as good: neighbours share the adapters by that.
+//   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
+//   decided at once.
 // *Large messages* are sprayed: what a route loses in the middle of a message is made up for by the others at once.
 //   Estimates only size windows and guard the tail. With one usable path they go whole: one descriptor.
 //   While all paths do what their links can, there is nothing to make up for. Then such a message is cut at once, too,

@@ -8,7 +8,8 @@ namespace ucx_mp::glue {
 
 namespace {
 constexpr unsigned kLooks = 4;
-}
+constexpr std::uint64_t kMostPatience = 1'000'000'000; // ns
+} // namespace
 
 void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     switch (message.what) {
@@ -65,40 +66,33 @@ void Window::grant_locks() {
         const Waiter next = waiters_.front();
         if (exclusive_ || (next.kind == Lock::exclusive && sharers_)) return;
         waiters_.pop_front();
-        grant_lock(next);
+        --all_.locks_wanted_;
+        looks_ = 0;
+        if (next.kind == Lock::exclusive) {
+            exclusive_ = true;
+            patience_ = kPatience;
+        } else {
+            ++sharers_;
+        }
+        next.target->held = next.kind;
+        tell(*next.target, wire::Sync::granted);
     }
-}
-
-void Window::grant_lock(const Waiter& next) {
-    --all_.locks_wanted_;
-    looks_ = 0;
-    if (next.kind == Lock::exclusive) {
-        exclusive_ = true;
-        patience_ = kPatience;
-    } else {
-        ++sharers_;
-    }
-    next.target->held = next.kind;
-    tell(*next.target, wire::Sync::granted);
 }
 
 // Who shares the lock may wait for somebody who wants to share it, too, and stands behind one who wants it alone: by a
 // message, or by a lock of another rank or window (one_sided 11.5.3, crossed locks). Nobody would ever go on. So where
 // nobody asks, gets or gives back for long those behind go first. Sharers that keep the lock for long would do so again
-// and again, hence it takes twice as long each time, until the one who waits has had it. We may have been away: what
-// has come meanwhile is found between the looks.
+// and again, hence it takes twice as long each time, up to a second, until the one who waits has had it. We may have
+// been away: what has come meanwhile is found between the looks.
 void Window::look_at_locks(std::uint64_t now) {
     if (waiters_.empty() || exclusive_) return;
     if (looks_++ == 0) stuck_since_ = now;
     if (looks_ < kLooks || now - stuck_since_ < patience_) return;
-    std::vector<Waiter> late;
-    std::erase_if(waiters_, [&](const Waiter& waiter) {
-        if (waiter.kind == Lock::shared) late.push_back(waiter);
-        return waiter.kind == Lock::shared;
-    });
-    if (!late.empty()) patience_ *= 2;
-    for (const Waiter& waiter : late) grant_lock(waiter);
     looks_ = 0;
+    std::stable_partition(waiters_.begin(), waiters_.end(), [](const Waiter& w) { return w.kind == Lock::shared; });
+    if (waiters_.front().kind != Lock::shared) return;
+    patience_ = std::min(2 * patience_, kMostPatience);
+    grant_locks();
 }
 
 void Window::release_lock(Target& origin) {

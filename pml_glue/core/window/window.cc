@@ -13,6 +13,7 @@ Window::Window(Windows& all, const mp_window_config_t& config, const mp_window_h
 }
 
 Window::~Window() {
+    all_.locks_wanted_ -= static_cast<unsigned>(waiters_.size());
     for (Target* target : made_) {
         if (target->listed) std::erase(all_.waiting_, target);
         if (target->key) target->peer->endpoint->release_key(target->key);
@@ -93,16 +94,12 @@ Windows::~Windows() {
 }
 
 Window* Windows::create(const mp_window_config_t& config, const mp_window_hooks_t& hooks) {
-    if (const auto old = windows_.find(config.id); old != windows_.end()) free(*old->second);
     auto window =
         std::make_unique<Window>(*this, config, hooks); // first: who looks for one finds none without a window
     return windows_.insert_or_assign(config.id, std::move(window)).first->second.get();
 }
 
-void Windows::free(Window& window) {
-    locks_wanted_ -= static_cast<unsigned>(window.waiters_.size());
-    windows_.erase(window.config_.id);
-}
+void Windows::free(Window& window) { windows_.erase(window.config_.id); }
 
 void Windows::look_at_locks() {
     const std::uint64_t now = port_.now();

@@ -130,7 +130,6 @@ private:
             want_lock(target.rank, false);
     }
     void grant_locks();
-    void grant_lock(const Waiter& waiter);
     void look_at_locks(std::uint64_t now);
     void release_lock(Target& origin);
 
