@@ -85,6 +85,10 @@ void add_transport(CLI::App& app, SimOptions& o) {
                    "adaptive, eager: ns between two looks; 0: the transport's default")
         ->capture_default_str()
         ->group("Transport");
+    app.add_option("--max-rc", o.max_rc,
+                   "adaptive, eager: queue pairs of RC that a process may have; 0: the transport's default")
+        ->capture_default_str()
+        ->group("Transport");
     app.add_option("--rings", o.rings, "rings that a process may have for messages of its peers; 0: none")
         ->capture_default_str()
         ->group("Transport");
@@ -258,6 +262,7 @@ template <class Config> void adapt(Config& config, const SimOptions& o, const st
             config.adapt.tuning.interval = o.adapt_interval;
             config.adapt.tuning.min_interval = std::min(config.adapt.tuning.min_interval, o.adapt_interval);
         }
+        if (o.max_rc) config.adapt.max_rc = o.max_rc;
         if (o.rc_costs.empty()) return;
         config.adapt.measured = false;
         auto& costs = config.adapt.tuning.costs;

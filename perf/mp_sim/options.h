@@ -22,7 +22,7 @@ struct SimOptions {
     std::uint64_t size = 65536, eager = 1024, messages = 0, compute = 0, seed = 1, max_conn = 0, adapt_interval = 0;
     double skew = 0.6, mops = 243;
     std::string problem = "A";
-    unsigned rings = 0, ring_slots = 0;
+    unsigned max_rc = 0, rings = 0, ring_slots = 0;
     softhca::Nanos kinds_every = 100'000, late = 0;
     std::string ring_costs, rc_costs;
     bool on_demand = false, background = true, bound = false, quiet = false;

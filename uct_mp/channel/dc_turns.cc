@@ -10,11 +10,16 @@ namespace ucx_mp::channel {
 
 namespace {
 constexpr unsigned kRounds = 9;
-constexpr unsigned kTries = 1000; // then it works out later, perhaps
+constexpr unsigned kTries = 100; // then it works out later, perhaps
 constexpr unsigned kEach = 8;     // writes of a part
 constexpr std::size_t kMostHeard = 64;
 constexpr Nanos kPatience = 1'000'000;  // for what was posted before
-constexpr Nanos kAnew = 10'000'000'000; // then it is measured again
+constexpr Nanos kAnew = 10'000'000'000; // then it is measured again, after twice as long each time
+constexpr unsigned kMostDoublings = 9;
+// A round takes so many times its own time until the next one. Ranks that wait for each other wait for each other's
+// rounds, too: one after the other without a rest they made a job of 16 ranks up to seven times as slow for
+// milliseconds.
+constexpr Nanos kRest = 100;
 constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
 constexpr Nanos kNever = ~Nanos{0}; // posted behind its completion: that teaches the scheduler nothing
 } // namespace
@@ -75,12 +80,7 @@ void DcTurns::attend(Nanos now) {
         if (!rail.active || rail.index >= core_.dc.rails.size()) continue;
         SendQueue* const queue = choose(rail.index);
         if (!queue) continue;
-        if (++tries_ > kTries) {
-            tries_ = 0;
-            found_.clear();
-            next_ = now + kAnew;
-            return;
-        }
+        if (++tries_ > kTries) return rest_for_long(now);
         if (!queue->idle() && !queue->all_signaled()) {
             const Posted last = queue->at(queue->head - 1);
             if (!core_.failures.recoverable(*last.channel) ||
@@ -91,7 +91,7 @@ void DcTurns::attend(Nanos now) {
         rail_ = rail.index;
         end_ = queue->head;
         part_ = kParts;
-        began_ = now;
+        began_ = round_began_ = now;
         core_.due |= due::turns;
         if (queue->idle()) begin();
         return;
@@ -153,14 +153,20 @@ void DcTurns::take_part(Nanos now) {
     if (found_.size() < kRounds) return;
     std::ranges::nth_element(found_, found_.begin() + kRounds / 2);
     cost_ = std::max(0.0, found_[kRounds / 2]);
+    rest_for_long(now);
+    core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", *cost_);
+}
+
+void DcTurns::rest_for_long(Nanos now) {
     found_.clear();
     tries_ = 0;
-    next_ = now + kAnew;
-    core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", *cost_);
+    next_ = now + (kAnew << std::min(rests_++, kMostDoublings));
 }
 
 void DcTurns::stop() {
     queue_ = nullptr;
+    const Nanos now = core_.services.now();
+    next_ = now + kRest * (now - round_began_);
     core_.due &= static_cast<std::uint8_t>(~due::turns);
 }
 

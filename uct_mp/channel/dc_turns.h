@@ -5,8 +5,8 @@
 // Only peers that share that initiator for their messages, and that have been heard of lately: one that is silent would
 // hold it. Such a round begins when nothing is under way there; what asked for no completion is pushed out before. It
 // does not count if the program posts something meanwhile. The adapter tells when a part is over; if it has no
-// timestamps, a round counts only if progress has looked often enough. The median of a few rounds counts, and they are
-// repeated after a while.
+// timestamps, a round counts only if progress has looked often enough. The median of a few rounds counts. Rounds take a
+// hundredth of the time at most, and are repeated after a while, ever less often.
 //
 // A write is one of its path like any other: it is in Path::open, and recovery knows what to do if it is lost.
 //
@@ -60,6 +60,7 @@ private:
     void begin();
     void post_part();
     void take_part(Nanos now);
+    void rest_for_long(Nanos now);
     void stop();
 
     Core& core_;
@@ -70,12 +71,13 @@ private:
     std::uint32_t ids_[2] = {}; // of the two channels
     std::uint32_t end_ = 0;     // the queue's head, if nobody else has posted since
     unsigned part_ = kParts;    // kParts: what was there before is waited for
-    Nanos began_ = 0, polled_ = 0;
+    Nanos round_began_ = 0, began_ = 0, polled_ = 0; // began_: the part
     double took_[kParts] = {};
     std::vector<std::pair<std::uint32_t, std::uint32_t>> posted_; // ids, writes
     // What has been found
     std::vector<double> found_; // a message, by each round
     unsigned tries_ = 0;
+    unsigned rests_ = 0;
     Nanos next_ = 0; // not before
     std::optional<double> cost_;
 };
