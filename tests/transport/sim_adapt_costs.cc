@@ -173,7 +173,7 @@ BOOST_AUTO_TEST_CASE(turns) {
     LargeMessages large(cluster);
     const auto costs = [&] { return statistics(cluster.node(0)).adaptation.costs; };
     BOOST_REQUIRE(messages.all(from_one({1, 2, 3, 4, 5, 6}), 1)); // connected
-    for (unsigned round = 0; round < 60; ++round) {
+    for (unsigned round = 0; round < 200; ++round) {
         for (unsigned peer = 1; peer < 7; ++peer) BOOST_REQUIRE(large.send(0, peer, 10));
         pass(cluster, kMs / 10); // nothing is under way
     }

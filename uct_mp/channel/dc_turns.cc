@@ -16,10 +16,11 @@ constexpr std::size_t kMostHeard = 64;
 constexpr Nanos kPatience = 1'000'000;  // for what was posted before
 constexpr Nanos kAnew = 10'000'000'000; // then it is measured again, after twice as long each time
 constexpr unsigned kMostDoublings = 9;
-// A round takes so many times its own time until the next one. Ranks that wait for each other wait for each other's
-// rounds, too: one after the other without a rest they made a job of 16 ranks up to seven times as slow for
-// milliseconds.
-constexpr Nanos kRest = 100;
+// From one round to the next one: so many times its own time, and this part of the time between two decisions. Ranks
+// that wait for each other wait for each other's rounds, too. Without a rest they made a job of 16 ranks up to seven
+// times as slow for milliseconds.
+constexpr Nanos kRest = 10;
+constexpr Nanos kRestsPerLook = 4;
 constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
 constexpr Nanos kNever = ~Nanos{0}; // posted behind its completion: that teaches the scheduler nothing
 } // namespace
@@ -75,6 +76,7 @@ SendQueue* DcTurns::choose(unsigned rail) {
 }
 
 void DcTurns::attend(Nanos now) {
+    if (!next_) next_ = now + rest(); // a job that begins has other things to do
     if (queue_ || now < next_ || heard_.size() < 2 || core_.dc.rails.empty()) return;
     for (const verbs::Rail& rail : core_.rails) {
         if (!rail.active || rail.index >= core_.dc.rails.size()) continue;
@@ -157,6 +159,12 @@ void DcTurns::take_part(Nanos now) {
     core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", *cost_);
 }
 
+// Not all processes at the same time.
+Nanos DcTurns::rest() const {
+    const Nanos between = core_.config.adapt.tuning.interval / kRestsPerLook;
+    return between / 2 + between * (core_.control->address().uid % 64) / 64;
+}
+
 void DcTurns::rest_for_long(Nanos now) {
     found_.clear();
     tries_ = 0;
@@ -166,7 +174,7 @@ void DcTurns::rest_for_long(Nanos now) {
 void DcTurns::stop() {
     queue_ = nullptr;
     const Nanos now = core_.services.now();
-    next_ = now + kRest * (now - round_began_);
+    next_ = now + std::max(kRest * (now - round_began_), rest());
     core_.due &= static_cast<std::uint8_t>(~due::turns);
 }
 
