@@ -180,9 +180,11 @@ int main(int argc, char** argv) {
         CALLGRIND_TOGGLE_COLLECT;
         std::_Exit(0);
     }
-    const unsigned only = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0; // ... TURNS PEERS: this row alone
+    // ... TURNS PEERS TRANSPORT: this row alone (0: all), with this transport in place of mp_rc
+    const unsigned only = argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 0;
+    const char* const transport = argc > 3 ? argv[3] : "mp_rc";
     if (!only) {
-        UcpPair ours("mp_rc", "all"),
+        UcpPair ours(transport, "all"),
             stock("rc_v", "softhca_0:1"); // the alias brings its auxiliary transport, ud_verbs, along
         const auto t = compare(
             turns, 2000, [&](unsigned n) { ours.exchange(n); }, [&](unsigned n) { stock.exchange(n); });
@@ -191,7 +193,7 @@ int main(int argc, char** argv) {
     }
     for (const unsigned peers : {1u, 2u, 8u}) {
         if (only && peers != only) continue;
-        Star ours("mp_rc", "mp0", peers), stock("rc_verbs", "softhca_0:1", peers);
+        Star ours(transport, "mp0", peers), stock("rc_verbs", "softhca_0:1", peers);
         const auto t = compare(
             turns, 4000, [&](unsigned n) { ours.run(n); }, [&](unsigned n) { stock.run(n); });
         std::printf("message_rate_8_peers_%u %.3f %.3f %.4f\n", peers, 1e3 / t.ours, 1e3 / t.stock, 1 / t.ratio);
