@@ -64,7 +64,7 @@ void Adaptation::connected(Channel& channel) {
     if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
     const unsigned places = core_.observer->served(channel).places;
     if (places && channel.usage.endpoints && core_.directory.connected * places <= core_.config.adapt.max_rc)
-        (void)core_.observer->serve_by(channel, Service::rc);
+        (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);
 }
 
 void Adaptation::attend(Nanos now) {
@@ -176,26 +176,26 @@ void Adaptation::renew_reference() {
     referred_ = now;
     ++references_;
     reference_ = busiest->channel->local_id;
-    (void)core_.observer->serve_by(*busiest->channel, Service::shared);
+    (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::reference);
 }
 
 // Before look(), which judges what everybody has otherwise.
 void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
-        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc);
+        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc, Reason::counts);
 }
 
 // Who has refused may be asked again when we look next.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
-        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared);
+        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::counts);
 }
 
 // Nobody here sends: whoever sends to us has DC.
 void Adaptation::leave_all() {
     for (const Peer& peer : peers_) {
-        if (peer.served.ours != Service::shared) (void)core_.observer->serve_by(*peer.channel, Service::shared);
+        if (peer.served.ours != Service::shared) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::no_sender);
         if (peer.served.theirs != Service::shared) core_.observer->revoke(*peer.channel);
     }
     core_.observer->trim_services();
@@ -281,7 +281,7 @@ bool Adaptation::on_trial() {
     ++mute_;
     mute_peer_ = busiest->channel->local_id;
     if (mode_ == Mode::eager) reference_ = mute_peer_; // it has RC in any case, but for a window
-    (void)core_.observer->serve_by(*busiest->channel, Service::shared);
+    (void)core_.observer->serve_by(*busiest->channel, Service::shared, Reason::trial);
     return true;
 }
 
@@ -305,7 +305,7 @@ void Adaptation::give_trial() {
     if (!busiest) return;
     // Each costs commands at both sides, also if it shows nothing: later and later.
     next_trial_ = now + (windows_->interval() << std::min(trials_++, 10u));
-    (void)core_.observer->serve_by(*busiest->channel, Service::rc);
+    (void)core_.observer->serve_by(*busiest->channel, Service::rc, Reason::trial);
 }
 
 void Adaptation::look() {
@@ -349,7 +349,7 @@ void Adaptation::apply(const adapt::Mapping& map) {
         for (const Peer& peer : peers_) {
             const Service wanted = map.of(peer.channel->local_id & kSlotMask);
             if (wanted == service && (wanted == Service::rc || peer.served.ours == Service::rc))
-                (void)core_.observer->serve_by(*peer.channel, wanted);
+                (void)core_.observer->serve_by(*peer.channel, wanted, Reason::counts);
         }
 }
 

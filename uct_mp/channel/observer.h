@@ -16,6 +16,22 @@ namespace ucx_mp::channel {
 
 struct Core;
 
+// Why a peer has RC, or has it no more, by our wish.
+enum class Reason : std::uint8_t {
+    none,        // nothing was wished yet
+    call,        // Interface::serve_by
+    first_peers, // UCX_MP_DC_ADAPT=eager
+    counts,      // of the time windows: it pays, or does not pay any more
+    trial,       // nobody knows yet what RC saves
+    reference,   // it goes by DC for a window, to know what that takes
+    no_sender,   // nobody here sends
+    refusal,     // by the peer; we have said that we know
+};
+[[nodiscard]] constexpr const char* name(Reason why) {
+    constexpr const char* kNames[] = {"none", "call", "first_peers", "counts", "trial", "reference", "no_sender", "refusal"};
+    return kNames[static_cast<unsigned>(why)];
+}
+
 // How messages of a channel come, and shall come.
 struct Served {
     adapt::Service ours = adapt::Service::shared;   // to us, as we wish
@@ -89,7 +105,7 @@ public:
     // How messages of ours shall come to the peer, and its answer to a wish of ours (Interface::serve_by).
     virtual void take_wish(Channel& channel, const connect::ServiceWish& wish) = 0;
     virtual void take_verdict(Channel& channel, std::uint32_t number, bool taken) = 0;
-    virtual Status serve_by(Channel& channel, adapt::Service service) = 0;
+    virtual Status serve_by(Channel& channel, adapt::Service service, Reason why) = 0;
     [[nodiscard]] virtual Served served(const Channel& channel) const = 0;
     virtual void revoke(Channel& channel) = 0; // what the peer was granted
     virtual void trim_services() = 0;          // gives back what nobody wants, if it is too much

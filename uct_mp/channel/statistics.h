@@ -76,6 +76,7 @@ struct ServiceStatistics {         // how messages shall come (adapt::Service)
     const char* theirs = "shared"; // to the peer, as it wishes and we agree
     bool answered = true;          // the peer has, and
     bool refused = false;          // it has no more queue pairs of RC
+    const char* why = "none";      // of ours (observer.h, Reason)
     std::uint32_t switches = 0;    // wishes that were granted
     unsigned places = 0;           // queue pairs of RC that it may have; 0: it may not
 };

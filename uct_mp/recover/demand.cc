@@ -45,13 +45,14 @@ bool Demand::is_agreed(const Channel& channel) const {
     return wishes.theirs == Service::rc || wishes.answered;
 }
 
-Status Demand::serve_by(Channel& channel, Service service) {
+Status Demand::serve_by(Channel& channel, Service service, channel::Reason why) {
     if (service == Service::dc_ring) return Status::unsupported;
     if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
     if (!channel.wiring.recovery || places(channel) == 0) return Status::unsupported;
     Wishes& wishes = channel.wiring.recovery->wishes;
     if (wishes.ours == service) return wishes.refused = false, Status::ok;
     if (service == Service::rc && !has_room(channel)) return Status::no_resource;
+    wishes.why = why;
     set_wish(channel, service);
     refresh(channel);
     return Status::ok;
@@ -88,6 +89,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
     if (wishes.answered) {
         if (taken) return;
         // It was granted, and is not any more. Our next number tells that we know. (Or a copy: one message too much.)
+        wishes.why = channel::Reason::refusal;
         set_wish(channel, Service::shared);
         wishes.refused = true;
         return refresh(channel);
@@ -96,7 +98,7 @@ void Demand::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
     wishes.answered = true;
     if (wishes.ours == Service::rc) wishes.refused = !taken; // else it stays refused: we have only said that we know
     wishes.switches += taken;
-    if (!taken) wishes.ours = Service::shared;
+    if (!taken) wishes.ours = Service::shared, wishes.why = channel::Reason::refusal;
     refresh(channel);
 }
 

@@ -21,7 +21,7 @@ public:
     Demand(Core& core, Recoverer& all) : core_(core), all_(all) {}
 
     // -- Wishes
-    Status serve_by(Channel& channel, adapt::Service service); // Interface::serve_by
+    Status serve_by(Channel& channel, adapt::Service service, channel::Reason why); // Interface::serve_by
     void take_wish(Channel& channel, const connect::ServiceWish& wish);
     void take_verdict(Channel& channel, std::uint32_t number, bool taken);
     // The peer loses what it was granted, and may ask again.

@@ -186,7 +186,9 @@ void Recoverer::take_wish(Channel& channel, const connect::ServiceWish& wish) { 
 void Recoverer::take_verdict(Channel& channel, std::uint32_t number, bool taken) {
     demand.take_verdict(channel, number, taken);
 }
-Status Recoverer::serve_by(Channel& channel, adapt::Service service) { return demand.serve_by(channel, service); }
+Status Recoverer::serve_by(Channel& channel, adapt::Service service, channel::Reason why) {
+    return demand.serve_by(channel, service, why);
+}
 channel::Served Recoverer::served(const Channel& channel) const { return demand.served(channel); }
 void Recoverer::revoke(Channel& channel) { demand.revoke(channel); }
 void Recoverer::trim_services() { demand.trim(); }
@@ -245,6 +247,7 @@ void Recoverer::describe(const Channel& channel, channel::ChannelStatistics& out
                    .theirs = name(r->wishes.theirs),
                    .answered = r->wishes.answered,
                    .refused = r->wishes.refused,
+                   .why = name(r->wishes.why),
                    .switches = r->wishes.switches,
                    .places = demand.served(channel).places};
     out.recovery = {.seen = true,

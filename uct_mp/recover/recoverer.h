@@ -60,7 +60,7 @@ public:
     void load_first_alternate(connect::Connection& connection, PathIndex path, Path& sub) override;
     void take_wish(Channel& channel, const connect::ServiceWish& wish) override;
     void take_verdict(Channel& channel, std::uint32_t number, bool taken) override;
-    Status serve_by(Channel& channel, adapt::Service service) override;
+    Status serve_by(Channel& channel, adapt::Service service, channel::Reason why) override;
     channel::Served served(const Channel& channel) const override;
     void revoke(Channel& channel) override;
     void trim_services() override;

@@ -111,6 +111,7 @@ struct Wishes {
     adapt::Service ours = adapt::Service::shared;
     std::uint32_t number = 0; // 0: none yet
     bool answered = true, refused = false;
+    channel::Reason why = channel::Reason::none;
     unsigned attempts = 0;
     Services::Timer timer = 0;
     // Of ours, as the peer wants it and we agree.

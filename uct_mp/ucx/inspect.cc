@@ -1,11 +1,13 @@
 #include "uct_mp/ucx/inspect.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -28,6 +30,18 @@ void append(std::string& out, const char* format, auto... values) {
     char line[512];
     std::snprintf(line, sizeof line, format, values...);
     out += line;
+}
+
+// Of this peer alone: initiators of DC, receive buffers and send buffers are for all.
+std::size_t queue_pairs_of(const channel::ChannelStatistics& c) {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        c.paths, [](const auto& path) { return path.kind == path::Kind::rc && path.qp_number != 0; }));
+}
+// A request of a queue pair is 64 bytes and what is copied into it, and a page is for the rest: by formula, since
+// adapters do not tell. And the ring.
+std::size_t memory_of(const channel::ChannelStatistics& c, const channel::Config& config) {
+    constexpr std::size_t kRequest = 64, kRest = 4096;
+    return queue_pairs_of(c) * (config.send_depth * (kRequest + config.inline_bytes) + kRest) + c.ring.bytes;
 }
 
 // One line per thing, words separated by spaces, "key value" pairs: for eyes, grep and scripts.
@@ -69,8 +83,9 @@ void describe(Iface& iface, std::string& out) {
                c.acks_sent, c.markers_sent, c.parks);
         const bool by_demand = c.service.places != 0;
         if (const auto& v = c.service; by_demand)
-            append(out, "service receives_by %s sends_by %s places %u switches %u%s%s\n", v.ours, v.theirs, v.places,
-                   v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
+            append(out, "service receives_by %s why %s sends_by %s places %u switches %u%s%s\n", v.ours, v.why, v.theirs,
+                   v.places, v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
+        append(out, "memory queue_pairs %lu bytes %lu\n", queue_pairs_of(c), memory_of(c, iface.config()));
         if (const auto& r = c.ring; r.switches || r.out || r.messages_out)
             append(out, "ring receives_by %s bytes %lu messages %lu switches %u sends_by %s messages %lu\n", r.in,
                    r.bytes, r.messages_in, r.switches, r.out ? "ring" : "queue", r.messages_out);
@@ -94,6 +109,29 @@ void describe(Iface& iface, std::string& out) {
     }
 }
 
+// As a file in memory: a socket's buffer has a limit, and this thread must not wait for anybody.
+void send_text(int to, const std::string& text) {
+    const int file = memfd_create("mp_info", MFD_CLOEXEC);
+    if (file < 0) return;
+    char byte = 0;
+    iovec data{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof file)] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof file);
+    std::memcpy(CMSG_DATA(head), &file, sizeof file);
+    // A reader that gets nothing says that the process does not answer.
+    if (write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+        (void)!sendmsg(to, &message, MSG_NOSIGNAL);
+    ::close(file);
+}
+
 void answer(int, ucs_event_set_types_t, void*) {
     Registry& all = registry();
     const int fd = accept4(all.listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -106,10 +144,7 @@ void answer(int, ucs_event_set_types_t, void*) {
             const std::lock_guard hold(all.lock);
             for (Iface* iface : all.ifaces) describe(*iface, text);
         }
-        // What the reader's buffer does not take at once is lost: this thread must not wait for anybody.
-        int room = static_cast<int>(text.size()) + 4096;
-        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-        (void)!send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+        send_text(fd, text);
     }
     ::close(fd);
 }

@@ -59,6 +59,29 @@ std::vector<int> processes() {
     return out;
 }
 
+// A file in memory, by its descriptor (inspect.cc).
+bool receive_text(int from, std::string& out) {
+    char byte;
+    iovec data{&byte, 1};
+    int file = -1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof file)] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != 1) return false;
+    const cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    if (!head || head->cmsg_type != SCM_RIGHTS) return false;
+    std::memcpy(&file, CMSG_DATA(head), sizeof file);
+    char block[65536];
+    ssize_t n;
+    for (off_t at = 0; (n = pread(file, block, sizeof block, at)) > 0; at += n)
+        out.append(block, static_cast<std::size_t>(n));
+    close(file);
+    return n == 0;
+}
+
 bool ask(int pid, std::string& out) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -69,13 +92,7 @@ bool ask(int pid, std::string& out) {
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
     bool good = connect(fd, reinterpret_cast<sockaddr*>(&address), bytes) == 0;
-    char block[65536];
-    for (ssize_t n; good && (n = read(fd, block, sizeof block)) != 0;) {
-        if (n < 0)
-            good = false;
-        else
-            out.append(block, static_cast<std::size_t>(n));
-    }
+    if (good) good = receive_text(fd, out);
     close(fd);
     return good;
 }
@@ -112,7 +129,7 @@ void show(int pid, const std::string& text, std::map<std::string, double>& befor
             std::printf("%s\n", line.c_str());
         } else if (kind == "event") {
             if (history) show_event(words);
-        } else if (kind == "recovery" || kind == "service" || kind == "ring") {
+        } else if (kind == "recovery" || kind == "service" || kind == "ring" || kind == "memory") {
             std::printf("    %s\n", line.c_str());
         } else if (kind == "peer") {
             words >> peer;
