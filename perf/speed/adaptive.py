@@ -26,7 +26,7 @@ CHOOSING = {"adaptive": ADAPTIVE, "eager": EAGER}
 RINGS = 256  # tau
 # Rounds before what is measured. 26 queue pairs of RC are made aside in some 50 ms of virtual time, rings in 6. One round of
 # `repeat` is ten of the others.
-SETTLED = {"onetoall": 128, "alltoone": 64, "repeat": 32}
+SETTLED = {"onetoall": 128, "alltoone": 128, "repeat": 32}
 ROUNDS = 4  # that are
 SEEDS = 3
 # What a connection's queue pair takes: requests of 64 bytes and what is copied into them, and a page for the rest. The text

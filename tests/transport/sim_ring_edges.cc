@@ -73,6 +73,22 @@ BOOST_DATA_TEST_CASE(source_is_gone, boost::unit_test::data::make({"killed", "ga
     BOOST_TEST(cluster.until([&] { return of_rings(cluster.node(0)).in == 1; }, 100 * kMs));
 }
 
+// A source that has not heard of a ring says of it where it left the one before. That may be long ago.
+BOOST_AUTO_TEST_CASE(left_long_ago) {
+    Cluster cluster("two-rail", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    channel::Channel& channel = cluster.channel(0, 1);
+    cluster.world.select(0);
+    Interface& iface = cluster.node(0).iface();
+    BOOST_TEST((iface.serve_by(channel, Service::shared) == Status::ok));
+    iface.core().rings.take_verdict(channel, channel.rings->number, false, channel.expected + (1u << 31) - 1);
+    poll(cluster, 100 * kMs);
+    BOOST_TEST(of_rings(cluster.node(0)).in == 0u); // its place is free
+    BOOST_TEST(cluster.until([&] { return cluster.world.select(0), iface.arm() == Status::ok; }, 100 * kMs));
+}
+
 // A source whose own receives are smaller takes a ring all the same: it sends nothing in parts.
 BOOST_AUTO_TEST_CASE(smaller_segment_at_the_source) {
     std::vector<channel::Config> configs(2, config());

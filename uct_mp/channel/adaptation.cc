@@ -195,7 +195,8 @@ void Adaptation::clear_refusals() {
 // Nobody here sends: whoever sends to us has DC.
 void Adaptation::leave_all() {
     for (const Peer& peer : peers_) {
-        if (peer.served.ours != Service::shared) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::no_sender);
+        if (peer.served.ours != Service::shared)
+            (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::no_sender);
         if (peer.served.theirs != Service::shared) core_.observer->revoke(*peer.channel);
     }
     core_.observer->trim_services();

@@ -11,7 +11,7 @@ namespace ucx_mp::channel {
 namespace {
 constexpr unsigned kRounds = 9;
 constexpr unsigned kTries = 100; // then it works out later, perhaps
-constexpr unsigned kEach = 8;     // writes of a part
+constexpr unsigned kEach = 8;    // writes of a part
 constexpr std::size_t kMostHeard = 64;
 constexpr Nanos kPatience = 1'000'000;  // for what was posted before
 constexpr Nanos kAnew = 10'000'000'000; // then it is measured again, after twice as long each time

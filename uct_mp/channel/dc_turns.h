@@ -69,9 +69,9 @@ private:
     // What is under way
     link::SendQueue* queue_ = nullptr; // null: nothing
     unsigned rail_ = 0;
-    std::uint32_t ids_[2] = {}; // of the two channels
-    std::uint32_t end_ = 0;     // the queue's head, if nobody else has posted since
-    unsigned part_ = kParts;    // kParts: what was there before is waited for
+    std::uint32_t ids_[2] = {};                      // of the two channels
+    std::uint32_t end_ = 0;                          // the queue's head, if nobody else has posted since
+    unsigned part_ = kParts;                         // kParts: what was there before is waited for
     Nanos round_began_ = 0, began_ = 0, polled_ = 0; // began_: the part
     double took_[kParts] = {};
     std::vector<std::pair<std::uint32_t, std::uint32_t>> posted_; // ids, writes

@@ -119,7 +119,8 @@ Status Interface::serve_by(Channel& channel, adapt::Service service) {
     const Status ring = core_->rings.serve(channel, service != adapt::Service::shared);
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
     if (service != adapt::Service::rc && core_->observer->served(channel).places == 0) return ring;
-    return core_->observer->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared, Reason::call);
+    return core_->observer->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,
+                                     Reason::call);
 }
 
 Interface::Looks Interface::ring_looks() const { return {core_->rings.hits, core_->rings.misses}; }

@@ -28,7 +28,8 @@ enum class Reason : std::uint8_t {
     refusal,     // by the peer; we have said that we know
 };
 [[nodiscard]] constexpr const char* name(Reason why) {
-    constexpr const char* kNames[] = {"none", "call", "first_peers", "counts", "trial", "reference", "no_sender", "refusal"};
+    constexpr const char* kNames[] = {"none",  "call",      "first_peers", "counts",
+                                      "trial", "reference", "no_sender",   "refusal"};
     return kNames[static_cast<unsigned>(why)];
 }
 

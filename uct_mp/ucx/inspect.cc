@@ -83,8 +83,8 @@ void describe(Iface& iface, std::string& out) {
                c.acks_sent, c.markers_sent, c.parks);
         const bool by_demand = c.service.places != 0;
         if (const auto& v = c.service; by_demand)
-            append(out, "service receives_by %s why %s sends_by %s places %u switches %u%s%s\n", v.ours, v.why, v.theirs,
-                   v.places, v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
+            append(out, "service receives_by %s why %s sends_by %s places %u switches %u%s%s\n", v.ours, v.why,
+                   v.theirs, v.places, v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
         append(out, "memory queue_pairs %lu bytes %lu\n", queue_pairs_of(c), memory_of(c, iface.config()));
         if (const auto& r = c.ring; r.switches || r.out || r.messages_out)
             append(out, "ring receives_by %s bytes %lu messages %lu switches %u sends_by %s messages %lu\n", r.in,
