@@ -43,7 +43,25 @@ def instruction_counts(c):
         by = "DC" if any("post_dc" in function for function in by_dc[name]["send"][2]) else "RC"
         yield Result("instructions", f"{name}, mp_dc", f"mp_dc, by {by}, {dc:.0f}, mp_rc {send + receive:.0f}: {dc - send - receive:+.0f}",
                      None, "<=", None)
+    yield from ring_instructions(c, count)
     c.plots.append(Plot("Instructions per operation, send and receive side", "bars", list(wanted), bars, "instructions"))
+
+
+def ring_instructions(c, count):
+    """A message over a ring beside the queues that it may replace: the transport's own, without what the adapter's library saves."""
+    def both(env):
+        found = instructions.measure(c.build, "mp_dc", "mp0", ("am_short_8",), count, 16, env=env)["am_short_8"]
+        return sum(side[0] for side in found.values()), "take_from_ring" in " ".join(found["receive"][2])
+    # As if a ring saved much, so that there is one before counting begins.
+    ring, is_ring = both({"UCX_MP_DC_ADAPT_MAX_RINGS": "8", "UCX_MP_DC_ADAPT_INTERVAL": "20ms",
+                          "UCX_MP_DC_ADAPT_COSTS": "r=150,rho=1000,d=100000,p=1,c=1,delta=1"})
+    if not is_ring:
+        yield Result("instructions", "am_short_8 over a ring", "there was no ring in time", None, "<=", None)
+        return
+    for name, adapt in (("DC", "off"), ("RC", "eager")):
+        queue, _ = both({"UCX_MP_DC_ADAPT": adapt})
+        yield Result("instructions", f"am_short_8 over a ring, in place of {name}", f"{ring:.0f}, by the queue {queue:.0f}: {ring - queue:+.0f}",
+                     ring - queue, "<=", 0)
 
 
 # mp_dc is what UCP takes by itself (UCX_TLS=mp_rc,mp_dc). Its few peers have RC here.
