@@ -125,7 +125,7 @@ struct Wiring {
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::uint8_t path_count = 0;         // those in use, and down; see `places`
     bool by_lane = false; // several, of RC and without tags: a message's queue pair is that of its path, nobody else's
-    bool by_tagged_lane = false; // some are of RC, with tags: the same holds on those
+    bool by_tagged_lane = false; // with tags: the same holds on those of RC, others are of initiators
     std::uint8_t places = 0;     // paths agreed: path_count, or more while a single one is there and others may join it
     bool has_dc = false;         // some path is of DC
     std::optional<schedule::Scheduler> scheduler;

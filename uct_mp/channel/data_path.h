@@ -146,6 +146,30 @@ template <class Fill> [[gnu::noinline]] ssize_t Sender::active_message_sole_unus
     return length;
 }
 
+// The same by an initiator, which others may use, too: its last record need not be this channel's.
+template <Fits fits, class Fill, class Otherwise>
+[[gnu::noinline]] ssize_t Sender::active_message_dc(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                    schedule::Scheduler::Current& current, const Fill& fill,
+                                                    const Otherwise& otherwise) {
+    const PathIndex path = current.lane.path;
+    Path& sub = channel.wiring.paths[path];
+    // While something of ours is under way there it is kept, see Placement.
+    SendQueue* const queue =
+        sub.open && sub.queue[0] ? sub.queue[0] : core_.placement.queue_for(channel, path, Direction::write);
+    if (!queue || !queue->room()) [[unlikely]]
+        return otherwise(); // on another path
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    compose(channel, *buffer, path, Kind::am, id, kHeader + length, 0);
+    channel.wiring.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
+    ++sub.open;
+    const bool timed = fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes;
+    post_whole(channel, *buffer, *queue, path, timed || queue->signal_due());
+    return length;
+}
+
 // The same with a choice of paths, while the lane lasts; else otherwise(). `tagged`: Wiring::by_tagged_lane.
 template <Fits fits, bool tagged, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Sender::active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id,
@@ -157,8 +181,8 @@ template <Fits fits, bool tagged, class Fill, class Otherwise>
         return static_cast<ssize_t>(Status::no_resource);
     const PathIndex path = current.lane.path;
     const Path& sub = channel.wiring.paths[path];
-    if (tagged && sub.kind != path::Kind::rc) [[unlikely]]
-        return otherwise(); // by an initiator
+    if (tagged && sub.kind != path::Kind::rc)
+        return active_message_dc<fits>(channel, pool, id, current, fill, otherwise);
     SendQueue& queue = *sub.queue[0];
     if (!queue.room()) [[unlikely]]
         return otherwise(); // on another path

@@ -94,6 +94,9 @@ private:
     active_message_sole(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill, std::uint32_t& length);
     template <class Fill>
     ssize_t active_message_sole_unusual(Channel& channel, BufferPool& pool, std::uint8_t id, Fill fill);
+    template <Fits, class Fill, class Otherwise>
+    ssize_t active_message_dc(Channel& channel, BufferPool& pool, std::uint8_t id,
+                              schedule::Scheduler::Current& current, const Fill& fill, const Otherwise& otherwise);
     template <Fits, bool tagged, class Fill, class Otherwise>
     ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill,
                                 const Otherwise& otherwise);

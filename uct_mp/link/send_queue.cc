@@ -87,8 +87,9 @@ bool SendQueue::send_whole(const Origin& from, const DcAddress& to, Buffer& buff
         sge_.lkey = buffer.lkey[adapter->index];
     wr_.send_flags = flags;
     ibv_send_wr* bad;
-    const int error =
-        addressed_ ? post_addressed(to, IBV_WR_SEND, &sge_, 1, {}, flags) : ibv_post_send(qp.get(), &wr_, &bad);
+    const int error = dc           ? post_dc(to, IBV_WR_SEND, &sge_, 1, {}, flags)
+                      : addressed_ ? post_addressed(to, IBV_WR_SEND, &sge_, 1, {}, flags)
+                                   : ibv_post_send(qp.get(), &wr_, &bad);
     return error == 0 || take_back(bytes);
 }
 
