@@ -9,9 +9,11 @@ import subprocess
 import sys
 
 PROGRAM = sys.argv[1] + "/bin/mp_sim"
-POWERS_OF_TWO = ("cg",)  # these have to have so many processes, as the first of the jobs
+POWERS_OF_TWO = ("cg",)  # these have to have so many processes, as two of the jobs
 JOBS = [["--nodes", "4", "--ranks-per-node", "2"], ["--nodes", "7", "--mapping", "random", "--of-nodes", "16"],
-        ["--nodes", "4", "--ranks-per-node", "3", "--mapping", "cyclic", "--on-demand", "--eager", "64"]]
+        ["--nodes", "4", "--ranks-per-node", "3", "--mapping", "cyclic", "--on-demand", "--eager", "64"],
+        ["--nodes", "4", "--ranks-per-node", "2", "--rendezvous", "get"],
+        ["--nodes", "6", "--on-demand", "--rendezvous", "get", "--host-post", "500", "--host-completion", "500"]]
 
 
 def output(words):
@@ -40,9 +42,11 @@ def bound(words):
 
 def check_bounds(kernels):
     for kernel in set(kernels) - {"barrier"}: # which has no data
-        time, _, at_once = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5"])
-        if not 0 < at_once <= time:
-            sys.exit(f"{kernel}: {time} us, but links need {at_once} us")
+        for rendezvous in ("put", "get"):
+            time, _, at_once = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5",
+                                      "--rendezvous", rendezvous])
+            if not 0 < at_once <= time:
+                sys.exit(f"{kernel}, {rendezvous}: {time} us, but links need {at_once} us")
     # 15 times 64 KiB into one port of 2 GB/s, with 26 bytes around each 2048, by whatever routes.
     _, in_order, at_once = bound(["--fabric", "fattree-144", "--kernel", "incast", "--nodes", "16", "--size", "65536"])
     # From leaf to leaf over one route each: in each of twelve steps some link has two flows at least, four at most.
@@ -51,6 +55,15 @@ def check_bounds(kernels):
     for what, us, least, most in (("incast", in_order, 15, 15), ("incast at once", at_once, 15, 15), ("one route", one_route, 24, 48)):
         if not 0.98 * least * per_message <= us <= 1.01 * most * per_message:
             sys.exit(f"the bound of {what}: {us} us, {us / per_message:.2f} messages")
+
+
+def check_rendezvous():
+    """It is another one, and of no message that is eager."""
+    for size, same in (("1024", True), ("1025", False)):
+        put, get = (run(["--fabric", "fattree-144", "--kernel", "alltoall", "--nodes", "6", "--size", size, "--rendezvous", way])
+                    for way in ("put", "get"))
+        if ([measured(line) for line in put] == [measured(line) for line in get]) != same:
+            sys.exit(f"put and get, {size} bytes:\n" + "\n".join(put + get))
 
 
 def check_refused(*words):
@@ -65,7 +78,7 @@ def main():
     if len(kernels) < 15:
         sys.exit(f"--help names {len(kernels)} kernels only")
     for kernel in kernels:
-        for i, job in enumerate(JOBS[:1] if kernel in POWERS_OF_TWO else JOBS):
+        for i, job in enumerate(JOBS[::3] if kernel in POWERS_OF_TWO else JOBS):
             words = ["--fabric", "connect-ib-64", "--kernel", kernel, "--transport", "mp_rc;mp_dc", "--size", "3000",
                      "--messages", "5", *job]
             first, again = run(words), run(words)
@@ -74,7 +87,9 @@ def main():
             if i == 0:
                 print(kernel, *first, sep="\n")
     check_bounds(kernels)
+    check_rendezvous()
     check_refused("--bound", "--on-demand")
+    check_refused("--rendezvous", "neither")
 
 
 main()

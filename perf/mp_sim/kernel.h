@@ -14,7 +14,7 @@ inline constexpr unsigned kAnyone = UINT32_MAX;
 
 struct Step {
     enum class Kind : std::uint8_t {
-        send,     // `amount` bytes to `peer`, by its size as an eager message or as a rendezvous (put, fence, message)
+        send,     // `amount` bytes to `peer`, by its size as an eager message or by rendezvous (run.h)
         wait,     // until `amount` more messages of `peer` (kAnyone: of all) are here, counted since the run began
         complete, // until all that this rank has started is complete
         compute,  // `amount` ns without progress; adapters work on

@@ -102,7 +102,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
-    Run run(cluster, job, o.eager);
+    Run run(cluster, job, o.eager, o.rendezvous == "get" ? Rendezvous::get : Rendezvous::put);
     run.begin_late(o.late, seed);
     Sample out;
     meter.say("connecting...");

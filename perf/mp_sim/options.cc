@@ -37,9 +37,16 @@ void add_job(CLI::App& app, SimOptions& o) {
         ->capture_default_str()
         ->check(CLI::PositiveNumber)
         ->group("Job");
-    app.add_option("--eager", o.eager, "messages up to this size are eager: no write, no fence, but copies")
+    app.add_option("--eager", o.eager, "messages up to this size are eager: no rendezvous, but copies")
         ->capture_default_str()
         ->transform(CLI::AsSizeValue(false))
+        ->group("Job");
+    app.add_option(
+           "--rendezvous", o.rendezvous,
+           "larger ones:\nput: a write, a fence, a message\nget: a request, the receiver reads, a finish message: "
+           "UCP's by default")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"put", "get"}))
         ->group("Job");
 }
 

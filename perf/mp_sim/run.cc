@@ -7,12 +7,12 @@ namespace ucx_mp::sim {
 
 namespace {
 
-constexpr std::uint8_t kData = 1, kSync = 2;
+constexpr std::uint8_t kData = 1, kSync = 2, kRequest = 3, kFinish = 4;
 
 } // namespace
 
-Run::Run(Cluster& cluster, const Job& job, std::uint64_t eager)
-    : cluster_(cluster), job_(job), ranks_(job.size()), channels_(job.size()) {
+Run::Run(Cluster& cluster, const Job& job, std::uint64_t eager, Rendezvous rendezvous)
+    : cluster_(cluster), job_(job), rendezvous_(rendezvous), ranks_(job.size()), channels_(job.size()) {
     std::uint64_t largest = sizeof(std::uint64_t);
     for (const Steps& steps : job)
         for (const Step& s : steps)
@@ -32,7 +32,12 @@ Run::Run(Cluster& cluster, const Job& job, std::uint64_t eager)
             &rank);
         node.on_am(
             kSync, [](void* self, void* data, std::size_t n, unsigned) { return arrived(self, data, n, true); }, &rank);
-        node.on_turn = [this, i] { return ranks_[i].running && turn(ranks_[i]); };
+        node.on_am(kRequest, requested, &rank);
+        node.on_am(kFinish, finished, &rank);
+        node.on_turn = [this, i] {
+            const bool answered = answer(ranks_[i]);
+            return (ranks_[i].running && turn(ranks_[i])) || answered;
+        };
     }
     // Header and rank go with each message.
     eager_ = std::min<std::uint64_t>(eager, cluster.node(0).iface().limits().max_bcopy - sizeof(std::uint64_t));
@@ -47,13 +52,18 @@ Channel& Run::channel(unsigned from, unsigned to) {
 Nanos Run::connect() {
     const Nanos begin = cluster_.world.now();
     std::vector<std::pair<unsigned, Channel*>> wanted;
+    const auto want = [&](unsigned from, unsigned to) {
+        if (channels_[from][to]) return;
+        wanted.emplace_back(from, &channel(from, to));
+        // Refused, but it starts the handshake.
+        (void)iface(from).put_short(*wanted.back().second, "", 0, 0, memory_[to].keys);
+    };
     for (unsigned i = 0; i < ranks_.size(); ++i)
         for (const Step& s : job_[i]) {
-            if (s.peer == kAnyone || s.kind == Step::Kind::wait || s.kind == Step::Kind::meet || channels_[i][s.peer])
-                continue;
-            wanted.emplace_back(i, &channel(i, s.peer));
-            // Refused, but it starts the handshake.
-            (void)iface(i).put_short(*wanted.back().second, "", 0, 0, memory_[s.peer].keys);
+            if (s.peer == kAnyone || s.kind == Step::Kind::wait || s.kind == Step::Kind::meet) continue;
+            want(i, s.peer);
+            // Who receives reads.
+            if (rendezvous_ == Rendezvous::get && s.kind == Step::Kind::send && s.amount > eager_) want(s.peer, i);
         }
     const bool done = cluster_.until(
         [&] {
@@ -178,7 +188,7 @@ bool Run::await(Rank& rank, const Step& s) {
 
 bool Run::send(Rank& rank, const Step& s) {
     if (s.amount <= eager_) return message(rank, s.peer, kData, s.amount);
-    return rendezvous(rank, s);
+    return rendezvous_ == Rendezvous::get ? request(rank, s) : rendezvous(rank, s);
 }
 
 bool Run::accepted(Rank& rank, unsigned to, Status status) {
@@ -215,27 +225,64 @@ bool Run::message(Rank& rank, unsigned to, std::uint8_t id, std::uint64_t bytes)
     return true;
 }
 
-Run::Done* Run::begin(Rank& rank, const Step& s) {
+Run::Done* Run::begin(Rank& rank, const Step& s, unsigned sender) {
     auto* done = new Done;
     done->callback = [](Completion* self) {
         auto* finished = static_cast<Done*>(self);
         if (failed(finished->status)) throw std::runtime_error("an operation failed");
-        Rank& of = *finished->rank;
-        --of.open;
-        if (of.run->transfers_ && finished->noted < of.run->transfers_->size())
-            (*of.run->transfers_)[finished->noted].end = of.run->cluster_.world.now_at(of.index);
+        finished->rank->run->completed(*finished);
         delete finished;
     };
     done->count = 1;
     done->status = Status::ok;
     done->rank = &rank;
-    ++rank.open;
+    done->sender = sender;
+    if (sender == kAnyone) ++rank.open;
     if (transfers_) {
         done->noted = transfers_->size();
         const Nanos now = cluster_.world.now_at(rank.index);
         transfers_->push_back({.rank = rank.index, .peer = s.peer, .bytes = s.amount, .begin = now, .end = now});
     }
     return done;
+}
+
+void Run::completed(const Done& done) {
+    Rank& rank = *done.rank;
+    if (transfers_ && done.noted < transfers_->size())
+        (*transfers_)[done.noted].end = cluster_.world.now_at(rank.index);
+    if (done.sender == kAnyone) {
+        --rank.open;
+        return;
+    }
+    ++rank.from[done.sender].data;
+    ++rank.received;
+    rank.answers.push_back({done.sender, 0});
+}
+
+// The message is complete when the receiver tells that it has read it.
+bool Run::request(Rank& rank, const Step& s) {
+    Channel& way = channel(rank.index, s.peer);
+    if (!accepted(rank, s.peer, iface(rank.index).am_short(way, kRequest, rank.index, &s.amount, sizeof s.amount)))
+        return false;
+    ++rank.open;
+    return true;
+}
+
+// Whoever has room goes first: a peer without it is in nobody's way. False: nothing could be done.
+bool Run::answer(Rank& rank) {
+    bool any = false;
+    for (std::size_t i = 0; i < rank.answers.size() && !cluster_.node(rank.index).busy();) {
+        const auto [peer, bytes] = rank.answers[i];
+        const bool done =
+            bytes ? operation(rank, {Step::Kind::get, peer, bytes}, peer) : message(rank, peer, kFinish, 0);
+        if (done) {
+            rank.answers.erase(rank.answers.begin() + static_cast<std::ptrdiff_t>(i));
+            any = true;
+        } else if (!std::exchange(rank.again, false)) {
+            ++i;
+        }
+    }
+    return any;
 }
 
 // A write of the data, a fence, and a message that tells.
@@ -252,13 +299,13 @@ bool Run::rendezvous(Rank& rank, const Step& s) {
     return true;
 }
 
-bool Run::operation(Rank& rank, const Step& s) {
+bool Run::operation(Rank& rank, const Step& s, unsigned sender) {
     channel::Interface& by = iface(rank.index);
     Channel& way = channel(rank.index, s.peer);
     Node::Memory& mine = memory_[rank.index];
     const Node::Memory& theirs = memory_[s.peer];
     const Iov iov = mine.iov(0, s.amount);
-    Done* const done = begin(rank, s);
+    Done* const done = begin(rank, s, sender);
     Status status = Status::ok;
     if (s.kind == Step::Kind::put)
         status = by.put_zcopy(way, &iov, 1, theirs.address(), theirs.keys, done);
@@ -269,7 +316,7 @@ bool Run::operation(Rank& rank, const Step& s) {
             by.atomic_fetch(way, channel::AtomicOp::add, 8, 1, 0, &rank.fetched, theirs.address(), theirs.keys, done);
     if (status == Status::in_progress) return true;
     delete done;
-    --rank.open;
+    if (sender == kAnyone) --rank.open;
     if (transfers_) transfers_->pop_back();
     return accepted(rank, s.peer, status);
 }
@@ -286,6 +333,19 @@ Status Run::arrived(void* self, void* data, std::size_t length, bool sync) {
         ++rank.received;
         rank.run->charge_copy(rank.index, length - sizeof header);
     }
+    return Status::ok;
+}
+
+Status Run::requested(void* self, void* data, std::size_t, unsigned) {
+    Rank& rank = *static_cast<Rank*>(self);
+    std::uint64_t words[2]; // who, how much
+    std::memcpy(words, data, sizeof words);
+    rank.answers.push_back({static_cast<unsigned>(words[0]), words[1]});
+    return Status::ok;
+}
+
+Status Run::finished(void* self, void*, std::size_t, unsigned) {
+    --static_cast<Rank*>(self)->open;
     return Status::ok;
 }
 
