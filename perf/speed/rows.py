@@ -165,15 +165,15 @@ def clocks(c):
 def fat_tree(c):
     """Jobs over the papers' fat tree, processors free and at 0.5 and 2 us per request: the best fixed policy / default; links' need step by step"""
     def run(case):
-        kernel, ranks, mapping, size, host = case
-        return trees.job(c.build, c.folder, kernel, ranks, mapping, size * 1024, host, 1 if c.quick else 3)
+        kernel, ranks, mapping, size, host, rendezvous = case
+        return trees.job(c.build, c.folder, kernel, ranks, mapping, size * 1024, host, rendezvous, 1 if c.quick else 3)
 
     cases = list(trees.cases(c.quick))
     with ThreadPoolExecutor(mpi_windows.processors()) as pool:  # each run needs one
-        for (kernel, ranks, mapping, size, host), (found, in_order) in zip(cases, pool.map(run, cases)):
+        for (kernel, ranks, mapping, size, host, rendezvous), (found, in_order) in zip(cases, pool.map(run, cases)):
             ours = found.pop("default")
             best = min(found, key=found.get)
-            what = f"{kernel} {ranks} {mapping}, {size} KiB{f', {host / 1e3:g} us' if host else ''}"
+            what = f"{kernel} {ranks} {mapping}, {size} KiB{f', {host / 1e3:g} us' if host else ''}{', read' if rendezvous == 'get' else ''}"
             yield Result("fat_tree", what, f"{ours:.0f} us, {best.split(':')[0]} {found[best]:.0f} us: {found[best] / ours:.2f}, "
                          f"links {in_order / min(ours, found[best]):.2f}", found[best] / ours, ">=", 0.97)
 
@@ -183,18 +183,20 @@ def halo(c):
     where, policies = fabric(c.folder, "halo", (8, 8), nodes=27), ("default", "binding", "even", "round_robin")
 
     def run(case):
-        size, host = case
+        size, host, rendezvous = case
         rows = jobs(c.build, c.folder, ["--fabric", where, "--kernel", "halo", "--nodes", "27", "--size", f"{size}K", "--messages", "4",
                                         "--warm-up", "4", "--repeat", "3", "--late", "2000", "--seeds", "1" if c.quick else "3",
-                                        "--host-post", str(host), "--host-completion", str(host), "--policy", ";".join(policies)])
+                                        "--host-post", str(host), "--host-completion", str(host), "--rendezvous", rendezvous,
+                                        "--policy", ";".join(policies)])
         return {name: float(row["time_us"]) for name, row in zip(policies, rows)}
 
-    cases = [(size, host) for host in ((500, 2000) if c.quick else (0, 500, 1000, 2000)) for size in (4, 8, 12, 16, 32, 64)]
+    cases = [(size, host, "put") for host in ((500, 2000) if c.quick else (0, 500, 1000, 2000)) for size in (4, 8, 12, 16, 32, 64)]
+    cases += [(size, host, "get") for host in ((500,) if c.quick else (0, 500, 1000, 2000)) for size in (16, 64)]
     with ThreadPoolExecutor(mpi_windows.processors()) as pool:
-        for (size, host), found in zip(cases, pool.map(run, cases)):
+        for (size, host, rendezvous), found in zip(cases, pool.map(run, cases)):
             ours = found.pop("default")
             best = min(found, key=found.get)
-            yield Result("halo", f"{size} KiB{f', {host / 1e3:g} us' if host else ''}",
+            yield Result("halo", f"{size} KiB{f', {host / 1e3:g} us' if host else ''}{', read' if rendezvous == 'get' else ''}",
                          f"{ours:.0f} us, {best} {found[best]:.0f} us: {found[best] / ours:.2f}", found[best] / ours, ">=", 0.97)
 
 
