@@ -1,9 +1,10 @@
-/* Windows of MPI messages between pairs of ranks: mpi_windows MODE WINDOW ROUNDS SIZE...
+/* Windows of MPI messages between pairs of ranks: mpi_windows MODE WINDOW ROUNDS SIZE[:WINDOW[:ROUNDS]]...
  *
  * Rank i of the first half and rank i + half are a pair. A round is WINDOW messages of SIZE bytes, all started at once,
  * answered by one message of four bytes. MODE one: the first half sends; both: both halves send, and both are answered.
  * Prints for each size "MODE SIZE MB/s", the sum of all pairs (1e6 bytes, what was sent by anybody). ROUNDS of warm-up
- * (a quarter) are not counted. The last round of each size is compared with what was sent. */
+ * (a quarter) are not counted. A size may have a window and rounds of its own. The last round of each size is compared
+ * with what was sent. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +15,15 @@ enum { MAX_WINDOW = 1024, DATA = 1, DONE = 2 };
 static int rank, ranks;
 
 static void die(const char* what) {
-    if (rank == 0) fprintf(stderr, "mpi_windows: %s; usage: mpi_windows one|both WINDOW ROUNDS SIZE...\n", what);
+    if (rank == 0)
+        fprintf(stderr, "mpi_windows: %s; usage: mpi_windows one|both WINDOW ROUNDS SIZE[:WINDOW[:ROUNDS]]...\n", what);
     MPI_Abort(MPI_COMM_WORLD, 2);
 }
 
 static long number(const char* text, long most) {
     char* end;
     long value = strtol(text, &end, 10);
-    if (*end || value < 1 || value > most) die("a number is not one, or out of range");
+    if (end == text || *end || value < 1 || value > most) die("a number is not one, or out of range");
     return value;
 }
 
@@ -64,6 +66,17 @@ static void measure(const char* mode, struct job* job, int rounds) {
     }
 }
 
+/* SIZE[:WINDOW[:ROUNDS]]; what is left out stays as it is. */
+static void parse(char* text, struct job* job, int* rounds) {
+    char* colon = strchr(text, ':');
+    char* second = colon ? strchr(colon + 1, ':') : NULL;
+    if (colon) *colon = 0;
+    if (second) *second = 0;
+    job->size = number(text, 1 << 26);
+    if (colon) job->window = (int)number(colon + 1, MAX_WINDOW);
+    if (second) *rounds = (int)number(second + 1, 1000000);
+}
+
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -76,14 +89,17 @@ int main(int argc, char** argv) {
     job.peer = first ? rank + ranks / 2 : rank - ranks / 2;
     job.sends = first || both;
     job.receives = !first || both;
+    const int window = job.window;
     for (int i = 4; i < argc; ++i) {
-        job.size = number(argv[i], 1 << 26);
+        int times = rounds;
+        job.window = window;
+        parse(argv[i], &job, &times);
         size_t bytes = (size_t)job.window * (size_t)job.size;
         job.out = malloc(bytes);
         job.in = malloc(bytes);
         if (!job.out || !job.in) die("no memory");
         for (size_t k = 0; k < bytes; ++k) job.out[k] = (char)(k * 7 + (size_t)rank);
-        measure(argv[1], &job, rounds);
+        measure(argv[1], &job, times);
         free(job.out);
         free(job.in);
     }

@@ -132,19 +132,20 @@ def tag_bandwidth(c):
 
 
 def windows(c):
-    """Windows of 64 MPI messages, 8 KiB to 1 MiB, one and four pairs, stock Open MPI with defaults: mp_rc / rc_verbs"""
-    where = os.path.join(ROOT, "config", "fabrics", "two-rail.yaml")
-    turns, rounds = (3, 8) if c.quick else (9, 30)
-    for pairs, mode in ((1, "one"), (1, "both"), (4, "one")):
-        name = f"{pairs} pair{'s' * (pairs > 1)}, {'both ways' if mode == 'both' else 'one way'}"
-        if mpi_windows.processors() < 4 * pairs and pairs > 1:
-            yield Result("windows", name, f"skipped: {4 * pairs} processors are needed, {mpi_windows.processors()} are here")
+    """Windows of MPI messages, 1 B to 4 MiB, one and four pairs, two rails and four paths, stock Open MPI with defaults: mp / rc_verbs"""
+    for name, ranks, mode, where, transports, sizes, variables in mpi_windows.cases(c.quick):
+        if mpi_windows.processors() < 2 * ranks and ranks > 2:
+            yield Result("windows", name, f"skipped: {2 * ranks} processors are needed, {mpi_windows.processors()} are here")
             continue
-        found = mpi_windows.compare(c.build, 2 * pairs, mode, turns, rounds, where)
-        for size, (ours, stock, ratio) in found.items():
-            yield Result("windows", f"{name}, {size} KiB", f"{ours:.0f} / {stock:.0f} MB/s: {ratio:.2f}", ratio, ">=", 0.97)
-        c.plots.append(Plot(f"Windows of 64 messages, two rails, {name}", "bars", [f"{size} KiB" for size in found],
-                            {"mp_rc": [v[0] for v in found.values()], "rc_verbs": [v[1] for v in found.values()]}, "MB/s"))
+        turns, rounds = (3, 8) if c.quick else (9, 30)
+        found = mpi_windows.compare(c.build, ranks, mode, turns, rounds, where, transports, sizes, **variables)
+        for transport, by_size in found.items():
+            for size, (ours, stock, ratio) in by_size.items():
+                yield Result("windows", f"{name}, {mpi_windows.show(size)}, {transport}", f"{ours:.4g} / {stock:.4g} MB/s: {ratio:.2f}",
+                             ratio, ">=", 1.0 if size < 8192 else 0.97)
+        bars = {transport: [v[0] for v in by_size.values()] for transport, by_size in found.items()}
+        bars["rc_verbs"] = [v[1] for v in found[transports[0]].values()]
+        c.plots.append(Plot(f"Windows of messages, {name}", "bars", [mpi_windows.show(size) for size in sizes], bars, "MB/s"))
 
 
 def clocks(c):
@@ -158,7 +159,7 @@ def clocks(c):
         where = fabric(c.folder, f"clocks-{pairs}", (2, 2), nodes=2 * pairs)
         cost, found = mpi_windows.clocks(c.build, pairs, 3 if c.quick else 7, 4 if c.quick else 10, where)
         for size, (real, exact, ratio) in found.items():
-            yield Result("clocks", f"{name}, {size} KiB", f"{real:.0f} / {exact:.0f} MB/s: {ratio:.3f} (a request {cost} ns)",
+            yield Result("clocks", f"{name}, {mpi_windows.show(size)}", f"{real:.0f} / {exact:.0f} MB/s: {ratio:.3f} (a request {cost} ns)",
                          min(ratio, 1 / ratio), ">=", 0.9)
 
 
