@@ -7,7 +7,7 @@ import collections
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from speed import engines, fat_tree as trees, instructions, windows as mpi_windows
+from speed import collectives as mpi_collectives, engines, fat_tree as trees, instructions, windows as mpi_windows
 from speed.run import ROOT, bandwidth, environment, fabric, in_turn, jobs, output, perftest, simulate
 
 # value: the ratio that is judged (None: printed only); target and sense: ">=" or "<="; text: what the table shows.
@@ -146,6 +146,22 @@ def windows(c):
         bars = {transport: [v[0] for v in by_size.values()] for transport, by_size in found.items()}
         bars["rc_verbs"] = [v[1] for v in found[transports[0]].values()]
         c.plots.append(Plot(f"Windows of messages, {name}", "bars", [mpi_windows.show(size) for size in sizes], bars, "MB/s"))
+
+
+def collectives(c):
+    """Barrier, allreduce and all-to-all of eight ranks, up to 64 KiB, two rails, stock Open MPI with defaults: mp / rc_verbs"""
+    here = mpi_windows.processors()
+    where = os.path.join(ROOT, "config", "fabrics", "two-rail.yaml")
+    ranks, judged = (8, here >= 16) if here >= 8 else (4, False)
+    if not judged:
+        yield Result("collectives", "8 ranks", f"{'skipped' if here < 8 else 'not judged'}: 16 processors are needed, {here} are here"
+                     f"{'; four ranks' * (here < 8)}")
+    turns, rounds = (3, 20) if c.quick or here < 8 else (9, 200)
+    sizes = mpi_collectives.QUICK if c.quick else mpi_collectives.SIZES
+    for transport, found in mpi_collectives.compare(c.build, ranks, turns, rounds, where, ("mp_rc", "mp_rc,mp_dc"), sizes).items():
+        for (name, size), (ours, stock, ratio) in found.items():
+            yield Result("collectives", f"{name}{f' {mpi_windows.show(size)}' if size else ''}, {ranks} ranks, {transport}",
+                         f"{ours:.4g} / {stock:.4g} us: {ratio:.2f}", ratio if judged else None, "<=", 1.0 if size < 8192 else 1 / 0.97)
 
 
 def clocks(c):
@@ -325,5 +341,5 @@ def memory(c):
 
 
 ROWS = {"instructions": instruction_counts, "latency": latency, "tag_bandwidth": tag_bandwidth, "windows": windows,
-        "clocks": clocks, "fat_tree": fat_tree, "halo": halo, "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts,
+        "collectives": collectives, "clocks": clocks, "fat_tree": fat_tree, "halo": halo, "unequal": unequal_rails, "hot_route": hot_route, "put_get": put_get, "accounts": accounts,
         "engines": engine_windows, "rate": message_rate, "p99": tail, "setup": setup, "memory": memory}
