@@ -2,7 +2,8 @@
  * A rank is killed, and the launcher lets the others live: whoever needs it is told, as MPI says (MPI-3.1 8.3), and
  * does not wait for ever. gone send | small | probe | put | lock | epoch    what rank 0 does to rank 1 when that is
  * gone, two ranks; gone held: rank 2 wants a lock of rank 0 that rank 1 has; gone threads: threads of rank 0 wait for
- * rank 1 in as many ways when it is killed
+ * rank 1 in as many ways when it is killed; gone any | silent: rank 0 never sends, and receives from any source only.
+ * Rank 1 sends a little, or nothing, and is killed, while rank 2 lives on
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -35,6 +36,40 @@ static int probe(int rank) {
     const int result = MPI_Probe(rank, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     if (result == MPI_SUCCESS) return result;
     return MPI_Mprobe(MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &message, MPI_STATUS_IGNORE);
+}
+
+/* Ranks 1 and 2 of "any" and "silent": a send, not a synchronous one, whose answer would make rank 0 know us. */
+static void send_and_go(int rank, int count) {
+    for (int i = 0; i < count; i++) MPI_Send(buffer, 8, MPI_CHAR, 0, 1, MPI_COMM_WORLD);
+    if (rank == 2) sleep(60);
+    usleep(500000); /* they have arrived */
+    raise(SIGKILL);
+}
+
+static int receive_any(int count) {
+    int result = MPI_SUCCESS;
+    for (int i = 0; i <= count && result == MPI_SUCCESS; i++) {
+        result = MPI_Recv(buffer, 8, MPI_CHAR, MPI_ANY_SOURCE, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (i < count && result != MPI_SUCCESS) return MPI_ERR_INTERN;
+    }
+    return result;
+}
+
+static void tell(const char* what, int result, double start) {
+    int class, length;
+    char text[MPI_MAX_ERROR_STRING];
+    MPI_Error_class(result, &class);
+    MPI_Error_string(result, text, &length);
+    printf("gone: %s: %s (%s) after %.1f s\n", what,
+           class == MPI_SUCCESS ? "no error" :
+#ifdef MPI_ERR_PROC_FAILED
+           class == MPI_ERR_PROC_FAILED ? "told"
+#else
+           class == MPI_ERR_OTHER ? "told"
+#endif
+                                        : "another error",
+           text, MPI_Wtime() - start);
+    fflush(stdout);
 }
 
 /* Rank 2's: only rank 0 can see that the holder is gone, and waits for us. */
@@ -153,18 +188,25 @@ static int all_told(void) {
 }
 
 int main(int argc, char** argv) {
-    int rank, class = -1, length;
+    int rank, level;
     void* memory;
-    char text[MPI_MAX_ERROR_STRING];
     MPI_Win window;
     const char* const what = argc > 1 ? argv[1] : "send";
     const int threads = strcmp(what, "threads") == 0;
     if (threads)
-        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &length);
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
     else
         MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    const int silent = strcmp(what, "silent") == 0;
+    if (silent || strcmp(what, "any") == 0) { /* nobody has spoken with rank 0 */
+        const int count = silent || rank == 2 ? 0 : 5;
+        const double start = MPI_Wtime();
+        if (rank > 0) send_and_go(rank, count);
+        tell(what, receive_any(silent ? 0 : 5), start);
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    }
     MPI_Win_allocate(BYTES, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
     MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
     if (strcmp(what, "put") == 0) MPI_Win_lock_all(0, window);
@@ -199,18 +241,7 @@ int main(int argc, char** argv) {
                            : strcmp(what, "probe") == 0 ? probe(1)
                            : threads                    ? all_told()
                                                         : send_to(1);
-        MPI_Error_class(result, &class);
-        MPI_Error_string(result, text, &length);
-        printf("gone: %s: %s (%s) after %.1f s\n", what,
-               class == MPI_SUCCESS ? "no error" :
-#ifdef MPI_ERR_PROC_FAILED
-               class == MPI_ERR_PROC_FAILED ? "told"
-#else
-               class == MPI_ERR_OTHER ? "told"
-#endif
-                                            : "another error",
-               text, MPI_Wtime() - start);
-        fflush(stdout);
+        tell(what, result, start);
     }
     MPI_Abort(MPI_COMM_WORLD, 3);
 }

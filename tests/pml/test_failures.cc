@@ -39,7 +39,8 @@ namespace {
 // Rank 0 of a world in which time passes: with every look at the clock as much as is between two questions.
 struct Watch : World {
     Rank& rank;
-    explicit Watch(int count, std::uint32_t seed = 3) : World(seed, count, false), rank(*ranks[0]) {
+    explicit Watch(int count, std::uint32_t seed = 3, bool strangers = false)
+        : World(seed, count, false, strangers), rank(*ranks[0]) {
         faulty = true;
         for (const auto& each : ranks) each->port->tick = 1000;
     }
@@ -100,6 +101,59 @@ BOOST_AUTO_TEST_CASE(who_is_looked_for_is_asked) {
     BOOST_TEST(look(kAnySource));
     BOOST_TEST(look(2));
     BOOST_TEST(!look(1));
+}
+
+// Eager messages make no peer of who sends them.
+BOOST_AUTO_TEST_CASE(members_are_asked_for_a_receive_from_any_source) {
+    for (const bool has_sent : {true, false})
+        for (const bool looks : {true, false}) {
+            Watch world(3);
+            if (has_sent) {
+                Operation& first = world.receive(kAnySource, 5, 8);
+                world.send(*world.ranks[1], 0, 8, 5);
+                while (!first.done) world.progress();
+            }
+            BOOST_TEST(world.rank.port->endpoints.empty());
+            world.port(1).gone = true;
+            const auto look = [&] { return world.rank.engine->source_failed({kContext, kAnySource, 5}); };
+            if (looks) {
+                for (int i = 0; i < 5000 && !look(); ++i) world.rank.engine->progress();
+                BOOST_TEST(look());
+            } else {
+                Operation& any = world.receive(kAnySource, 5, 8);
+                world.looks(4);
+                BOOST_TEST(any.done);
+            }
+        }
+}
+
+BOOST_AUTO_TEST_CASE(members_are_met_by_and_by) {
+    constexpr int kMembers = 100; // 16 at a time
+    Watch world(kMembers + 1);
+    const auto& endpoints = world.rank.port->endpoints;
+    for (int i = 0; i < 20; ++i) { // none waits for long
+        Operation& any = world.receive(kAnySource, 5, 8);
+        for (int turn = 0; turn < 1024; ++turn) world.rank.engine->progress();
+        BOOST_REQUIRE(world.rank.engine->cancel(any.request()));
+    }
+    BOOST_TEST(endpoints.empty());
+    world.receive(kAnySource, 5, 8);
+    std::size_t before = 0;
+    for (int look = 0; look < 10; ++look) {
+        for (int turn = 0; turn < 1024; ++turn) world.rank.engine->progress();
+        BOOST_TEST(endpoints.size() <= before + 16);
+        before = endpoints.size();
+    }
+    for (int i = 1; i <= kMembers; ++i) BOOST_TEST(world.checks(i) > 0u);
+    BOOST_TEST(before == std::size_t{kMembers});
+}
+
+// They may have left, and had nobody to say it to.
+BOOST_AUTO_TEST_CASE(members_of_other_jobs_are_not_met) {
+    Watch world(3, 3, true);
+    world.receive(kAnySource, 5, 8);
+    world.looks(6);
+    BOOST_TEST(world.rank.port->endpoints.empty());
 }
 
 BOOST_AUTO_TEST_CASE(who_has_said_goodbye_ends_only_what_names_it) {

@@ -219,6 +219,7 @@ private:
     // watch.cc: whether who is waited for lives
     [[gnu::noinline, gnu::cold]] void look();
     void sources(std::vector<std::uint64_t>& names);
+    void meet(std::vector<std::uint32_t>& contexts);
     void ask(std::uint64_t process);
     [[nodiscard]] bool has_failed(const Envelope& pattern) const;
     [[nodiscard]] bool ends(const Envelope& pattern, const Peer& peer) const;
@@ -248,6 +249,10 @@ private:
     std::uint64_t looked_ = 0, asked_ = 0; // when, and whom last
     std::array<Envelope, 64> sought_{};    // since then, in vain
     std::size_t sought_count_ = 0;
+    // At the last look: the number of the last receive, and the contexts of any sources that were sought.
+    std::uint64_t posted_before_ = 0;
+    std::vector<std::uint32_t> any_sought_;
+    std::unordered_map<std::uint32_t, std::int32_t> met_; // context -> the rank whose turn it is
     const std::uint64_t watch_interval_;
     PeerObserver* observer_ = nullptr;
     struct FreeEntries {

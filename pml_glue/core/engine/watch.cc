@@ -1,5 +1,9 @@
 // Whether those live who are waited for. A peer that something is sent to is the network's to watch; one that we only
 // receive from, or that has our offer and says nothing, has to be asked. Slow path, a few times per second at most.
+//
+// An eager message does not say of which process it is, so who has only sent is no peer of ours. A receive from any
+// source that waits for longer than an interval makes peers of the communicator's members, some at a time: one of them
+// may be what it waits for. Members of other jobs are left out: they may have left, and could not tell a stranger.
 #include <algorithm>
 #include <utility>
 
@@ -8,8 +12,10 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kMost = 64; // peers that are asked at a time
-}
+constexpr std::size_t kMost = 64;   // peers that are asked at a time
+constexpr unsigned kNew = 16;       // that are met at a time
+constexpr unsigned kMembers = 1024; // of a communicator that are looked at for that
+} // namespace
 
 // In turn: who looks for many remembers the last ones.
 bool Engine::source_failed(const Envelope& pattern) {
@@ -21,19 +27,55 @@ bool Engine::source_failed(const Envelope& pattern) {
 // Of receives, and of looks for a message, that name a source. With any source it is whoever has ever been talked to.
 void Engine::sources(std::vector<std::uint64_t>& names) {
     bool any = false;
-    const auto add = [&](const Envelope& pattern) {
+    std::vector<std::uint32_t> contexts, looked_for;
+    const auto add = [&](const Envelope& pattern, bool for_long) {
         std::uint64_t process;
-        if (pattern.source == kAnySource)
+        if (pattern.source == kAnySource) {
             any = true;
-        else if (hooks_.process && hooks_.process(hooks_.argument, pattern.context, pattern.source, &process) &&
-                 (names.empty() || names.back() != process))
+            if (for_long) contexts.push_back(pattern.context);
+        } else if (hooks_.process && hooks_.process(hooks_.argument, pattern.context, pattern.source, &process) &&
+                   (names.empty() || names.back() != process)) {
             names.push_back(process);
+        }
     };
-    matcher_.each_posted([&](PostedReceive&, const Envelope& pattern) { add(pattern); });
-    for (std::size_t i = 0; i < std::min(sought_count_, sought_.size()); ++i) add(sought_[i]);
+    matcher_.each_posted(
+        [&](PostedReceive& receive, const Envelope& pattern) { add(pattern, receive.number <= posted_before_); });
+    posted_before_ = matcher_.last_posted();
+    for (std::size_t i = 0; i < std::min(sought_count_, sought_.size()); ++i) {
+        const Envelope& pattern = sought_[i];
+        const auto& before = any_sought_;
+        add(pattern, std::find(before.begin(), before.end(), pattern.context) != before.end());
+        if (pattern.source == kAnySource) looked_for.push_back(pattern.context);
+    }
     sought_count_ = 0;
+    any_sought_ = std::move(looked_for);
+    meet(contexts);
     for (const auto& [process, peer] : peers_)
         if (any && !peer->failed) names.push_back(process);
+}
+
+// Where each communicator's turn has come to is remembered for as long as somebody waits there.
+void Engine::meet(std::vector<std::uint32_t>& contexts) {
+    std::sort(contexts.begin(), contexts.end());
+    contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
+    std::erase_if(met_,
+                  [&](const auto& each) { return !std::binary_search(contexts.begin(), contexts.end(), each.first); });
+    if (!hooks_.process) return;
+    unsigned room = kNew;
+    for (const std::uint32_t context : contexts) {
+        std::int32_t& next = met_[context];
+        for (unsigned i = 0; i < kMembers && room; ++i) {
+            std::uint64_t process;
+            if (!hooks_.process(hooks_.argument, context, next, &process)) {
+                next = 0;
+                break;
+            }
+            ++next;
+            if (process == process_ || is_other(process) || peers_.contains(process)) continue;
+            ask(process);
+            --room;
+        }
+    }
 }
 
 void Engine::look() {

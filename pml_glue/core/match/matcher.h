@@ -81,6 +81,7 @@ public:
     bool cancel(PostedReceive& receive);
 
     [[nodiscard]] std::size_t posted() const { return in_tables_ + (lone_receive_ ? 1 : 0); }
+    [[nodiscard]] std::uint64_t last_posted() const { return posted_number_; } // its number
     [[nodiscard]] std::size_t stored() const { return messages_[kExact].size() + (lone_message_ ? 1 : 0); }
     // Slow path, in no order; the function may cancel or take the one that it gets.
     template <class F> void each_posted(F&& function) {
