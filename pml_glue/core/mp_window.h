@@ -33,7 +33,8 @@ typedef struct mp_run {
 } mp_run_t;
 
 /* One operation. Packed bytes of the runs and of `origin`, `result` are as many, but for MP_COMPARE_SWAP, whose origin
- * is one element to compare with and one to store, and MP_GET_ACCUMULATE without an origin (0 bytes). */
+ * is one element to compare with and one to store, and MP_GET_ACCUMULATE, whose origin may have fewer, or none: what is
+ * behind it is only read. */
 typedef struct mp_rma {
     mp_rma_kind_t kind;
     uint32_t target;

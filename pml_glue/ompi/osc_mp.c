@@ -34,9 +34,22 @@ static bool in_window(const mca_osc_mp_rank_t* rank, const mp_rma_t* rma) {
     return true;
 }
 
-/* A buffer's contents for the core: contiguous memory, or the request's convertor, for which the type is kept. */
-static mp_data_t data_of(const buffer_t* buffer, opal_convertor_t* convertor, ompi_datatype_t** kept, bool send) {
-    mp_data_t data = {.buffer = NULL, .bytes = bytes_of(buffer), .convertor = NULL};
+/* What is written and read has to fit (11.3.1 to 11.3.4), and may be less than what it fits into. `bytes`: how many the
+ * operation is about, which are whole elements. */
+static int set_bytes(const call_t* call, const mp_rma_t* rma, size_t* bytes) {
+    const size_t target = bytes_of(&call->target), brings = bytes_of(&call->origin), takes = bytes_of(&call->result);
+    const bool writes = call->kind == MP_PUT || call->kind == MP_ACCUMULATE;
+    *bytes = writes ? brings : target;
+    if (call->kind == MP_COMPARE_SWAP) return OMPI_SUCCESS;
+    if (brings > target || (!writes && target > takes)) return MPI_ERR_TRUNCATE;
+    return brings % rma->unit || *bytes % rma->unit ? MPI_ERR_TYPE : OMPI_SUCCESS;
+}
+
+/* `bytes` at most of a buffer's contents for the core: contiguous memory, or the request's convertor, for which the
+ * type is kept. */
+static mp_data_t data_of(const buffer_t* buffer, size_t bytes, opal_convertor_t* convertor, ompi_datatype_t** kept,
+                         bool send) {
+    mp_data_t data = {.buffer = NULL, .bytes = bytes_of(buffer) < bytes ? bytes_of(buffer) : bytes, .convertor = NULL};
     if (data.bytes == 0) return data;
     data.buffer = (char*)buffer->address + buffer->type->super.true_lb;
     if (mca_pml_mp_contiguous(buffer->type, buffer->count)) return data;
@@ -82,14 +95,16 @@ static int start(const call_t* call, ompi_request_t** out) {
     }
     mp_rma_t rma = {.kind = call->kind, .target = (uint32_t)call->rank, .unit = 1, .extent = 1, .user = request};
     mp_run_t one, *runs = NULL;
-    if (bytes_of(&call->target) == 0) { /* nothing to do, but the request */
+    size_t bytes = 0;
+    if (call->kind != MP_PUT && call->kind != MP_GET && bytes_of(&call->target) != 0) result = set_elements(call, &rma);
+    if (result == OMPI_SUCCESS) result = set_bytes(call, &rma, &bytes);
+    if (result == OMPI_SUCCESS && bytes == 0) { /* nothing to do, but the request */
         if (request != NULL) {
             mca_osc_mp_done(request, MP_OK);
             if (out != NULL) *out = &request->super;
         }
         return OMPI_SUCCESS;
     }
-    if (call->kind != MP_PUT && call->kind != MP_GET) result = set_elements(call, &rma);
     const mca_osc_mp_rank_t* const there = mca_osc_mp_rank(module, call->rank);
     if (result == OMPI_SUCCESS) {
         const uint64_t address = there->base + (uint64_t)(call->displacement * there->unit);
@@ -101,15 +116,12 @@ static int start(const call_t* call, ompi_request_t** out) {
         else if (!module->dynamic && !in_window(there, &rma))
             result = MPI_ERR_RMA_RANGE;
     }
-    const size_t bytes = bytes_of(&call->target), brings = bytes_of(&call->origin), takes = bytes_of(&call->result);
-    if (result == OMPI_SUCCESS && call->kind != MP_COMPARE_SWAP &&
-        ((brings && brings != bytes) || (takes && takes != bytes)))
-        result = MPI_ERR_TYPE;
     if (result == OMPI_SUCCESS) {
-        rma.origin = request ? data_of(&call->origin, &request->origin, &request->origin_type, true)
-                             : data_of(&call->origin, NULL, NULL, true);
-        rma.result = request ? data_of(&call->result, &request->result, &request->result_type, false)
-                             : data_of(&call->result, NULL, NULL, false);
+        if (bytes < bytes_of(&call->target)) rma.run_count = mca_osc_mp_cut(runs, rma.run_count, bytes);
+        rma.origin = request ? data_of(&call->origin, SIZE_MAX, &request->origin, &request->origin_type, true)
+                             : data_of(&call->origin, SIZE_MAX, NULL, NULL, true);
+        rma.result = request ? data_of(&call->result, bytes, &request->result, &request->result_type, false)
+                             : data_of(&call->result, bytes, NULL, NULL, false);
         if (request != NULL) request->active = true;
         if (out != NULL) *out = &request->super;
         const mp_error_t error = mp_window_start(module->window, &rma);

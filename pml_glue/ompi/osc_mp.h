@@ -75,6 +75,8 @@ OMPI_DECLSPEC extern mca_osc_mp_component_t mca_osc_mp_component;
  * `extent` apart. `one` is used for a single run; otherwise the caller frees what is returned. */
 mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address, uint32_t unit, uint32_t extent,
                           mp_run_t* one, size_t* run_count);
+/* The first `bytes` of them, which are fewer than they have and more than none: returns how many runs are left. */
+size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes);
 /* The predefined type that a type is made of, with an index that is the same at all ranks; null: several. With the
  * lock. */
 ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type);

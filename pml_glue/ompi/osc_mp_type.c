@@ -23,7 +23,7 @@ static void add(run_list_t* list, uint64_t address, uint64_t bytes) {
         }
         if (last->repeat == 1) last->stride = 0;
     }
-    if (list->count == list->room) {
+    if (list->count + 1 >= list->room) { /* one is left free for mca_osc_mp_cut() */
         const size_t room = list->room ? 2 * list->room : 16;
         mp_run_t* const grown = realloc(list->runs, room * sizeof *grown);
         if (grown == NULL) {
@@ -76,6 +76,23 @@ mp_run_t* mca_osc_mp_runs(ompi_datatype_t* type, size_t count, uint64_t address,
     }
     *run_count = list.count;
     return list.runs;
+}
+
+/* Blocks that repeat, and are cut within one, are two runs. There is room for the second: a run that is alone in its
+ * memory (`one`) does not repeat. */
+size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes) {
+    size_t i = 0;
+    for (; i < run_count; bytes -= runs[i].bytes * runs[i].repeat, i++) {
+        mp_run_t* const run = &runs[i];
+        if (bytes >= run->bytes * run->repeat) continue;
+        const uint64_t whole = bytes / run->bytes, rest = bytes % run->bytes;
+        const uint64_t address = run->address + whole * (uint64_t)run->stride;
+        run->repeat = whole;
+        if (whole != 0) i++;
+        if (rest != 0) runs[i++] = (mp_run_t){.address = address, .stride = 0, .bytes = rest, .repeat = 1};
+        break;
+    }
+    return i;
 }
 
 /* The type of MPI itself that has the same id, and at all ranks the same Fortran index. Those of

@@ -405,7 +405,7 @@ int main(int argc, char** argv) {
     if (argc > 1) one_sided_seed = (unsigned)strtoul(argv[1], NULL, 10);
     out = allocate(kLargest + 8);
     in = allocate(kLargest + 8);
-    const rule_t* const parts[] = {rules, one_sided_sync(), one_sided_types(), one_sided_random()};
+    const rule_t* const parts[] = {rules, one_sided_sync(), one_sided_types(), one_sided_fit(), one_sided_random()};
     int count = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (const rule_t* each = parts[i]; each->section; each++) {

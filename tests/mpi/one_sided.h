@@ -10,9 +10,11 @@ extern const char* one_sided_rule; /* that is being checked */
 extern long one_sided_checks;
 extern int one_sided_rank, one_sided_ranks;
 
-/* one_sided_sync.c, one_sided_types.c, one_sided_random.c: the rules there, up to one without a section */
+/* one_sided_sync.c, one_sided_types.c, one_sided_fit.c, one_sided_random.c: the rules there, up to one without a
+ * section */
 const rule_t* one_sided_sync(void);
 const rule_t* one_sided_types(void);
+const rule_t* one_sided_fit(void);
 const rule_t* one_sided_random(void);
 extern unsigned one_sided_seed;
 

@@ -224,9 +224,10 @@ std::size_t Window::pack_operation(void* out, void* argument) {
     const std::size_t start = operation.position;
     const Cursor cursor = operation.cursor;
     auto* const runs_at = static_cast<std::byte*>(out) + sizeof(wire::OperationHeader);
-    const bool brings = rma.origin.bytes > 0 && rma.kind != MP_GET, pair = rma.kind == MP_COMPARE_SWAP;
+    const bool pair = rma.kind == MP_COMPARE_SWAP, brings = rma.kind != MP_GET && (pair || start < rma.origin.bytes);
     const std::size_t room = most - sizeof(wire::OperationHeader) - (pair ? 2 * rma.unit : 0);
-    const std::size_t answered = operation.wants_reply() ? most - sizeof(wire::ReplyHeader) : SIZE_MAX;
+    std::size_t answered = operation.wants_reply() ? most - sizeof(wire::ReplyHeader) : SIZE_MAX;
+    if (brings && !pair) answered = std::min(answered, rma.origin.bytes - start); // behind it nothing is brought
     std::uint16_t runs;
     std::size_t length = pack_runs(operation, room, answered, brings && !pair, runs_at, runs), brought = 0;
     if (brings) {
