@@ -123,11 +123,13 @@ for transport in TRANSPORTS:
     jobs = {"hpcc": (4, hpcc(4, 2, 2, env=logging(transport), launch=launch, also=carried(transport))),
             "netpipe": (2, netpipe("-i", "-n", "150", integrity=True, env=logging(transport), launch=launch,
                                    also=carried(transport))),
+            "mpi4py": (2, mpi4py(2, env=logging(transport), launch=launch_windows, also=carried(transport), own_windows=True)),
             "storm": (4, storm(transport)), "point_to_point": (4, chapter("point_to_point", transport)),
             "one_sided": (4, chapter("one_sided", transport, launch=launch_windows)),
             # threads among which one makes progress, and which wait for each other's messages
             "threads": (4, chapter("threads", transport, "3", "150")),
             "window_threads": (2, chapter("window_threads", transport, "4", launch=launch_windows, ranks=2, says="ok"))}
     for name, (ranks, job) in jobs.items():
-        group.add(under_faults(transport, ranks, job, 0.15, 4), f"faults_{name}_{transport}", ("four-path",), seconds=180,
-                  long=name.endswith("threads") and transport == "mp_dc")
+        suite = name == "mpi4py"
+        group.add(under_faults(transport, ranks, job, 0.3 if suite else 0.15, 4), f"faults_{name}_{transport}", ("four-path",),
+                  seconds=400 if suite else 180, long=(suite or name.endswith("threads")) and transport == "mp_dc")
