@@ -17,6 +17,7 @@ group = Group()
 
 TRANSPORTS = ("mp_rc", "mp_dc")
 SAID = re.compile(r"pml/mp: rank (\d+): (.*); eager .* dropped (\d+);.*windows: .* dropped (\d+)")
+SENT = re.compile(r"(\w+) (\d+) messages (\d+) bytes(?: \+ (\d+) moves (\d+) bytes)?")
 
 
 def module(session):
@@ -50,6 +51,19 @@ def launch(ranks, *argv, places=None):
                                                      "btl": "^openib,uct"})
 
 
+def totals(text):
+    """{transport: [messages, bytes]} of all that ranks say at their ends; printed, too. Every lane that is open is named."""
+    sent = {}
+    for _, line, *_ in SAID.findall(text):
+        for name, messages, in_messages, _, moved in SENT.findall(line):
+            total = sent.setdefault(name, [0, 0])
+            total[0] += int(messages)
+            total[1] += int(in_messages) + int(moved or 0)
+    print("carried: " + ", ".join(f"{name} {messages} messages {size} bytes" for name, (messages, size) in sent.items()),
+          flush=True)
+    return sent
+
+
 def carried(transport, shared=False):
     """All ranks have said what they sent; it was our transport that carried it, and shared memory if `shared`."""
     def also(_session, ranks, text):
@@ -57,9 +71,10 @@ def carried(transport, shared=False):
         # A job of mpi4py's is one program; all of its ranks speak, or the suite itself says that it crashed.
         check({int(rank) for rank, *_ in said} == set(range(ranks)), f"{len(said)} of {ranks} ranks say what they sent")
         check(all(dropped == of_windows == "0" for *_, dropped, of_windows in said), "messages that made no sense were dropped")
+        sent = totals(text)
         for name, wanted in ((transport, True), ("posix", shared)):
-            sent = sum(int(count) for _, line, *_ in said for count in re.findall(rf"\b{name} (\d+) messages", line))
-            check((sent > 0) == wanted, f"{name} carried {sent} messages")
+            messages, size = sent.get(name, (0, 0))
+            check((size > 0) == wanted, f"{name} carried {messages} messages, {size} bytes")
         check(not re.search(r"UCX +(?:WARN|ERROR|FATAL) ", text), "UCX complains")
     return also
 
