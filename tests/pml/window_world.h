@@ -147,7 +147,7 @@ struct Drawn {
     std::vector<std::uint64_t> data, result;
 };
 
-// Puts and gets in the first half, each cell once in a round; sums in the second half.
+// Puts and gets in the first half, each cell once in a round; sums in the second half, some of less than is read.
 inline std::list<Drawn> draw(World& world) {
     std::list<Drawn> all;
     std::vector<std::vector<bool>> used(world.ranks.size(), std::vector<bool>(kCells));
@@ -166,6 +166,9 @@ inline std::list<Drawn> draw(World& world) {
         for (unsigned k = 0; k < operation.count; ++k) used[operation.target][operation.from + k] = true;
         for (unsigned k = 0; k < operation.count; ++k)
             operation.data.push_back(sums ? 1 + world.dice(9) : world.network.random());
+        // What an origin does not bring is only read. The model adds nothing there.
+        if (operation.kind == MP_GET_ACCUMULATE && world.dice(3) == 0)
+            operation.data.resize(world.dice(operation.count + 1));
         operation.result.resize(operation.count);
         all.push_back(std::move(operation));
     }
@@ -177,17 +180,18 @@ inline mp_error_t issue(World& world, Drawn& operation, Done& counts) {
     const std::size_t bytes = 8 * std::size_t{operation.count};
     const mp_run_t run{.address = address, .stride = 0, .bytes = bytes, .repeat = 1};
     const bool sums = operation.kind == MP_ACCUMULATE || operation.kind == MP_GET_ACCUMULATE;
-    const mp_rma_t rma{.kind = operation.kind,
-                       .target = operation.target,
-                       .runs = &run,
-                       .run_count = 1,
-                       .origin = {operation.data.data(), operation.kind == MP_GET ? 0 : bytes, nullptr},
-                       .result = {operation.result.data(), bytes, nullptr},
-                       .op = 0,
-                       .type = 0,
-                       .unit = sums ? 8u : 1u,
-                       .extent = sums ? 8u : 1u,
-                       .user = &counts};
+    const mp_rma_t rma{
+        .kind = operation.kind,
+        .target = operation.target,
+        .runs = &run,
+        .run_count = 1,
+        .origin = {operation.data.data(), operation.kind == MP_GET ? 0 : 8 * operation.data.size(), nullptr},
+        .result = {operation.result.data(), bytes, nullptr},
+        .op = 0,
+        .type = 0,
+        .unit = sums ? 8u : 1u,
+        .extent = sums ? 8u : 1u,
+        .user = &counts};
     return world.ranks[operation.origin].window->start(rma);
 }
 
@@ -197,7 +201,7 @@ inline void check(World& world, std::list<Drawn>& all, std::vector<std::vector<s
         for (unsigned k = 0; k < operation.count && operation.kind == MP_GET; ++k)
             BOOST_REQUIRE_EQUAL(operation.result[k], model[operation.target][operation.from + k]);
     for (Drawn& operation : all)
-        for (unsigned k = 0; k < operation.count; ++k) {
+        for (unsigned k = 0; k < operation.data.size(); ++k) {
             std::uint64_t& cell = model[operation.target][operation.from + k];
             if (operation.kind == MP_PUT) cell = operation.data[k];
             if (operation.kind == MP_ACCUMULATE || operation.kind == MP_GET_ACCUMULATE) cell += operation.data[k];
