@@ -21,7 +21,7 @@ channel::Config config_of(const CampaignOptions& options) {
         config.adapt.mode = options.seed % 2 ? channel::AdaptConfig::Mode::on : channel::AdaptConfig::Mode::eager;
         config.adapt.max_rc = options.seed % 3 ? 8 : 2;
         config.adapt.pool = options.seed % 5 ? 128 : 4;
-        config.adapt.tuning.interval = 400'000; // a run takes some 10 ms
+        config.adapt.tuning.interval = 100'000; // a run takes some 10 ms
         config.adapt.tuning.min_interval = 50'000;
         config.adapt.tuning.least_gain = 1;
         config.adapt.measured = options.seed % 4 != 0;

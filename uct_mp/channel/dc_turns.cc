@@ -19,7 +19,7 @@ constexpr unsigned kMostDoublings = 9;
 // From one round to the next one: so many times its own time, and this part of the time between two decisions. Ranks
 // that wait for each other wait for each other's rounds, too. Without a rest they made a job of 16 ranks up to seven
 // times as slow for milliseconds.
-constexpr Nanos kRest = 10;
+constexpr Nanos kRest = 2;
 constexpr Nanos kRestsPerLook = 4;
 constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
 constexpr Nanos kNever = ~Nanos{0}; // posted behind its completion: that teaches the scheduler nothing
