@@ -96,7 +96,8 @@ double rate(const Options& o, const char* policy) {
                       .hint_limit = o.silent ? SIZE_MAX : 16384,
                       .rendezvous_by_put = false,
                       .burst = 0,
-                      .watch_interval = MP_NEVER});
+                      .watch_interval = MP_NEVER,
+                      .watch_strangers = false});
     Windows windows(job, o.size);
     const Nanos run = std::max<Nanos>(20, o.size / 2500) * 1'000'000;
     cluster.run_for(5'000'000);
@@ -200,7 +201,8 @@ double fence(const Options& o, bool own) {
                       .hint_limit = 16384,
                       .rendezvous_by_put = false,
                       .burst = 0,
-                      .watch_interval = MP_NEVER});
+                      .watch_interval = MP_NEVER,
+                      .watch_strangers = false});
     Fences fences(job, own);
     const auto run = [&](std::uint64_t count) {
         const std::uint64_t end = fences.ended() + count;

@@ -97,6 +97,9 @@ typedef struct mp_config {
     unsigned burst;
     /* Who is waited for is asked so often whether it lives, ns. 0: every second; MP_NEVER */
     uint64_t watch_interval;
+    /* A receive from any source: also members of its communicator that nothing has been sent to. Each is connected for
+     * it, and who cannot be counts as gone */
+    bool watch_strangers;
 } mp_config_t;
 
 /* Null: `error` has one line that says why. */

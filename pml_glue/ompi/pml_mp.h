@@ -90,6 +90,7 @@ typedef struct mca_pml_mp_module {
     char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
     size_t hint_limit;
     unsigned watch_interval; /* ms */
+    bool watch_strangers;
     unsigned burst;
     bool statistics;
     int priority;

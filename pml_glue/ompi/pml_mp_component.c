@@ -45,6 +45,12 @@ static int component_register(void) {
               "Small messages to a peer, by calls that do not wait, that leave one by one until progress is made; "
               "further ones leave together. 0: all alone",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_pml_mp.burst);
+    mca_pml_mp.watch_strangers = false;
+    parameter(
+        "watch_strangers",
+        "A receive from any source that waits: ask members of its communicator, too, that nothing has been sent to. "
+        "For jobs that go on without a process: each of them gets a connection",
+        MCA_BASE_VAR_TYPE_BOOL, &mca_pml_mp.watch_strangers);
     mca_pml_mp.watch_interval = 1000;
     parameter("watch_interval", "Who is waited for is asked so often whether it lives, ms; 0: never",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_pml_mp.watch_interval);
@@ -198,7 +204,8 @@ bool mca_pml_mp_open_core(bool threads) {
         .hint_limit = mca_pml_mp.hint_limit,
         .rendezvous_by_put = by_put,
         .burst = mca_pml_mp.burst,
-        .watch_interval = mca_pml_mp.watch_interval ? (uint64_t)mca_pml_mp.watch_interval * 1000000 : MP_NEVER};
+        .watch_interval = mca_pml_mp.watch_interval ? (uint64_t)mca_pml_mp.watch_interval * 1000000 : MP_NEVER,
+        .watch_strangers = mca_pml_mp.watch_strangers};
     const mp_hooks_t hooks = {.argument = NULL,
                               .pack = mca_pml_mp_pack,
                               .unpack = mca_pml_mp_unpack,

@@ -31,6 +31,8 @@ static int send_small_to(int rank) {
     return result;
 }
 
+static void send_small_once(void) { MPI_Send(buffer, 8, MPI_CHAR, 0, 1, MPI_COMM_WORLD); }
+
 static int probe(int rank) {
     MPI_Message message;
     const int result = MPI_Probe(rank, 77, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
@@ -199,6 +201,13 @@ int main(int argc, char** argv) {
         MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (strcmp(what, "nobody") == 0) { /* all live, but are in no call of MPI for longer than a connection's patience */
+        const double start = MPI_Wtime();
+        if (rank > 0) sleep(8);
+        if (rank == 1) send_small_once();
+        if (rank == 0) tell(what, receive_any(0), start);
+        return MPI_Finalize();
+    }
     const int silent = strcmp(what, "silent") == 0;
     if (silent || strcmp(what, "any") == 0) { /* nobody has spoken with rank 0 */
         const int count = silent || rank == 2 ? 0 : 5;

@@ -20,8 +20,8 @@ def ranks_in(folder):
     """The processes of our job: other tests run beside it."""
     for process in os.listdir("/proc"):
         try:
-            with open(f"/proc/{process}/environ", "rb") as environ, open(f"/proc/{process}/comm", encoding="ascii") as name:
-                if name.read() == "mpi_endure\n" and f"SHOWN_IN={folder}".encode() in environ.read().split(b"\0"):
+            with open(f"/proc/{process}/environ", "rb") as environ, open(f"/proc/{process}/comm", "rb") as name:
+                if name.read() == b"mpi_endure\n" and f"SHOWN_IN={folder}".encode() in environ.read().split(b"\0"):
                     yield process
         except OSError:
             pass
@@ -58,7 +58,7 @@ def is_right(found):
         return by == {"mp_rc": [1, 1, 1, 3], "mp_dc": [2, 2, 2]}
     peers = [peer for one in found for peer in talking(one)]
     return by["mp_dc"] == [3, 3, 3, 3] and not by["mp_rc"] and all(
-        peer["service"]["receives_by"] == "rc" and peer["service"]["why"] == "first_peers" and
+        "memory" in peer and "service" in peer and peer["service"]["receives_by"] == "rc" and peer["service"]["why"] == "first_peers" and
         int(peer["memory"]["queue_pairs"]) == int(peer["service"]["places"]) and int(peer["memory"]["bytes"]) > 10000
         for peer in peers)
 
@@ -77,11 +77,13 @@ with tempfile.TemporaryDirectory() as folder:
                            "--oversubscribe", "--bind-to", "none", "-n", str(RANKS), f"{BUILD}/bin/mpi_endure", "alltoall",
                            str(PATIENCE), "1000", end], env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as job:
         until, found = time.monotonic() + PATIENCE - 10, []
-        while time.monotonic() < until and job.poll() is None and not is_right(found):
-            time.sleep(0.3)
-            found = look(folder)
-        with open(end, "w", encoding="ascii"):
-            pass
+        try:
+            while time.monotonic() < until and job.poll() is None and not is_right(found):
+                time.sleep(0.3)
+                found = look(folder)
+        finally:
+            with open(end, "w", encoding="ascii"):
+                pass
         said = job.communicate(timeout=120)[0]
 if job.returncode or f"{RANKS} ranks ok" not in said:
     sys.exit(f"exit code {job.returncode}:\n{said}")

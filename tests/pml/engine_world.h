@@ -109,7 +109,8 @@ struct World {
                                      .hint_limit = 1000,
                                      .rendezvous_by_put = by_put,
                                      .burst = seed % 3,
-                                     .watch_interval = 1000};
+                                     .watch_interval = 1000,
+                                     .watch_strangers = true};
             rank->engine = std::make_unique<Engine>(*rank->port, config, hooks);
             ranks.push_back(std::move(rank));
         }

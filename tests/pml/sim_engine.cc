@@ -44,7 +44,8 @@ mp_config_t core_config(std::uint64_t seed) {
             .hint_limit = 16384,
             .rendezvous_by_put = seed % 2 == 0,
             .burst = static_cast<unsigned>(seed % 3),
-            .watch_interval = 100'000};
+            .watch_interval = 100'000,
+            .watch_strangers = false};
 }
 
 std::byte content(unsigned from, unsigned number, std::size_t at) {

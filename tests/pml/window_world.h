@@ -79,7 +79,8 @@ struct World {
                                      .hint_limit = 1000,
                                      .rendezvous_by_put = false,
                                      .burst = 0,
-                                     .watch_interval = watch_interval};
+                                     .watch_interval = watch_interval,
+                                     .watch_strangers = false};
             rank.engine = std::make_unique<Engine>(*rank.port, config, hooks);
             rank.windows = std::make_unique<Windows>(*rank.engine, *rank.port, hooks);
             const mp_window_config_t window{.id = kWindow,

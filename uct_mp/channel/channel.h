@@ -124,10 +124,10 @@ struct Wiring {
     std::unique_ptr<Path[]> paths;
     std::unique_ptr<Buffer*[]> retained; // by sequence & window_mask
     std::uint8_t path_count = 0;         // those in use, and down; see `places`
-    bool by_lane = false; // several, of RC and without tags: a message's queue pair is that of its path, nobody else's
-    bool by_tagged_lane = false; // with tags: the same holds on those of RC, others are of initiators
-    std::uint8_t places = 0;     // paths agreed: path_count, or more while a single one is there and others may join it
-    bool has_dc = false;         // some path is of DC
+    bool by_lane = false; // several, of RC and without tags: a message's queue pair is that of its path, nobody else's.
+                          // Neither that nor `only`: with tags; the same holds on those of RC, others are initiators'
+    std::uint8_t places = 0; // paths agreed: path_count, or more while a single one is there and others may join it
+    bool has_dc = false;     // some path is of DC
     std::optional<schedule::Scheduler> scheduler;
     // Of recovery: what everybody must respect, and its own (made when a path fails for the first time).
     Unsettled unsettled;

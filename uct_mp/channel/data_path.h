@@ -146,31 +146,7 @@ template <class Fill> [[gnu::noinline]] ssize_t Sender::active_message_sole_unus
     return length;
 }
 
-// The same by an initiator, which others may use, too: its last record need not be this channel's.
-template <Fits fits, class Fill, class Otherwise>
-[[gnu::noinline]] ssize_t Sender::active_message_dc(Channel& channel, BufferPool& pool, std::uint8_t id,
-                                                    schedule::Scheduler::Current& current, const Fill& fill,
-                                                    const Otherwise& otherwise) {
-    const PathIndex path = current.lane.path;
-    Path& sub = channel.wiring.paths[path];
-    // While something of ours is under way there it is kept, see Placement.
-    SendQueue* const queue =
-        sub.open && sub.queue[0] ? sub.queue[0] : core_.placement.queue_for(channel, path, Direction::write);
-    if (!queue || !queue->room()) [[unlikely]]
-        return otherwise(); // on another path
-    Buffer* const buffer = pool.get();
-    if (!buffer) [[unlikely]]
-        return static_cast<ssize_t>(Status::no_resource);
-    const std::uint32_t length = fill(buffer->data() + kHeader);
-    compose(channel, *buffer, path, Kind::am, id, kHeader + length, 0);
-    channel.wiring.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
-    ++sub.open;
-    const bool timed = fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes;
-    post_whole(channel, *buffer, *queue, path, timed || queue->signal_due());
-    return length;
-}
-
-// The same with a choice of paths, while the lane lasts; else otherwise(). `tagged`: Wiring::by_tagged_lane.
+// The same with a choice of paths, while the lane lasts; else otherwise(). `tagged`: the peer wants tags.
 template <Fits fits, bool tagged, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Sender::active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                   const Fill& fill, const Otherwise& otherwise) {
@@ -199,7 +175,31 @@ template <Fits fits, bool tagged, class Fill, class Otherwise>
     return length;
 }
 
-// Any channel: a fence, not connected, queue pairs of many channels. The length is at most `size` if that is not 0.
+// The same on a path of DC. Others may use its initiator, too: the last record there need not be this channel's.
+template <Fits fits, class Fill, class Otherwise>
+[[gnu::noinline]] ssize_t Sender::active_message_dc(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                    schedule::Scheduler::Current& current, const Fill& fill,
+                                                    const Otherwise& otherwise) {
+    const PathIndex path = current.lane.path;
+    Path& sub = channel.wiring.paths[path];
+    // While something of ours is under way there it is kept, see Placement.
+    SendQueue* const queue =
+        sub.open && sub.queue[0] ? sub.queue[0] : core_.placement.queue_for(channel, path, Direction::write);
+    if (!queue || !queue->room()) [[unlikely]]
+        return otherwise(); // on another path
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    compose(channel, *buffer, path, Kind::am, id, kHeader + length, 0);
+    channel.wiring.scheduler->charge<fits == Fits::yes>(current, kHeader + length);
+    ++sub.open;
+    const bool timed = fits == Fits::maybe && kHeader + length >= schedule::PathTable::kRateBytes;
+    post_whole(channel, *buffer, *queue, path, timed || queue->signal_due());
+    return length;
+}
+
+// Any channel: a fence, not connected, or the lane has ended. The length is at most `size` if that is not 0.
 template <Fits fits, class Fill> [[gnu::noinline]] ssize_t
 Sender::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill) {
     Start start;
@@ -232,8 +232,7 @@ Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::u
     const auto otherwise = [&] { return active_message<fits>(channel, pool, id, size, fill); };
     if (channel.wiring.by_lane) [[likely]]
         return active_message_lane<fits, false>(channel, pool, id, fill, otherwise);
-    if (channel.wiring.by_tagged_lane) return active_message_lane<fits, true>(channel, pool, id, fill, otherwise);
-    return active_message<fits>(channel, pool, id, size, fill);
+    return active_message_lane<fits, true>(channel, pool, id, fill, otherwise);
 }
 
 // -- Completions

@@ -10,15 +10,15 @@ namespace ucx_mp::channel {
 
 namespace {
 constexpr unsigned kRounds = 9;
-constexpr unsigned kTries = 100; // then it works out later, perhaps
+constexpr unsigned kTries = 100; // rounds; then it works out later, perhaps
 constexpr unsigned kEach = 8;    // writes of a part
 constexpr std::size_t kMostHeard = 64;
 constexpr Nanos kPatience = 1'000'000;  // for what was posted before
 constexpr Nanos kAnew = 10'000'000'000; // then it is measured again, after twice as long each time
 constexpr unsigned kMostDoublings = 9;
-// From one round to the next one: so many times its own time, and this part of the time between two decisions. Ranks
-// that wait for each other wait for each other's rounds, too. Without a rest they made a job of 16 ranks up to seven
-// times as slow for milliseconds.
+// From one round to the next one: so many times its own time, and this part of the longest time between two decisions.
+// So the first cost is known after some two seconds. Ranks that wait for each other wait for each other's rounds, too.
+// Without a rest they made a job of 16 ranks up to seven times as slow for milliseconds.
 constexpr Nanos kRest = 2;
 constexpr Nanos kRestsPerLook = 4;
 constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
@@ -82,12 +82,17 @@ void DcTurns::attend(Nanos now) {
         if (!rail.active || rail.index >= core_.dc.rails.size()) continue;
         SendQueue* const queue = choose(rail.index);
         if (!queue) continue;
-        if (++tries_ > kTries) return rest_for_long(now);
+        next_ = now + rest(); // if this does not begin
         if (!queue->idle() && !queue->all_signaled()) {
             const Posted last = queue->at(queue->head - 1);
             if (!core_.failures.recoverable(*last.channel) ||
                 !core_.observer->write_nothing(*last.channel, last.path, *queue))
                 return;
+        }
+        if (++tries_ > kTries) { // what has been found stays
+            tries_ = 0;
+            next_ = now + kAnew;
+            return;
         }
         queue_ = queue;
         rail_ = rail.index;
@@ -155,7 +160,9 @@ void DcTurns::take_part(Nanos now) {
     if (found_.size() < kRounds) return;
     std::ranges::nth_element(found_, found_.begin() + kRounds / 2);
     cost_ = std::max(0.0, found_[kRounds / 2]);
-    rest_for_long(now);
+    found_.clear();
+    tries_ = 0;
+    next_ = now + (kAnew << std::min(rests_++, kMostDoublings));
     core_.services.say(LogLevel::debug, "a DC initiator that turns to another target takes %.1f ns longer", *cost_);
 }
 
@@ -165,16 +172,10 @@ Nanos DcTurns::rest() const {
     return between / 2 + between * (core_.control->address().uid % 64) / 64;
 }
 
-void DcTurns::rest_for_long(Nanos now) {
-    found_.clear();
-    tries_ = 0;
-    next_ = now + (kAnew << std::min(rests_++, kMostDoublings));
-}
-
 void DcTurns::stop() {
     queue_ = nullptr;
     const Nanos now = core_.services.now();
-    next_ = now + std::max(kRest * (now - round_began_), rest());
+    next_ = now + std::clamp(kRest * (now - round_began_), rest(), kRestsPerLook * rest()); // it may have computed
     core_.due &= static_cast<std::uint8_t>(~due::turns);
 }
 

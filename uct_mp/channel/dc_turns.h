@@ -5,8 +5,8 @@
 // Only peers that share that initiator for their messages, and that have been heard of lately: one that is silent would
 // hold it. Such a round begins when nothing is under way there; what asked for no completion is pushed out before. It
 // does not count if the program posts something meanwhile. The adapter tells when a part is over; if it has no
-// timestamps, a round counts only if progress has looked often enough. The median of a few rounds counts. There are
-// few rounds between two decisions, and all of them are repeated after a while, ever less often.
+// timestamps, a round counts only if progress has looked often enough. The median of a few rounds counts. A round
+// comes now and then, some two seconds for all of them, and they are repeated after a while, ever less often.
 //
 // A write is one of its path like any other: it is in Path::open, and recovery knows what to do if it is lost.
 //
@@ -61,7 +61,6 @@ private:
     void post_part();
     void take_part(Nanos now);
     [[nodiscard]] Nanos rest() const; // at least, between two rounds
-    void rest_for_long(Nanos now);
     void stop();
 
     Core& core_;

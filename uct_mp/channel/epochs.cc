@@ -165,7 +165,7 @@ void begin_epoch(Channel& channel, std::uint8_t epoch) {
     } else if (channel.wiring.by_lane) {
         for (unsigned i = 0; i < channel.wiring.path_count; ++i)
             if (SendQueue* queue = channel.wiring.paths[i].queue[0]) queue->close();
-    } else if (channel.wiring.by_tagged_lane) { // initiators of DC are others', too
+    } else { // initiators of DC are others', too: there a record is joined only within its epoch
         for (unsigned i = 0; i < channel.wiring.path_count; ++i)
             if (const auto& queue = channel.wiring.paths[i].own[0]) queue->close();
     }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <functional>
+#include <iterator>
 #include <memory>
 
 #include "uct_mp/channel/channel.h"
@@ -25,11 +26,12 @@ enum class Reason : std::uint8_t {
     trial,       // nobody knows yet what RC saves
     reference,   // it goes by DC for a window, to know what that takes
     no_sender,   // nobody here sends
-    refusal,     // by the peer; we have said that we know
+    refusal,     // by the peer
 };
 [[nodiscard]] constexpr const char* name(Reason why) {
     constexpr const char* kNames[] = {"none",  "call",      "first_peers", "counts",
                                       "trial", "reference", "no_sender",   "refusal"};
+    static_assert(std::size(kNames) == static_cast<unsigned>(Reason::refusal) + 1);
     return kNames[static_cast<unsigned>(why)];
 }
 

@@ -224,7 +224,6 @@ void Peers::establish(Channel& channel) {
             std::max(core_.config.signal_interval, std::min(64u, core_.config.send_depth / 4)));
     }
     channel.wiring.by_lane = channel.wiring.path_count > 1 && plain;
-    channel.wiring.by_tagged_lane = !plain;
     channel.gates &= ~gate::not_ready;
     channel.parked = false;
     channel.set_live();

@@ -17,7 +17,6 @@ using State = RingIn::State;
 
 namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
-constexpr std::int32_t kMostUnderWay = 1 << 24;                // messages to one peer: far more than windows allow
 constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again
 constexpr Nanos kTurn = 2'000'000;                             // by then who wants memory has asked again
 constexpr Nanos kAgain = 10'000'000;                           // after the peer has left one: the first pause, doubled
@@ -182,7 +181,7 @@ void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std
         ring.state = State::ending;
         // A source that has never heard of this ring tells what it has said of the one before, and that number may be
         // half a round of all numbers old by now: then it looks like one to come. More than this is never under way.
-        const bool stale = static_cast<std::int32_t>(until - channel.expected) > kMostUnderWay;
+        const bool stale = until - channel.expected > core_.ring;
         ring.until = stale ? channel.expected : until;
         ended_ = true;
         return;

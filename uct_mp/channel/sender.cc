@@ -387,8 +387,7 @@ Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t head
         return Sender::am_short_sole(channel, id, header, payload, length);
     }
     if (channel.wiring.by_lane) return Sender::am_short_lane<false>(channel, id, header, payload, length);
-    if (channel.wiring.by_tagged_lane) return Sender::am_short_lane<true>(channel, id, header, payload, length);
-    return Sender::am_short_any(channel, id, header, payload, length);
+    return Sender::am_short_lane<true>(channel, id, header, payload, length);
 }
 
 Status Interface::am_short_iov(Channel& channel, std::uint8_t id, const Iov* iov, std::size_t count) {

@@ -50,7 +50,11 @@ Status Demand::serve_by(Channel& channel, Service service, channel::Reason why) 
     if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
     if (!channel.wiring.recovery || places(channel) == 0) return Status::unsupported;
     Wishes& wishes = channel.wiring.recovery->wishes;
-    if (wishes.ours == service) return wishes.refused = false, Status::ok;
+    if (wishes.ours == service) {
+        if (wishes.refused || service == Service::rc) wishes.why = why;
+        wishes.refused = false;
+        return Status::ok;
+    }
     if (service == Service::rc && !has_room(channel)) return Status::no_resource;
     wishes.why = why;
     set_wish(channel, service);
@@ -129,6 +133,7 @@ void Demand::forget(Channel& channel) {
     if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
     if (std::exchange(wishes.counted, false)) in_use -= places(channel);
     wishes.ours = wishes.theirs = Service::shared;
+    wishes.why = channel::Reason::none;
 }
 
 void Demand::revoke(Channel& channel) {

@@ -1,5 +1,6 @@
 #include "uct_mp/ucx/inspect.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -111,8 +112,13 @@ void describe(Iface& iface, std::string& out) {
 
 // As a file in memory: a socket's buffer has a limit, and this thread must not wait for anybody.
 void send_text(int to, const std::string& text) {
-    const int file = memfd_create("mp_info", MFD_CLOEXEC);
-    if (file < 0) return;
+    constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING, kNoExecute = 8; // MFD_NOEXEC_SEAL, since Linux 6.3
+    int file = memfd_create("mp_info", kFlags | kNoExecute);
+    if (file < 0) file = memfd_create("mp_info", kFlags);
+    if (file < 0) {
+        ucs_debug("mp: no answer to mp_info: memfd_create: %m");
+        return;
+    }
     char byte = 0;
     iovec data{&byte, 1};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof file)] = {};
@@ -127,7 +133,8 @@ void send_text(int to, const std::string& text) {
     head->cmsg_len = CMSG_LEN(sizeof file);
     std::memcpy(CMSG_DATA(head), &file, sizeof file);
     // A reader that gets nothing says that the process does not answer.
-    if (write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()))
+    if (write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+        fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0)
         (void)!sendmsg(to, &message, MSG_NOSIGNAL);
     ::close(file);
 }

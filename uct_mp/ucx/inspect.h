@@ -1,6 +1,6 @@
-// Lets mp_info look into a running process: an abstract unix socket "ucx-mp.<pid>" that answers every connection with
-// one text (uct_mp/ucx/inspect.cc says what is in it) and closes. Served by UCX's async thread, so it answers while the
-// program computes; the numbers are then those of its last progress.
+// Lets mp_info look into a running process. An abstract unix socket, "ucx-mp.<pid>", answers every connection with one
+// text as a file in memory, and closes. What is in it: inspect.cc. Served by UCX's async thread, so it
+// answers while the program computes. The numbers are then those of its last progress.
 //
 // Threads: any. Only the same user and root get an answer. No file is left behind, whatever becomes of the process.
 #pragma once

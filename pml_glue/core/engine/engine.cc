@@ -13,7 +13,8 @@ constexpr std::uint64_t kWatchInterval = 1'000'000'000; // ns
 Engine::Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks)
     : port_(port), hooks_(hooks), process_(config.process), eager_limit_(config.eager_limit),
       zero_copy_(config.zero_copy), hint_limit_(config.hint_limit), by_put_(config.rendezvous_by_put),
-      burst_(config.burst), watch_interval_(config.watch_interval ? config.watch_interval : kWatchInterval) {
+      burst_(config.burst), watch_interval_(config.watch_interval ? config.watch_interval : kWatchInterval),
+      watch_strangers_(config.watch_strangers) {
     port_.handle(wire::kCompact, on_compact, this);
     port_.handle(wire::kEager, on_eager, this);
     port_.handle(wire::kEagerSync, on_eager_sync, this);

@@ -253,7 +253,9 @@ private:
     std::uint64_t posted_before_ = 0;
     std::vector<std::uint32_t> any_sought_;
     std::unordered_map<std::uint32_t, std::int32_t> met_; // context -> the rank whose turn it is
+    std::size_t meetings_ = 0;                            // of contexts another one is the first each time
     const std::uint64_t watch_interval_;
+    const bool watch_strangers_;
     PeerObserver* observer_ = nullptr;
     struct FreeEntries {
         StoredEntry* first = nullptr;

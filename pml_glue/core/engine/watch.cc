@@ -1,9 +1,11 @@
 // Whether those live who are waited for. A peer that something is sent to is the network's to watch; one that we only
 // receive from, or that has our offer and says nothing, has to be asked. Slow path, a few times per second at most.
 //
-// An eager message does not say of which process it is, so who has only sent is no peer of ours. A receive from any
-// source that waits for longer than an interval makes peers of the communicator's members, some at a time: one of them
-// may be what it waits for. Members of other jobs are left out: they may have left, and could not tell a stranger.
+// An eager message does not say of which process it is, so who has only sent is no peer of ours. If strangers are to be
+// watched, a receive from any source that waits for longer than an interval makes peers of the communicator's members,
+// some at a time: one of them may be what it waits for. That costs connections which nobody else needs, and who cannot
+// be connected in time counts as gone. So it is for jobs that go on without a process. Members of other jobs are left
+// out: they may have left, and could not tell a stranger.
 #include <algorithm>
 #include <utility>
 
@@ -12,9 +14,10 @@
 namespace ucx_mp::glue {
 
 namespace {
-constexpr std::size_t kMost = 64;   // peers that are asked at a time
-constexpr unsigned kNew = 16;       // that are met at a time
-constexpr unsigned kMembers = 1024; // of a communicator that are looked at for that
+constexpr std::size_t kMost = 64;                // peers that are asked at a time
+constexpr unsigned kNew = 16;                    // that are met at a time
+constexpr unsigned kMembers = 1024;              // that are looked at for that
+constexpr std::uint64_t kRankBits = 0xffff'ffff; // of a process' name: about its rank in the job
 } // namespace
 
 // In turn: who looks for many remembers the last ones.
@@ -49,7 +52,7 @@ void Engine::sources(std::vector<std::uint64_t>& names) {
     }
     sought_count_ = 0;
     any_sought_ = std::move(looked_for);
-    meet(contexts);
+    if (watch_strangers_) meet(contexts);
     for (const auto& [process, peer] : peers_)
         if (any && !peer->failed) names.push_back(process);
 }
@@ -60,15 +63,20 @@ void Engine::meet(std::vector<std::uint32_t>& contexts) {
     contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
     std::erase_if(met_,
                   [&](const auto& each) { return !std::binary_search(contexts.begin(), contexts.end(), each.first); });
-    if (!hooks_.process) return;
-    unsigned room = kNew;
+    if (!hooks_.process || contexts.empty()) return;
+    unsigned room = kNew, looks = kMembers;
+    std::rotate(contexts.begin(), contexts.begin() + static_cast<std::ptrdiff_t>(meetings_++ % contexts.size()),
+                contexts.end());
     for (const std::uint32_t context : contexts) {
-        std::int32_t& next = met_[context];
-        for (unsigned i = 0; i < kMembers && room; ++i) {
-            std::uint64_t process;
+        std::uint64_t process;
+        // Behind ourselves, since otherwise all would meet the first ones at the same time.
+        std::int32_t& next = met_.try_emplace(context, static_cast<std::int32_t>(process_ & kRankBits)).first->second;
+        bool wrapped = false;
+        for (; looks && room; --looks) {
             if (!hooks_.process(hooks_.argument, context, next, &process)) {
                 next = 0;
-                break;
+                if (std::exchange(wrapped, true)) break;
+                continue;
             }
             ++next;
             if (process == process_ || is_other(process) || peers_.contains(process)) continue;
