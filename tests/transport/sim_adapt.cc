@@ -247,6 +247,30 @@ BOOST_AUTO_TEST_CASE(without_endpoints) {
         1'000 * kMs));
 }
 
+BOOST_AUTO_TEST_CASE(rings_without_endpoints) {
+    channel::Config c = config(4);
+    c.adapt.max_rings = 8;
+    c.adapt.rings_at_once = true;
+    Cluster cluster("two-rail", 3, c);
+    Messages messages(cluster);
+    Node& node = cluster.node(0);
+    const auto rings = [&] { return statistics(node).rings.rings; };
+    for (unsigned round = 0; round < 100 && rings() < 2; ++round) BOOST_REQUIRE(messages.all(to_one({1, 2}), 100));
+    BOOST_REQUIRE(rings() == 2u);
+    for (unsigned peer = 1; peer < 3; ++peer) {
+        Channel& channel = cluster.channel(0, peer);
+        while (channel.usage.endpoints) node.iface().detach(channel);
+    }
+    BOOST_TEST(cluster.until(
+        [&] {
+            BOOST_REQUIRE(messages.send(1, 0)); // something happens there
+            cluster.run_for(kMs / 10);
+            return rings() == 0;
+        },
+        1'000 * kMs));
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // Who only receives from a peer has no endpoint there, and gives RC to that peer all the same.
 BOOST_AUTO_TEST_CASE(who_only_receives) {
     std::vector<channel::Config> configs(3, config(4));
