@@ -3,28 +3,15 @@
  * CASE: barrier, allreduce:SIZE or alltoall:SIZE (bytes of each rank's vector, or to each rank). Prints for each
  * "NAME SIZE us": the time of one call, where all ranks call ROUNDS times in a row, by the slowest rank. A quarter as
  * many calls before are not counted. What the last call gave is compared with what it has to be. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#define USAGE "mpi_collectives ROUNDS barrier|allreduce:SIZE|alltoall:SIZE..."
 #include <string.h>
+
+#include "mpi_usage.h"
 
 enum kind { BARRIER, ALLREDUCE, ALLTOALL };
 
 static const char* const names[] = {"barrier", "allreduce", "alltoall"};
 static int rank, ranks;
-
-static void die(const char* what) {
-    fprintf(stderr, "mpi_collectives: %s; usage: mpi_collectives ROUNDS barrier|allreduce:SIZE|alltoall:SIZE...\n",
-            what);
-    MPI_Abort(MPI_COMM_WORLD, 2);
-}
-
-static long number(const char* text, long most) {
-    char* end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < 1 || value > most) die("a number is not one, or out of range");
-    return value;
-}
 
 struct job {
     enum kind kind;
@@ -83,10 +70,10 @@ static struct job parse(const char* text) {
     const char* colon = strchr(text, ':');
     size_t length = colon ? (size_t)(colon - text) : strlen(text);
     while (strlen(names[job.kind]) != length || strncmp(names[job.kind], text, length))
-        if (job.kind++ == ALLTOALL) die("a case is none");
-    if ((job.kind == BARRIER) != !colon) die("a barrier has no size, all else has one");
+        if (job.kind++ == ALLTOALL) misuse("a case is none");
+    if ((job.kind == BARRIER) != !colon) misuse("a barrier has no size, all else has one");
     if (colon) job.size = number(colon + 1, 1 << 26);
-    if (job.kind == ALLREDUCE && job.size % (long)sizeof(double)) die("allreduce is of numbers of eight bytes");
+    if (job.kind == ALLREDUCE && job.size % (long)sizeof(double)) misuse("allreduce is of numbers of eight bytes");
     return job;
 }
 
@@ -94,7 +81,7 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc < 3) die("too few arguments");
+    if (argc < 3) misuse("too few arguments");
     int rounds = (int)number(argv[1], 1000000);
     for (int i = 2; i < argc; ++i) {
         struct job job = parse(argv[i]);

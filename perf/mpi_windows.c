@@ -5,27 +5,14 @@
  * Prints for each size "MODE SIZE MB/s", the sum of all pairs (1e6 bytes, what was sent by anybody). ROUNDS of warm-up
  * (a quarter) are not counted. A size may have a window and rounds of its own. The last round of each size is compared
  * with what was sent. */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#define USAGE "mpi_windows one|both WINDOW ROUNDS SIZE[:WINDOW[:ROUNDS]]..."
 #include <string.h>
+
+#include "mpi_usage.h"
 
 enum { MAX_WINDOW = 1024, DATA = 1, DONE = 2 };
 
 static int rank, ranks;
-
-static void die(const char* what) {
-    if (rank == 0)
-        fprintf(stderr, "mpi_windows: %s; usage: mpi_windows one|both WINDOW ROUNDS SIZE[:WINDOW[:ROUNDS]]...\n", what);
-    MPI_Abort(MPI_COMM_WORLD, 2);
-}
-
-static long number(const char* text, long most) {
-    char* end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < 1 || value > most) die("a number is not one, or out of range");
-    return value;
-}
 
 struct job {
     int window, peer, sends, receives;
@@ -81,9 +68,9 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc < 5) die("too few arguments");
-    if (ranks % 2) die("an even number of ranks is needed");
-    if (strcmp(argv[1], "one") && strcmp(argv[1], "both")) die("the mode is neither one nor both");
+    if (argc < 5) misuse("too few arguments");
+    if (ranks % 2) misuse("an even number of ranks is needed");
+    if (strcmp(argv[1], "one") && strcmp(argv[1], "both")) misuse("the mode is neither one nor both");
     struct job job = {.window = (int)number(argv[2], MAX_WINDOW)};
     int rounds = (int)number(argv[3], 1000000), first = rank < ranks / 2, both = strcmp(argv[1], "both") == 0;
     job.peer = first ? rank + ranks / 2 : rank - ranks / 2;
