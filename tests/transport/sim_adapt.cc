@@ -226,6 +226,14 @@ BOOST_AUTO_TEST_CASE(writes_count) {
     BOOST_TEST(with_rc(cluster, 0).size() == 2u);
 }
 
+// Node 0 has no endpoint any more.
+static void detach_all(Cluster& cluster) {
+    for (unsigned peer = 1; peer < cluster.size(); ++peer) {
+        Channel& channel = cluster.channel(0, peer);
+        while (channel.usage.endpoints) cluster.node(0).iface().detach(channel);
+    }
+}
+
 // Who has no endpoints any more holds no queue pairs of RC.
 BOOST_AUTO_TEST_CASE(without_endpoints) {
     Cluster cluster("two-rail", 3, config(4));
@@ -233,10 +241,7 @@ BOOST_AUTO_TEST_CASE(without_endpoints) {
     for (unsigned round = 0; round < 10; ++round) BOOST_REQUIRE(messages.all(from_one({1, 2}), 1000));
     BOOST_REQUIRE(with_rc(cluster, 0).size() == 2u);
     Node& node = cluster.node(0);
-    for (unsigned peer = 1; peer < 3; ++peer) {
-        Channel& channel = cluster.channel(0, peer);
-        while (channel.usage.endpoints) node.iface().detach(channel);
-    }
+    detach_all(cluster);
     BOOST_TEST(cluster.until(
         [&] {
             BOOST_REQUIRE(messages.send(1, 0)); // something happens there
@@ -257,10 +262,7 @@ BOOST_AUTO_TEST_CASE(rings_without_endpoints) {
     const auto rings = [&] { return statistics(node).rings.rings; };
     for (unsigned round = 0; round < 100 && rings() < 2; ++round) BOOST_REQUIRE(messages.all(to_one({1, 2}), 100));
     BOOST_REQUIRE(rings() == 2u);
-    for (unsigned peer = 1; peer < 3; ++peer) {
-        Channel& channel = cluster.channel(0, peer);
-        while (channel.usage.endpoints) node.iface().detach(channel);
-    }
+    detach_all(cluster);
     BOOST_TEST(cluster.until(
         [&] {
             BOOST_REQUIRE(messages.send(1, 0)); // something happens there

@@ -21,6 +21,7 @@ constexpr unsigned kMostDoublings = 9;
 // Without a rest they made a job of 16 ranks up to seven times as slow for milliseconds.
 constexpr Nanos kRest = 2;
 constexpr Nanos kRestsPerLook = 4;
+constexpr Nanos kLongestRest = 4;   // of the shortest
 constexpr double kSeldom = 1.0 / 8; // of a part's time: without timestamps a longer gap between two polls is too much
 constexpr Nanos kNever = ~Nanos{0}; // posted behind its completion: that teaches the scheduler nothing
 } // namespace
@@ -82,6 +83,11 @@ void DcTurns::attend(Nanos now) {
         if (!rail.active || rail.index >= core_.dc.rails.size()) continue;
         SendQueue* const queue = choose(rail.index);
         if (!queue) continue;
+        if (tries_ == kTries) { // what has been found stays
+            tries_ = 0;
+            next_ = now + kAnew;
+            return;
+        }
         next_ = now + rest(); // if this does not begin
         if (!queue->idle() && !queue->all_signaled()) {
             const Posted last = queue->at(queue->head - 1);
@@ -89,11 +95,7 @@ void DcTurns::attend(Nanos now) {
                 !core_.observer->write_nothing(*last.channel, last.path, *queue))
                 return;
         }
-        if (++tries_ > kTries) { // what has been found stays
-            tries_ = 0;
-            next_ = now + kAnew;
-            return;
-        }
+        ++tries_;
         queue_ = queue;
         rail_ = rail.index;
         end_ = queue->head;
@@ -175,7 +177,7 @@ Nanos DcTurns::rest() const {
 void DcTurns::stop() {
     queue_ = nullptr;
     const Nanos now = core_.services.now();
-    next_ = now + std::clamp(kRest * (now - round_began_), rest(), kRestsPerLook * rest()); // it may have computed
+    next_ = now + std::clamp(kRest * (now - round_began_), rest(), kLongestRest * rest()); // it may have computed
     core_.due &= static_cast<std::uint8_t>(~due::turns);
 }
 

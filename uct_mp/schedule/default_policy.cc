@@ -14,8 +14,9 @@ constexpr double kLaneTolerance = 1.25;
 constexpr double kLaneExcess = 1.0 / 4; // of a medium message's own time: so much later it may be on its lane
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
-// Whoever reads goes on only when all stripes have been collected, so each further one counts more. With 1 all-to-alls
-// and incast of 16 KiB take a fifth longer where a request costs 2 us, with 2.5 those of 24 KiB at 1 us a twentieth.
+// Whoever reads goes on only when all stripes have been collected, so each further one counts more. With 1, where a
+// request costs 2 us, all-to-alls of 16 KiB take a tenth longer and incast a third. With 2.5 those of 24 KiB at 1 us
+// take a twentieth longer.
 constexpr double kOfRead = 1.5;
 // So many messages wait on every path: cutting one more makes the burst end no sooner.
 constexpr double kDeep = 4;

@@ -35,7 +35,8 @@ void Engine::sources(std::vector<std::uint64_t>& names) {
         std::uint64_t process;
         if (pattern.source == kAnySource) {
             any = true;
-            if (for_long) contexts.push_back(pattern.context);
+            if (for_long && watch_strangers_ && (contexts.empty() || contexts.back() != pattern.context))
+                contexts.push_back(pattern.context);
         } else if (hooks_.process && hooks_.process(hooks_.argument, pattern.context, pattern.source, &process) &&
                    (names.empty() || names.back() != process)) {
             names.push_back(process);
