@@ -13,6 +13,8 @@
 // (sim_window.h).
 // --host-post NS, --host-completion NS: what a posted request and a collected completion cost the processor of their
 // node.
+// --away US [--every US]: the processor of either node does something else for so long, every so often (as often as it
+// is away, if that is all that is said; half to one and a half times of it): a host with more to do than processors.
 // --signal-interval N: every so many small messages ask for a completion.
 // --split-reads: reads and writes on queue pairs of their own.
 // --links: the share of each link that both nodes send on that was in use, first node first. --trace US: the same in
@@ -27,6 +29,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 
 #include "link_use.h"
 #include "sim_window.h"
@@ -49,7 +52,28 @@ struct Options {
     unsigned setup = 0, rings = 0, slices = 64;
     bool back = false, memory = false, split_reads = false, links = false;
     double trace_us = 0;
+    double away_us = 0, every_us = 0;
     std::vector<std::string> faults;
+};
+
+// Takes a node's processor away now and then. Its adapters work on.
+class Away {
+public:
+    Away(Cluster& cluster, unsigned node, const Options& o)
+        : cluster_(cluster), node_(node), time_(static_cast<Nanos>(o.away_us * 1e3)),
+          every_(static_cast<Nanos>((o.every_us > 0 ? o.every_us : o.away_us) * 1e3)), random_(node + 1) {
+        plan();
+    }
+
+private:
+    void plan() {
+        (void)cluster_.world.at(cluster_.world.now() + every_ / 2 + random_() % (every_ + 1),
+                                [this] { cluster_.node(node_).compute(time_, [this] { plan(); }); });
+    }
+    Cluster& cluster_;
+    unsigned node_;
+    Nanos time_, every_;
+    std::mt19937_64 random_;
 };
 
 // Keeps `window` operations of one kind under way; or, with an epoch, `window` puts and gets, then a flush.
@@ -228,6 +252,9 @@ void bandwidth(const Options& o) {
         test->set_hint(hint_of(o.hint));
         test->start();
     }
+    std::vector<std::unique_ptr<Away>> away;
+    if (o.away_us > 0)
+        for (const unsigned node : {o.from, o.to}) away.push_back(std::make_unique<Away>(cluster, node, o));
     std::unique_ptr<HotSpot> hot;
     if (o.hot > 0) hot = std::make_unique<HotSpot>(cluster.world, o);
     const auto pump = [&] {
@@ -407,6 +434,10 @@ int main(int argc, char** argv) {
             o.host.post = number();
         else if (a == "--host-completion")
             o.host.completion = number();
+        else if (a == "--away")
+            o.away_us = std::atof(value());
+        else if (a == "--every")
+            o.every_us = std::atof(value());
         else if (a == "--warm-up")
             o.warm_up_ms = std::atof(value());
         else if (a == "--run")
