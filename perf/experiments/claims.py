@@ -6,12 +6,14 @@ import collections
 import csv
 import os
 
+from speed.rows import Plot
 from speed.run import jobs
 
 # agrees: True, False, or None (there is nothing to compare with)
 Claim = collections.namedtuple("Claim", "figure what text ours agrees why", defaults=("",))
 # plots: speed.rows.Plot and Heat; say: shows a line of progress; kept: what mp_sim has measured, so that claims share it
-Context = collections.namedtuple("Context", "build folder quick say plots kept")
+# drawn: False where nobody looks at plots (--order)
+Context = collections.namedtuple("Context", "build folder quick say plots kept drawn", defaults=(True,))
 # cells: {(x, y): value}
 Heat = collections.namedtuple("Heat", "title x y unit cells")
 
@@ -43,6 +45,23 @@ def ratio(figure, what, text, new, old, why="", least=1 + SAME):
     """Of two rates; the text says that the first is higher (least: by how much it has to be)."""
     shown = text if isinstance(text, str) else f"{text:.2f}"
     return Claim(figure, what, shown, f"{new / old:.2f}", new / old >= least, why)
+
+
+def curve(c, title, sizes, lines, unit="MB/s"):
+    """A plot as the papers have them. lines: {name: function of a size}, each of which gives what `unit` says."""
+    if not c.drawn:
+        return
+    sizes = sizes[1::2] if c.quick else sizes
+    series = {}
+    for name, measure in lines.items():
+        c.say(f"{title}: {name}")
+        series[name] = [(size / 1024, measure(size)) for size in sizes]
+    c.plots.append(Plot(title, "log", ["KiB"], series, unit))
+
+
+def latency_of(measure):
+    """us of one message at a time, of a function that gives MB/s of such."""
+    return lambda size: size / measure(size)
 
 
 def simulate(c, kernel, policies, warm_up=4, repeat=2, **options):

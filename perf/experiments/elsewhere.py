@@ -44,14 +44,23 @@ MISSING = [
     ("D 10.7", "latency of the layer", "nothing: perf/failover cost has it, in instructions"),
     ("D 10.11, 10.12, 10.17, 10.18", "NAS on nodes with different rails", "nodes of two kinds in one job of mp_sim"),
     ("T Fig 6-8", "4096 and 6144 processes of NWChem", "the task pool at that size: perf/adaptive has 1024"),
-    ("N, C", "collectives on the adapter, AWP-ODC, P3DFFT", "the engine of collectives"),
+    ("N Table 4.1", "latency and bandwidth of a message, 42 us and 89 MB/s", "nothing: the network and adapter of 2003, without collectives"),
+    ("N 4.2 text", "receive from any source, 2 to 8 nodes", "MPI's matching in virtual time: bench_sim_pml has two processes"),
+    ("N Table 4.2, Fig 4.2", "barrier, 2 to 8 nodes: 4.1 times as fast", "the engine of collectives on the adapter"),
+    ("N Table 4.3, Fig 4.3", "making a communicator, 2 to 8 nodes", "the engine of collectives on the adapter"),
+    ("N Table 4.4, Fig 4.4", "latency of broadcasts, 8 nodes", "the engine of collectives on the adapter"),
+    ("N Table 4.5", "what a broadcast costs its root", "the engine of collectives on the adapter"),
+    ("C Fig 3a", "AWP-ODC, 48 processes on 2 nodes", "the kernel (`halo` has its pattern), and one-sided halos that overlap with computing"),
+    ("C Fig 3b", "AWP-ODC, 8192 processes", "the same, and a simulator of so many: mp_sim has 4096 nodes at most"),
+    ("C Fig 4", "P3DFFT, 128 processes", "the engine of collectives: an all-to-all that goes on while its processes compute"),
 ]
 
-# All figures with measurements of the four papers that have numbered ones ("N, C" stand above as a whole).
+# All figures and tables with measurements of the papers.
 FIGURES = {f"{paper} {chapter}.{n}" for paper, chapter, first, last in (
     ("D", 3, 5, 5), ("D", 4, 3, 14), ("D", 5, 4, 13), ("D", 5, 16, 17), ("D", 6, 2, 12), ("D", 7, 2, 10), ("D", 8, 5, 19),
     ("D", 9, 4, 15), ("D", 10, 7, 20)) for n in range(first, last + 1)}
 FIGURES |= {f"A {n}" for n in (3, 4, 5, 8, 9, 10, 11, 12)} | {f"T {n}" for n in (5, 6, 7, 8)}
+FIGURES |= {f"N Table 4.{n}" for n in (1, 2, 3, 4, 5)} | {f"N 4.{n}" for n in (2, 3, 4)} | {"C 3a", "C 3b", "C 4"}
 
 
 def figures_of(label):
@@ -64,6 +73,8 @@ def figures_of(label):
         if number.isdigit():
             for n in range(int(number), int(last.rpartition(".")[2] or number) + 1):
                 found.add(f"{paper} {chapter}{dot}{n}")
+        else:
+            found.add(f"{paper} {first}")
     return found
 
 

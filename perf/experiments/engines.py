@@ -4,7 +4,7 @@ What is calibrated there stands in speed/engines.py.
 """
 import os
 
-from experiments.claims import change, ratio, simulate
+from experiments.claims import change, curve, latency_of, ratio, simulate
 from speed.engines import ENGINE, HOST, Port
 from speed.run import ROOT, bandwidth
 
@@ -35,6 +35,26 @@ def messages(c):
     yield ratio("D 6.7", "1 MiB, bandwidth both ways, four queue pairs / one", 5263 / 3079, four, single)
     even, single = (port.rate(MIB, "even", "blocking", paths=n) for n in (4, 1))
     yield change("D 6.3", "1 MiB, time of blocking messages, four queue pairs / one", -0.33, 1 / even, 1 / single)
+    plots(c, port)
+
+
+def plots(c, port):
+    """As the chapter's figures are: one to four queue pairs over sizes."""
+    small, large = [2 ** n for n in range(3, 14)], [2 ** n for n in range(14, 21)]
+    def alone(paths, policy, op):
+        return latency_of(lambda size: bandwidth(c.build, fabric=port.fabric(ENGINE), op=op, window=1, size=size, run=50, policy=policy,
+                                                 paths=paths, host_post=HOST, host_completion=HOST))
+    def window(paths, policy, op, hint="none", **more):
+        return lambda size: port.rate(size, policy, hint, op, paths=paths, **more)
+    pairs = {1: "one queue pair", 2: "two", 4: "four"}
+    curve(c, "Latency of small messages (D 6.2)", small, {name: alone(n, "round_robin", "eager") for n, name in pairs.items()}, "us")
+    curve(c, "Latency of large messages (D 6.3)", large, {name: alone(n, "even", "rendezvous_get") for n, name in pairs.items()}, "us")
+    curve(c, "Small messages, windows of 64 (D 6.4)", small, {name: window(n, "round_robin", "eager", signal_interval=1) for n, name in pairs.items()})
+    kinds = {"one queue pair": (1, "even"), "four, even striping": (4, "even"), "four, round robin": (4, "round_robin"), "four, EPC": (4, "epc")}
+    curve(c, "Bandwidth, windows of 64 (D 6.6)", large,
+          {name: window(n, policy, "rendezvous_get", "non_blocking") for name, (n, policy) in kinds.items()})
+    curve(c, "Bandwidth both ways (D 6.7)", large,
+          {name: window(n, policy, "put", "non_blocking", back=True) for name, (n, policy) in kinds.items()})
 
 
 def applications(c):

@@ -140,14 +140,30 @@ def displaced_ring(c):
         c.plots.append(Heat(f"Displaced ring, 24 processes, {name} (D {'7.7' if name == 'Original' else '7.6'})", "rank", "step",
                             "MB/s", cells))
     yield ratio("D 7.6, 7.7", "displaced ring 24, mean bandwidth, HSAM(4) / Original", 1.21, mean["HSAM(4)"], mean["Original"])
-    for name, lines in table(c, "displaced-ring", policies, "links", nodes=24, size=1 << 20, warm_up=0, repeat=1, **FABRIC).items():
-        up = {(int(line["to"][5:]), int(line["from"][4:])): 100 * float(line["share"]) for line in lines
-              if line["from"] in ("leaf1", "leaf2") and line["to"].startswith("spine")}
-        used = sorted(up.values())
+    for name, busy in links(c, "Displaced ring, 24 processes", "displaced-ring", 24, policies, "D 3.5", size=1 << 20).items():
         if name == "Original":
             yield Claim("D 3.5", "links from leaves to spines, least and most used", "0 to 4 flows",
-                        f"{used[0]:.0f} to {used[-1]:.0f} % of their rate", used[0] < 0.5 * used[-1])
-        c.plots.append(Heat(f"Displaced ring, how busy links are, {name} (D 3.5)", "spine", "leaf", "%", up))
+                        f"{busy[0]:.0f} to {busy[-1]:.0f} % of their rate", busy[0] < 0.5 * busy[-1])
+
+
+def links(c, title, kernel, ranks, policies, figure, **more):
+    """A heat map for each policy: how busy links are from the leaves that have ranks to the spines. {name: [percent, in order]}"""
+    found = {}
+    leaves = {f"leaf{n + 1}" for n in range((ranks + 11) // 12)}  # twelve nodes each
+    for name, lines in table(c, kernel, policies, "links", nodes=ranks, warm_up=0, repeat=1, **FABRIC, **more).items():
+        up = {(int(line["to"][5:]), int(line["from"][4:])): 100 * float(line["share"]) for line in lines
+              if line["from"] in leaves and line["to"].startswith("spine")}
+        c.plots.append(Heat(f"{title}, how busy links are, {name} ({figure})", "spine", "leaf", "%", up))
+        found[name] = sorted(up.values())
+    return found
+
+
+def link_use(c):
+    """Heat maps of links: all-to-all in both orders of exchange, all-gather; 48 processes"""
+    policies = {**ORIGINAL, **FOUR, **BEST}
+    for title, kernel in (("All-to-all, i + k", "alltoall"), ("All-to-all, i xor k", "alltoall-xor"), ("All-gather", "ring")):
+        for name, busy in links(c, f"{title}, 48 processes", kernel, 48, policies, "no figure", size=SIZE).items():
+            yield Claim("ours", f"{title}, {name}: links to spines, least and most used", "-", f"{busy[0]:.0f}..{busy[-1]:.0f} %", None)
 
 
 def applications(c):
@@ -176,4 +192,4 @@ def applications(c):
         yield no_loss("D 8.19", f"{kernel.upper()} {problem} {ranks}, BSS(12,3) / Original", t["BSS(12,3)"], t["Original"])
 
 
-EXPERIMENTS = [latency, alltoall_48, alltoall_64, allgather, reductions, displaced_ring, applications]
+EXPERIMENTS = [latency, alltoall_48, alltoall_64, allgather, reductions, displaced_ring, link_use, applications]

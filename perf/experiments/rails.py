@@ -1,5 +1,5 @@
 """Dissertation, chapters 4, 5 and 10: two adapters in a node; bench_sim_transport and mp_sim, virtual time."""
-from experiments.claims import change, ratio, simulate
+from experiments.claims import change, curve, latency_of, ratio, simulate
 from speed.run import bandwidth, fabric
 
 MIB = 1 << 20
@@ -18,6 +18,17 @@ def both(c, **options):
     return [bandwidth(c.build, fabric=where, **options) for where in (two(c), one(c))]
 
 
+SMALL, LARGE = [2 ** n for n in range(3, 14)], [2 ** n for n in range(13, 21)]
+
+
+def rails_curve(c, title, sizes, latency=False, **options):
+    """Two rails and one, over sizes."""
+    def of(where):
+        measure = lambda size: bandwidth(c.build, fabric=where, size=size, run=100 if c.quick else 400, **options)
+        return latency_of(measure) if latency else measure
+    curve(c, title, sizes, {"two rails": of(two(c)), "one": of(one(c))}, "us" if latency else "MB/s")
+
+
 def messages(c):
     """D 4.3 to 4.6: latency and bandwidth of messages, two adapters and one"""
     a, b = both(c, op="rendezvous_get", window=1, size=MIB, run=100)
@@ -31,6 +42,11 @@ def messages(c):
     a, b = both(c, op="put", window=16, size=MIB, run=400, back=True)
     yield ratio("D 4.6", "1 MiB, bandwidth both ways, two rails / one", 1.99, a, b,
                 "one bus for both directions (PCI-X) can't be described here: 1877 MB/s of four times 880 there")
+    rails_curve(c, "Latency of messages (D 4.3)", LARGE, latency=True, op="rendezvous_get", window=1)
+    rails_curve(c, "Small messages, windows of 64 (D 4.4)", SMALL, op="eager", window=64, policy="round_robin", host_post=300,
+                host_completion=300)
+    rails_curve(c, "Bandwidth, windows of 64 (D 4.5)", LARGE, op="rendezvous_get", window=64)
+    rails_curve(c, "Bandwidth both ways (D 4.6)", LARGE, op="put", window=16, back=True)
 
 
 def collectives(c):
@@ -65,6 +81,10 @@ def one_sided(c):
         yield change(figure, f"1 MiB {op}, latency, two rails / one", text, 1 / a, 1 / b)
     a, b = both(c, op="put", window=16, size=MIB, run=400, back=True)
     yield ratio("D 5.6", "1 MiB put, both ways, two rails / one", 1810 / 941, a, b)
+    for put_or_get, wide, long in (("put", "5.4", "5.8"), ("get", "5.10", "5.12")):
+        rails_curve(c, f"{put_or_get}, windows of 16 (D {wide})", LARGE, op=put_or_get, window=16)
+        rails_curve(c, f"{put_or_get}, one at a time (D {long})", LARGE, latency=True, op=put_or_get, window=1)
+    rails_curve(c, "put, both ways (D 5.6)", LARGE, op="put", window=16, back=True)
 
 
 def epochs(c):
@@ -78,6 +98,12 @@ def epochs(c):
     yield ratio("D 5.17", "16 puts, then 16 gets, two rails / one, not reordered", 1474 / 962, a, b)
     yield ratio("D 5.17", "16 puts + 16 gets, two rails / one, reordered", 2604 / 1900, mixed, alone)
     yield ratio("ours", "16 puts, then 16 gets, the default / UCX_MP_SPLIT_READS=y", "-", ours, apart, least=0)
+    def of(where, **more):
+        return lambda size: bandwidth(c.build, fabric=where, **{**options, "size": size, **more})
+    order = {"turns": "p" * 16 + "g" * 16}
+    curve(c, "16 puts and 16 gets in an epoch (D 5.17)", LARGE,
+          {"two rails, in order": of(two(c), policy="even", **order), "two rails, reordered": of(two(c), turns="pg" * 16),
+           "one, in order": of(one(c), policy="even", **order), "one, reordered": of(one(c), turns="pg" * 16)})
 
 
 def second_network(c):
@@ -92,6 +118,13 @@ def second_network(c):
     a, b = (bandwidth(c.build, fabric=where, op="put", window=16, size=MIB, run=800, warm_up=300, back=True)
             for where in (pair, fast))
     yield ratio("D 10.10", "1 MiB, both ways, both networks / the fast one", 1095 / 931, a, b)
+    for title, latency, options in (("Latency (D 10.8)", True, {"op": "rendezvous_get", "window": 1}),
+                                    ("Bandwidth, windows of 64 (D 10.9)", False, {"op": "rendezvous_get", "window": 64}),
+                                    ("Bandwidth both ways (D 10.10)", False, {"op": "put", "window": 16, "back": True})):
+        def of(where, options=options, latency=latency):
+            measure = lambda size: bandwidth(c.build, fabric=where, size=size, run=200, warm_up=100, **options)
+            return latency_of(measure) if latency else measure
+        curve(c, f"{title}: a fast and a slow network", LARGE, {"both": of(pair), "the fast one": of(fast)}, "us" if latency else "MB/s")
 
 
 EXPERIMENTS = [messages, collectives, applications, one_sided, epochs, second_network]

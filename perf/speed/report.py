@@ -47,6 +47,7 @@ def draw(plot):
     else:
         for k, name in enumerate(names):
             lines += [f"$d{k} << EOD", *(f"{x} {y:.6g}" for x, y in plot.series[name]), "EOD"]
+        lines += ["set logscale x 2"] if plot.kind == "log" else []
         lines += [f"set xlabel '{plot.labels[0]}'",
                   "plot " + ", ".join(f"$d{k} with " + ("lines dt 2 lc black" if name == "target" else "linespoints lw 1.5")
                                       + f" title '{name}' noenhanced" for k, name in enumerate(names))]
