@@ -35,9 +35,8 @@ EXPERIMENTS = [faults, rc_or_dc]
 
 # What can't be had, and what it would take.
 MISSING = [
-    ("D 4.7, 4.8", "bandwidth, two processes per node", "binding per process, not per peer"),
     ("D 4.13, 4.14", "visualization", "its pattern is not in the text"),
-    ("D 5.5, 5.7, 5.9, 5.11, 5.13, 5.16", "other buses (EM64T, IA32)", "one bus for both directions"),
+    ("D 5.16", "reads and writes in one epoch on IA32", "one bus for both directions (PCI-X)"),
     ("D 6.5", "small messages both ways", "windows of messages both ways in bench_sim_transport, and costs of copies there: they are the limit"),
     ("D 9.4-9.11", "commands of migration alone, by number of queue pairs", "costs of commands by kind; a benchmark of verbs"),
     ("D 9.12-9.15", "IS, FT, LU while a cable is pulled", "faults at a given time in mp_sim"),

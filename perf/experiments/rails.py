@@ -1,6 +1,8 @@
 """Dissertation, chapters 4, 5 and 10: two adapters in a node; bench_sim_transport and mp_sim, virtual time."""
+import os
+
 from experiments.claims import change, curve, latency_of, ratio, simulate
-from speed.run import bandwidth, fabric
+from speed.run import ROOT, bandwidth, fabric
 
 MIB = 1 << 20
 
@@ -49,25 +51,48 @@ def messages(c):
     rails_curve(c, "Bandwidth both ways (D 4.6)", LARGE, op="put", window=16, back=True)
 
 
+# One bus of the text's nodes carries both directions, so that one adapter gives half of it to each.
+HALF_DUPLEX = ("a link carries both directions at their full rate here, and the two processes send in opposite ones: one rail is enough "
+               "for them. It would take PCI-X, one bus for both directions")
+
+
+def against_one_rail(c, kernel, **options):
+    """{name: us}: striping, each process bound to one rail, and the original design, which has one rail only."""
+    t = simulate(c, kernel, {"bound": "bound", "even": "even"}, fabric="two-rail", **options)
+    return {**t, **simulate(c, kernel, {"original": "binding"}, fabric=fabric(c.folder, "one-of-eight", (8,), nodes=8), **options)}
+
+
+def two_processes(c):
+    """D 4.7, 4.8: bandwidth with two processes per node: striping, each process bound to one rail, one rail"""
+    t = against_one_rail(c, "windows", nodes=2, ranks_per_node=2, size=MIB, warm_up=1, repeat=1)
+    yield change("D 4.7", "2x2, 1 MiB, time, striping / binding", "less", t["even"], t["bound"], expected=-1)
+    yield change("D 4.7", "2x2, 1 MiB, time, striping / original", "less", t["even"], t["original"], expected=-1)
+    yield change("D 4.7", "2x2, 1 MiB, time, binding / original", "less", t["bound"], t["original"], HALF_DUPLEX, expected=-1)
+    t = against_one_rail(c, "windows-both", nodes=2, ranks_per_node=2, size=MIB, warm_up=1, repeat=1)
+    yield change("D 4.8", "2x2, 1 MiB, both ways, time, striping / binding", 0.0, t["even"], t["bound"])
+    yield change("D 4.8", "2x2, 1 MiB, both ways, time, binding / original", "less", t["bound"], t["original"], expected=-1)
+
+
 def collectives(c):
     """D 4.9 to 4.12: broadcast and all-to-all over two adapters, 8 and 16 processes"""
-    policies = {"binding": "binding", "even": "even"}
     for ranks, per_node in ((8, 1), (16, 2)):
         for figure, kernel in (("D 4.9" if ranks == 8 else "D 4.11", "bcast"), ("D 4.10" if ranks == 8 else "D 4.12", "alltoall")):
-            t = simulate(c, kernel, policies, fabric="two-rail", nodes=8, ranks_per_node=per_node, size=262144)
-            yield change(figure, f"{kernel} {ranks}, 256 KiB, striping / binding", "less", t["even"], t["binding"], expected=-1)
+            t = against_one_rail(c, kernel, nodes=8, ranks_per_node=per_node, size=262144)
+            yield change(figure, f"{kernel} {ranks}, 256 KiB, striping / original", "less", t["even"], t["original"], expected=-1)
+            if per_node > 1:  # with one process per node binding has one rail
+                yield change(figure, f"{kernel} {ranks}, 256 KiB, striping / binding of processes", "less", t["even"], t["bound"], expected=-1)
 
 
 def applications(c):
     """D 4.13, 4.14: IS and FT over two adapters"""
     where = {"fabric": "two-rail", "nodes": 8, "class": "A", "messages": 2, "warm_up": 1,
              "repeat": 1}
-    policies = {"one": "binding", "two": "even"}
+    policies = {"one": "bound", "two": "even"}  # one process per node: bound to its first rail, as the original is
     for kernel, text in (("is", -0.38), ("ft", -0.5)):
         t = simulate(c, kernel, policies, **where, compute=1)  # ns: nothing but communication
-        yield change("D 4.13", f"{kernel.upper()} A 8, communication, striping / binding", text, t["two"], t["one"])
+        yield change("D 4.13", f"{kernel.upper()} A 8, communication, striping / original", text, t["two"], t["one"])
     t = simulate(c, "is", policies, **where)
-    yield change("D 4.13", "IS A 8, time, striping / binding", -0.22, t["two"], t["one"],
+    yield change("D 4.13", "IS A 8, time, striping / original", -0.22, t["two"], t["one"],
                  "processors as in 10.4.2, where communication is a much smaller share of the time")
 
 
@@ -85,6 +110,25 @@ def one_sided(c):
         rails_curve(c, f"{put_or_get}, windows of 16 (D {wide})", LARGE, op=put_or_get, window=16)
         rails_curve(c, f"{put_or_get}, one at a time (D {long})", LARGE, latency=True, op=put_or_get, window=1)
     rails_curve(c, "put, both ways (D 5.6)", LARGE, op="put", window=16, back=True)
+
+
+def two_ports(c):
+    """D 5.5, 5.7, 5.9, 5.11, 5.13: puts and gets, two ports behind one bus (EM64T, fabrics/em64t) and one"""
+    def of(policy, latency=False, **options):
+        measure = lambda size: bandwidth(c.build, fabric=os.path.join(ROOT, "perf", "fabrics", "em64t.yaml"), size=size, policy=policy,
+                                         run=100 if c.quick else 400, **options)
+        return latency_of(measure) if latency else measure
+    kinds = {"two ports": "default", "one": "binding"}  # a channel is bound to one port
+    for op, wide, text, long, change_of in (("put", "5.5", 1500 / 971, "5.9", -0.32), ("get", "5.11", 1494 / 969, "5.13", -0.33)):
+        a, b = (of(policy, op=op, window=16)(MIB) for policy in kinds.values())
+        yield ratio(f"D {wide}", f"1 MiB {op}, two ports / one{' (calibrated: the bus)' if op == 'put' else ''}", text, a, b)
+        a, b = (of(policy, latency=True, op=op, window=1)(MIB) for policy in kinds.values())
+        yield change(f"D {long}", f"1 MiB {op}, latency, two ports / one", change_of, a, b)
+        curve(c, f"{op} over two ports, windows of 16 (D {wide})", LARGE, {n: of(p, op=op, window=16) for n, p in kinds.items()})
+        curve(c, f"{op} over two ports, one at a time (D {long})", LARGE, {n: of(p, latency=True, op=op, window=1) for n, p in kinds.items()}, "us")
+    a, b = (of(policy, op="put", window=16, back=True)(MIB) for policy in kinds.values())
+    yield ratio("D 5.7", "1 MiB put, both ways, two ports / one", 2620 / 1910, a, b)
+    curve(c, "put over two ports, both ways (D 5.7)", LARGE, {n: of(p, op="put", window=16, back=True) for n, p in kinds.items()})
 
 
 def epochs(c):
@@ -127,4 +171,4 @@ def second_network(c):
         curve(c, f"{title}: a fast and a slow network", LARGE, {"both": of(pair), "the fast one": of(fast)}, "us" if latency else "MB/s")
 
 
-EXPERIMENTS = [messages, collectives, applications, one_sided, epochs, second_network]
+EXPERIMENTS = [messages, two_processes, collectives, applications, one_sided, two_ports, epochs, second_network]

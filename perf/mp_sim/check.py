@@ -66,6 +66,17 @@ def check_rendezvous():
             sys.exit(f"put and get, {size} bytes:\n" + "\n".join(put + get))
 
 
+def check_bound():
+    """Two processes per node, each bound to a rail: half of what striping has, but for windows in both directions."""
+    for kernel, least, most in (("windows", 1.9, 2.1), ("windows-both", 0.97, 1.03)):
+        lines = run(["--fabric", "two-rail", "--kernel", kernel, "--nodes", "2", "--ranks-per-node", "2", "--size", "262144",
+                     "--messages", "1", "--policy", "even;bound"])
+        _, even, bound_us = (float(line.split()[2]) for line in lines)  # the first is the default's
+        ratio = bound_us / even
+        if not least <= ratio <= most:
+            sys.exit(f"{kernel}: processes bound to a rail take {ratio} of the time of even striping")
+
+
 def check_refused(*words):
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False)
     if done.returncode == 0 or words[-1] not in done.stderr:
@@ -88,6 +99,7 @@ def main():
                 print(kernel, *first, sep="\n")
     check_bounds(kernels)
     check_rendezvous()
+    check_bound()
     check_refused("--bound", "--on-demand")
     check_refused("--rendezvous", "neither")
 

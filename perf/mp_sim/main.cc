@@ -98,7 +98,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     const std::vector<unsigned> hosts = hosts_of(o, seed);
     std::vector<channel::Config> configs(hosts.size(), config_of(o, transport, policy));
     for (std::size_t i = 0; o.unlimited && i < configs.size(); i += o.unlimited) configs[i].max_connections = 0;
-    Cluster cluster(o.fabric, hosts, configs, {.seed = seed, .payload_limit = carried});
+    Cluster cluster(o.fabric, hosts, configs, {.seed = seed, .payload_limit = carried}, rails_of(o, policy, hosts));
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <numeric>
 #include <stdexcept>
 
@@ -11,6 +12,8 @@
 namespace ucx_mp::sim {
 
 namespace {
+
+constexpr const char* kBound = "bound";
 
 void add_job(CLI::App& app, SimOptions& o) {
     app.add_option("--kernel,--pattern", o.kernel, kernel_names())->capture_default_str()->group("Job");
@@ -111,7 +114,9 @@ void add_transport(CLI::App& app, SimOptions& o) {
            "adaptive, eager: ns that RC saves a message, and that making it takes, as R,RHO. Otherwise measured")
         ->group("Transport");
     app.add_option("--policy", o.policies,
-                   "policies to compare, separated by spaces or ';'\n" + schedule::policy_names())
+                   "policies to compare, separated by spaces or ';'\nbound: each process has one rail of its node only "
+                   "(binding: each peer has one)\n" +
+                       schedule::policy_names())
         ->delimiter(';')
         ->group("Transport");
     app.add_option("--paths", o.paths, "routes per pair of rails; 0: what the transport takes by itself")
@@ -234,6 +239,23 @@ std::vector<unsigned> hosts_of(const SimOptions& o, std::uint64_t seed) {
     return hosts;
 }
 
+std::vector<verbs::DeviceConfig> rails_of(const SimOptions& o, const std::string& policy,
+                                          const std::vector<unsigned>& hosts) {
+    std::vector<verbs::DeviceConfig> rails;
+    if (policy != kBound) return rails;
+    softhca::sim::World world(o.fabric, {});
+    std::map<unsigned, unsigned> before; // ranks of each node
+    for (const unsigned host : hosts) {
+        world.select(host, 0);
+        verbs::DeviceSet devices;
+        std::string error;
+        if (failed(verbs::DeviceSet::open({}, devices, error))) throw std::runtime_error(error);
+        const auto& of_node = devices.rails();
+        rails.push_back({{of_node[before[host]++ % of_node.size()].name}});
+    }
+    return rails;
+}
+
 KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed) {
     return {.ranks = o.ranks ? o.ranks : o.nodes * o.per_node,
             .size = o.size,
@@ -301,7 +323,7 @@ template <class Config> void add_rings(Config& config, const SimOptions& o, bool
 } // namespace
 
 channel::Config config_of(const SimOptions& o, const std::string& transport, const std::string& policy) {
-    const auto choice = schedule::make_policy(policy, "--policy");
+    const auto choice = schedule::make_policy(policy == kBound ? "binding" : policy, "--policy");
     if (!choice.config) throw std::runtime_error(choice.error);
     channel::Config config;
     config.transport = transport == "mp_rc" ? connect::Transport::rc : connect::Transport::dc;

@@ -38,6 +38,9 @@ struct SimOptions {
 
 // The node of each rank, with this seed. Throws std::runtime_error with one line.
 [[nodiscard]] std::vector<unsigned> hosts_of(const SimOptions& o, std::uint64_t seed);
+// The rails that each rank uses: empty, or with policy `bound` one of its node's, ranks of a node in turn.
+[[nodiscard]] std::vector<verbs::DeviceConfig> rails_of(const SimOptions& o, const std::string& policy,
+                                                        const std::vector<unsigned>& hosts);
 [[nodiscard]] KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed);
 // Throws likewise.
 [[nodiscard]] channel::Config config_of(const SimOptions& o, const std::string& transport, const std::string& policy);

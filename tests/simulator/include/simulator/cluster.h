@@ -220,11 +220,12 @@ public:
         : world(fabric, options) {
         for (const unsigned host : hosts) open_one(config, options, {}, host);
     }
-    // Likewise, with settings of their own.
+    // Likewise, with settings of their own. `rails`: which each of them uses; empty: all use every rail.
     Cluster(const std::string& fabric, const std::vector<unsigned>& hosts, const std::vector<channel::Config>& configs,
-            const softhca::sim::Options& options)
+            const softhca::sim::Options& options, const std::vector<verbs::DeviceConfig>& rails = {})
         : world(fabric, options) {
-        for (std::size_t i = 0; i < hosts.size(); ++i) open_one(configs[i], options, {}, hosts[i]);
+        for (std::size_t i = 0; i < hosts.size(); ++i)
+            open_one(configs[i], options, rails.empty() ? verbs::DeviceConfig{} : rails[i], hosts[i]);
     }
     // The node whose callbacks are running.
     [[nodiscard]] unsigned progressing() const { return progressing_; }
