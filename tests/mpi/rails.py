@@ -6,9 +6,8 @@ import subprocess
 import sys
 import tempfile
 
-# Rounds enough for each rail to get a stripe of some message. On a busy host most messages go whole: with two rounds a
-# node had only such at times.
-MESSAGE = "1000000"  # bytes
+# On a busy host most messages go whole: with two rounds a node had only such at times.
+BYTES, ROUNDS = "1000000", "32"
 build, source, transport = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
 with tempfile.TemporaryDirectory() as folder:
     links = os.path.join(folder, "links.csv")
@@ -16,14 +15,14 @@ with tempfile.TemporaryDirectory() as folder:
                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     job = subprocess.run([os.path.join(build, "bin/softhca"), "run", "--fabric", os.path.join(source, "config/fabrics/sixteen-rail.yaml"),
                           "--record", links, "--", os.path.join(source, "config/openmpi/mpirun-mp"), "--oversubscribe", "--bind-to",
-                          "none", "-n", "4", os.path.join(build, "bin/mpi_storm"), MESSAGE, "16"], env=env, text=True, timeout=200,
+                          "none", "-n", "4", os.path.join(build, "bin/mpi_storm"), BYTES, ROUNDS], env=env, text=True, timeout=200,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     print(job.stdout)
     if job.returncode or "4 ranks ok" not in job.stdout:
         sys.exit(f"exit code {job.returncode}")
     with open(links, encoding="ascii") as lines:
         sent = {row["link"].removesuffix(" tx"): int(row["bytes"]) for row in csv.DictReader(lines) if row["link"].endswith(" tx")}
-idle = [port for port, count in sent.items() if count < int(MESSAGE) // 32]
+idle = [port for port, count in sent.items() if count < 100000]
 if len(sent) != 4 * 16 or idle:
     sys.exit(f"{len(sent)} ports, not 64; these carried next to nothing: {idle}")
 print(f"{len(sent)} ports, {min(sent.values())} to {max(sent.values())} bytes each")
