@@ -5,10 +5,10 @@
  * any source). All have tags of their own. Prints one line: KIND COUNT VALUE us, half a ping-pong; the best of five
  * rounds. Then all others end, and their contents are looked at.
  */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#define USAGE "match_pair posted|posted_any|unexpected|unexpected_any COUNT [REPEATS]"
 #include <string.h>
+
+#include "mpi_usage.h"
 
 enum { kRounds = 5, kTag = 1, kFirst = 1000 };
 static int rank, count, repeats;
@@ -46,20 +46,17 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (argc > 2) {
-        any = strstr(argv[1], "_any") != NULL;
-        posted = strncmp(argv[1], "posted", 6) == 0;
-        count = atoi(argv[2]);
-    }
-    repeats = argc > 3 ? atoi(argv[3]) : 2000;
-    if (argc < 3 || ranks != 2 || count < 0 || repeats < 1 || (!posted && strncmp(argv[1], "unexpected", 10) != 0)) {
-        if (rank == 0)
-            fprintf(stderr, "two ranks: match_pair posted|posted_any|unexpected|unexpected_any COUNT [REPEATS]\n");
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    values = calloc((size_t)count + 1, sizeof *values);
-    requests = calloc((size_t)count + 1, sizeof *requests);
-    if (values == NULL || requests == NULL) MPI_Abort(MPI_COMM_WORLD, 2);
+    if (ranks != 2) misuse("two ranks are needed");
+    if (argc < 3 || argc > 4) misuse("a kind and a count are needed");
+    any = strstr(argv[1], "_any") != NULL;
+    posted = strncmp(argv[1], "posted", 6) == 0;
+    if (strcmp(argv[1], posted ? any ? "posted_any" : "posted" : any ? "unexpected_any" : "unexpected") != 0)
+        misuse("no such kind");
+    count = (int)number(argv[2], 1 << 20);
+    repeats = argc > 3 ? (int)number(argv[3], 1 << 30) : 2000;
+    values = calloc((size_t)count, sizeof *values);
+    requests = calloc((size_t)count, sizeof *requests);
+    if (values == NULL || requests == NULL) die("no memory");
     for (int i = 0; i < count && posted; i++)
         MPI_Irecv(&values[i], 1, MPI_LONG, any ? MPI_ANY_SOURCE : !rank, kFirst + i, MPI_COMM_WORLD, &requests[i]);
     MPI_Barrier(MPI_COMM_WORLD);

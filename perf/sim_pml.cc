@@ -87,6 +87,20 @@ private:
     bool over_ = false;
 };
 
+// As the modules have them by default, but nobody is watched.
+mp_config_t settings() {
+    return {.process = 0,
+            .transports = nullptr,
+            .local = nullptr,
+            .eager_limit = MP_AUTO,
+            .zero_copy = MP_AUTO,
+            .hint_limit = 16384,
+            .rendezvous_by_put = false,
+            .burst = 0,
+            .watch_interval = MP_NEVER,
+            .watch_strangers = false};
+}
+
 double rate(const Options& o, const char* policy) {
     channel::Config config;
     const auto choice = schedule::make_policy(policy, "--policy");
@@ -96,16 +110,11 @@ double rate(const Options& o, const char* policy) {
     softhca::sim::HostCosts host;
     host.post = host.completion = 750;
     Cluster cluster(o.fabric, 2, config, {.seed = 1, .payload_limit = 1024, .host = host});
-    Job job(cluster, {.process = 0,
-                      .transports = nullptr,
-                      .local = nullptr,
-                      .eager_limit = 8192,
-                      .zero_copy = SIZE_MAX,
-                      .hint_limit = o.silent ? SIZE_MAX : 16384,
-                      .rendezvous_by_put = false,
-                      .burst = 0,
-                      .watch_interval = MP_NEVER,
-                      .watch_strangers = false});
+    mp_config_t core = settings();
+    core.eager_limit = 8192;
+    core.zero_copy = SIZE_MAX;
+    if (o.silent) core.hint_limit = SIZE_MAX;
+    Job job(cluster, core);
     Windows windows(job, o.size);
     const Nanos run = std::max<Nanos>(20, o.size / 2500) * 1'000'000;
     cluster.run_for(5'000'000);
@@ -300,16 +309,7 @@ double epoch(const Options& o, unsigned origins, bool fenced, const std::vector<
     softhca::sim::HostCosts host;
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, 2, {}, {.seed = 1, .host = host}, {.rails = rails});
-    Job job(cluster, {.process = 0,
-                      .transports = nullptr,
-                      .local = nullptr,
-                      .eager_limit = MP_AUTO,
-                      .zero_copy = MP_AUTO,
-                      .hint_limit = 16384,
-                      .rendezvous_by_put = false,
-                      .burst = 0,
-                      .watch_interval = MP_NEVER,
-                      .watch_strangers = false});
+    Job job(cluster, settings());
     Epochs epochs(job, o.epoch, origins, fenced);
     const unsigned counted = fenced ? 2 : origins; // whose epochs end
     const auto run = [&](std::uint64_t count) {
@@ -330,16 +330,7 @@ double fence(const Options& o, bool own) {
     softhca::sim::HostCosts host;
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, o.fence, {}, {.seed = 1, .host = host});
-    Job job(cluster, {.process = 0,
-                      .transports = nullptr,
-                      .local = nullptr,
-                      .eager_limit = MP_AUTO,
-                      .zero_copy = MP_AUTO,
-                      .hint_limit = 16384,
-                      .rendezvous_by_put = false,
-                      .burst = 0,
-                      .watch_interval = MP_NEVER,
-                      .watch_strangers = false});
+    Job job(cluster, settings());
     Fences fences(job, own);
     const auto run = [&](std::uint64_t count) {
         const std::uint64_t end = fences.ended() + count;

@@ -23,12 +23,16 @@ def both(c, **options):
 SMALL, LARGE = [2 ** n for n in range(3, 14)], [2 ** n for n in range(13, 21)]
 
 
+def by_size(c, latency=False, **options):
+    """What bench_sim_transport measures with these options, as a function of a size: MB/s, or us."""
+    measure = lambda size: bandwidth(c.build, **{"run": 100 if c.quick else 400, **options, "size": size})
+    return latency_of(measure) if latency else measure
+
+
 def rails_curve(c, title, sizes, latency=False, **options):
     """Two rails and one, over sizes."""
-    def of(where):
-        measure = lambda size: bandwidth(c.build, fabric=where, size=size, run=100 if c.quick else 400, **options)
-        return latency_of(measure) if latency else measure
-    curve(c, title, sizes, {"two rails": of(two(c)), "one": of(one(c))}, "us" if latency else "MB/s")
+    curve(c, title, sizes, {name: by_size(c, latency, fabric=where, **options) for name, where in (("two rails", two(c)), ("one", one(c)))},
+          "us" if latency else "MB/s")
 
 
 def messages(c):
@@ -115,9 +119,7 @@ def one_sided(c):
 def two_ports(c):
     """D 5.5, 5.7, 5.9, 5.11, 5.13: puts and gets, two ports behind one bus (EM64T, fabrics/em64t) and one"""
     def of(policy, latency=False, **options):
-        measure = lambda size: bandwidth(c.build, fabric=os.path.join(ROOT, "perf", "fabrics", "em64t.yaml"), size=size, policy=policy,
-                                         run=100 if c.quick else 400, **options)
-        return latency_of(measure) if latency else measure
+        return by_size(c, latency, fabric=os.path.join(ROOT, "perf", "fabrics", "em64t.yaml"), policy=policy, **options)
     kinds = {"two ports": "default", "one": "binding"}  # a channel is bound to one port
     for op, wide, text, long, change_of in (("put", "5.5", 1500 / 971, "5.9", -0.32), ("get", "5.11", 1494 / 969, "5.13", -0.33)):
         a, b = (of(policy, op=op, window=16)(MIB) for policy in kinds.values())
@@ -142,12 +144,10 @@ def epochs(c):
     yield ratio("D 5.17", "16 puts, then 16 gets, two rails / one, not reordered", 1474 / 962, a, b)
     yield ratio("D 5.17", "16 puts + 16 gets, two rails / one, reordered", 2604 / 1900, mixed, alone)
     yield ratio("ours", "16 puts, then 16 gets, the default / UCX_MP_SPLIT_READS=y", "-", ours, apart, least=0)
-    def of(where, **more):
-        return lambda size: bandwidth(c.build, fabric=where, **{**options, "size": size, **more})
-    order = {"turns": "p" * 16 + "g" * 16}
+    rails = {"two rails": two(c), "one": one(c)}
+    orders = {"in order": {**text_order, "policy": "even"}, "reordered": {**options, "turns": "pg" * 16}}
     curve(c, "16 puts and 16 gets in an epoch (D 5.17)", LARGE,
-          {"two rails, in order": of(two(c), policy="even", **order), "two rails, reordered": of(two(c), turns="pg" * 16),
-           "one, in order": of(one(c), policy="even", **order), "one, reordered": of(one(c), turns="pg" * 16)})
+          {f"{name}, {order}": by_size(c, fabric=where, **words) for name, where in rails.items() for order, words in orders.items()})
 
 
 def second_network(c):
@@ -165,10 +165,9 @@ def second_network(c):
     for title, latency, options in (("Latency (D 10.8)", True, {"op": "rendezvous_get", "window": 1}),
                                     ("Bandwidth, windows of 64 (D 10.9)", False, {"op": "rendezvous_get", "window": 64}),
                                     ("Bandwidth both ways (D 10.10)", False, {"op": "put", "window": 16, "back": True})):
-        def of(where, options=options, latency=latency):
-            measure = lambda size: bandwidth(c.build, fabric=where, size=size, run=200, warm_up=100, **options)
-            return latency_of(measure) if latency else measure
-        curve(c, f"{title}: a fast and a slow network", LARGE, {"both": of(pair), "the fast one": of(fast)}, "us" if latency else "MB/s")
+        curve(c, f"{title}: a fast and a slow network", LARGE,
+              {name: by_size(c, latency, fabric=where, run=200, warm_up=100, **options) for name, where in (("both", pair), ("the fast one", fast))},
+              "us" if latency else "MB/s")
 
 
 EXPERIMENTS = [messages, two_processes, collectives, applications, one_sided, two_ports, epochs, second_network]

@@ -183,7 +183,7 @@ def away(c):
     """Windows of 64 messages, two rails x four routes of 2 Gb/s, both processors away half of the time, virtual time: default / best fixed policy"""
     for ms in (3,) if c.quick else (0.3, 1, 3):
         for size in (MIB,) if c.quick else (256 * 1024, MIB, 2 * MIB):
-            found = {policy: bandwidth(c.build, fabric="four-path-1x", **{"from": 0}, to=4, op="rendezvous_get", window=64, size=size,
+            found = {policy: bandwidth(c.build, fabric="four-path-1x", to=4, op="rendezvous_get", window=64, size=size,
                                        policy=policy, away=1000 * ms, run=1500, host_post=2000, host_completion=2000)
                      for policy in ("default", "even", "spray", "round_robin")}
             ours = found.pop("default")
