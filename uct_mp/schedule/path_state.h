@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 namespace ucx_mp::schedule {
 
@@ -166,6 +167,8 @@ public:
     void cancel(PathIndex i, Direction d, std::uint64_t bytes);
     Sample settle(const Delivery& delivery);
     void settle_quietly(PathIndex i, Direction d, std::uint64_t bytes); // a delivery that nobody has looked at
+    // The path of the last delivery of this direction, for who asks first; kNoPath: somebody has.
+    PathIndex take_settled(Direction d) { return std::exchange(settled_[static_cast<unsigned>(d)], kNoPath); }
 
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
     void set_rail(PathIndex i, std::uint8_t rail);      // < kMaxRails
@@ -189,7 +192,8 @@ private:
     struct Width {
         double link = 0;
         unsigned rails = 0;
-    } width_[2]; // by Direction
+    } width_[2];                                // by Direction
+    PathIndex settled_[2] = {kNoPath, kNoPath}; // by Direction, see take_settled()
     unsigned size_ = 0;
     Nanos now_ = 0;
     double total_weight_ = 0;

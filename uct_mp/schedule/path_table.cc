@@ -125,6 +125,7 @@ Sample PathTable::settle(const Delivery& delivery) {
     // Time stamps that run backwards, or a post after its completion: nothing to learn.
     if (delivery.t_done < delivery.t_post || delivery.t_done < account.last_done) return {};
     advance(delivery.t_done);
+    settled_[static_cast<unsigned>(delivery.direction)] = delivery.path;
     const std::uint64_t quiet = std::exchange(account.quiet_bytes, 0);
 
     if (!delivery.teaches_rate()) {

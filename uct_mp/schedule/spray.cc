@@ -37,6 +37,15 @@ double level(const View& view, double bytes, unsigned without) {
     }
 }
 
+// Nothing is left under way, as far as can be known. Of several completions that wait to be found the first one asks
+// while the others still count: so long after it they are done as well. Only the completion that has just been found
+// says so; later the time since the last one grows because the path is slow.
+bool is_dry(const PathTable& paths, const Account& account, double rate, bool found) {
+    if (account.in_flight == 0) return true;
+    return found && paths.now() > account.last_done &&
+           static_cast<double>(paths.now() - account.last_done) * rate >= static_cast<double>(account.in_flight);
+}
+
 } // namespace
 
 double SprayWindows::chunk(double rate) const {
@@ -54,6 +63,7 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
     const Direction d = transfer.direction;
     const auto bytes = static_cast<double>(remaining);
     const auto least = static_cast<double>(config_->min_chunk);
+    const PathIndex settled = paths.take_settled(d);
 
     View view;
     bool any_full = false;
@@ -107,7 +117,7 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
     const PathMask bit = PathMask{1} << path;
     const bool fed = transfer.fed & bit;
     transfer.fed |= bit;
-    if (account.in_flight == 0 && fed && account.last_done != 0) {
+    if (fed && account.last_done != 0 && is_dry(paths, account, view.rate[best], path == settled)) {
         account.window_scale = std::min(kMaxScale, account.window_scale * kScaleUp);
     } else {
         account.window_scale = std::max(1.0, account.window_scale * kScaleDecay);

@@ -6,6 +6,7 @@
 // - Twice rate x latency lets an underestimated rate show: as soon as the window is full, the gaps between completions
 //   measure the true one, as in BBR.
 // - window_scale grows when a path was found dry in the middle of a transfer, because the caller polls too seldom.
+//   Nothing was under way, or the completion just found came so long ago that the rest must be done, too.
 // Chunk of a path = rate x chunk_time, so that all paths work equally long at one.
 // Tail: no path takes more than its fair part of what remains (all done at the same time, by present estimates). So the
 // last pieces shrink and end together. A path takes nothing if its least piece would be done later than the others with

@@ -79,4 +79,12 @@ inline std::string wrong_with(const Plan& plan, std::uint64_t size, const PathTa
     return at == size ? "" : "covers " + std::to_string(at) + " of " + std::to_string(size);
 }
 
+// Takes chunks until there are none for now.
+inline std::vector<Stripe> drain(Peer& peer, Transfer& transfer, Nanos now) {
+    std::vector<Stripe> out;
+    Stripe chunk;
+    while (peer.scheduler.next(transfer, now, chunk)) out.push_back(chunk);
+    return out;
+}
+
 } // namespace ucx_mp::schedule::test

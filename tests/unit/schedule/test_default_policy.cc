@@ -1,7 +1,8 @@
-// The default policy and the spray windows, step by step. How they fare over time: test_closed_loop.
+// The default policy, step by step; spray windows: test_spray. How they fare over time: test_closed_loop.
 #define BOOST_TEST_MODULE schedule_default_policy
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <map>
 
 #include "schedule/schedule_fixture.h"
@@ -13,19 +14,6 @@ namespace tt = boost::test_tools;
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
-
-// Takes chunks until there are none for now.
-std::vector<Stripe> drain(Peer& peer, Transfer& transfer, Nanos now) {
-    std::vector<Stripe> out;
-    Stripe chunk;
-    while (peer.scheduler.next(transfer, now, chunk)) out.push_back(chunk);
-    return out;
-}
-std::map<int, std::uint64_t> bytes_by_path(const std::vector<Stripe>& chunks) {
-    std::map<int, std::uint64_t> out;
-    for (const Stripe& c : chunks) out[c.path] += c.length;
-    return out;
-}
 
 } // namespace
 
@@ -247,109 +235,6 @@ BOOST_AUTO_TEST_CASE(large_is_pulled_unless_there_is_one_path) {
     peer.scheduler.set_state(1, PathState::down);
     BOOST_TEST(int(peer.put(kMiB)) == int(Outcome::stripes));
     BOOST_TEST(peer.plan.count == 1u);
-}
-
-BOOST_AUTO_TEST_CASE(window_is_two_chunks_and_twice_rate_times_latency) {
-    // 1 byte/ns: chunk 64000, latency 2000: window 2 * 64000 + 2 * 2000 = 132000; taken while there is room.
-    Peer peer("spray", equal_paths(2));
-    Transfer transfer{64 * kMiB};
-    const auto chunks = drain(peer, transfer, 1);
-    for (const auto& [path, bytes] : bytes_by_path(chunks)) BOOST_TEST(bytes == 3 * 64000u);
-    for (const Stripe& c : chunks) BOOST_TEST(c.length == 64000u);
-    // A completion makes room for one more, on that path.
-    peer.scheduler.observe({1, Direction::write, 64000, 64000, 1, 66001});
-    const auto more = drain(peer, transfer, 66001);
-    BOOST_TEST_REQUIRE(more.size() == 1u);
-    BOOST_TEST(more[0].path == 1);
-}
-
-BOOST_AUTO_TEST_CASE(slow_path_gets_small_chunks_and_never_the_tail) {
-    Peer peer("spray", weighted_paths({1, 0.02}));
-    Transfer transfer{64 * kMiB};
-    auto bytes = bytes_by_path(drain(peer, transfer, 1));
-    BOOST_TEST(bytes[0] == 3 * 64000u);
-    BOOST_TEST(bytes[1] == 3 * 8192u);
-    // 64 KiB on idle paths: 64 us on the fast one, 410 us for 8 KiB on the slow one.
-    Peer idle("spray", weighted_paths({1, 0.02}));
-    Transfer small{65536};
-    bytes = bytes_by_path(drain(idle, small, 1));
-    BOOST_TEST(bytes[0] == 65536u);
-    BOOST_TEST(bytes.count(1) == 0u);
-}
-
-BOOST_AUTO_TEST_CASE(tail_waits_for_the_fast_path) {
-    // The fast path's window is full and 20000 bytes are left: it will be done with them in 212 us, the slow one with
-    // its least piece in 821 us.
-    Peer peer("spray", weighted_paths({1, 0.005}));
-    Transfer transfer{3 * 64000 + 20000};
-    auto bytes = bytes_by_path(drain(peer, transfer, 1));
-    BOOST_TEST(bytes[0] == 3 * 64000u);
-    BOOST_TEST(bytes.count(1) == 0u);
-    peer.scheduler.observe({0, Direction::write, 64000, 64000, 1, 66001});
-    bytes = bytes_by_path(drain(peer, transfer, 66001));
-    BOOST_TEST(bytes[0] == 20000u);
-    BOOST_TEST(transfer.remaining() == 0u);
-}
-
-BOOST_AUTO_TEST_CASE(nothing_is_pulled_without_paths_or_bytes) {
-    Peer peer("spray", equal_paths(3));
-    Transfer transfer{kMiB};
-    Stripe chunk;
-    BOOST_TEST(peer.scheduler.next(transfer, 1, chunk));
-    BOOST_TEST(transfer.offset == chunk.length);
-    peer.scheduler.set_state(2, PathState::suspect);
-    for (PathIndex i : {0, 1}) peer.scheduler.set_state(i, PathState::down);
-    BOOST_TEST(!peer.scheduler.next(transfer, 1, chunk));
-    Transfer empty{0};
-    BOOST_TEST(!peer.scheduler.next(empty, 1, chunk));
-}
-
-BOOST_AUTO_TEST_CASE(never_refuses_while_nothing_is_in_flight) {
-    for (std::uint64_t size :
-         {std::uint64_t{1}, std::uint64_t{63}, std::uint64_t{4097}, kMiB, std::uint64_t{1} << 50}) {
-        Peer peer("spray", weighted_paths({1, 0.001, 0.0001, 100}));
-        for (PathIndex i : {3, 2, 1}) {
-            Transfer transfer{size};
-            Stripe chunk;
-            BOOST_TEST(peer.scheduler.next(transfer, 1, chunk));
-            peer.scheduler.cancel(chunk.path, Direction::write, chunk.length);
-            peer.scheduler.set_state(i, PathState::down);
-        }
-    }
-}
-
-BOOST_AUTO_TEST_CASE(unsignaled_messages_in_flight_stop_nothing) {
-    // A few small messages whose completion nobody will report before more are sent.
-    Peer peer("default", weighted_paths({1, 0.02, 0.5}));
-    for (PathIndex i : {0, 1, 2}) {
-        for (PathIndex j : {0, 1, 2}) peer.scheduler.set_state(j, i == j ? PathState::up : PathState::suspect);
-        BOOST_TEST(peer.scheduler.place(Direction::write, 64) == i);
-    }
-    for (PathIndex j : {0, 1, 2}) peer.scheduler.set_state(j, PathState::up);
-    for (std::uint64_t size : {100, 5000, 9000, 70000}) {
-        Transfer transfer{size};
-        const auto chunks = drain(peer, transfer, 1);
-        BOOST_TEST(transfer.remaining() == 0u);
-        for (const Stripe& c : chunks) peer.scheduler.cancel(c.path, Direction::write, c.length);
-    }
-}
-
-BOOST_AUTO_TEST_CASE(finding_completions_late_opens_the_window) {
-    Peer peer("spray", equal_paths(2));
-    Transfer transfer{1 << 30};
-    Nanos now = 1;
-    auto chunks = drain(peer, transfer, now);
-    const std::size_t first = chunks.size();
-    for (int i = 0; i < 20; ++i) { // polled every 2 ms only: everything is done by then
-        Nanos done[2] = {now + 2000, now + 2000};
-        for (const Stripe& c : chunks) {
-            done[c.path] += c.length;
-            peer.scheduler.observe({c.path, Direction::write, c.length, c.length, now, done[c.path]});
-        }
-        now += 2000000;
-        chunks = drain(peer, transfer, now);
-    }
-    BOOST_TEST(chunks.size() > 5 * first);
 }
 
 BOOST_AUTO_TEST_CASE(a_rate_from_long_ago_is_tried_again) {
