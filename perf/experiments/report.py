@@ -16,7 +16,8 @@ def lines(claims):
 def heat(plot):
     xs, ys = sorted({x for x, _ in plot.cells}), sorted({y for _, y in plot.cells})
     rows = ["$d << EOD"] + [f"{x} {y} {plot.cells[x, y]:.5g}" for y in ys for x in xs if (x, y) in plot.cells] + ["EOD"]
-    return bars.gnuplot(["set title '%s' noenhanced" % plot.title, f"set xlabel '{plot.x}'", f"set ylabel '{plot.y}'",
+    tics = [f"set {axis}tics {max(1, (values[-1] - values[0]) // 6)}" for axis, values in (("x", xs), ("y", ys))]  # whole numbers
+    return bars.gnuplot(["set title '%s' noenhanced" % plot.title, f"set xlabel '{plot.x}'", f"set ylabel '{plot.y}'", *tics,
                          f"set cblabel '{plot.unit}'", "set cbrange [0:*]", "set palette gray", "unset key",
                          f"set xrange [{xs[0] - 0.5}:{xs[-1] + 0.5}]", f"set yrange [{ys[0] - 0.5}:{ys[-1] + 0.5}]", *rows,
                          "plot $d using 1:2:3 with image pixels"])
