@@ -2,6 +2,14 @@
 include_guard(GLOBAL)
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
+# ucx_mp_quick_to_build(TARGET): a test's own code, in a release build. What it tests is optimized as always; of the test a
+# backtrace with lines is enough. Half of the time of a build from nothing.
+function(ucx_mp_quick_to_build target)
+  if(NOT UCX_MP_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1 -g1>)
+  endif()
+endfunction()
+
 # ucx_mp_boost_test(SOURCE ROOM LABEL TIMEOUT LIBRARIES...): the program ROOM_<path> of a source file below the current
 # folder, with its path below that in the name, and the test ROOM.<path> that runs it. The file defines BOOST_TEST_MODULE
 # before it includes <boost/test/unit_test.hpp>.
@@ -12,6 +20,7 @@ function(ucx_mp_boost_test source room label timeout)
   target_compile_definitions(${target} PRIVATE BOOST_TEST_DYN_LINK
     UCX_MP_SOURCE_DIR="${PROJECT_SOURCE_DIR}" UCX_MP_BINARY_DIR="${PROJECT_BINARY_DIR}")
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  ucx_mp_quick_to_build(${target})
   target_link_libraries(${target} PRIVATE Boost::unit_test_framework Threads::Threads ${ARGN})
   add_test(NAME ${room}.${name} COMMAND ${target} --log_level=test_suite --report_level=short)
   set_tests_properties(${room}.${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout}

@@ -269,18 +269,19 @@ class Case:
         self.fabrics = fabrics
         self.seconds = seconds  # time limit of the whole case
         self.alone = alone      # spins on both of two cores: nothing beside it
-        self.long = long        # takes its time: ctest -C long
+        self.long = long        # fabrics on which it only runs when asked for: ctest -C long
 
 
 class Group:
-    """The cases of one kind of judge, in the order in which they were added."""
+    """The cases of one kind of judge, in the order in which they were added. seldom: fabrics on which they are long ones."""
 
-    def __init__(self):
+    def __init__(self, seldom=()):
         self.cases = {}
+        self.seldom = seldom
 
     def add(self, function, name, fabrics=("ideal", "modelled"), seconds=40, alone=True, long=False):
         assert name not in self.cases, name
-        self.cases[name] = Case(function, name, fabrics, seconds, alone, long)
+        self.cases[name] = Case(function, name, fabrics, seconds, alone, set(fabrics) if long else set(self.seldom))
 
     def case(self, *args, **kwargs):
         def decorate(function):

@@ -4,7 +4,7 @@ import re
 
 from judge import Group, check
 
-group = Group()
+group = Group(seldom=("ideal",))  # of the adapter alone; modelled links show more
 
 
 def numbers(text):
