@@ -1,44 +1,32 @@
-/* A random program of point-to-point messages: random SEED [ROUNDS]
+/* A random program of messages, collectives and windows: random SEED [ROUNDS]
  *
- * All ranks draw the same program: messages of all sizes, modes, types and ways to receive them. Rank 0 prints a digest
- * of all that was received, and of what was said of it, which must be the same over any other library of messages
+ * All ranks draw the same program: messages of all sizes, modes, types and ways to receive them, collectives while
+ * these are under way, and every other time an epoch of a window (random_windows.c). Rank 0 prints a digest of all that
+ * was received, and of what was said of it, which must be the same over any other library of messages
  * (random_programs.py). What MPI leaves open (which of two sources comes first) is not drawn.
  */
-#include "checked.h"
+#include "random.h"
 
 enum { kMessages = 60, kMost = 70000, kEnd = 16 };
 
-static uint64_t state, digest = 1469598103934665603u;
-static unsigned dice(unsigned n) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (unsigned)(state >> 33) % n;
-}
-
-static void add(const void* data, size_t bytes) {
-    const unsigned char* const at = data;
-    for (size_t i = 0; i < bytes; i++) digest = (digest ^ at[i]) * 1099511628211u;
-}
+static random_t rng = {.digest = 1469598103934665603u};
+static unsigned dice(unsigned n) { return random_dice(&rng, n); }
+static void add(const void* data, size_t bytes) { random_add(&rng, data, bytes); }
 
 typedef enum way { kPlain, kProbed, kMatched, kPersistent, kWays } way_t;
+typedef enum mode { kStandard, kSynchronous, kBuffered, kReady, kModes } send_mode_t;
 
 typedef struct message {
-    int from, to, tag, bytes, room, mode, number;
-    int gaps_there, gaps_here, early, any_source;
+    int from, to, tag, bytes, room, number;
+    int there, here, early, any_source, any_tag, again; /* again: by a persistent request */
+    send_mode_t mode;
     way_t way;
     unsigned char *out, *in;
     MPI_Request send, receive;
 } message_t;
 
 static message_t messages[kMessages];
-static MPI_Comm comms[2];
-
-/* `bytes` with as many gaps. */
-static MPI_Datatype gaps(int bytes) {
-    MPI_Datatype type;
-    MPI_Type_vector(bytes, 1, 2, MPI_BYTE, &type);
-    MPI_Type_commit(&type);
-    return type;
-}
+static MPI_Comm comms[3]; /* the last one: receives of any tag, so what comes next from a source is what is received */
 
 static void draw(int round) {
     static const int sizes[] = {0, 1, 8, 50, 200, 300, 1000, 5000, 8200, 20000, kMost};
@@ -48,47 +36,63 @@ static void draw(int round) {
                          .to = (int)dice((unsigned)ranks),
                          .tag = (int)dice(3),
                          .bytes = sizes[dice(11)],
-                         .mode = (int)dice(4),
+                         .mode = (send_mode_t)dice(kModes),
                          .number = round * kMessages + i,
-                         .gaps_there = dice(5) == 0,
-                         .gaps_here = dice(5) == 0,
+                         .there = dice(2) ? 0 : (int)dice(kShapes),
+                         .here = dice(2) ? 0 : (int)dice(kShapes),
                          .early = dice(2) != 0,
+                         .again = dice(3) == 0,
                          .way = (way_t)dice(kWays)};
         if (m->bytes > 8) m->bytes -= (int)dice(8);
         m->room = dice(6) == 0 ? m->bytes + (int)dice(100) : m->bytes;
         /* From any source with a tag that nobody else uses. */
-        if (dice(4) == 0) m->any_source = 1, m->tag = 100 + i;
+        if (dice(4) == 0)
+            m->any_source = 1, m->tag = 100 + i;
+        else
+            m->any_tag = dice(5) == 0;
     }
+}
+
+static MPI_Comm comm_of(const message_t* m, MPI_Comm comm) { return m->any_tag ? comms[2] : comm; }
+static int source_of(const message_t* m) { return m->any_source ? MPI_ANY_SOURCE : m->from; }
+static int tag_of(const message_t* m) { return m->any_tag ? MPI_ANY_TAG : m->tag; }
+static int is_looked_for(const message_t* m) { return m->way == kProbed || m->way == kMatched; }
+
+/* What is received next by the same pattern from the same source. */
+static int is_like(const message_t* a, const message_t* b) {
+    return a->from == b->from && a->to == b->to && a->any_tag == b->any_tag && (a->any_tag || a->tag == b->tag);
 }
 
 static void post(message_t* m, MPI_Comm comm) {
-    const int source = m->any_source ? MPI_ANY_SOURCE : m->from, tag = m->tag;
+    int count;
+    MPI_Datatype type = random_shape(m->here, m->room, &count);
     if (m->way == kPersistent) {
-        MPI_Recv_init(m->in, m->room, MPI_BYTE, source, tag, comm, &m->receive);
+        MPI_Recv_init(m->in, count, type, source_of(m), tag_of(m), comm_of(m, comm), &m->receive);
         MPI_Start(&m->receive);
-    } else if (m->gaps_here && m->room > 0) {
-        MPI_Datatype type = gaps(m->room);
-        MPI_Irecv(m->in, 1, type, source, tag, comm, &m->receive);
-        MPI_Type_free(&type);
     } else {
-        MPI_Irecv(m->in, m->room, MPI_BYTE, source, tag, comm, &m->receive);
+        MPI_Irecv(m->in, count, type, source_of(m), tag_of(m), comm_of(m, comm), &m->receive);
     }
+    random_shape_free(&type);
 }
 
 static void start(message_t* m, MPI_Comm comm) {
-    MPI_Datatype type = MPI_BYTE;
-    int count = m->bytes;
-    if (m->gaps_there && m->bytes > 0) type = gaps(m->bytes), count = 1;
-    if (m->mode == 1)
-        MPI_Issend(m->out, count, type, m->to, m->tag, comm, &m->send);
-    else if (m->mode == 2 && m->bytes < 5000)
-        MPI_Ibsend(m->out, count, type, m->to, m->tag, comm, &m->send);
-    else if (m->mode == 3 && m->bytes < 100 && m->from != m->to) {
-        MPI_Send_init(m->out, count, type, m->to, m->tag, comm, &m->send);
+    int count;
+    MPI_Datatype type = random_shape(m->there, m->bytes, &count);
+    comm = comm_of(m, comm);
+    send_mode_t mode = m->mode;
+    if (mode == kBuffered && m->bytes >= 5000) mode = kStandard; /* all buffered ones have to fit */
+    if (mode == kReady && !(m->early && !is_looked_for(m))) mode = kStandard;
+    if (m->again) {
+        static int (*const prepare[])(const void*, int, MPI_Datatype, int, int, MPI_Comm,
+                                      MPI_Request*) = {MPI_Send_init, MPI_Ssend_init, MPI_Bsend_init, MPI_Rsend_init};
+        prepare[mode](m->out, count, type, m->to, m->tag, comm, &m->send);
         MPI_Start(&m->send);
-    } else
-        MPI_Isend(m->out, count, type, m->to, m->tag, comm, &m->send);
-    if (type != MPI_BYTE) MPI_Type_free(&type);
+    } else {
+        static int (*const send[])(const void*, int, MPI_Datatype, int, int, MPI_Comm,
+                                   MPI_Request*) = {MPI_Isend, MPI_Issend, MPI_Ibsend, MPI_Irsend};
+        send[mode](m->out, count, type, m->to, m->tag, comm, &m->send);
+    }
+    random_shape_free(&type);
 }
 
 static void said(message_t* m, const MPI_Status* status) {
@@ -99,9 +103,46 @@ static void said(message_t* m, const MPI_Status* status) {
     add(m->in, 2 * (size_t)m->room + kEnd);
 }
 
+/* One of the collectives, by all, while messages are under way. */
+static void collective(MPI_Comm comm, int number) {
+    const int kind = (int)dice(7), root = (int)dice((unsigned)ranks), n = (int)dice(3) ? 1 + (int)dice(50) : 4000;
+    const size_t most = (size_t)n * (size_t)ranks;
+    long *const out = allocate(most * sizeof *out), *const in = allocate(most * sizeof *in);
+    size_t got = (size_t)n;
+    fill((unsigned char*)out, most * sizeof *out, rank, root, number);
+    for (size_t i = 0; i < most; i++) out[i] >>= 16; /* sums have room */
+    memset(in, 0, most * sizeof *in);
+    switch (kind) {
+    case 0:
+        if (rank == root) memcpy(in, out, (size_t)n * sizeof *in);
+        MPI_Bcast(in, n, MPI_LONG, root, comm);
+        break;
+    case 1:
+        MPI_Allreduce(out, in, n, MPI_LONG, MPI_SUM, comm);
+        break;
+    case 2:
+        MPI_Reduce(out, in, n, MPI_LONG, MPI_MAX, root, comm);
+        break;
+    case 3:
+        MPI_Alltoall(out, n, MPI_LONG, in, n, MPI_LONG, comm), got = most;
+        break;
+    case 4:
+        MPI_Allgather(out, n, MPI_LONG, in, n, MPI_LONG, comm), got = most;
+        break;
+    case 5:
+        MPI_Reduce_scatter_block(out, in, n, MPI_LONG, MPI_SUM, comm);
+        break;
+    default:
+        MPI_Scan(out, in, n, MPI_LONG, MPI_MIN, comm);
+    }
+    if (kind != 2 || rank == root) add(in, got * sizeof *in);
+    free(in), free(out);
+}
+
 static void run(int round) {
     draw(round);
     MPI_Comm comm = comms[dice(2)];
+    const int collectives = (int)dice(3);
     for (int i = 0; i < kMessages; i++) {
         message_t* const m = &messages[i];
         m->send = m->receive = MPI_REQUEST_NULL;
@@ -114,29 +155,32 @@ static void run(int round) {
     for (int i = 0; i < kMessages; i++) {
         message_t* const m = &messages[i];
         for (int k = 0; k < i; k++)
-            if (messages[k].from == m->from && messages[k].to == m->to && messages[k].tag == m->tag)
-                m->early &= messages[k].early && messages[k].way != kProbed && messages[k].way != kMatched;
-        if (m->to == rank && m->early && m->way != kProbed && m->way != kMatched) post(m, comm);
+            if (is_like(&messages[k], m)) m->early &= messages[k].early && !is_looked_for(&messages[k]);
+        if (m->to == rank && m->early && !is_looked_for(m)) post(m, comm);
     }
+    MPI_Barrier(MPI_COMM_WORLD); /* for the ready mode */
     for (int i = 0; i < kMessages; i++)
         if (messages[i].from == rank) start(&messages[i], comm);
+    for (int i = 0; i < collectives; i++) collective(comm, round * 10 + i);
     for (int i = 0; i < kMessages; i++) {
         message_t* const m = &messages[i];
         if (m->to != rank) continue;
-        const int source = m->any_source ? MPI_ANY_SOURCE : m->from;
         MPI_Status status;
+        int count;
+        MPI_Datatype type = random_shape(m->here, m->room, &count);
         if (m->way == kProbed) {
-            MPI_Probe(source, m->tag, comm, &status);
-            MPI_Recv(m->in, m->room, MPI_BYTE, status.MPI_SOURCE, status.MPI_TAG, comm, &status);
+            MPI_Probe(source_of(m), tag_of(m), comm_of(m, comm), &status);
+            MPI_Recv(m->in, count, type, status.MPI_SOURCE, status.MPI_TAG, comm_of(m, comm), &status);
         } else if (m->way == kMatched) {
             MPI_Message message;
-            MPI_Mprobe(source, m->tag, comm, &message, &status);
-            MPI_Mrecv(m->in, m->room, MPI_BYTE, &message, &status);
+            MPI_Mprobe(source_of(m), tag_of(m), comm_of(m, comm), &message, &status);
+            MPI_Mrecv(m->in, count, type, &message, &status);
         } else {
             if (m->receive == MPI_REQUEST_NULL) post(m, comm);
             MPI_Wait(&m->receive, &status);
             if (m->receive != MPI_REQUEST_NULL) MPI_Request_free(&m->receive);
         }
+        random_shape_free(&type);
         said(m, &status);
     }
     for (int i = 0; i < kMessages; i++) {
@@ -153,24 +197,33 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    state = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
+    rng.state = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const int rounds = argc > 2 ? atoi(argv[2]) : 40;
     const int room = kMessages * (5000 + MPI_BSEND_OVERHEAD) * 2;
     void* buffer = allocate((size_t)room);
     MPI_Buffer_attach(buffer, room);
     comms[0] = MPI_COMM_WORLD;
     MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
-    for (int round = 0; round < rounds; round++) run(round);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[2]);
+    int windows = 0;
+    random_windows_begin(rank, ranks);
+    for (int round = 0; round < rounds; round++) {
+        run(round);
+        if (round % 2) random_windows_run(&rng), windows++;
+    }
+    random_windows_end();
     uint64_t* const all = allocate((size_t)ranks * sizeof *all);
-    MPI_Gather(&digest, 8, MPI_BYTE, all, 8, MPI_BYTE, 0, MPI_COMM_WORLD);
+    MPI_Gather(&rng.digest, 8, MPI_BYTE, all, 8, MPI_BYTE, 0, MPI_COMM_WORLD);
     if (rank == 0) {
-        digest = 1469598103934665603u;
+        rng.digest = 1469598103934665603u;
         add(all, (size_t)ranks * sizeof *all);
-        printf("random: %d ranks, %d messages: %016llx\n", ranks, rounds * kMessages, (unsigned long long)digest);
+        printf("random: %d ranks, %d messages, %d epochs: %016llx\n", ranks, rounds * kMessages, windows,
+               (unsigned long long)rng.digest);
     }
     int bytes;
     MPI_Buffer_detach(&buffer, &bytes);
     free(buffer), free(all);
+    MPI_Comm_free(&comms[2]);
     MPI_Comm_free(&comms[1]);
     MPI_Finalize();
     return 0;

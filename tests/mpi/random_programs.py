@@ -1,6 +1,9 @@
 #!/usr/bin/python3
-"""The same random program over pml/mp and over Open MPI's own messages in shared memory: random_programs.py BUILD ROOT SERIES RANKS
-TRANSPORT SEED ...   What was received must be the same, byte by byte (random.c prints a digest)."""
+"""The same random program over pml/mp and osc/mp and over Open MPI's own messages and windows in shared memory:
+random_programs.py BUILD ROOT SERIES RANKS TRANSPORT [FAULTS] SEED ...
+
+What was received must be the same, byte by byte (random.c prints a digest). FAULTS: a file of softhca's, in which ports go
+down; some rank has to notice. The others' windows are osc/sm: 4.1's osc/rdma crashes, and its osc/pt2pt gives other bytes."""
 import os
 import re
 import subprocess
@@ -23,18 +26,26 @@ def main():
            'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'OMPI_MCA_pml_mp_statistics': '1',
            'OMPI_MCA_orte_allowed_exit_without_sync': '1'} # as carried.py
     run = ['--oversubscribe', '--bind-to', 'none', '-n', ranks]
+    seeds, faults = sys.argv[6:], []
+    if not seeds[0].isdigit():
+        faults = ['--faults', seeds.pop(0)]
+        env['UCX_LOG_LEVEL'] = 'info'
     wrong = 0
-    for seed in sys.argv[6:]:
+    for seed in seeds:
         program = [f'{build}/bin/mpi_random', seed]
         theirs, _ = digest(['mpirun', *run, '--mca', 'pml', 'ob1', '--mca', 'btl', 'self,vader' if series == '4' else 'self,sm',
-                            *program], env)
-        ours, said = digest([f'{build}/bin/softhca', 'run', '--fabric', f'{root}/config/fabrics/two-rail.yaml', '--',
-                             f'{root}/config/openmpi/mpirun-mp', *run, '--mca', 'pml', 'mp', '--mca', 'pml_mp_transports',
+                            '--mca', 'osc', 'sm', *program], env)
+        ours, said = digest([f'{build}/bin/softhca', 'run', '--fabric', f'{root}/config/fabrics/two-rail.yaml', *faults, '--',
+                             f'{root}/config/openmpi/mpirun-mp', *run, '--mca', 'pml', 'mp', '--mca', 'osc', 'mp',
+                             '--mca', 'pml_mp_transports',
                              f'self,posix,cma,{transport}', *program], env)
         carried = re.search(rf'{transport} [1-9]\d* messages', said) and \
             {int(rank) for rank in re.findall(r'pml/mp: rank (\d+): ', said)} == set(range(int(ranks)))
-        print(f'seed {seed}: {theirs} over ob1, {ours} over {transport}' + ('' if carried else ', which has carried nothing, or not of every rank'))
-        wrong += theirs != ours or not carried
+        noticed = not faults or 'port is down' in said
+        print(f'seed {seed}: {theirs} over ob1, {ours} over {transport}' +
+              ('' if carried else ', which has carried nothing, or not of every rank') +
+              ('' if noticed else ', and nobody has noticed a port that is down'))
+        wrong += theirs != ours or not carried or not noticed
     return 1 if wrong else 0
 
 
