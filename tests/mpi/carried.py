@@ -21,7 +21,7 @@ def main():
         sys.exit(__doc__)
     ranks, transport = int(sys.argv[1]), sys.argv[2]
     env = {**os.environ, 'OMPI_MCA_pml_mp_statistics': '1'}
-    if not any(word.endswith('mpi_spawn') for word in sys.argv):
+    if not any(word.endswith(('mpi_spawn', 'mpi_dynamic')) for word in sys.argv):
         env['OMPI_MCA_orte_allowed_exit_without_sync'] = '1'
     job = subprocess.run(sys.argv[4:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', env=env)
     sys.stdout.write(job.stdout)
