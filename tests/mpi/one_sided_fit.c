@@ -75,7 +75,108 @@ static void shorter(void) {
     free(result);
 }
 
-static const rule_t rules[] = {{shorter, "11.3.1 buffers that are longer than what is moved"}, {NULL, NULL}};
+/* 11.3.4, 11.3.5: operations with requests between strided buffers, of pairs too, also of some that have gaps */
+typedef struct double_int {
+    double value;
+    int place;
+} double_int_t;
+typedef struct pair {
+    int value, place;
+} pair_t;
+
+static void set_pair(MPI_Datatype type, void* memory, int at, pair_t to) {
+    if (type == MPI_2INT)
+        ((pair_t*)memory)[at] = to;
+    else
+        ((double_int_t*)memory)[at].value = to.value, ((double_int_t*)memory)[at].place = to.place;
+}
+
+static int pair_is(MPI_Datatype type, const void* memory, int at, pair_t wanted) {
+    if (type == MPI_2INT)
+        return ((const pair_t*)memory)[at].value == wanted.value && ((const pair_t*)memory)[at].place == wanted.place;
+    return ((const double_int_t*)memory)[at].value == wanted.value &&
+           ((const double_int_t*)memory)[at].place == wanted.place;
+}
+
+/* The lower index of equal values, with both operations. */
+static pair_t located(MPI_Op op, pair_t a, pair_t b) {
+    if (a.value == b.value) return a.place < b.place ? a : b;
+    return (op == MPI_MINLOC) == (a.value < b.value) ? a : b;
+}
+
+static MPI_Datatype every(int stride, int count, MPI_Datatype of) {
+    MPI_Datatype type;
+    MPI_Type_vector(count, 1, stride, of, &type);
+    MPI_Type_commit(&type);
+    return type;
+}
+
+/* Every second element of the target, every third one of the origin, one after the other in the result. */
+static void pairs_by_request(MPI_Datatype type, MPI_Op op, int count, MPI_Win win, void* memory) {
+    const int to = next_rank(), places = 3 * count;
+    const pair_t unused = {-3, -4};
+    void *const data = allocate((size_t)count * 3 * sizeof(double_int_t)), *const result = allocate(
+                                                                               (size_t)places * sizeof(double_int_t));
+    pair_t* const model = allocate((size_t)places * sizeof *model);
+    MPI_Datatype there = every(2, count, type), here = every(3, count, type);
+    MPI_Request request;
+    for (int i = 0; i < places; i++) {
+        model[i] = (pair_t){i * 5 % 7, 1000 + i};
+        set_pair(type, memory, i, model[i]);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, win);
+    for (int turn = 0; turn < 3; turn++) { /* put, get_accumulate, accumulate */
+        for (int i = 0; i < 3 * count; i++) set_pair(type, data, i, (pair_t){-1000, -1000});
+        for (int i = 0; i < count; i++) set_pair(type, data, 3 * i, (pair_t){(i * 3 + turn) % 7, i});
+        for (int i = 0; i < places; i++) set_pair(type, result, i, unused);
+        if (turn == 0)
+            MPI_Rput(data, 1, here, to, 0, 1, there, win, &request);
+        else if (turn == 1)
+            MPI_Rget_accumulate(data, 1, here, result, count, type, to, 0, 1, there, op, win, &request);
+        else
+            MPI_Raccumulate(data, 1, here, to, 0, 1, there, op, win, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (int i = 0; i < count && turn == 1; i++)
+            check(pair_is(type, result, i, model[2 * i]), "MPI_Rget_accumulate's result");
+        for (int i = count; i < places; i++)
+            check(pair_is(type, result, i, unused), "MPI_Rget_accumulate writes behind its result");
+        memset(data, 0x55, (size_t)count * 3 * sizeof(double_int_t)); /* ours again */
+        for (int i = 0; i < count; i++) {
+            const pair_t said = {(i * 3 + turn) % 7, i};
+            model[2 * i] = turn ? located(op, model[2 * i], said) : said;
+        }
+        MPI_Win_flush(to, win);
+        for (int i = 0; i < places; i++) set_pair(type, result, i, unused);
+        MPI_Rget(result, 1, there, to, 0, 1, here, win, &request); /* elements 0, 3, 6... into every second one */
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        for (int i = 0; i < places; i++)
+            check(pair_is(type, result, i, i % 2 || i / 2 >= count ? unused : model[i / 2 * 3]),
+                  "MPI_Rget between strided buffers");
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < places; i++) check(pair_is(type, memory, i, model[i]), "what requests have left in the window");
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Type_free(&there);
+    MPI_Type_free(&here);
+    free(model), free(result), free(data);
+}
+
+static void requests(void) {
+    enum { kMost = 900 };
+    void* memory;
+    MPI_Win win;
+    MPI_Win_allocate(3 * kMost * (MPI_Aint)sizeof(double_int_t), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    const MPI_Datatype types[] = {MPI_2INT, MPI_DOUBLE_INT};
+    const MPI_Op ops[] = {MPI_MINLOC, MPI_MAXLOC};
+    for (int i = 0; i < 8; i++) pairs_by_request(types[i & 1], ops[i >> 1 & 1], i & 4 ? kMost : 5, win, memory);
+    MPI_Win_free(&win);
+}
+
+static const rule_t rules[] = {{shorter, "11.3.1 buffers that are longer than what is moved"},
+                               {requests, "11.3.5 strided buffers and pairs by request"},
+                               {NULL, NULL}};
 
 const rule_t* one_sided_fit(void) {
     enter_part();
