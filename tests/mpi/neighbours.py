@@ -9,8 +9,8 @@ import sys
 
 from carried import SAID, SENT
 
-RANKS, EPOCHS = 5, 2000
-ELSE = 100  # messages of the beginning and the end
+RANKS, EPOCHS = 4, 500
+ELSE = 60  # messages of the beginning and the end
 
 
 def messages(build, root, transport, shape):
