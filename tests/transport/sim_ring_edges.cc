@@ -360,3 +360,55 @@ BOOST_AUTO_TEST_CASE(costs_that_could_not_be_measured) {
     BOOST_TEST(cluster.node(0).services().taken_aside ==
                before + 1); // it has been tried at the start, and a second later
 }
+
+// The provider takes no more although there was room, while messages go by the lane. The path is given up; what was
+// refused goes again, once and in its place. An initiator of DC has another peer's messages in its records, too.
+BOOST_DATA_TEST_CASE(refused_post, boost::unit_test::data::make<std::string>({"RC ring", "DC ring", "DC"}), how) {
+    channel::Config c = config();
+    c.dci_count = 1; // of all peers
+    Cluster cluster("two-rail", 3, c);
+    for (unsigned i = 0; i < 3; ++i) cluster.node(i).services().quiet = true;
+    Notes notes(cluster); // and no fence, behind which nothing goes by a lane
+    BOOST_TEST(notes.send(1, 0, 4));
+    const bool ring = how.size() > 2;
+    if (ring) {
+        BOOST_TEST((serve(cluster, 0, 1, how[0] == 'R' ? Service::rc : Service::dc_ring) == Status::ok));
+        BOOST_REQUIRE(settles(cluster, 1));
+    }
+    BOOST_TEST(notes.send(1, 0, 40));
+    channel::Channel& channel = cluster.channel(1, 0);
+    BOOST_TEST((of_rings(cluster.node(1)).messages != 0) == ring);
+    const auto lane = [&] { return channel.wiring.scheduler->current(schedule::Direction::write).lane.path; };
+    const Kind kind = how[0] == 'R' ? Kind::rc : Kind::dc;
+    for (unsigned i = 0; i < 50 && channel.wiring.paths[lane()].kind != kind; ++i) {
+        poll(cluster, 10 * kMs); // queue pairs of RC come later than the ring
+        BOOST_TEST(notes.send(1, 0, 8));
+    }
+    cluster.world.select(1);
+    const unsigned path = lane();
+    BOOST_REQUIRE(path < channel.wiring.path_count);
+    link::SendQueue* const queue = channel.wiring.paths[path].queue[0];
+    BOOST_REQUIRE(queue);
+    BOOST_TEST(queue->dc == (how[0] == 'D'));
+    // The refused one goes by the lane, and shares a record with what has been posted before.
+    const auto joins = [&] {
+        return lane() == path && channel.wiring.scheduler->current(schedule::Direction::write).lasts() &&
+               queue->joinable();
+    };
+    for (unsigned i = 0; i < 1000 && !joins(); ++i) BOOST_TEST(notes.send(1, 0, 1));
+    BOOST_REQUIRE(joins());
+    BOOST_REQUIRE(channel.gates == (ring ? channel::gate::ring : 0));
+    cluster.world.select(1);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    BOOST_REQUIRE(ibv_modify_qp(queue->qp.get(), &attributes, IBV_QP_STATE) == 0);
+    BOOST_TEST(notes.send(1, 0, 200));
+    BOOST_TEST(of_rings(cluster.node(1)).again >= 1u);
+    BOOST_TEST(notes.send(1, 2, 40)); // the others that use it
+    BOOST_TEST(!notes.wrong);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    cluster.run_for(100 * kMs);
+    BOOST_TEST(channel.epochs_empty()); // it has been counted once
+    for (unsigned i = 0; i < channel.wiring.path_count; ++i)
+        BOOST_TEST(channel.wiring.scheduler->paths()[i].account[0].in_flight == 0u);
+}

@@ -199,6 +199,55 @@ template <Fits fits, class Fill, class Otherwise>
     return length;
 }
 
+// By the ring, if its slot is free and the message fits; else by the queue of the same path. While the lane lasts, else
+// otherwise(). Only for channels with no gate but this one, and with accounts.
+template <Fits fits, class Fill, class Otherwise>
+[[gnu::always_inline]] inline ssize_t Sender::active_message_ring(Channel& channel, BufferPool& pool, std::uint8_t id,
+                                                                  const Fill& fill, const Otherwise& otherwise) {
+    schedule::Scheduler::Current& current = channel.wiring.scheduler->current(Direction::write);
+    RingOut& ring = channel.rings->out;
+    const std::uint32_t sequence = channel.next_sequence, in_flight = channel.in_flight();
+    // A slot is free if the message behind its last one has been acknowledged, see start_ring().
+    if (!current.lasts() || in_flight + 1 >= ring.shape.slots) [[unlikely]]
+        return otherwise();
+    if (in_flight >= channel.window) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
+    const PathIndex path = current.lane.path;
+    Path& sub = channel.wiring.paths[path];
+    const bool own = sub.kind == path::Kind::rc;
+    // While something of ours is under way at an initiator it is kept, see Placement.
+    SendQueue* const queue =
+        own || (sub.open && sub.queue[0]) ? sub.queue[0] : core_.placement.queue_for(channel, path, Direction::write);
+    if (!queue || !queue->room()) [[unlikely]]
+        return otherwise(); // on another path
+    Buffer* const buffer = pool.get();
+    if (!buffer) [[unlikely]]
+        return static_cast<ssize_t>(Status::no_resource);
+    const std::uint32_t length = fill(buffer->data() + kHeader);
+    const std::uint32_t whole = kHeader + length;
+    compose(channel, *buffer, path, Kind::am, id, whole, 0);
+    if (whole > ring.shape.longest()) [[unlikely]] {
+        channel.wiring.scheduler->charge<fits == Fits::yes>(current, whole);
+        sub.open += queue->dc;
+        post_whole(channel, *buffer, *queue, path, queue->signal_due() || whole >= schedule::PathTable::kRateBytes);
+        return length;
+    }
+    const std::uint32_t bytes = link::seal_ring_message(buffer->data(), whole, sequence, ring.key);
+    channel.wiring.scheduler->charge<fits == Fits::yes>(current, bytes);
+    ++ring.messages;
+    const link::RemotePiece to{ring.address + ring.shape.end_of(sequence) - bytes, ring.rkey[sub.remote_device]};
+    const bool timed = fits == Fits::maybe && bytes >= schedule::PathTable::kRateBytes;
+    Posted* const joined = own && !timed ? queue->joinable() : nullptr;
+    if (!joined) [[unlikely]] {
+        post_ring(channel, *buffer, *queue, path, to, timed || queue->signal_due());
+        return length;
+    }
+    ++channel.epoch_open[channel.epoch];
+    if (!queue->write_joined(*joined, *buffer, bytes, to)) [[unlikely]]
+        post_ring_refused(channel, *queue);
+    return length;
+}
+
 // Any channel: a fence, not connected, or the lane has ended. The length is at most `size` if that is not 0.
 template <Fits fits, class Fill> [[gnu::noinline]] ssize_t
 Sender::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill) {
@@ -221,15 +270,18 @@ Sender::active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std:
 
 template <Fits fits, class Fill> [[gnu::always_inline]] inline ssize_t
 Sender::send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill) {
-    if (channel.gates) [[unlikely]]
-        return active_message<fits>(channel, pool, id, size, fill);
+    const auto otherwise = [&] { return active_message<fits>(channel, pool, id, size, fill); };
+    if (channel.gates) [[unlikely]] {
+        if (channel.gates == gate::ring && !channel.wiring.only)
+            return active_message_ring<fits>(channel, pool, id, fill, otherwise);
+        return otherwise();
+    }
     if (channel.wiring.only) {
         std::uint32_t length;
         if (!active_message_sole<fits>(channel, pool, id, fill, length)) [[unlikely]]
             return active_message_sole_unusual(channel, pool, id, fill);
         return length;
     }
-    const auto otherwise = [&] { return active_message<fits>(channel, pool, id, size, fill); };
     if (channel.wiring.by_lane) [[likely]]
         return active_message_lane<fits, false>(channel, pool, id, fill, otherwise);
     return active_message_lane<fits, true>(channel, pool, id, fill, otherwise);

@@ -33,17 +33,31 @@ void Sender::finish_ring(Channel& channel, const Start& start, std::uint8_t am_i
     const std::uint32_t bytes = link::seal_ring_message(buffer.data(), length, sequence, ring.key);
     if (bytes > start.placed && !channel.wiring.only)
         channel.wiring.scheduler->place_on(start.path, Direction::write, bytes - start.placed);
-    const bool signaled = start.queue->signal_due() || bytes >= schedule::PathTable::kRateBytes;
-    Path& sub = channel.wiring.paths[start.path];
-    sub.open += start.queue->dc;
+    ++ring.messages;
+    const link::RemotePiece to{ring.address + ring.shape.end_of(sequence) - bytes,
+                               ring.rkey[channel.wiring.paths[start.path].remote_device]};
+    post_ring(channel, buffer, *start.queue, start.path, to,
+              start.queue->signal_due() || bytes >= schedule::PathTable::kRateBytes);
+}
+
+// Any queue pair; the first and the last of the messages that share a completion.
+void Sender::post_ring(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const link::RemotePiece& to,
+                       bool signaled) {
+    const std::uint32_t bytes = link::ring_bytes(buffer.length);
+    Path& sub = channel.wiring.paths[path];
+    sub.open += queue.dc;
     const Nanos t_post = signaled && !channel.wiring.only ? core_.services.now() : 0;
     ++channel.epoch_open[channel.epoch];
-    ++ring.messages;
-    const link::RemotePiece remote{ring.address + ring.shape.end_of(sequence) - bytes, ring.rkey[sub.remote_device]};
-    if (!start.queue->write_whole({&channel, start.path, channel.epoch}, sub.dc, buffer,
-                                  {.to = remote, .bytes = bytes, .signaled = signaled, .t_post = t_post})) [[unlikely]]
-        post_refused(channel, *start.queue,
-                     {.channel = &channel, .bytes = bytes, .path = start.path, .epoch = channel.epoch});
+    if (!queue.write_whole({&channel, path, channel.epoch}, sub.dc, buffer,
+                           {.to = to, .bytes = bytes, .signaled = signaled, .t_post = t_post})) [[unlikely]]
+        post_refused(channel, queue, {.channel = &channel, .bytes = bytes, .path = path, .epoch = channel.epoch});
+}
+
+void Sender::post_ring_refused(Channel& channel, SendQueue& queue) {
+    const Buffer& buffer = *channel.wiring.retained[(channel.next_sequence - 1) & channel.window_mask];
+    const std::uint32_t bytes = link::ring_bytes(buffer.length);
+    (void)queue.take_back(bytes, true);
+    post_refused(channel, queue, {.channel = &channel, .bytes = bytes, .path = buffer.path, .epoch = channel.epoch});
 }
 
 // -- Receiving

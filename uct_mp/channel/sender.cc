@@ -356,6 +356,14 @@ template <bool tagged> Status Sender::am_short_lane(Channel& channel, std::uint8
         [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
 }
 
+Status Sender::am_short_ring(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
+                             unsigned length) {
+    Core& m = *channel.core;
+    return status_of(m.sender.active_message_ring<Fits::yes>(
+        channel, m.small, id, ShortMessage{header, payload, length},
+        [=, &channel] { return static_cast<ssize_t>(am_short_any(channel, id, header, payload, length)); }));
+}
+
 Status Sender::am_short_unusual(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                                 unsigned length) {
     Core& m = *channel.core;
@@ -374,8 +382,11 @@ Status Sender::am_short_sole(Channel& channel, std::uint8_t id, std::uint64_t he
 
 Status Interface::am_short(Channel& channel, std::uint8_t id, std::uint64_t header, const void* payload,
                            unsigned length) {
-    if (channel.gates) [[unlikely]]
+    if (channel.gates) [[unlikely]] {
+        if (channel.gates == gate::ring && !channel.wiring.only)
+            return Sender::am_short_ring(channel, id, header, payload, length);
         return Sender::am_short_any(channel, id, header, payload, length);
+    }
     if (channel.wiring.only) {
         // Most are of few bytes: here, without a call but that of the adapter.
         static_assert(kHeader + sizeof header + kFewBytes <= 256);

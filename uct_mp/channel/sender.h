@@ -53,6 +53,8 @@ public:
                                                      const void* payload, unsigned length);
     template <bool tagged> [[gnu::noinline]] static Status
     am_short_lane(Channel&, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length);
+    [[gnu::noinline]] static Status am_short_ring(Channel&, std::uint8_t id, std::uint64_t header, const void* payload,
+                                                  unsigned length);
     // `fill` writes the payload and returns its length. Returns that length, or a Status.
     template <Fits, class Fill>
     ssize_t send_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, const Fill& fill);
@@ -83,6 +85,10 @@ private:
     [[gnu::noinline]] void finish_other(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id,
                                         std::uint32_t length, std::uint8_t flags);
     void finish_ring(Channel& channel, const Start& start, std::uint8_t am_id, std::uint32_t length);
+    // Sealed; in the account already. `signaled`: asks for a completion.
+    [[gnu::noinline]] void post_ring(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path,
+                                     const link::RemotePiece& to, bool signaled);
+    [[gnu::noinline, gnu::cold]] void post_ring_refused(Channel& channel, SendQueue& queue); // the last message
     Status start_fenced(Channel& channel, BufferPool& pool, std::uint32_t size, Start& start);
     template <Fits>
     void post_own(Channel& channel, Buffer& buffer, SendQueue& queue, PathIndex path, const std::uint64_t* tag);
@@ -100,6 +106,9 @@ private:
     template <Fits, bool tagged, class Fill, class Otherwise>
     ssize_t active_message_lane(Channel& channel, BufferPool& pool, std::uint8_t id, const Fill& fill,
                                 const Otherwise& otherwise);
+    template <Fits, class Fill, class Otherwise> ssize_t active_message_ring(Channel& channel, BufferPool& pool,
+                                                                             std::uint8_t id, const Fill& fill,
+                                                                             const Otherwise& otherwise);
     template <Fits, class Fill>
     ssize_t active_message(Channel& channel, BufferPool& pool, std::uint8_t id, std::uint32_t size, Fill fill);
     void finish_fenced(Channel& channel, const Start& start, Kind kind, std::uint8_t am_id, std::uint32_t length,

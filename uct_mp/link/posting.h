@@ -58,6 +58,33 @@ template <Fits fits>
     return ibv_post_send(qp.get(), &wr_, &bad) == 0;
 }
 
+// The request at hand has the record's number already: it is a write for this one post.
+[[gnu::always_inline]] inline bool SendQueue::write_joined(Posted& joined, Buffer& buffer, std::uint32_t bytes,
+                                                           RemotePiece to) {
+    joined.bytes += bytes;
+    ++joined.requests;
+    --slots_;
+    --adapter->send_credits;
+    --quiet_left_;
+    if (bytes > mtu_) [[unlikely]]
+        joined.extra += extra_packets(bytes);
+    unsigned flags = 0;
+    sge_.addr = buffer.address();
+    sge_.length = bytes;
+    if (bytes <= inline_bytes)
+        flags = IBV_SEND_INLINE;
+    else
+        sge_.lkey = buffer.lkey[adapter->index];
+    wr_.opcode = IBV_WR_RDMA_WRITE;
+    wr_.send_flags = flags;
+    wr_.wr.rdma.remote_addr = to.address;
+    wr_.wr.rdma.rkey = to.rkey;
+    ibv_send_wr* bad;
+    const int error = ibv_post_send(qp.get(), &wr_, &bad);
+    wr_.opcode = IBV_WR_SEND;
+    return error == 0;
+}
+
 // The request of the last record.
 [[gnu::always_inline]] inline int SendQueue::post_rc(ibv_wr_opcode opcode, ibv_sge* sge, int count, RemotePiece remote,
                                                      unsigned flags) {

@@ -139,6 +139,8 @@ public:
     // joinable(), if there is also room().
     [[nodiscard]] Posted* ready() const;
     template <Fits> [[nodiscard]] bool send_joined(Posted& joined, Buffer& buffer, const std::uint64_t* tag = nullptr);
+    // A message over a ring, likewise: `bytes` of it with its tail. False: the caller calls take_back(bytes, true).
+    [[nodiscard]] bool write_joined(Posted& joined, Buffer& buffer, std::uint32_t bytes, RemotePiece to);
     // The next request must ask for a completion, so that a queue never fills with those that don't.
     [[nodiscard]] bool signal_due() const;
     [[nodiscard]] bool all_signaled() const { return quiet_left_ == signal_interval_; }
