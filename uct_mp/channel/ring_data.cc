@@ -1,4 +1,5 @@
 // The way of a message by a ring, on both sides. Data path.
+#include <bit>
 #include <cstring>
 
 #include "uct_mp/channel/data_path.h"
@@ -64,30 +65,36 @@ void Sender::post_ring_refused(Channel& channel, SendQueue& queue) {
 
 // In place. Nobody keeps what lies there, and the peer could write there again: so the header is read once.
 unsigned Receiver::take_from_ring(RingIn& ring) {
+    // Copies: what a handler does cannot change them, and a ring keeps them until its memory goes.
+    const link::RingShape shape = ring.shape;
+    std::byte* const memory = ring.memory;
+    const std::uint64_t key = ring.key;
     unsigned n = 0;
     while (Channel* const found = ring.channel) {
         Channel& channel = *found;
         if (channel.gates & (gate::failed | gate::not_ready)) [[unlikely]]
             break;
+        const std::uint32_t sequence = channel.expected;
         std::byte* message;
         std::uint32_t length;
-        const link::RingEntry entry =
-            link::look_into_ring(ring.memory, ring.shape, ring.key, channel.expected, kHeader, message, length);
+        const link::RingEntry entry = link::look_into_ring(memory, shape, key, sequence, kHeader, message, length);
         if (entry == link::RingEntry::none) {
             ++core_.rings.misses;
             break;
         }
-        MessageHeader header{};
-        std::uint16_t first = 0;
-        if (entry == link::RingEntry::message) [[likely]] {
-            std::memcpy(&header, message, sizeof header);
-            std::memcpy(&first, &header, sizeof first);
-        }
-        if (first != kPlainAm || header.am_id >= kAmIds || header.channel != channel.local_id ||
-            header.sequence != channel.expected) [[unlikely]] {
+        // A MessageHeader, two words at a time: see compose(). Handler and path may be any; the rest is compared at
+        // once.
+        std::uint64_t words[2] = {};
+        if (entry == link::RingEntry::message) [[likely]]
+            std::memcpy(words, message, sizeof words);
+        static_assert(std::has_single_bit(kAmIds));
+        constexpr std::uint64_t kVaries = std::uint64_t{kAmIds - 1} << 16 | std::uint64_t{0xff} << 24;
+        if ((words[0] & ~kVaries) != (std::uint64_t{channel.local_id} << 32 | kPlainAm) ||
+            static_cast<std::uint32_t>(words[1]) != sequence) [[unlikely]] {
             core_.rings.garbled(channel);
             break;
         }
+        const auto header = std::bit_cast<MessageHeader>(words);
         (void)deliver_next(
             core_, channel, header, [&]() __attribute__((always_inline)) {
                 if (header.ack != channel.ack_seen) {
@@ -100,9 +107,9 @@ unsigned Receiver::take_from_ring(RingIn& ring) {
             });
         if (channel.early_count) [[unlikely]]
             drain_early(channel);
-        ++ring.messages;
-        if (++n == ring.shape.slots) break; // others have their turn
+        if (++n == shape.slots) break; // others have their turn
     }
+    ring.messages += n;
     core_.rings.hits += n;
     return n;
 }
