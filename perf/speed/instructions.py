@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 
 COUNTED = ("libuct_mp.so", "libuct_ib.so", "libuct.so", "libucs.so")
+ADAPTER = ("libibverbs.so", "libsofthca.so")
 OPERATIONS = ("am_short_8", "am_short_32", "am_bcopy_1k", "am_zcopy_4k", "put_short_8", "put_short_8_flush", "get_bcopy_8_flush", "put_zcopy_64k",
               "get_zcopy_64k", "atomic_fadd_8")
 
@@ -46,12 +47,12 @@ def parse(path):
     return trigger, cost
 
 
-def own(name):
-    return any(name.startswith(library) for library in COUNTED)
+def own(name, libraries=COUNTED):
+    return any(name.startswith(library) for library in libraries)
 
 
-def total(cost):
-    return sum(sum(functions.values()) for ob, functions in cost.items() if own(ob))
+def total(cost, libraries=COUNTED):
+    return sum(sum(functions.values()) for ob, functions in cost.items() if own(ob, libraries))
 
 
 def copies(cost):
@@ -60,7 +61,7 @@ def copies(cost):
 
 
 def measure(build, transport, device, operations, count, batch, fabric=None, env=None):
-    """{operation: {side: (own, libc, {function: instructions})}}, all per operation."""
+    """{operation: {side: (own, libc, {function: instructions}, own and the adapter's)}}, all per operation."""
     with tempfile.TemporaryDirectory() as folder:
         command = [f"{build}/bin/softhca", "run", *(["--fabric", fabric] if fabric else []), "--", "valgrind",
                    "--tool=callgrind", "--fair-sched=yes", "--collect-atstart=no", f"--callgrind-out-file={folder}/out",
@@ -73,7 +74,8 @@ def measure(build, transport, device, operations, count, batch, fabric=None, env
         if done.returncode:
             raise RuntimeError(f"failed: {' '.join(command)}\n{done.stdout}{done.stderr}")
         result = collections.defaultdict(dict)
-        empty = empty_libc = 0.0
+        empty = empty_libc = empty_all = 0.0
+        everything = COUNTED + ADAPTER
         dumps = []
         for name in os.listdir(folder):
             trigger, cost = parse(f"{folder}/{name}")
@@ -83,6 +85,7 @@ def measure(build, transport, device, operations, count, batch, fabric=None, env
         for operation, _, number, _, cost in dumps:
             if operation == "empty":
                 empty, empty_libc = total(cost) / int(number), copies(cost) / int(number)
+                empty_all = total(cost, everything) / int(number)
         for operation, side, number, idle, cost in dumps:
             number, idle = int(number), int(idle)
             functions = collections.Counter()
@@ -91,7 +94,7 @@ def measure(build, transport, device, operations, count, batch, fabric=None, env
                     if own(ob):
                         functions[function] += instructions / number
             result[operation][side] = ((total(cost) - idle * empty) / number, (copies(cost) - idle * empty_libc) / number,
-                                       functions)
+                                       functions, (total(cost, everything) - idle * empty_all) / number)
         return result
 
 

@@ -48,19 +48,33 @@ def instruction_counts(c):
 
 
 def ring_instructions(c, count):
-    """A message over a ring beside the queues that it may replace: the transport's own, without what the adapter's library saves."""
+    """A message over a ring beside the queue that it replaces: over RC and over DC. Judged is what the transport executes; all
+    of it with the adapter's library, which takes what has come from a queue, stands beside that."""
+    rings = {"UCX_MP_DC_ADAPT_MAX_RINGS": "8", "UCX_MP_DC_ADAPT_INTERVAL": "4ms"}  # there is one before counting begins
+    # As if a ring saved much, and RC as well, or never its cost.
+    ways = {"RC": ({**rings, "UCX_MP_DC_ADAPT_COSTS": "r=150,rho=1000,d=100000,p=1,c=1,delta=1"}, {"UCX_MP_DC_ADAPT": "eager"}),
+            "DC": ({**rings, "UCX_MP_DC_ADAPT": "on", "UCX_MP_DC_ADAPT_COSTS": "r=1,rho=1000000000,d=100000,p=1,c=1,delta=1"},
+                   {"UCX_MP_DC_ADAPT": "off"})}
+
     def both(env):
         found = instructions.measure(c.build, "mp_dc", "mp0", ("am_short_8",), count, 16, env=env)["am_short_8"]
-        return sum(side[0] for side in found.values()), "take_from_ring" in " ".join(found["receive"][2])
-    # As if a ring saved much, so that there is one before counting begins.
-    ring, is_ring = both({"UCX_MP_DC_ADAPT_MAX_RINGS": "8", "UCX_MP_DC_ADAPT_INTERVAL": "20ms",
-                          "UCX_MP_DC_ADAPT_COSTS": "r=150,rho=1000,d=100000,p=1,c=1,delta=1"})
-    if not is_ring:
-        yield Result("instructions", "am_short_8 over a ring", "there was no ring in time", None, "<=", None)
-        return
-    for name, adapt in (("DC", "off"), ("RC", "eager")):
-        queue, _ = both({"UCX_MP_DC_ADAPT": adapt})
-        yield Result("instructions", f"am_short_8 over a ring, in place of {name}", f"{ring:.0f}, by the queue {queue:.0f}: {ring - queue:+.0f}",
+
+        def takes(side, function):  # a few calls are no message each
+            return sum(n for name, n in found[side][2].items() if function in name) > 20
+        return (sum(side[0] for side in found.values()), sum(side[3] for side in found.values()),
+                "DC" if takes("send", "post_dc") else "RC", takes("receive", "take_from_ring"))
+    for name, (ring_env, queue_env) in ways.items():
+        for _ in range(3):  # the clock says when there is one: another process may have been in the way
+            ring, ring_all, by, is_ring = both(ring_env)
+            if is_ring and by == name:
+                break
+        queue, queue_all, queue_by, _ = both(queue_env)
+        what = f"am_short_8 over a ring of {name}, in place of its queue"
+        if not is_ring or by != name or queue_by != name:
+            yield Result("instructions", what, "there was none in time", None, "<=", None)
+            continue
+        yield Result("instructions", what, f"{ring:.0f}, by the queue {queue:.0f}: {ring - queue:+.0f}; "
+                     f"with the adapter's library {ring_all:.0f}, {queue_all:.0f}: {ring_all - queue_all:+.0f}",
                      ring - queue, "<=", 0)
 
 
