@@ -53,6 +53,12 @@ double SprayWindows::chunk(double rate) const {
                       static_cast<double>(config_->max_chunk));
 }
 
+// A window that has grown holds as many chunks as before, or few more: they cost the processor that comes too seldom.
+double SprayWindows::chunk(const Path& path, Direction d, double rate) const {
+    return std::min(static_cast<double>(config_->max_chunk),
+                    chunk(rate) * std::max(1.0, path.of(d).window_scale / config_->window_chunks));
+}
+
 double SprayWindows::window(const Path& path, Direction d, double rate) const {
     return (config_->window_chunks * chunk(rate) + 2 * rate * path.base_latency) * path.of(d).window_scale;
 }
@@ -84,7 +90,7 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
     double best_done = kInfinite, best_piece = 0;
     for (unsigned k : each(room)) {
         const double part = view.rate[k] * (all - view.ready[k]);
-        const double piece = std::min({bytes, chunk(view.rate[k]), std::max(part, least / 2)});
+        const double piece = std::min({bytes, chunk(paths[view.path[k]], d, view.rate[k]), std::max(part, least / 2)});
         const double done = view.ready[k] + piece / view.rate[k];
         if (k == best || done < best_done) best = k, best_done = done, best_piece = piece;
     }

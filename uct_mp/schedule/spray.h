@@ -7,13 +7,13 @@
 //   measure the true one, as in BBR.
 // - window_scale grows when a path was found dry in the middle of a transfer, because the caller polls too seldom.
 //   Nothing was under way, or the completion just found came so long ago that the rest must be done, too.
-// Chunk of a path = rate x chunk_time, so that all paths work equally long at one.
-// Tail: no path takes more than its fair part of what remains (all done at the same time, by present estimates). So the
-// last pieces shrink and end together. A path takes nothing if its least piece would be done later than the others with
-// all that remains: a slow path never holds the last chunk. Paths whose rate was not measured for probe_interval are
-// tried at a message's start, where a wrong guess costs nothing.
-// Factoring (half of the fair part at a time, Hummel/Schonberg/Flynn 1992) was measured, too. It took twice the chunks
-// for the same result, as the windows bound what a wrong estimate can cost.
+// Chunk of a path = rate x chunk_time, so that all paths work equally long at one. It grows with window_scale: a
+// processor that comes seldom has no time for many small ones. Tail: no path takes more than its fair part of what
+// remains (all done at the same time, by present estimates). So the last pieces shrink and end together. A path takes
+// nothing if its least piece would be done later than the others with all that remains: a slow path never holds the
+// last chunk. Paths whose rate was not measured for probe_interval are tried at a message's start, where a wrong guess
+// costs nothing. Factoring (half of the fair part at a time, Hummel/Schonberg/Flynn 1992) was measured, too. It took
+// twice the chunks for the same result, as the windows bound what a wrong estimate can cost.
 #pragma once
 
 #include "uct_mp/schedule/load_balanced.h"
@@ -33,7 +33,8 @@ public:
     // Bytes that may be in flight on a path, and the size of its chunks in the middle of a transfer.
     // (rate: PathTable::rate).
     [[nodiscard]] double window(const Path& path, Direction d, double rate) const;
-    [[nodiscard]] double chunk(double rate) const;
+    [[nodiscard]] double chunk(const Path& path, Direction d, double rate) const;
+    [[nodiscard]] double chunk(double rate) const; // where the window has not grown
 
 private:
     const PolicyConfig* config_;
