@@ -129,6 +129,9 @@ void add_transport(CLI::App& app, SimOptions& o) {
     app.add_option("--dci", o.initiators, "mp_dc: initiators per rail; 0: the transport's default")
         ->capture_default_str()
         ->group("Transport");
+    app.add_option("--dct", o.targets, "mp_dc: targets per rail; 0: the transport's default")
+        ->capture_default_str()
+        ->group("Transport");
     app.add_option("--dci-policy", o.dci_policy, "mp_dc: which of them, hash, least or quota")
         ->check(CLI::IsMember({"hash", "least", "quota"}))
         ->group("Transport");
@@ -341,6 +344,7 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     // Who is asked only has no endpoint of its own; that is no reason here to give a connection back.
     config.max_unused = std::max(config.max_unused, 4 * o.nodes * o.per_node);
     if (o.initiators) config.dci_count = o.initiators;
+    if (o.targets) config.dct_count = o.targets;
     if (o.dci_policy == "least") config.dci_policy = channel::DciPolicy::least;
     if (o.dci_policy == "quota") config.dci_policy = channel::DciPolicy::quota;
     limit_connections(config, o.max_conn, o.victims);

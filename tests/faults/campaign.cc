@@ -35,7 +35,7 @@ channel::Config config_of(const CampaignOptions& options) {
     config.window = options.window;
     config.receive_depth = 128;
     config.send_depth = 32;
-    config.dci_count = 2;
+    config.dci_count = config.dct_count = 2;
     config.reliability.timeout = 5; // 131 us: a lost packet costs little virtual time
     config.reliability.retry_count = 3;
     config.recovery.packet_numbers = options.packet_numbers;

@@ -116,7 +116,7 @@ WRONG = {
     "MP_RC_TX_CQ_LEN": ("1",), "MP_RC_RX_QUEUE_LEN": ("0",), "MP_RC_TIMEOUT": ("1ns", "1000000s"),
     "MP_RC_RNR_TIMEOUT": ("1s",), "MP_RC_RETRY_COUNT": ("8",), "MP_RC_SL": ("16",),
     "MP_RC_TX_SIGNAL_INTERVAL": ("65",), "MP_RC_POLL_BATCH": ("0",), "MP_RC_TX_MAX_BUFS": ("auto",),
-    "MP_RC_MAX_RD_ATOMIC": ("0",), "MP_RC_CONNECT_TIMEOUT": ("0s",), "MP_DC_NUM_DCI": ("0", "65"),
+    "MP_RC_MAX_RD_ATOMIC": ("0",), "MP_RC_CONNECT_TIMEOUT": ("0s",), "MP_DC_NUM_DCI": ("0", "65"), "MP_DC_NUM_DCT": ("0", "65"),
 }
 # Refused by UCX's own parser, which leaves the prefix of a name out.
 UNREADABLE = {"MP_NUM_PATHS": "x", "MP_PATH_BITS": "1,y", "MP_ATOMICS": "nonsense", "MP_READ_BACK": "never", "MP_CROSS_RAILS": "maybe",

@@ -116,13 +116,14 @@ Status Core::open(std::string& error) {
     with.dc_key = dc.key;
     with.seed = config.seed;
     with.rails = rails;
-    for (const DcRail& rail : dc.rails) with.dct_numbers.push_back(rail.target->qp_num);
+    for (const DcRail& rail : dc.rails) with.dct_numbers.push_back(rail.target_numbers());
     return connect::ControlPlane::open(devices, with, services, {ends, peers, peers}, control, error);
 }
 
 Status Core::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& out,
                           std::string& error) {
     const DcPool::Wishes wishes{.initiators = config.dci_count,
+                                .targets = config.dct_count,
                                 .max_sge = limits.max_iov + 2,
                                 .inline_bytes = config.inline_bytes,
                                 .sizes = config,

@@ -114,6 +114,7 @@ struct Config : link::QueueSizes {
     unsigned control_interval = 64;    // progress() looks for handshakes of others every so many calls
     unsigned event_interval = 16;      // ... and for port and device events every so many of those
     unsigned dci_count = 8;            // DC: initiators per rail
+    unsigned dct_count = 1;            // DC: targets per rail; a peer is told one of them, by its number
     DciPolicy dci_policy = DciPolicy::hash;
     unsigned headroom = 0;  // bytes before the payload of a received message that its keeper may overwrite
     void* keeper = nullptr; // stored in the 8 bytes before that headroom when a handler keeps a message (UCT's

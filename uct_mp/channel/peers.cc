@@ -246,7 +246,7 @@ void Peers::describe_self(Connection& connection) const {
         path::RemoteRail& remote = connection.remote_rails.emplace_back(path::describe(rail));
         remote.life = core_.devices.device_of(rail).life;
         remote.probe_key = core_.visibility.probe_key_of(rail);
-        if (core_.has_targets()) remote.dct_number = core_.dc.rails[rail.index].target->qp_num;
+        if (core_.has_targets()) remote.dct_number = core_.dc.rails[rail.index].targets.front()->qp_num;
     }
 }
 

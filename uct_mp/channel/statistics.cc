@@ -24,7 +24,8 @@ void Interface::statistics(Statistics& out) const {
     out.admission = m.admission.spent;
     out.queue_pairs = out.pooled = m.ends.pool.count() + m.halves.ready();
     out.reused = m.ends.pool.reused;
-    for (const auto& dc : m.dc.rails) out.queue_pairs += static_cast<unsigned>(dc.initiators.size()) + 1;
+    for (const auto& dc : m.dc.rails)
+        out.queue_pairs += static_cast<unsigned>(dc.initiators.size() + dc.targets.size());
     for (std::uint32_t slot = 0; slot < m.directory.channels.size(); ++slot) {
         const Channel* const channel = m.directory.channels[slot];
         if (m.directory.channels.is_free(slot)) continue;

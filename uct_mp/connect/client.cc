@@ -118,7 +118,7 @@ bool Client::send_request(Connection& c, bool patient) {
     m.split_reads = plane_.config.paths.split_reads;
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
-    m.rails = plane_.identity.rails_to(c.peer.max_version);
+    m.rails = plane_.identity.rails_to(c.peer.max_version, c.peer.uid);
     const bool two = c.attempts >= kTwoWays;
     const unsigned way = two ? 2 * c.attempts - kTwoWays : c.attempts;
     if (!plane_.outbox.send_to(c, way, m) && patient) return false;

@@ -58,8 +58,7 @@ void ControlPlane::take_rails(Connection& connection, std::uint32_t number,
     plane_->rail_lists.take(connection, number, rails);
 }
 bool ControlPlane::knows_rails(const Connection& connection) const { return plane_->rail_lists.knows(connection); }
-Status ControlPlane::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
-                            std::string& error) {
+Status ControlPlane::reopen(const verbs::Device& device, const path::TargetNumbers& dct_numbers, std::string& error) {
     return plane_->rail_lists.reopen(device, dct_numbers, error);
 }
 void ControlPlane::port_active(unsigned rail) {

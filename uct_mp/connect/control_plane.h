@@ -373,7 +373,7 @@ struct ControlConfig {
     std::uint32_t receive_depth = 256; // per rail: storms
     std::uint32_t send_depth = 64;
     std::uint64_t dc_key = 0;                // of our DC targets
-    std::vector<std::uint32_t> dct_numbers;  // ours, per rail; empty: none
+    path::TargetNumbers dct_numbers;         // ours; empty: none
     Terms terms{.features = feature::known}; // ours; dc_tag: each connection has its own
     std::vector<verbs::Rail> rails;          // as they are now; empty: as they were when the devices were opened
     std::uint8_t service_level = 0;
@@ -418,7 +418,7 @@ public:
     // A device has died and is there again (verbs/registry.h): control queue pairs of its rails are made anew. On
     // failure everything stays as it was. renew() for its rails follows, when the device of ControlPlane::open's
     // `devices` is this one. `dct_numbers` of all rails, as they are now. With the lock held, from progress.
-    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
+    [[nodiscard]] Status reopen(const verbs::Device& device, const path::TargetNumbers& dct_numbers,
                                 std::string& error);
     // The peer has our present list of rails. With the lock held.
     [[nodiscard]] bool knows_rails(const Connection& connection) const;

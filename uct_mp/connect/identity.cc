@@ -79,15 +79,19 @@ void Identity::set_rail(const verbs::Rail& rail) {
     own.life = plane_.devices.device_of(rail).life;
     own.probe_key = plane_.owner.ends.probe_key(rail);
     own.control_qpn = plane_.datagrams.qp_number(rail.index);
-    if (rail.index < dct_numbers.size()) own.dct_number = dct_numbers[rail.index];
+    if (rail.index < dct_numbers.size()) own.dct_number = dct_numbers[rail.index].front();
     if (!valid_port(own.lid, own.lmc)) own.lid = own.lmc = 0;
     own.mtu = std::clamp(own.mtu, IBV_MTU_256, IBV_MTU_4096);
 }
 
 std::uint8_t Identity::version_to(std::uint8_t newest) const { return std::min(address.max_version, newest); }
 
-std::vector<path::RemoteRail> Identity::rails_to(std::uint8_t newest) const {
+std::vector<path::RemoteRail> Identity::rails_to(std::uint8_t newest, std::uint64_t uid) const {
     std::vector<path::RemoteRail> told = rails;
+    for (std::size_t i = 0; i < dct_numbers.size(); ++i) {
+        const std::vector<std::uint32_t>& targets = dct_numbers[i];
+        if (targets.size() > 1) told[i].dct_number = targets[(uid * 0x9e3779b97f4a7c15ull >> 32) % targets.size()];
+    }
     if (version_to(newest) < 5 && told.size() > kRailsOfVersion4) told.resize(kRailsOfVersion4);
     return told;
 }

@@ -19,8 +19,9 @@ public:
     void set_rail(const verbs::Rail& rail);         // its entry in `rails`
 
     // What messages to a peer that speaks up to `newest` say: their version, and those of our rails that fit into it.
+    // Of several DC targets of a rail a peer is told always the same, by its interface's uid.
     [[nodiscard]] std::uint8_t version_to(std::uint8_t newest) const;
-    [[nodiscard]] std::vector<path::RemoteRail> rails_to(std::uint8_t newest) const;
+    [[nodiscard]] std::vector<path::RemoteRail> rails_to(std::uint8_t newest, std::uint64_t uid) const;
 
     [[nodiscard]] Terms terms_for(const Connection& c) const; // ours
     void take_terms(Connection& c, const Message& m) const;   // the peer's
@@ -30,10 +31,10 @@ public:
     [[nodiscard]] std::uint32_t next_transaction();
 
     InterfaceAddress address;
-    std::vector<path::RemoteRail> rails;    // ours, as the others see them
-    std::uint32_t rails_number = 0;         // of this list; 0: as it was at first, wraps to 1
-    std::vector<std::uint32_t> dct_numbers; // mp_dc: as they are now
-    std::uint32_t newest_transaction = 0;   // of ours; 0: none yet
+    std::vector<path::RemoteRail> rails;  // ours, as the others see them
+    std::uint32_t rails_number = 0;       // of this list; 0: as it was at first, wraps to 1
+    path::TargetNumbers dct_numbers;      // mp_dc: as they are now
+    std::uint32_t newest_transaction = 0; // of ours; 0: none yet
 
 private:
     [[nodiscard]] std::uint64_t random();

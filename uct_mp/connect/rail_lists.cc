@@ -35,8 +35,7 @@ void RailLists::renew(const verbs::Rail& rail) {
     if (++plane_.identity.rails_number == 0) ++plane_.identity.rails_number;
 }
 
-Status RailLists::reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
-                         std::string& error) {
+Status RailLists::reopen(const verbs::Device& device, const path::TargetNumbers& dct_numbers, std::string& error) {
     const Status status = plane_.datagrams.reopen(device, error);
     if (failed(status)) return status;
     plane_.identity.dct_numbers = dct_numbers;
@@ -61,7 +60,7 @@ void RailLists::tell(Connection& c) {
 
 bool RailLists::send(Connection& c, bool patient) {
     Message m = plane_.outbox.message_to(wire::Kind::rails, c);
-    m.rails = plane_.identity.rails_to(c.peer.max_version);
+    m.rails = plane_.identity.rails_to(c.peer.max_version, c.peer.uid);
     m.rails_number = plane_.identity.rails_number;
     if (!plane_.outbox.send_to(c, c.telling.sent, m) && patient) return false;
     const Nanos ceiling = c.parked ? kPatient : plane_.config.max_retry;

@@ -15,7 +15,7 @@ class RailLists {
 public:
     explicit RailLists(Plane& plane) : plane_(plane) {}
     void renew(const verbs::Rail& rail); // ours: makes a new list
-    [[nodiscard]] Status reopen(const verbs::Device& device, const std::vector<std::uint32_t>& dct_numbers,
+    [[nodiscard]] Status reopen(const verbs::Device& device, const path::TargetNumbers& dct_numbers,
                                 std::string& error);
 
     // The peer has the present list, or will have it with the handshake under way.

@@ -10,7 +10,7 @@ namespace ucx_mp::connect {
 
 // As many paths as the answer can carry over the rails of both sides.
 std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent) const {
-    const std::vector<path::RemoteRail> own = plane_.identity.rails_to(m.max_version);
+    const std::vector<path::RemoteRail> own = plane_.identity.rails_to(m.max_version, 0);
     std::size_t mtu = wire::kMaxMessage;
     for (const auto* rails : {&own, &m.rails})
         for (const path::RemoteRail& r : *rails)
@@ -179,7 +179,7 @@ void Server::send_reply(Connection& c, const Target& way_back) {
     m.void_through = plane_.identity.newest_transaction;
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
-    m.rails = plane_.identity.rails_to(c.peer.max_version);
+    m.rails = plane_.identity.rails_to(c.peer.max_version, c.peer.uid);
     m.paths = c.paths;
     m.absent = c.absent;
     m.ends = c.ends;

@@ -7,13 +7,22 @@
 
 namespace ucx_mp::link {
 
+std::vector<std::uint32_t> DcRail::target_numbers() const {
+    std::vector<std::uint32_t> out;
+    for (const verbs::QueuePair& target : targets) out.push_back(target->qp_num);
+    return out;
+}
+
 Status DcPool::make_rail(const Wishes& wishes, const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter,
                          DcRail& out, std::uint32_t& granted, std::string& error) const {
-    out.target = verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(), key_of_life(key, device.life),
-                                   wishes.reliability);
-    if (!out.target) {
-        error = "cannot create a DC target on " + rail.name + ": " + std::strerror(errno);
-        return Status::io_error;
+    for (unsigned i = 0; i < wishes.targets; ++i) {
+        out.targets.push_back(verbs::create_dct(device, rail, adapter.cq.get(), adapter.srq.get(),
+                                                key_of_life(key, device.life), wishes.reliability));
+        if (!out.targets.back()) {
+            error = "cannot create DC target " + std::to_string(i) + " of " + std::to_string(wishes.targets) + " on " +
+                    rail.name + ": " + std::strerror(errno) + " (UCX_MP_DC_NUM_DCT)";
+            return Status::io_error;
+        }
     }
     for (unsigned i = 0; i < wishes.initiators; ++i) {
         std::uint32_t inline_bytes = 0;

@@ -1,4 +1,4 @@
-// DC: what all channels of an interface share on each rail. One target, which peers send to, and a few initiators.
+// DC: what all channels of an interface share on each rail. Targets, which peers send to, and a few initiators.
 //
 // Threads: the interface's; the address handles also by whoever holds the lock.
 #pragma once
@@ -21,14 +21,16 @@ namespace ucx_mp::link {
 }
 
 struct DcRail {
-    verbs::QueuePair target;
+    [[nodiscard]] std::vector<std::uint32_t> target_numbers() const;
+
+    std::vector<verbs::QueuePair> targets; // a peer is told one of them
     std::vector<std::unique_ptr<SendQueue>> initiators;
 };
 
 class DcPool {
 public:
     struct Wishes {
-        unsigned initiators = 8; // per rail
+        unsigned initiators = 8, targets = 1; // per rail
         unsigned max_sge = 1;
         unsigned inline_bytes = 0;
         QueueSizes sizes;

@@ -35,6 +35,7 @@ struct RemoteRail {
 
     [[nodiscard]] bool usable() const { return lid != 0 || verbs::is_set(gid); }
 };
+using TargetNumbers = std::vector<std::vector<std::uint32_t>>; // of our DC targets, per rail
 
 // Both are active, of the same kind (InfiniBand, RoCE over IPv4, over IPv6) and in the same subnet. RoCE may be routed
 // between networks: `routed` asks for no more than the kind. Rails of two hosts are taken to be routed to each other if

@@ -101,7 +101,7 @@ bool Reopening::adopt(const verbs::Device& now) {
     std::string error;
     Adapter fresh;
     std::vector<std::pair<unsigned, DcRail>> dc;
-    std::vector<std::uint32_t> dct_numbers;
+    path::TargetNumbers dct_numbers;
     const auto make = [&]() -> Status {
         if (const Status s = fresh.open(now, core_.devices, core_.config, core_.layout, core_.directory.connected,
                                         core_.timed, core_.has_targets(), error);
@@ -115,7 +115,7 @@ bool Reopening::adopt(const verbs::Device& now) {
                         core_.make_dc_rail(rail, now, fresh, dc.emplace_back(rail.index, DcRail{}).second, error);
                     ucx_mp::failed(s))
                     return s;
-            dct_numbers.push_back((ours ? dc.back().second : core_.dc.rails[rail.index]).target->qp_num);
+            dct_numbers.push_back((ours ? dc.back().second : core_.dc.rails[rail.index]).target_numbers());
         }
         return core_.control->reopen(now, dct_numbers, error);
     };
@@ -127,7 +127,7 @@ bool Reopening::adopt(const verbs::Device& now) {
     let_go(index);
     for (auto& [rail, made] : dc) {
         DcRail& to = core_.dc.rails[rail];
-        to.target = std::move(made.target);
+        to.targets = std::move(made.targets);
         for (std::size_t i = 0; i < to.initiators.size(); ++i) {
             to.initiators[i]->replace(std::move(made.initiators[i]->qp));
             to.initiators[i]->revive();
@@ -182,7 +182,7 @@ void Reopening::let_go(unsigned device) {
         if (rail.device != device) continue;
         (void)core_.dc.handles.take(rail.index);
         if (core_.dc.rails.empty()) continue;
-        core_.dc.rails[rail.index].target.reset();
+        core_.dc.rails[rail.index].targets.clear();
         for (auto& initiator : core_.dc.rails[rail.index].initiators) initiator->replace({});
     }
 }

@@ -206,6 +206,7 @@ bool read_options(const IfaceOptions& options, const char* prefix, channel::Conf
 
     if (out.transport == connect::Transport::dc) {
         check.count("NUM_DCI", options.dci_count, 1, kMaxDci, out.dci_count);
+        check.count("NUM_DCT", options.dct_count, 1, kMaxDct, out.dct_count);
         out.dci_policy = static_cast<channel::DciPolicy>(options.dci_policy);
         using Mode = channel::AdaptConfig::Mode;
         constexpr Mode kModes[] = {Mode::off, Mode::on, Mode::eager};

@@ -56,7 +56,7 @@ struct IfaceOptions {
     unsigned long max_connections; // UCS_ULUNITS_INF: no limit
     unsigned max_unused;
     // mp_dc only
-    unsigned dci_count, dci_policy;
+    unsigned dci_count, dct_count, dci_policy;
     unsigned adapt; // off, on, eager
     double adapt_interval;
     unsigned adapt_max_rc, adapt_pool, adapt_max_rings;
@@ -66,7 +66,7 @@ struct IfaceOptions {
 
 // Limits that help texts name.
 inline constexpr unsigned kMinWindow = 16, kMaxWindow = 1 << 15;
-inline constexpr unsigned kMaxDci = 64;
+inline constexpr unsigned kMaxDci = 64, kMaxDct = 64;
 inline constexpr unsigned kMaxAdaptQueuePairs = 1 << 16;
 inline constexpr unsigned kMaxAdaptRings = 1 << 16;
 inline constexpr unsigned kMaxRetryCount = 7;

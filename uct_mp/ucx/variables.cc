@@ -355,6 +355,14 @@ void add_dc(Builder& out, const channel::Config& defaults) {
              .syntax = Syntax::count,
              .offset = offsetof(IfaceOptions, dci_count)});
     out.add({.group = Group::tuning,
+             .name = "NUM_DCT",
+             .initial = std::to_string(defaults.dct_count),
+             .help = "DC targets (what peers send to) per rail, " + range(1, kMaxDct) +
+                     ". Each peer is given one. Larger if more peers send to a process at once than a target of the "
+                     "adapter can follow.",
+             .syntax = Syntax::count,
+             .offset = offsetof(IfaceOptions, dct_count)});
+    out.add({.group = Group::tuning,
              .name = "DCI_POLICY",
              .initial = choice(kDciPolicies, defaults.dci_policy),
              .help = "Which initiator serves a peer.\n"

@@ -117,7 +117,7 @@ channel::Config config_of(const Scenario& scenario, Flavour flavour) {
     config.receive_depth = 32;
     config.send_depth = 16;
     config.completion_depth = 64;
-    config.dci_count = 2;
+    config.dci_count = config.dct_count = 2;
     config.reliability.timeout = 5; // 131 us
     config.reliability.retry_count = 3;
     config.recovery.packet_numbers = flavour == Flavour::rc;

@@ -150,6 +150,7 @@ const std::map<std::string, Value> kTransportValues = {
     {"TX_SIGNAL_INTERVAL", UCT_TEST_VALUE(signal_interval)},
     {"POLL_BATCH", UCT_TEST_VALUE(poll_batch)},
     {"NUM_DCI", UCT_TEST_VALUE(dci_count)},
+    {"NUM_DCT", UCT_TEST_VALUE(dct_count)},
     {"DCI_POLICY", UCT_TEST_VALUE(dci_policy)},
     {"ADAPT", UCT_TEST_VALUE(adapt.mode)},
     {"ADAPT_INTERVAL", UCT_TEST_VALUE(adapt.tuning.interval)},
