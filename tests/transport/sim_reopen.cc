@@ -1,7 +1,6 @@
 // Adapters that die and are there again: whoever has used them goes on with them, with the keys that he has.
 #define BOOST_TEST_MODULE transport_reopen
 #include <filesystem>
-#include <map>
 
 #include "both_transports.h"
 #include "simulator/traffic.h"
@@ -139,36 +138,6 @@ BOOST_DATA_TEST_CASE(carries_traffic_again, kBoth* boost::unit_test::data::make(
     BOOST_TEST(window.exchange(7) == "");
     BOOST_TEST(traffic(cluster, 4) == "");
     BOOST_TEST(cluster.node(0).services().errors + cluster.node(1).services().errors == 0u);
-}
-
-// Peers are spread over the targets; each keeps to its own, which is another one once the adapter has come back.
-BOOST_AUTO_TEST_CASE(several_targets) {
-    constexpr unsigned kNodes = 9, kTargets = 3, kRails = 2;
-    channel::Config config = quick(connect::Transport::dc);
-    const auto pairs_of = [&](unsigned targets) {
-        config.dct_count = targets;
-        Cluster cluster("two-rail", 2, config);
-        BOOST_TEST(traffic(cluster, 1) == "");
-        return queue_pairs(cluster.node(0));
-    };
-    const unsigned one = pairs_of(1);
-    BOOST_TEST(pairs_of(kTargets) == one + (kTargets - 1) * kRails);
-    Cluster cluster("two-rail", kNodes, config);
-    const auto told = [&] { // how many peers each target of node 0 has
-        std::map<std::uint32_t, unsigned> found;
-        for (unsigned peer = 1; peer < kNodes; ++peer)
-            ++found[cluster.channel(peer, 0).connection.remote_rails.front().dct_number];
-        return found;
-    };
-    BOOST_TEST(traffic(cluster, 1) == "");
-    const auto before = told();
-    BOOST_TEST(before.size() == kTargets);
-    cluster.world.fault("adapter-death 0:softhca_0");
-    cluster.run_for(5'000'000);
-    cluster.world.fault("adapter-revive 0:softhca_0");
-    BOOST_TEST(traffic(cluster, 2) == "");
-    BOOST_TEST(cluster.until([&] { return told() != before && told().size() == kTargets; }, 1'000'000'000));
-    BOOST_TEST(traffic(cluster, 3) == "");
 }
 
 // The only adapter: everything waits, and goes on. At any moment of the traffic.

@@ -86,6 +86,8 @@ inline bool is_send(std::uint64_t id) { return id & kTag; }
 // DC needs the address of a target, and the tag.
 enum class Needs : std::uint8_t { nothing, tag, address };
 
+inline constexpr std::int32_t kFailed = 1 << 24; // see SendQueue::slots_
+
 class alignas(64) SendQueue {
 public:
     SendQueue(verbs::QueuePair qp, Adapter& adapter, const QueueSizes& sizes, unsigned inline_bytes, Needs needs);
@@ -100,7 +102,6 @@ private:
     Posted* open_ = nullptr;       // the last record, if messages may join it
     std::uint32_t quiet_left_ = 1; // messages until one asks for a completion; signal_interval_: the last one has
     std::int32_t slots_;           // requests that the queue pair has room for; kFailed less once it has failed
-    static constexpr std::int32_t kFailed = 1 << 24;
 
 public:
     const std::uint32_t inline_bytes;

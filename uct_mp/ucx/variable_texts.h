@@ -20,8 +20,12 @@ namespace ucx_mp::face {
     return std::to_string(min) + " to " + std::to_string(max);
 }
 
-// Those of RC by demand (channel::AdaptConfig), without headings. Their defaults.
-[[nodiscard]] std::vector<Variable> adapt_variables(const channel::Config& defaults);
+template <class T> [[nodiscard]] std::string choice(const char* const* names, T value) {
+    return names[static_cast<unsigned>(value)];
+}
+
+// Those that mp_dc alone has, without headings. Their defaults.
+[[nodiscard]] std::vector<Variable> dc_variables(const channel::Config& defaults);
 
 // For tests of nodes with different releases.
 [[nodiscard]] std::vector<Variable> protocol_variables();

@@ -15,9 +15,6 @@ const char* const kAtomicsModes[] = {"target", "adapter", nullptr};
 static_assert(int(channel::AtomicsMode::target) == 0 && int(channel::AtomicsMode::adapter) == 1);
 const char* const kReadBacks[] = {"auto", "always", nullptr};
 static_assert(int(channel::ReadBack::several) == 0 && int(channel::ReadBack::always) == 1);
-const char* const kDciPolicies[] = {"hash", "least", "quota", nullptr};
-static_assert(int(channel::DciPolicy::hash) == 0 && int(channel::DciPolicy::least) == 1 &&
-              int(channel::DciPolicy::quota) == 2);
 
 // ---- Defaults, as a user would write them
 
@@ -30,8 +27,6 @@ std::string bytes(std::size_t value) {
     constexpr std::size_t kKilo = 1024;
     return value % kKilo == 0 ? std::to_string(value / kKilo) + "k" : std::to_string(value);
 }
-
-template <class T> std::string choice(const char* const* names, T value) { return names[static_cast<unsigned>(value)]; }
 
 // What the adapter's code stands for, rounded down to whole milliseconds or microseconds: read_options() rounds up to
 // the next step, which is the same code.
@@ -345,37 +340,6 @@ void add_connections(Builder& out, const channel::Config& defaults) {
              .offset = offsetof(IfaceOptions, connect_timeout)});
 }
 
-void add_dc(Builder& out, const channel::Config& defaults) {
-    out.add({.group = Group::connections,
-             .name = "NUM_DCI",
-             .initial = std::to_string(defaults.dci_count),
-             .help = "DC initiators (send queues) per rail, " + range(1, kMaxDci) +
-                     ". Each serves one peer at a time: larger if many peers are sent to at once, smaller if the "
-                     "adapter's cache of connections is small.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, dci_count)});
-    out.add({.group = Group::tuning,
-             .name = "NUM_DCT",
-             .initial = std::to_string(defaults.dct_count),
-             .help = "DC targets (what peers send to) per rail, " + range(1, kMaxDct) +
-                     ". Each peer is given one. Larger if more peers send to a process at once than a target of the "
-                     "adapter can follow.",
-             .syntax = Syntax::count,
-             .offset = offsetof(IfaceOptions, dct_count)});
-    out.add({.group = Group::tuning,
-             .name = "DCI_POLICY",
-             .initial = choice(kDciPolicies, defaults.dci_policy),
-             .help = "Which initiator serves a peer.\n"
-                     " - hash: (own number + peer's number) modulo NUM_DCI; a peer always has the same.\n"
-                     " - least: the one with the fewest outstanding requests, chosen anew when the peer's present one "
-                     "is idle.\n"
-                     " - quota: kept while it is busy, given back to the pool when idle.",
-             .syntax = Syntax::choice,
-             .offset = offsetof(IfaceOptions, dci_policy),
-             .choices = kDciPolicies});
-    for (Variable& variable : adapt_variables(defaults)) out.add(std::move(variable));
-}
-
 void add_sizes(Builder& out, const channel::Config& defaults) {
     out.add({.group = Group::tuning,
              .name = "SEG_SIZE",
@@ -469,7 +433,8 @@ std::vector<Variable> make_transport(connect::Transport transport) {
     Builder out;
     add_transport_faults(out, defaults);
     add_connections(out, defaults);
-    if (transport == connect::Transport::dc) add_dc(out, defaults);
+    if (transport == connect::Transport::dc)
+        for (Variable& variable : dc_variables(defaults)) out.add(std::move(variable));
     add_sizes(out, defaults);
     return out.take();
 }

@@ -4,11 +4,44 @@
 namespace ucx_mp::face {
 
 namespace {
+const char* const kDciPolicies[] = {"hash", "least", "quota", nullptr};
+static_assert(int(channel::DciPolicy::hash) == 0 && int(channel::DciPolicy::least) == 1 &&
+              int(channel::DciPolicy::quota) == 2);
 const char* const kAdaptModes[] = {"off", "on", "eager", nullptr}; // read_options() knows which is which
-}
+} // namespace
 
-std::vector<Variable> adapt_variables(const channel::Config& defaults) {
+std::vector<Variable> dc_variables(const channel::Config& defaults) {
     std::vector<Variable> list;
+    list.push_back(
+        {.group = Group::connections,
+         .name = "NUM_DCI",
+         .initial = std::to_string(defaults.dci_count),
+         .help = "DC initiators (send queues) per rail, " + range(1, kMaxDci) +
+                 ". Each serves one peer at a time: larger if many peers are sent to at once, smaller if the "
+                 "adapter's cache of connections is small.",
+         .syntax = Syntax::count,
+         .offset = offsetof(IfaceOptions, dci_count)});
+    list.push_back(
+        {.group = Group::tuning,
+         .name = "NUM_DCT",
+         .initial = std::to_string(defaults.dct_count),
+         .help = "DC targets (what peers send to) per rail, " + range(1, kMaxDct) +
+                 ". Each peer is given one. Larger if more peers send to a process at once than a target of the "
+                 "adapter can follow.",
+         .syntax = Syntax::count,
+         .offset = offsetof(IfaceOptions, dct_count)});
+    list.push_back(
+        {.group = Group::tuning,
+         .name = "DCI_POLICY",
+         .initial = choice(kDciPolicies, defaults.dci_policy),
+         .help = "Which initiator serves a peer.\n"
+                 " - hash: (own number + peer's number) modulo NUM_DCI; a peer always has the same.\n"
+                 " - least: the one with the fewest outstanding requests, chosen anew when the peer's present one "
+                 "is idle.\n"
+                 " - quota: kept while it is busy, given back to the pool when idle.",
+         .syntax = Syntax::choice,
+         .offset = offsetof(IfaceOptions, dci_policy),
+         .choices = kDciPolicies});
     const channel::AdaptConfig& adapt = defaults.adapt;
     list.push_back({.group = Group::connections,
                     .name = "ADAPT",
