@@ -2,8 +2,8 @@
 include_guard(GLOBAL)
 find_package(Boost 1.74 REQUIRED COMPONENTS unit_test_framework)
 
-# ucx_mp_quick_to_build(TARGET): a test's own code, in a release build. What it tests is optimized as always; of the test a
-# backtrace with lines is enough. Half of the time of a build from nothing.
+# ucx_mp_quick_to_build(TARGET): a test's own code, in a release build. The libraries that it links are optimized as always,
+# not what it takes from headers; of the test a backtrace with lines is enough.
 function(ucx_mp_quick_to_build target)
   if(NOT UCX_MP_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1 -g1>)

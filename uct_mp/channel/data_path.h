@@ -199,8 +199,8 @@ template <Fits fits, class Fill, class Otherwise>
     return length;
 }
 
-// By the ring, if its slot is free and the message fits; else by the queue of the same path. While the lane lasts, else
-// otherwise(). Only for channels with no gate but this one, and with accounts.
+// By the ring, or by the queue of the same path if the message does not fit. otherwise(): the lane has ended, or there
+// is no free slot or no room. Only for channels with no gate but this one, and with accounts.
 template <Fits fits, class Fill, class Otherwise>
 [[gnu::always_inline]] inline ssize_t Sender::active_message_ring(Channel& channel, BufferPool& pool, std::uint8_t id,
                                                                   const Fill& fill, const Otherwise& otherwise) {

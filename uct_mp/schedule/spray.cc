@@ -53,7 +53,7 @@ double SprayWindows::chunk(double rate) const {
                       static_cast<double>(config_->max_chunk));
 }
 
-// A window that has grown holds as many chunks as before, or few more: they cost the processor that comes too seldom.
+// A window that has grown holds window_chunks^2 chunks (4 by default): each costs the processor that comes too seldom.
 double SprayWindows::chunk(const Path& path, Direction d, double rate) const {
     return std::min(static_cast<double>(config_->max_chunk),
                     chunk(rate) * std::max(1.0, path.of(d).window_scale / config_->window_chunks));
