@@ -123,7 +123,7 @@ Status Core::open(std::string& error) {
 Status Core::make_dc_rail(const verbs::Rail& rail, const verbs::Device& device, Adapter& adapter, DcRail& out,
                           std::string& error) {
     const DcPool::Wishes wishes{.initiators = config.dci_count,
-                                .targets = config.dct_count,
+                                .targets = std::max(1u, config.dct_count), // peers are told one
                                 .max_sge = limits.max_iov + 2,
                                 .inline_bytes = config.inline_bytes,
                                 .sizes = config,
