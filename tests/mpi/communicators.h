@@ -21,17 +21,9 @@ static inline void enter_part(void) {
     ranks = communicators_ranks;
 }
 
-static inline void check(int condition, const char* what) {
-    communicators_checks++;
-    if (!condition) fail("%s: %s", communicators_rule, what);
-}
-
-static inline void code_is(int code, int wanted, const char* what) {
-    int class = MPI_SUCCESS;
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    communicators_checks++;
-    if (class != wanted) fail("%s: %s: error class %d, expected %d", communicators_rule, what, class, wanted);
-}
+#define RULE communicators_rule
+#define CHECKS communicators_checks
+#include "rules.h"
 
 /* A communicator has these ranks of MPI_COMM_WORLD, in this order, and carries messages, small ones and large ones. */
 void members_are(MPI_Comm comm, const int* members, int count, const char* what);

@@ -15,17 +15,9 @@ enum { kLarge = 100000 };
 static const char *rule = "10", *self;
 static long checks;
 
-static void check(int condition, const char* what) {
-    checks++;
-    if (!condition) fail("%s: %s", rule, what);
-}
-
-static void code_is(int code, int wanted, const char* what) {
-    int class = MPI_SUCCESS;
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    checks++;
-    if (class != wanted) fail("%s: %s: error class %d, expected %d", rule, what, class, wanted);
-}
+#define RULE rule
+#define CHECKS checks
+#include "rules.h"
 
 /* Everybody with everybody of the other group; `side` tells the groups apart in what is said. */
 static void talk(MPI_Comm inter, int side) {

@@ -25,17 +25,9 @@ static inline void enter_part(void) {
     ranks = one_sided_ranks;
 }
 
-static inline void check(int condition, const char* what) {
-    one_sided_checks++;
-    if (!condition) fail("%s: %s", one_sided_rule, what);
-}
-
-static inline void code_is(int code, int wanted, const char* what) {
-    int class = MPI_SUCCESS;
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    one_sided_checks++;
-    if (class != wanted) fail("%s: %s: error class %d, expected %d", one_sided_rule, what, class, wanted);
-}
+#define RULE one_sided_rule
+#define CHECKS one_sided_checks
+#include "rules.h"
 
 static inline int next_rank(void) { return (rank + 1) % ranks; }
 static inline int last_rank(void) { return (rank + ranks - 1) % ranks; }

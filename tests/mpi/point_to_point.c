@@ -15,17 +15,9 @@ static const int kSizes[] = {0, 1, 8, 200, 232, 233, 4000, 8100, 8176, 8177, 819
 enum { kSizeCount = sizeof kSizes / sizeof *kSizes, kLargest = 300000 };
 static unsigned char *out, *in;
 
-static void check(int condition, const char* what) {
-    checks++;
-    if (!condition) fail("%s: %s", rule, what);
-}
-
-static void code_is(int code, int wanted, const char* what) {
-    int class = MPI_SUCCESS;
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    checks++;
-    if (class != wanted) fail("%s: %s: error class %d, expected %d", rule, what, class, wanted);
-}
+#define RULE rule
+#define CHECKS checks
+#include "rules.h"
 
 static void status_is(const MPI_Status* status, int source, int tag, int bytes) {
     int count;
