@@ -181,6 +181,7 @@ void Mover::pull(Channel& channel, bool read) {
             if (!post_stripe(channel, *work, chunk.offset, chunk.length, chunk.path)) {
                 channel.wiring.scheduler->cancel(chunk.path, transfer.direction, chunk.length);
                 transfer.offset = chunk.offset;
+                transfer.fed &= ~(schedule::PathMask{1} << chunk.path); // no full queue makes the path look dry
                 // Others have filled a queue that we share: no completion of ours need ever come.
                 if (!std::exchange(channel.moving.pull_due, true)) core_.enlist(pulls_due, &channel);
                 return;

@@ -39,7 +39,8 @@ double level(const View& view, double bytes, unsigned without) {
 
 // Nothing is left under way, as far as can be known. Of several completions that wait to be found the first one asks
 // while the others still count: so long after it they are done as well. Only the completion that has just been found
-// says so; later the time since the last one grows because the path is slow.
+// says so; later the time since the last one grows because the path is slow. What is posted at this same moment counts:
+// so one time away grows a window, completion by completion, until it covers that time.
 bool is_dry(const PathTable& paths, const Account& account, double rate, bool found) {
     if (account.in_flight == 0) return true;
     return found && paths.now() > account.last_done &&
