@@ -23,6 +23,7 @@ FABRICS = {
     "ideal": (None, range(256)),
     "modelled": ("two-rail", range(16)),
     "four-path": ("four-path", (0, 4, 1, 5, 2, 6, 3, 7)),
+    "sixteen-rail": ("sixteen-rail", range(4)),
 }
 
 

@@ -64,11 +64,14 @@ def one_lane_for_everything(session):
             check(use in lanes[0][1], f"no {use}: {lanes[0][1]}")
 
 
-@group.case(fabrics=EVERYWHERE, alone=False)
+FOUR_RAILS = ",".join(f"softhca_{adapter}:{port}" for adapter in (0, 1) for port in (1, 2))
+
+
+@group.case(fabrics=(*EVERYWHERE, "sixteen-rail"), alone=False)
 def rendezvous_where_copies_cost_more(session):
     """Without any variable UCP reads large messages from their sender, by its old protocols and by its new ones."""
     for transport in TRANSPORTS:
-        for rails in ("all", "softhca_0:1"):
+        for rails in ("all", "softhca_0:1") if session.fabric != "sixteen-rail" else ("all", FOUR_RAILS):
             for new in "ny":
                 text = ucx_info(session, "-e", "-u", "t", "-P", "inter", tls=transport, UCX_PROTO_ENABLE=new, UCX_MP_RAILS=rails)
                 found = (re.search(r"tagged message by ucp_tag_send\*\(\) from host(?s:.*?)\| +(\d+)\.\.inf \|.* rendezvous", text)
