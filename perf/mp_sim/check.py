@@ -77,6 +77,18 @@ def check_bound():
             sys.exit(f"{kernel}: processes bound to a rail take {ratio} of the time of even striping")
 
 
+def check_fault():
+    """A port that goes down in the middle of a job takes half of what carries the rest; one that does afterwards takes nothing."""
+    words = ["--fabric", "two-rail", "--kernel", "windows", "--nodes", "2", "--size", "1048576", "--messages", "4"]
+    def time(*more):
+        return float(run([*words, *more])[0].split()[2])
+    whole = time()
+    for part, least, most in ((0.5, 1.4, 1.7), (2, 1, 1)):
+        ratio = time("--fault-at", f"{int(part * whole * 1000)} port down 0:softhca_0:1") / whole
+        if not least <= ratio <= most:
+            sys.exit(f"a port that goes down after {part} of the job: {ratio} of the time without")
+
+
 def check_refused(*words):
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False)
     if done.returncode == 0 or words[-1] not in done.stderr:
@@ -100,7 +112,9 @@ def main():
     check_bounds(kernels)
     check_rendezvous()
     check_bound()
+    check_fault()
     check_refused("--bound", "--on-demand")
+    check_refused("--fault-at", "port down 0:softhca_0:1")
     check_refused("--rendezvous", "neither")
 
 

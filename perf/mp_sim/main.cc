@@ -99,6 +99,8 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     std::vector<channel::Config> configs(hosts.size(), config_of(o, transport, policy));
     for (std::size_t i = 0; o.unlimited && i < configs.size(); i += o.unlimited) configs[i].max_connections = 0;
     Cluster cluster(o.fabric, hosts, configs, {.seed = seed, .payload_limit = carried}, rails_of(o, policy, hosts));
+    // What links that fail make each process say is no part of the table.
+    for (unsigned i = 0; o.quiet && i < cluster.size(); ++i) cluster.node(i).services().quiet = true;
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
@@ -116,10 +118,15 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     std::vector<Transfer> transfers;
     if (tables.transfers) run.record(&transfers);
     if (tables.links) tables.links->begin(cluster.world);
-    for (unsigned i = 0; i < o.repeat; ++i)
+    const auto later = later_faults(o);
+    for (unsigned i = 0; i < o.repeat; ++i) {
+        std::vector<softhca::sim::World::Timer> due;
+        for (const auto& [at, fault] : later) due.push_back(cluster.world.fault_at(cluster.world.now() + at, fault));
         out.time_us +=
             static_cast<double>(run.once([&](double share) { meter.say("run " + std::to_string(i + 1), share); })) /
             1e3 / o.repeat;
+        for (const auto timer : due) cluster.world.cancel(timer); // of a time after the job
+    }
     run.record(nullptr);
     if (tables.kinds) tables.kinds->end();
     if (tables.transfers) tables.transfers->add(transport + " " + policy, transfers);

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <map>
 #include <numeric>
@@ -79,6 +80,10 @@ void add_where(CLI::App& app, SimOptions& o) {
         ->check(CLI::IsMember({"block", "cyclic", "random"}))
         ->group("Where");
     app.add_option("--fault", o.faults, "fault command before the run, e.g. 'rate 2Gb/s leaf1 spine1' (repeatable)")
+        ->group("Where");
+    app.add_option("--fault-at", o.later_faults,
+                   "fault command in each measured run, behind the ns at which it comes, counted from the run's begin, "
+                   "e.g. '2000000 port down 0:softhca_0:1' (repeatable)")
         ->group("Where");
 }
 
@@ -240,6 +245,19 @@ std::vector<unsigned> hosts_of(const SimOptions& o, std::uint64_t seed) {
     std::vector<unsigned> hosts(ranks);
     for (unsigned i = 0; i < ranks; ++i) hosts[i] = nodes[o.mapping == "cyclic" ? i % o.nodes : i / o.per_node];
     return hosts;
+}
+
+std::vector<std::pair<softhca::Nanos, std::string>> later_faults(const SimOptions& o) {
+    std::vector<std::pair<softhca::Nanos, std::string>> found;
+    for (const std::string& text : o.later_faults) {
+        softhca::Nanos at = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), at);
+        if (error != std::errc() || *end != ' ')
+            throw std::runtime_error("--fault-at '" + text +
+                                     "': a number of ns, a space and a fault command are allowed");
+        found.emplace_back(at, end + 1);
+    }
+    return found;
 }
 
 std::vector<verbs::DeviceConfig> rails_of(const SimOptions& o, const std::string& policy,

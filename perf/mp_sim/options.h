@@ -16,6 +16,7 @@ struct SimOptions {
     std::vector<std::string> transports{"mp_rc"},
         policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
     std::vector<std::string> faults;
+    std::vector<std::string> later_faults; // "NS COMMAND"
     unsigned nodes = 64, of_nodes = 0, unlimited = 0, per_node = 1, ranks = 0, paths = 0, repeat = 1, warm_up = 1,
              seeds = 1;
     unsigned initiators = 0, targets = 0, receives = 0;
@@ -41,6 +42,8 @@ struct SimOptions {
 // The rails that each rank uses: empty, or with policy `bound` one of its node's, ranks of a node in turn.
 [[nodiscard]] std::vector<verbs::DeviceConfig> rails_of(const SimOptions& o, const std::string& policy,
                                                         const std::vector<unsigned>& hosts);
+// Of --fault-at: when, from the begin of a measured run on, and what. Throws likewise.
+[[nodiscard]] std::vector<std::pair<softhca::Nanos, std::string>> later_faults(const SimOptions& o);
 [[nodiscard]] KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed);
 // Throws likewise.
 [[nodiscard]] channel::Config config_of(const SimOptions& o, const std::string& transport, const std::string& policy);
