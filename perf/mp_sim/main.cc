@@ -121,6 +121,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     const auto later = later_faults(o);
     for (unsigned i = 0; i < o.repeat; ++i) {
         std::vector<softhca::sim::World::Timer> due;
+        due.reserve(later.size());
         for (const auto& [at, fault] : later) due.push_back(cluster.world.fault_at(cluster.world.now() + at, fault));
         out.time_us +=
             static_cast<double>(run.once([&](double share) { meter.say("run " + std::to_string(i + 1), share); })) /
