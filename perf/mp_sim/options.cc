@@ -83,7 +83,7 @@ void add_where(CLI::App& app, SimOptions& o) {
         ->group("Where");
     app.add_option("--fault-at", o.later_faults,
                    "fault command in each measured run, behind the ns at which it comes, counted from the run's begin, "
-                   "e.g. '2000000 port down 0:softhca_0:1' (repeatable)")
+                   "e.g. '2000000 port down 0:softhca_0:1' (repeatable); with --repeat it lasts into the next run")
         ->group("Where");
 }
 
