@@ -8,12 +8,15 @@
 #include <cstring>
 
 #include "engine/placement.h"
+#include "engine/read_stream.h"
 #include "engine/requester.h"
 
 namespace softhca {
 
 namespace {
 constexpr Nanos kSpin = 30000; // the helper wakes this long before an event and spins: timers of the kernel are late
+// Time on the links, less than any useful retry time: progress is seen when it is copied.
+constexpr Nanos kGathered = 200000;
 Engine* g_engine = nullptr;
 } // namespace
 
@@ -50,9 +53,28 @@ Engine::~Engine() {
 }
 
 void Engine::run_due(Nanos now_) {
-    if (!virtual_time_)
-        while (scheduler_.next_due() <= now_) scheduler_.fire_next();
+    if (!virtual_time_) {
+        gathers_ = true;
+        for (Nanos due; (due = scheduler_.next_due()) <= now_;) {
+            if (!gathered_.empty() && due > gathered_until_) deliver_gathered();
+            scheduler_.fire_next();
+        }
+        gathers_ = false;
+        deliver_gathered();
+    }
     if (graveyard_.size() >= sweep_from_) sweep();
+}
+
+bool Engine::gather(ReadStream& stream, Nanos when) {
+    if (!gathers_) return false;
+    if (gathered_.empty()) gathered_until_ = when + kGathered;
+    if (std::find(gathered_.begin(), gathered_.end(), &stream) == gathered_.end()) gathered_.push_back(&stream);
+    return true;
+}
+
+void Engine::deliver_gathered() {
+    for (size_t i = 0; i < gathered_.size(); ++i) gathered_[i]->deliver_gathered();
+    gathered_.clear();
 }
 
 void Engine::sweep() {

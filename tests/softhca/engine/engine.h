@@ -77,6 +77,8 @@ public:
 
     uint32_t chunk_packets() const { return chunk_packets_; }
     bool modelled() const { return modelled_; }
+    // May what arrived at `when` wait for what is due as well? deliver_gathered() is called soon then. mutex
+    bool gather(class ReadStream& stream, Nanos when);
     void bury(Requester* r) { graveyard_.push_back(r); } // deleted when nothing refers to it any more
     std::vector<Qp*> qps; // all of this process, in order of creation; null: destroyed; mutex
     std::unique_ptr<FlightPool, FlightPoolDelete> flights; // chunks between injection and arrival; mutex
@@ -102,6 +104,7 @@ private:
     }
     void poll_slow();
     void run_due(Nanos now);
+    void deliver_gathered();
     void helper();
     void sweep();
     void forget_qp(const Qp& qp);
@@ -122,6 +125,9 @@ private:
     uint32_t chunk_packets_ = 4;
     std::atomic<uint32_t> generation_{0};
     std::vector<Requester*> graveyard_;
+    std::vector<ReadStream*> gathered_; // what has arrived there is not copied yet
+    Nanos gathered_until_ = 0;          // events that are due later find it copied
+    bool gathers_ = false;              // in run_due()
     std::thread thread_;
     bool thread_started_ = false, stopping_ = false;
     std::mutex sleep_mutex_;

@@ -4,6 +4,10 @@
 
 namespace softhca {
 
+namespace {
+constexpr uint32_t kMostGathered = 1 << 18; // bytes
+}
+
 void ReadStream::start(uint64_t pos, uint32_t psn, uint64_t offset, uint32_t from_port, QpRec* target, Nanos when) {
     Requester& o = owner_;
     if (pos < o.head_ || pos >= o.tail_) return; // a duplicate request of a read that is complete
@@ -36,7 +40,31 @@ bool ReadStream::next_chunk(Chunk& c, Nanos) {
     return true;
 }
 
+bool ReadStream::continues(const Chunk& c) const {
+    const Chunk& g = gathered_;
+    return g.source && c.lost == 0 && c.era == g.era && c.item == g.item && c.psn == g.psn &&
+           c.offset == g.offset + g.payload && c.payload <= kMostGathered - g.payload;
+}
+
 void ReadStream::chunk_arrived(Chunk& c) {
+    if (continues(c)) {
+        gathered_.payload += c.payload;
+        gathered_.arrived = c.arrived;
+    } else {
+        deliver_gathered();
+        if (c.lost != 0 || c.last_of_message || !owner_.engine_.gather(*this, c.arrived)) return deliver(c);
+        gathered_ = c;
+    }
+    if (c.last_of_message) deliver_gathered();
+}
+
+void ReadStream::deliver_gathered() {
+    if (!gathered_.source) return;
+    gathered_.source = nullptr;
+    deliver(gathered_);
+}
+
+void ReadStream::deliver(Chunk& c) {
     if (owner_.dead_ || c.era != life_) return;
     owner_.read_arrived(c.item, c, nullptr, c.psn);
     owner_.settle();
