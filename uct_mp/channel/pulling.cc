@@ -9,7 +9,8 @@ namespace ucx_mp::channel {
 
 namespace {
 constexpr std::uint64_t kMostBytesWaiting = 16 << 20; // of more than a few writes, if all are alike
-constexpr std::uint64_t kBeforeReads = 32 << 10;      // bytes of writes that go although reads will follow
+constexpr unsigned kFewBehind = 8;
+constexpr std::uint64_t kBeforeReads = 32 << 10; // bytes of writes that go although reads will follow
 
 // Bytes of reads under way that are more than those of writes.
 std::int64_t lead_of_reads(const schedule::PathTable& paths) {
@@ -29,6 +30,13 @@ bool completion_due(const Channel& channel) {
         if (queue && !queue->idle() && queue->all_signaled() && (!queue->dc || sub.open)) return true;
     }
     return false;
+}
+// Of what waits behind this work; more of them make no difference.
+std::uint64_t bytes_behind(const Work& work) {
+    std::uint64_t bytes = 0;
+    unsigned count = 0;
+    for (const Work* w = work.next; w && count < kFewBehind; w = w->next, ++count) bytes += w->transfer.remaining();
+    return bytes;
 }
 } // namespace
 
@@ -162,6 +170,7 @@ void Mover::pull(Channel& channel, bool read) {
     while (Work* work = list.first) {
         schedule::Transfer& transfer = work->transfer;
         schedule::Stripe chunk;
+        transfer.behind = bytes_behind(*work);
         while (transfer.remaining()) {
             if (transfer.waits) {
                 if (!post_until(channel, *work, transfer.size, now)) return;

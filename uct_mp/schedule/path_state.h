@@ -167,8 +167,12 @@ public:
     void cancel(PathIndex i, Direction d, std::uint64_t bytes);
     Sample settle(const Delivery& delivery);
     void settle_quietly(PathIndex i, Direction d, std::uint64_t bytes); // a delivery that nobody has looked at
-    // The path of the last delivery of this direction, for who asks first; kNoPath: somebody has.
-    PathIndex take_settled(Direction d) { return std::exchange(settled_[static_cast<unsigned>(d)], kNoPath); }
+    // The path of the last delivery of this direction, for who asks first; kNoPath: somebody has. now() must be the
+    // time of finding it: that teaches late().
+    PathIndex take_settled(Direction d);
+    void forget_settled(Direction d) { settled_[static_cast<unsigned>(d)] = kNoPath; }
+    // How long completions lie before they are found, ns: few lie longer.
+    [[nodiscard]] double late() const { return late_; }
 
     // Slow path. Values are sanitised as in PathSetup. All return false for an index that doesn't exist.
     void set_rail(PathIndex i, std::uint8_t rail);      // < kMaxRails
@@ -199,8 +203,9 @@ private:
     double total_weight_ = 0;
     double rail_rate_[kMaxRails] = {};
     double through_[2] = {1, 1}; // by Direction
-    bool shared_rails_ = false;  // some rail of known rate has several paths
-    double default_rate_ = 1;    // for paths of unknown nominal rate
+    double late_ = 0;
+    bool shared_rails_ = false; // some rail of known rate has several paths
+    double default_rate_ = 1;   // for paths of unknown nominal rate
 };
 
 inline bool Delivery::teaches_rate() const {

@@ -20,6 +20,8 @@ constexpr double kCompareBytes = 1 << 18;
 // that waits for one route all are slow: small differences are all that shows which one it is. When they are slow no
 // more it is forgotten, or else a route that was in the way once would be avoided for ever.
 constexpr double kJammed = 0.2, kJammedBytes = 1 << 16, kForgotten = 1.0 / 50, kLate = 4;
+// Lateness: between the two gains about one completion of sixteen is later than what is believed.
+constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
 constexpr std::uint64_t kBeside = 16; // parts of a stripe that small messages before it may be as long as together
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
@@ -183,6 +185,15 @@ Sample PathTable::settle(const Delivery& delivery) {
         if (size_ > 1) compare(delivery.path, delivery.direction);
     }
     return {account.sample_bytes, account.sample_ns};
+}
+
+PathIndex PathTable::take_settled(Direction d) {
+    const PathIndex path = std::exchange(settled_[static_cast<unsigned>(d)], kNoPath);
+    if (path == kNoPath) return path;
+    const Nanos done = paths_[path].of(d).last_done;
+    const double late = now_ > done ? static_cast<double>(now_ - done) : 0;
+    late_ += (late > late_ ? kLateRises : kLateFalls) * (late - late_);
+    return path;
 }
 
 // Rates of paths can be compared only where they have shared rail and fabric: within some times the sample's own.

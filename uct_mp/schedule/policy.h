@@ -79,6 +79,7 @@ struct Transfer {
     bool waits = false;       // for reads that may go first (both_ways.h); then the rest is planned at once, not pulled
     std::uint64_t offset = 0; // first byte not yet placed; starts at 0
     PathMask fed = 0;         // paths that have had a piece and have not been passed over since
+    std::uint64_t behind = 0; // bytes of other transfers that wait for this one, or some of them
     [[nodiscard]] std::uint64_t remaining() const { return size - offset; }
 };
 

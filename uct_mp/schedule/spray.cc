@@ -10,6 +10,9 @@ namespace {
 constexpr double kMaxScale = 16;
 constexpr double kScaleUp = 1.5;
 constexpr double kScaleDecay = 0.998; // per chunk
+// Windows last for so many times as long as completions lie, so that a path is not dry when the next one is found late,
+// and hold so many chunks for it.
+constexpr double kLateTimes = 2, kLateChunks = 8;
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 struct View {
@@ -55,13 +58,15 @@ double SprayWindows::chunk(double rate) const {
 }
 
 // A window that has grown holds window_chunks^2 chunks (4 by default): each costs the processor that comes too seldom.
-double SprayWindows::chunk(const Path& path, Direction d, double rate) const {
+double SprayWindows::chunk(const PathTable& paths, const Path& path, Direction d, double rate) const {
+    const double grown = chunk(rate) * std::max(1.0, path.of(d).window_scale / config_->window_chunks);
     return std::min(static_cast<double>(config_->max_chunk),
-                    chunk(rate) * std::max(1.0, path.of(d).window_scale / config_->window_chunks));
+                    std::max(grown, kLateTimes * rate * paths.late() / kLateChunks));
 }
 
-double SprayWindows::window(const Path& path, Direction d, double rate) const {
-    return (config_->window_chunks * chunk(rate) + 2 * rate * path.base_latency) * path.of(d).window_scale;
+double SprayWindows::window(const PathTable& paths, const Path& path, Direction d, double rate) const {
+    return (config_->window_chunks * chunk(rate) + 2 * rate * path.base_latency) * path.of(d).window_scale +
+           kLateTimes * rate * paths.late();
 }
 
 bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const {
@@ -78,20 +83,23 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
     paths.rates(paths.usable(d), d, view.rate);
     for (PathIndex i : each(paths.usable(d))) {
         const double rate = view.rate[view.count];
-        const bool full = static_cast<double>(paths[i].of(d).in_flight) >= window(paths[i], d, rate);
+        const bool full = static_cast<double>(paths[i].of(d).in_flight) >= window(paths, paths[i], d, rate);
         any_full |= full;
         if (!full) room |= PathMask{1} << view.count;
         view.path[view.count++] = i;
     }
     if (room == 0) return false; // the usual answer while the windows are full: no division up to here
     for (unsigned k = 0; k < view.count; ++k) view.ready[k] = paths.ready(view.path[k], d, view.rate[k]);
-    const double all = level(view, bytes, kMaxPaths);
+    // What waits behind it keeps the paths busy, too: its end is not the end of all.
+    const double load = bytes + static_cast<double>(transfer.behind);
+    const double all = level(view, load, kMaxPaths);
 
     unsigned best = *each(room).begin();
     double best_done = kInfinite, best_piece = 0;
     for (unsigned k : each(room)) {
         const double part = view.rate[k] * (all - view.ready[k]);
-        const double piece = std::min({bytes, chunk(paths[view.path[k]], d, view.rate[k]), std::max(part, least / 2)});
+        const double piece =
+            std::min({bytes, chunk(paths, paths[view.path[k]], d, view.rate[k]), std::max(part, least / 2)});
         const double done = view.ready[k] + piece / view.rate[k];
         if (k == best || done < best_done) best = k, best_done = done, best_piece = piece;
     }
@@ -109,7 +117,7 @@ bool SprayWindows::next(PathTable& paths, Transfer& transfer, Stripe& out) const
     }
     // The others will be sooner. Only if one of them has a full window: then a completion is sure to come and to ask
     // again.
-    if (any_full && best_done > level(view, bytes, best)) {
+    if (any_full && best_done > level(view, load, best)) {
         transfer.fed &= ~(PathMask{1} << path);
         return false;
     }

@@ -1,15 +1,18 @@
 // Spray: a large message is pulled in chunks; the path with room takes the next one, so a slow path takes fewer. No
 // estimate decides who gets traffic, only how much may be under way.
 //
-// Window of a path = window_chunks x chunk + 2 x rate x latency, x window_scale.
+// Window of a path = window_chunks x chunk + 2 x rate x latency, x window_scale, + 2 x rate x late.
 // - Two chunks keep a path busy while one completion is on its way.
 // - Twice rate x latency lets an underestimated rate show: as soon as the window is full, the gaps between completions
 //   measure the true one, as in BBR.
 // - window_scale grows when a path was found dry in the middle of a transfer, because the caller polls too seldom.
 //   Nothing was under way, or the completion just found came so long ago that the rest must be done, too.
+// - late: how long completions lie before they are found, by their time stamps (PathTable::late()). A processor that
+//   computes, or is shared, comes when it comes. Twice that time keeps a path busy until then, whatever it has been.
 // Chunk of a path = rate x chunk_time, so that all paths work equally long at one. It grows with window_scale: a
 // processor that comes seldom has no time for many small ones. Tail: no path takes more than its fair part of what
-// remains (all done at the same time, by present estimates). So the last pieces shrink and end together. A path takes
+// remains, other transfers that wait included (all done at the same time, by present estimates). So the last pieces of
+// a burst shrink and end together, and those of each transfer in it do not. A path takes
 // nothing if its least piece would be done later than the others with all that remains: a slow path never holds the
 // last chunk. Paths whose rate was not measured for probe_interval are tried at a message's start, where a wrong guess
 // costs nothing. Factoring (half of the fair part at a time, Hummel/Schonberg/Flynn 1992) was measured, too. It took
@@ -32,8 +35,8 @@ public:
     bool next(PathTable& paths, Transfer& transfer, Stripe& chunk) const;
     // Bytes that may be in flight on a path, and the size of its chunks in the middle of a transfer.
     // (rate: PathTable::rate).
-    [[nodiscard]] double window(const Path& path, Direction d, double rate) const;
-    [[nodiscard]] double chunk(const Path& path, Direction d, double rate) const;
+    [[nodiscard]] double window(const PathTable& paths, const Path& path, Direction d, double rate) const;
+    [[nodiscard]] double chunk(const PathTable& paths, const Path& path, Direction d, double rate) const;
     [[nodiscard]] double chunk(double rate) const; // where the window has not grown
 
 private:
