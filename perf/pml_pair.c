@@ -1,12 +1,13 @@
-/* What one MPI program measures of a PML: pml_pair latency|rate|bandwidth|both|memory|start|send|recv|isend|irecv BYTES
- * [REPEATS]
+/* What one MPI program measures of a PML: pml_pair latency|rate|bandwidth|both|memory|start|send|recv|isend|irecv|
+ * barrier|bcast|allreduce BYTES [REPEATS]
  *
- * Two ranks; memory and start: any number. Prints one line: WHAT BYTES VALUE UNIT, of rank 0; the best of five rounds,
- * since noise only adds. latency    half a ping-pong, microseconds rate       messages per second of windows of 64
- * MPI_Isend / MPI_Irecv bandwidth  MB/s of the same windows, one way; both: in both directions memory     of rank 0,
- * KiB per peer that it has exchanged one message with: its resident memory, more than before start      nothing: the
- * job's start and end are measured outside send, recv instructions: rank 0 (1) counts its own calls only, under
- * callgrind (perf/pml instructions); isend, irecv: those of windows
+ * Two ranks; memory, start and collective operations: any number. Prints one line: WHAT BYTES VALUE UNIT, of rank 0;
+ * the best of five rounds, since noise only adds. latency    half a ping-pong, microseconds rate       messages per
+ * second of windows of 64 MPI_Isend / MPI_Irecv bandwidth  MB/s of the same windows, one way; both: in both directions
+ * memory     of rank 0, KiB per peer that it has exchanged one message with: its resident memory, more than before
+ * start      nothing: the job's start and end are measured outside send, recv instructions: rank 0 (1) counts its own
+ * calls only, under callgrind (perf/pml instructions); isend, irecv: those of windows barrier, bcast, allreduce: the
+ * same of the last rank
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -90,6 +91,26 @@ static void instructions_of_windows(int counted) {
     CALLGRIND_DUMP_STATS;
 }
 
+/* The last rank comes when all others wait for it alone: with two ranks, four, eight it finds every message there. */
+static void instructions_of_collectives(const char* what) {
+    int ranks;
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    for (int i = 0; i < repeats; i++) {
+        const int now = i >= repeats / 2 && rank == ranks - 1;
+        MPI_Barrier(MPI_COMM_WORLD);
+        usleep(rank == ranks - 1 ? 100000 : 30000); /* nobody's messages come before it has left the barrier */
+        if (now) CALLGRIND_TOGGLE_COLLECT;
+        if (what[1] == 'a')
+            MPI_Barrier(MPI_COMM_WORLD);
+        else if (what[1] == 'c')
+            MPI_Bcast(in, bytes, MPI_BYTE, 0, MPI_COMM_WORLD);
+        else
+            MPI_Allreduce(out, in, bytes / 8, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+        if (now) CALLGRIND_TOGGLE_COLLECT;
+        if (now) CALLGRIND_DUMP_STATS; /* each call by itself: some have a timer, or an acknowledgment, too */
+    }
+}
+
 static long resident(void) { /* KiB */
     long pages = 0, here = 0;
     FILE* const file = fopen("/proc/self/statm", "r");
@@ -136,6 +157,10 @@ int main(int argc, char** argv) {
         double value = 0;
         if (!strcmp(what, "isend") || !strcmp(what, "irecv")) {
             if (round == 0) instructions_of_windows(!strcmp(what, "irecv"));
+            continue;
+        }
+        if (!strcmp(what, "barrier") || !strcmp(what, "bcast") || !strcmp(what, "allreduce")) {
+            if (round == 0) instructions_of_collectives(what);
             continue;
         }
         if (!strcmp(what, "send") || !strcmp(what, "recv")) {

@@ -3,6 +3,9 @@
  * blocking collective operations, and says to pml/mp for how long the program is in one; who performs it is not its
  * matter. Off by default: no call goes through it then, since the tags tell as well. What does not block is sent by
  * progress, outside of any call: its tags tell.
+ *
+ * Small messages are told by their tags only (mca_pml_mp_hint()). So a barrier is left alone, and operations none of
+ * whose messages is larger than the caller's data are handed on if that is small.
  */
 #include "pml_mp.h"
 
@@ -17,26 +20,22 @@
 #define TO_BLOCK int get_count, ompi_datatype_t *get_type
 #define TO_BLOCKS const int *get_counts, const int *get_places, ompi_datatype_t *get_type
 #define REDUCED const void *sent, void *got, int count, ompi_datatype_t *type, ompi_op_t *op
+/* Any message may have several ranks' data. */
 #define OPERATIONS(X)                                                                                                  \
     X(allgather, (BLOCK, TO_BLOCK), (sent, send_count, send_type, got, get_count, get_type))                           \
     X(allgatherv, (BLOCK, TO_BLOCKS), (sent, send_count, send_type, got, get_counts, get_places, get_type))            \
-    X(allreduce, (REDUCED), (sent, got, count, type, op))                                                              \
     X(alltoall, (BLOCK, TO_BLOCK), (sent, send_count, send_type, got, get_count, get_type))                            \
     X(alltoallv, (BLOCKS, ONE_TYPE, void* got, TO_BLOCKS),                                                             \
       (sent, send_counts, send_places, send_type, got, get_counts, get_places, get_type))                              \
     X(alltoallw,                                                                                                       \
       (BLOCKS, TYPES, void* got, const int* get_counts, const int* get_places, ompi_datatype_t* const* get_types),     \
       (sent, send_counts, send_places, send_types, got, get_counts, get_places, get_types))                            \
-    X(bcast, (void* data, int count, ompi_datatype_t* type, int root), (data, count, type, root))                      \
-    X(exscan, (REDUCED), (sent, got, count, type, op))                                                                 \
     X(gather, (BLOCK, TO_BLOCK, int root), (sent, send_count, send_type, got, get_count, get_type, root))              \
     X(gatherv, (BLOCK, TO_BLOCKS, int root),                                                                           \
       (sent, send_count, send_type, got, get_counts, get_places, get_type, root))                                      \
-    X(reduce, (REDUCED, int root), (sent, got, count, type, op, root))                                                 \
     X(reduce_scatter, (const void* sent, void* got, const int* counts, ompi_datatype_t* type, ompi_op_t* op),          \
       (sent, got, counts, type, op))                                                                                   \
     X(reduce_scatter_block, (REDUCED), (sent, got, count, type, op))                                                   \
-    X(scan, (REDUCED), (sent, got, count, type, op))                                                                   \
     X(scatter, (BLOCK, TO_BLOCK, int root), (sent, send_count, send_type, got, get_count, get_type, root))             \
     X(scatterv, (BLOCKS, ONE_TYPE, void* got, TO_BLOCK, int root),                                                     \
       (sent, send_counts, send_places, send_type, got, get_count, get_type, root))                                     \
@@ -49,6 +48,14 @@
       (const void* sent, const int* send_counts, const MPI_Aint* send_places, TYPES, void* got, const int* get_counts, \
        const MPI_Aint* get_places, ompi_datatype_t* const* get_types),                                                 \
       (sent, send_counts, send_places, send_types, got, get_counts, get_places, get_types))
+
+/* No message is larger than `count` of `type`. */
+#define OPERATIONS_BY_SIZE(X)                                                                                          \
+    X(allreduce, (REDUCED), (sent, got, count, type, op))                                                              \
+    X(bcast, (void* data, int count, ompi_datatype_t* type, int root), (data, count, type, root))                      \
+    X(exscan, (REDUCED), (sent, got, count, type, op))                                                                 \
+    X(reduce, (REDUCED, int root), (sent, got, count, type, op, root))                                                 \
+    X(scan, (REDUCED), (sent, got, count, type, op))
 
 typedef struct mca_coll_mp_module {
     mca_coll_base_module_t super;
@@ -77,23 +84,20 @@ OMPI_DECLSPEC mca_coll_mp_component_t mca_coll_mp_component = {
               .collm_comm_query = component_query}};
 
 #define PARAMETERS(...) __VA_ARGS__
-#define WRAPPER(NAME, TAKES, GIVES)                                                                                    \
+#define WRAPPER_UNLESS(SMALL, NAME, TAKES, GIVES)                                                                      \
     static int NAME(PARAMETERS TAKES, ompi_communicator_t* comm, mca_coll_base_module_t* module) {                     \
         const mca_coll_base_comm_coll_t* const performs = &((mca_coll_mp_module_t*)module)->performs;                  \
-        mca_pml_mp_enter_collective();                                                                                 \
+        if (SMALL) return performs->coll_##NAME(PARAMETERS GIVES, comm, performs->coll_##NAME##_module);               \
+        unsigned* const depth = mca_pml_mp_enter_collective();                                                         \
         const int result = performs->coll_##NAME(PARAMETERS GIVES, comm, performs->coll_##NAME##_module);              \
-        mca_pml_mp_leave_collective();                                                                                 \
+        --*depth;                                                                                                      \
         return result;                                                                                                 \
     }
+#define WRAPPER(NAME, TAKES, GIVES) WRAPPER_UNLESS(false, NAME, TAKES, GIVES)
+#define WRAPPER_BY_SIZE(NAME, TAKES, GIVES)                                                                            \
+    WRAPPER_UNLESS((size_t)count * type->super.size < mca_pml_mp.hint_limit, NAME, TAKES, GIVES)
 OPERATIONS(WRAPPER)
-
-static int barrier(ompi_communicator_t* comm, mca_coll_base_module_t* module) {
-    const mca_coll_base_comm_coll_t* const performs = &((mca_coll_mp_module_t*)module)->performs;
-    mca_pml_mp_enter_collective();
-    const int result = performs->coll_barrier(comm, performs->coll_barrier_module);
-    mca_pml_mp_leave_collective();
-    return result;
-}
+OPERATIONS_BY_SIZE(WRAPPER_BY_SIZE)
 
 /* Components of lower priority have had their turn: what the communicator has is theirs. What nobody performs stays so.
  */
@@ -107,7 +111,7 @@ static int module_enable(mca_coll_base_module_t* base, ompi_communicator_t* comm
         base->coll_##NAME = NAME;                                                                                      \
     }
     OPERATIONS(STAND_BEFORE)
-    STAND_BEFORE(barrier, , )
+    OPERATIONS_BY_SIZE(STAND_BEFORE)
     mca_pml_mp.marked = true;
     return OMPI_SUCCESS;
 }
@@ -121,7 +125,7 @@ static void destruct(mca_coll_mp_module_t* module) {
 #define STEP_ASIDE(NAME, TAKES, GIVES)                                                                                 \
     if (module->performs.coll_##NAME##_module != NULL) OBJ_RELEASE(module->performs.coll_##NAME##_module);
     OPERATIONS(STEP_ASIDE)
-    STEP_ASIDE(barrier, , )
+    OPERATIONS_BY_SIZE(STEP_ASIDE)
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mp_module_t, mca_coll_base_module_t, construct, destruct);

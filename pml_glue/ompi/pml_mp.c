@@ -122,7 +122,7 @@ int mca_pml_mp_start_send(mca_pml_mp_request_t* request, const void* buffer, siz
     const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, true);
     request->active = true;
     mp_core_send(mca_pml_mp.core, &request->core, peer, mca_pml_mp_message(comm, tag), data,
-                 mode == MCA_PML_BASE_SEND_SYNCHRONOUS, mca_pml_mp_hint(tag, hint));
+                 mode == MCA_PML_BASE_SEND_SYNCHRONOUS, mca_pml_mp_hint(tag, data.bytes, hint));
     return OMPI_SUCCESS;
 }
 
@@ -130,7 +130,8 @@ void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_
                               int source, int tag, ompi_communicator_t* comm, mp_hint_t hint) {
     const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, false);
     request->active = true;
-    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data, mca_pml_mp_hint(tag, hint));
+    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data,
+                    mca_pml_mp_hint(tag, data.bytes, hint));
 }
 
 /* Contiguous, and its envelope fits into 64 bits: may leave without a request. */

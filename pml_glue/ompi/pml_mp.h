@@ -81,6 +81,7 @@ typedef struct mca_pml_mp_module {
     unsigned depth; /* of whoever has the lock, if there are threads */
     bool threads;
     bool marked;                /* coll/mp tells who is in a collective operation */
+    unsigned in_collective;     /* without threads: of so many */
     bool memory_open, watching; /* pml_mp_memory.c */
     /* At their end, which Open MPI is to be told of: not from within the core. In the order of their ends. */
     struct mca_pml_mp_request *ended, *last_ended;
@@ -115,18 +116,25 @@ static inline bool mca_pml_mp_try_lock(void) {
     return true;
 }
 
-/* coll/mp: this thread is in so many collective operations, one in another. */
+/* coll/mp: this thread is in so many collective operations, one in another. Whoever is in one has no other call
+ * meanwhile, unless there are threads: a look-up of thread-local storage is for them. */
 OMPI_DECLSPEC extern _Thread_local unsigned mca_pml_mp_in_collective;
-static inline void mca_pml_mp_enter_collective(void) {
-    mca_pml_mp_in_collective++;
-    mca_pml_mp.collectives++; /* for statistics: threads may lose one */
+static inline unsigned* mca_pml_mp_depth_of_collectives(void) {
+    return OPAL_UNLIKELY(mca_pml_mp.threads) ? &mca_pml_mp_in_collective : &mca_pml_mp.in_collective;
 }
-static inline void mca_pml_mp_leave_collective(void) { mca_pml_mp_in_collective--; }
+/* Returns what to count down at the end: threads may be there only then. */
+static inline unsigned* mca_pml_mp_enter_collective(void) {
+    unsigned* const depth = mca_pml_mp_depth_of_collectives();
+    ++*depth;
+    mca_pml_mp.collectives++; /* for statistics: threads may lose one */
+    return depth;
+}
 
 /* Tags from -10 down are collectives', from -27 down of those that do not block (coll_tags.h of Open MPI). Where
- * coll/mp is on, it tells of those that block. */
-static inline mp_hint_t mca_pml_mp_hint(int tag, mp_hint_t otherwise) {
-    const bool inside = mca_pml_mp.marked ? mca_pml_mp_in_collective > 0 || tag <= -27 : tag <= -10;
+ * coll/mp is on, it tells of those that block: of messages that the transport is told of. */
+static inline mp_hint_t mca_pml_mp_hint(int tag, size_t bytes, mp_hint_t otherwise) {
+    const bool by_call = OPAL_UNLIKELY(mca_pml_mp.marked) && bytes >= mca_pml_mp.hint_limit;
+    const bool inside = by_call ? *mca_pml_mp_depth_of_collectives() > 0 || tag <= -27 : tag <= -10;
     return inside ? MP_HINT_COLLECTIVE : otherwise;
 }
 

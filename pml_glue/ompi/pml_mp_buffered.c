@@ -43,6 +43,6 @@ int mca_pml_mp_send_buffered(const void* buffer, size_t count, ompi_datatype_t* 
     copy->active = true;
     mca_pml_mp.buffered++;
     mp_core_send(mca_pml_mp.core, &copy->core, peer, mca_pml_mp_message(comm, tag), data, false,
-                 mca_pml_mp_hint(tag, MP_HINT_NON_BLOCKING));
+                 mca_pml_mp_hint(tag, data.bytes, MP_HINT_NON_BLOCKING));
     return OMPI_SUCCESS;
 }
