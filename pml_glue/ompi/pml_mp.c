@@ -285,8 +285,8 @@ static int irecv_init(void* buffer, size_t count, ompi_datatype_t* datatype, int
     return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
 }
 
-static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag, ompi_communicator_t* comm,
-                 ompi_request_t** out) {
+static __attribute__((noinline)) int irecv_slowly(void* buffer, size_t count, ompi_datatype_t* datatype, int source,
+                                                  int tag, ompi_communicator_t* comm, ompi_request_t** out) {
     mca_pml_mp_lock();
     mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
     if (request != NULL) {
@@ -297,6 +297,20 @@ static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int sour
     }
     mca_pml_mp_leave();
     return request == NULL ? OMPI_ERR_OUT_OF_RESOURCE : OMPI_SUCCESS;
+}
+
+static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag, ompi_communicator_t* comm,
+                 ompi_request_t** out) {
+    if (OPAL_UNLIKELY(mca_pml_mp.threads || !mca_pml_mp_contiguous(datatype, count)))
+        return irecv_slowly(buffer, count, datatype, source, tag, comm, out);
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_receive(comm);
+    if (OPAL_UNLIKELY(request == NULL)) return irecv_slowly(buffer, count, datatype, source, tag, comm, out);
+    const mp_data_t data = {
+        .buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size, .convertor = NULL};
+    *out = &request->super;
+    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data,
+                    mca_pml_mp_hint(tag, data.bytes, MP_HINT_NON_BLOCKING));
+    return OMPI_SUCCESS;
 }
 
 /* The end of a blocking receive. */

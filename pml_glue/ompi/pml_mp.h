@@ -196,6 +196,23 @@ static inline mca_pml_mp_request_t* mca_pml_mp_new_held(ompi_communicator_t* com
     OBJ_RETAIN(comm);
     return request;
 }
+/* Of one thread: a receive of the program, active, known, retained. Null: there is none that has been used before. */
+static inline mca_pml_mp_request_t* mca_pml_mp_new_receive(ompi_communicator_t* comm) {
+    mca_pml_mp_request_t* const request = mca_pml_mp.free;
+    if (OPAL_UNLIKELY(request == NULL)) return NULL;
+    mca_pml_mp.free = request->next;
+    request->kind = MP_KIND_ONCE;
+    request->is_send = request->freed = false;
+    request->known = request->retained = request->active = true;
+    request->datatype = NULL;
+    request->super.req_persistent = false;
+    request->super.req_complete = REQUEST_PENDING;
+    request->super.req_state = OMPI_REQUEST_ACTIVE;
+    request->super.req_complete_cb = NULL;
+    request->super.req_mpi_object.comm = comm;
+    OBJ_RETAIN(comm);
+    return request;
+}
 /* The program has it. Keeps communicator and datatype (if any) until the request is released: the user may free them
  * before. */
 void mca_pml_mp_retain(mca_pml_mp_request_t* request, ompi_datatype_t* datatype);

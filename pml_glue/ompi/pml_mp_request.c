@@ -5,14 +5,35 @@
 
 #include "ompi/errhandler/errcode-internal.h"
 
+static void release_held(mca_pml_mp_request_t* request);
+
+static inline void release(mca_pml_mp_request_t* request) {
+    if (OPAL_UNLIKELY(request->kind == MP_KIND_HELD)) {
+        release_held(request);
+        return;
+    }
+    if (request->retained) {
+        ompi_communicator_t* comm = request->super.req_mpi_object.comm;
+        if (OPAL_UNLIKELY(request->datatype != NULL)) OMPI_DATATYPE_RELEASE(request->datatype);
+        OBJ_RELEASE(comm);
+        request->retained = false;
+    }
+    OMPI_REQUEST_FINI(&request->super);
+    request->kind = MP_KIND_NONE;
+    request->next = mca_pml_mp.free;
+    mca_pml_mp.free = request;
+}
+
+void mca_pml_mp_release_request(mca_pml_mp_request_t* request) { release(request); }
+
 static int request_free(ompi_request_t** pointer) {
     mca_pml_mp_request_t* const request = (mca_pml_mp_request_t*)*pointer;
     *pointer = MPI_REQUEST_NULL;
     mca_pml_mp_lock();
-    if (request->active || request->completing)
+    if (OPAL_UNLIKELY(request->active || request->completing))
         request->freed = true; /* what it has begun goes on; the end releases it */
     else
-        mca_pml_mp_release_request(request);
+        release(request);
     mca_pml_mp_unlock();
     return OMPI_SUCCESS;
 }
@@ -110,23 +131,6 @@ mca_pml_mp_request_t* mca_pml_mp_first_held(void) {
     return request;
 }
 
-void mca_pml_mp_release_request(mca_pml_mp_request_t* request) {
-    if (request->kind == MP_KIND_HELD) {
-        release_held(request);
-        return;
-    }
-    if (request->retained) {
-        ompi_communicator_t* comm = request->super.req_mpi_object.comm;
-        if (request->datatype != NULL) OMPI_DATATYPE_RELEASE(request->datatype);
-        OBJ_RELEASE(comm);
-        request->retained = false;
-    }
-    OMPI_REQUEST_FINI(&request->super);
-    request->kind = MP_KIND_NONE;
-    request->next = mca_pml_mp.free;
-    mca_pml_mp.free = request;
-}
-
 static void free_all(mca_pml_mp_request_t** first) {
     while (*first != NULL) {
         mca_pml_mp_request_t* const request = *first;
@@ -163,6 +167,16 @@ int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* stat
     return mca_pml_mp_code(status->error);
 }
 
+/* mca_pml_mp_end() of most: one thread, no callback, not freed before. */
+static inline void end(mca_pml_mp_request_t* request) {
+    if (OPAL_UNLIKELY(request->super.req_complete_cb != NULL || request->freed || mca_pml_mp.threads)) {
+        mca_pml_mp_end(request);
+        return;
+    }
+    request->active = false;
+    ompi_request_complete(&request->super, request->known);
+}
+
 /* Of the core: under the lock. */
 void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     (void)unused;
@@ -171,7 +185,7 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
     if (request->kind == MP_KIND_HELD) {
         if (OPAL_UNLIKELY(core->status.error != MP_OK))
             request->super.req_status.MPI_ERROR = mca_pml_mp_code(core->status.error);
-        mca_pml_mp_end(request);
+        end(request);
         return;
     }
     if (request->convertor_used) {
@@ -190,7 +204,7 @@ void mca_pml_mp_completed(void* unused, mp_request_t* core) {
             core->status.error == MP_OK ? MPI_SUCCESS : mca_pml_mp_code(core->status.error);
     else
         mca_pml_mp_set_status(&request->super.req_status, &core->status);
-    mca_pml_mp_end(request);
+    end(request);
 }
 
 /* A callback may wait for other messages, and may be set by another thread at any time. Requests of blocking calls have
