@@ -12,11 +12,11 @@
 // Prints the time of a fence behind a put of 8 bytes to each of four neighbours, and of a flush and a barrier, which is
 // what a library has without a fence of its own; exit code 1 if the ratio is above RATIO.
 //
-//     bench_sim_pml --epoch BYTES [--least RATIO] [--fabric FILE]
+//     bench_sim_pml --epoch BYTES [--in-flight BYTES] [--least RATIO] [--fabric FILE]
 //
 // Prints MB/s of epochs of 16 puts and 16 gets over one rail and over all of them: one process that flushes, both, and
 // both with a fence. One rail by itself does not always fill both ways. So the second ratio is to the fastest of the
-// three on one rail. Exit code 1 if that one is below RATIO in any of the three.
+// three on one rail. Exit code 1 if that one is below RATIO in any of the three. --in-flight: osc_mp_in_flight.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -37,7 +37,7 @@ constexpr unsigned kWindow = 64;
 
 struct Options {
     std::string fabric = "twelve-x.yaml";
-    std::size_t size = 16384, epoch = 0;
+    std::size_t size = 16384, epoch = 0, in_flight = 262144; // the last: the default of osc/mp
     double least = 0, most = 1e9;
     unsigned fence = 0; // ranks
     bool silent = false;
@@ -209,7 +209,7 @@ private:
 class Epochs {
 public:
     static constexpr unsigned kMoves = 16;
-    Epochs(Job& job, std::size_t size, unsigned origins, bool fenced)
+    Epochs(Job& job, std::size_t size, std::size_t in_flight, unsigned origins, bool fenced)
         : size_(size), origins_(origins), fenced_(fenced) {
         job.on_completed = [](mp_request_t&) {};
         const std::uint64_t names[2] = {0, 1};
@@ -230,7 +230,7 @@ public:
                                                     .size = side.exposed.size(),
                                                     .dynamic = false,
                                                     .processes = names,
-                                                    .in_flight = 262144}, // the default of osc/mp
+                                                    .in_flight = in_flight},
                                                    {.apply = nullptr, .rma_done = nullptr});
             const auto keys = side.window->keys();
             stride = keys.size();
@@ -310,7 +310,7 @@ double epoch(const Options& o, unsigned origins, bool fenced, const std::vector<
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, 2, {}, {.seed = 1, .host = host}, {.rails = rails});
     Job job(cluster, settings());
-    Epochs epochs(job, o.epoch, origins, fenced);
+    Epochs epochs(job, o.epoch, o.in_flight, origins, fenced);
     const unsigned counted = fenced ? 2 : origins; // whose epochs end
     const auto run = [&](std::uint64_t count) {
         const std::uint64_t end = epochs.ended() + count * counted;
@@ -359,6 +359,8 @@ int main(int argc, char** argv) {
             o.fence = static_cast<unsigned>(std::atoi(argv[++i]));
         } else if (is("--epoch") && more && (o.epoch = std::strtoull(argv[i + 1], nullptr, 10)) > 0) {
             ++i;
+        } else if (is("--in-flight") && more) {
+            o.in_flight = std::strtoull(argv[++i], nullptr, 10);
         } else if (is("--most") && more) {
             o.most = std::atof(argv[++i]);
         } else if (is("--fabric") && more) {
@@ -366,7 +368,7 @@ int main(int argc, char** argv) {
         } else {
             std::fprintf(stderr, "bench_sim_pml [--size BYTES] [--least RATIO] [--fabric FILE] [--silent], or\n"
                                  "bench_sim_pml --fence RANKS [--most RATIO] [--fabric FILE], or\n"
-                                 "bench_sim_pml --epoch BYTES [--least RATIO] [--fabric FILE]\n");
+                                 "bench_sim_pml --epoch BYTES [--in-flight BYTES] [--least RATIO] [--fabric FILE]\n");
             return 2;
         }
     }
