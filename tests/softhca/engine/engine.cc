@@ -16,7 +16,7 @@ namespace softhca {
 namespace {
 constexpr Nanos kSpin = 30000; // the helper wakes this long before an event and spins: timers of the kernel are late
 // Time on the links, less than any useful retry time: progress is seen when it is copied.
-constexpr Nanos kGathered = 200000;
+constexpr Nanos kGathered = 1000000;
 Engine* g_engine = nullptr;
 } // namespace
 
