@@ -1,6 +1,7 @@
 // Faults as a verbs program sees them: retries, events, exactly-once execution under loss, migration.
 #define BOOST_TEST_DYN_LINK
 #define BOOST_TEST_MODULE faults
+#include "children.h"
 #include "fixture.h"
 
 using namespace verbs_test;
@@ -100,6 +101,34 @@ BOOST_AUTO_TEST_CASE(loss_costs_time_but_nothing_is_lost_or_done_twice) {
     BOOST_CHECK(p.right.empty());
     BOOST_CHECK_EQUAL(p.a.query().sq_psn, psn);
     BOOST_CHECK_EQUAL(p.b.query().rq_psn, psn);
+}
+
+// What arrives while nobody looks is copied together (read_stream.h), but nothing over a gap.
+BOOST_AUTO_TEST_CASE(reads_that_arrive_while_the_process_stands_still_are_whole) {
+    constexpr uint32_t kReads = 8, kBytes = 60000, kAll = kReads * kBytes;
+    QpOptions o;
+    o.timeout = 12; // 17 ms, longer than it stands still
+    o.retry = 7;
+    Pair p(o);
+    for (unsigned round = 0; round < 20; ++round) {
+        softhca("fault drop " + std::string(round % 2 ? "2 " : "0 ") + port_name(1));
+        Restore restore{{"fault drop 0 " + port_name(1)}};
+        fill(p.right.memory, 0, kAll, round);
+        std::memset(p.left.memory.data(), 0, kAll);
+        const pid_t other = start(0, [] {
+            const pid_t stopped = getppid();
+            usleep(300); // the reads are under way
+            ::kill(stopped, SIGSTOP);
+            usleep(5000);
+            ::kill(stopped, SIGCONT);
+            return 0;
+        });
+        for (unsigned i = 0; i < kReads; ++i)
+            BOOST_REQUIRE_EQUAL(p.a.rdma(IBV_WR_RDMA_READ, p.b, i * kBytes, i * kBytes, kBytes), 0);
+        for (unsigned i = 0; i < kReads; ++i) p.left.wait();
+        BOOST_REQUIRE(std::memcmp(p.left.memory.data(), p.right.memory.data(), kAll) == 0);
+        BOOST_CHECK(ended_well(status_of(other, 20000)));
+    }
 }
 
 BOOST_AUTO_TEST_CASE(executed_but_acknowledgment_lost) {
