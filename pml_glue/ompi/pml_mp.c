@@ -301,12 +301,10 @@ static __attribute__((noinline)) int irecv_slowly(void* buffer, size_t count, om
 
 static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag, ompi_communicator_t* comm,
                  ompi_request_t** out) {
-    if (OPAL_UNLIKELY(mca_pml_mp.threads || !mca_pml_mp_contiguous(datatype, count)))
-        return irecv_slowly(buffer, count, datatype, source, tag, comm, out);
-    mca_pml_mp_request_t* const request = mca_pml_mp_new_receive(comm);
+    const bool plain = OPAL_LIKELY(!mca_pml_mp.threads && mca_pml_mp_contiguous(datatype, count));
+    mca_pml_mp_request_t* const request = plain ? mca_pml_mp_new_receive(comm) : NULL;
     if (OPAL_UNLIKELY(request == NULL)) return irecv_slowly(buffer, count, datatype, source, tag, comm, out);
-    const mp_data_t data = {
-        .buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size, .convertor = NULL};
+    const mp_data_t data = {.buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size};
     *out = &request->super;
     mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data,
                     mca_pml_mp_hint(tag, data.bytes, MP_HINT_NON_BLOCKING));
