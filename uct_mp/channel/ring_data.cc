@@ -35,6 +35,7 @@ void Sender::finish_ring(Channel& channel, const Start& start, std::uint8_t am_i
     if (bytes > start.placed && !channel.wiring.only)
         channel.wiring.scheduler->place_on(start.path, Direction::write, bytes - start.placed);
     ++ring.messages;
+    ++ring.aside;
     const link::RemotePiece to{ring.address + ring.shape.end_of(sequence) - bytes,
                                ring.rkey[channel.wiring.paths[start.path].remote_device]};
     post_ring(channel, buffer, *start.queue, start.path, to,

@@ -398,6 +398,7 @@ void Rings::describe(const Channel& channel, RingPairStatistics& out) {
     const RingPair& pair = *channel.rings;
     out.out = pair.out.open;
     out.messages_out = pair.out.messages;
+    out.by_lane = pair.out.messages - pair.out.aside;
     out.switches = pair.switches;
     out.left = pair.left;
     if (!pair.in) return;

@@ -69,6 +69,7 @@ struct RingOut {
     unsigned answers = 0, told = 0;
     Services::Timer timer = 0; // the peer is told that it has been left
     std::uint64_t messages = 0;
+    std::uint64_t aside = 0; // of them: not by the lane (Sender::finish_ring)
 };
 
 // Of one channel; made when first needed.

@@ -66,6 +66,7 @@ struct RingPairStatistics {
     const char* in = "none";              // offered, open, leaving, ending
     bool out = false;                     // we may write there
     std::uint64_t messages_out = 0;       // ever
+    std::uint64_t by_lane = 0;            // of them: the usual way
     std::uint64_t messages_in = 0;        // into the present one
     std::uint32_t switches = 0, left = 0; // taken by the peer; left by it early, lately
     std::uint64_t bytes = 0;

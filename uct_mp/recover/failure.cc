@@ -208,7 +208,12 @@ void Failure::drop_posted(SendQueue& queue) {
     queue.close();
     while (!queue.idle()) {
         const Posted posted = queue.pop();
-        if (queue.dc) posted.channel->wiring.paths[posted.path].open -= posted.requests;
+        channel::Wiring& wiring = posted.channel->wiring;
+        if (queue.dc) wiring.paths[posted.path].open -= posted.requests;
+        // A path that stays keeps its account: what is lost of it would count as under way for ever.
+        if (!wiring.only)
+            wiring.scheduler->cancel(posted.path, posted.read ? schedule::Direction::read : schedule::Direction::write,
+                                     posted.bytes);
         if (core_.failures.recoverable(*posted.channel)) {
             lost(queue, posted);
         } else {
