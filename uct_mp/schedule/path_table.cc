@@ -22,7 +22,8 @@ constexpr double kCompareBytes = 1 << 18;
 constexpr double kJammed = 0.2, kJammedBytes = 1 << 16, kForgotten = 1.0 / 50, kLate = 4;
 // Lateness: between the two gains about one completion of sixteen is later than what is believed.
 constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
-constexpr std::uint64_t kBeside = 16; // parts of a stripe that small messages before it may be as long as together
+constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. Who was stopped for seconds shows nothing
+constexpr std::uint64_t kBeside = 16;   // parts of a stripe that small messages before it may be as long as together
 
 double clean(double value) { return std::isfinite(value) && value > 0 ? std::min(value, kMaxWeight) : 0; }
 
@@ -191,7 +192,7 @@ PathIndex PathTable::take_settled(Direction d) {
     const PathIndex path = std::exchange(settled_[static_cast<unsigned>(d)], kNoPath);
     if (path == kNoPath) return path;
     const Nanos done = paths_[path].of(d).last_done;
-    const double late = now_ > done ? static_cast<double>(now_ - done) : 0;
+    const double late = now_ > done ? static_cast<double>(std::min(now_ - done, kMostLate)) : 0;
     late_ += (late > late_ ? kLateRises : kLateFalls) * (late - late_);
     return path;
 }

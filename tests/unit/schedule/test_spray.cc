@@ -197,6 +197,9 @@ BOOST_AUTO_TEST_CASE(windows_cover_the_time_until_completions_are_found) {
     BOOST_TEST(peer.scheduler.paths().late() > 50000);
     for (unsigned i = 0; i < 500; ++i) (void)found(peer, transfer, 4000000 + i * 64000, 4000000 + i * 64000);
     BOOST_TEST(peer.scheduler.paths().late() < 100);
+    // Stopped for ten seconds: it counts as 10 ms.
+    (void)found(peer, transfer, 40000000, 10040000000);
+    BOOST_TEST(peer.scheduler.paths().late() < 2.6e6);
 }
 
 BOOST_AUTO_TEST_CASE(a_completion_that_asked_for_nothing_is_not_late) {
