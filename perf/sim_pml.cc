@@ -359,8 +359,8 @@ int main(int argc, char** argv) {
             o.fence = static_cast<unsigned>(std::atoi(argv[++i]));
         } else if (is("--epoch") && more && (o.epoch = std::strtoull(argv[i + 1], nullptr, 10)) > 0) {
             ++i;
-        } else if (is("--in-flight") && more) {
-            o.in_flight = std::strtoull(argv[++i], nullptr, 10);
+        } else if (is("--in-flight") && more && (o.in_flight = std::strtoull(argv[i + 1], nullptr, 10)) > 0) {
+            ++i;
         } else if (is("--most") && more) {
             o.most = std::atof(argv[++i]);
         } else if (is("--fabric") && more) {
