@@ -8,15 +8,16 @@
 // - window_scale grows when a path was found dry in the middle of a transfer, because the caller polls too seldom.
 //   Nothing was under way, or the completion just found came so long ago that the rest must be done, too.
 // - late: how long completions lie before they are found, by their time stamps (PathTable::late()). A processor that
-//   computes, or is shared, comes when it comes. Twice that time keeps a path busy until then, whatever it has been.
-// Chunk of a path = rate x chunk_time, so that all paths work equally long at one. It grows with window_scale: a
+//   computes, or is shared, comes when it comes. Twice that time, 20 ms at most, keeps a path busy until then, whatever
+//   it has been.
+// Chunk of a path = rate x chunk_time, so that all paths work equally long at one. It grows with the window: a
 // processor that comes seldom has no time for many small ones. Tail: no path takes more than its fair part of what
 // remains, other transfers that wait included (all done at the same time, by present estimates). So the last pieces of
-// a burst shrink and end together, and those of each transfer in it do not. A path takes
-// nothing if its least piece would be done later than the others with all that remains: a slow path never holds the
-// last chunk. Paths whose rate was not measured for probe_interval are tried at a message's start, where a wrong guess
-// costs nothing. Factoring (half of the fair part at a time, Hummel/Schonberg/Flynn 1992) was measured, too. It took
-// twice the chunks for the same result, as the windows bound what a wrong estimate can cost.
+// a burst shrink and end together, and those of each transfer in it do not. A path takes nothing if its least piece
+// would be done later than the others with all that remains: a slow path never holds the last chunk. Paths whose rate
+// was not measured for probe_interval are tried at a message's start, where a wrong guess costs nothing. Factoring
+// (half of the fair part at a time, Hummel/Schonberg/Flynn 1992) was measured, too. It took twice the chunks for the
+// same result, as the windows bound what a wrong estimate can cost.
 #pragma once
 
 #include "uct_mp/schedule/load_balanced.h"
