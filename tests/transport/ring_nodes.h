@@ -53,13 +53,13 @@ inline OfRings of_rings(Cluster& cluster) {
     }
     return sum;
 }
-inline bool settles(Cluster& cluster, unsigned rings) {
+inline bool settles(Cluster& cluster, unsigned rings, Nanos limit = 1'000 * kMs) {
     return cluster.until(
         [&] {
             const OfRings now = of_rings(cluster);
             return now.in == rings && now.out == rings && now.offered == rings;
         },
-        1'000 * kMs);
+        limit);
 }
 inline std::uint64_t written(Node& node, Kind kind) {
     std::uint64_t sum = 0;

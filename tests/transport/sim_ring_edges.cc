@@ -343,6 +343,58 @@ BOOST_AUTO_TEST_CASE(who_was_armed_without_endpoints_is_not_asleep) {
     BOOST_TEST(gets_a_ring(cluster, notes));
 }
 
+namespace {
+// Its ring is over, and the next one is for later.
+bool is_left(Cluster& cluster, Notes& notes) {
+    channel::Channel& source = cluster.channel(1, 0);
+    cluster.world.select(1);
+    source.core->rings.path_failed(source);
+    const auto& pair = *cluster.channel(0, 1).rings;
+    return notes.send(1, 0, 4) && cluster.until([&] { return !pair.in; }, 5 * kMs) && pair.timer && pair.wanted;
+}
+} // namespace
+
+// Who falls asleep before the next ring comes gives one when it does not sleep any more.
+BOOST_AUTO_TEST_CASE(asleep_before_the_next_one) {
+    std::vector<channel::Config> configs(2, config({16, 256}));
+    configs[0] = choosing(4);
+    configs[0].adapt.tuning.interval = configs[0].adapt.tuning.min_interval = 4 * kMs;
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Notes notes(cluster);
+    BOOST_REQUIRE(gets_a_ring(cluster, notes));
+    BOOST_REQUIRE(is_left(cluster, notes));
+    BOOST_TEST(cluster.until([&] { return cluster.node(0).iface().arm() == Status::ok; }, 5 * kMs));
+    pass(cluster, 100 * kMs); // the time of the next one
+    BOOST_TEST(!cluster.channel(0, 1).rings->in);
+    pass(cluster, 10000 * kMs);
+    BOOST_TEST(gets_a_ring(cluster, notes));
+    BOOST_TEST(!notes.wrong);
+}
+
+// Another takes the only place before the next ring comes: who waits gets it back without a new choice.
+BOOST_AUTO_TEST_CASE(place_is_taken_meanwhile) {
+    std::vector<channel::Config> configs(3, config({16, 256}));
+    configs[0] = choosing(1);
+    Cluster cluster("two-rail", configs);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Notes notes(cluster);
+    BOOST_REQUIRE(gets_a_ring(cluster, notes));
+    BOOST_REQUIRE(is_left(cluster, notes));
+    const std::uint64_t before = cluster.channel(0, 1).core->ring_choice.changes;
+    BOOST_TEST((serve(cluster, 0, 2, Service::dc_ring) == Status::ok));
+    BOOST_TEST(cluster.until([&] { return has_ring(cluster, 2); }, 5 * kMs));
+    pass(cluster, 30 * kMs);
+    BOOST_TEST(!cluster.channel(0, 1).rings->wanted);
+    BOOST_TEST((serve(cluster, 0, 2, Service::shared) == Status::ok));
+    for (unsigned i = 0; !has_ring(cluster, 1) && i < 30; ++i) {
+        BOOST_TEST(notes.send(1, 0, 4));
+        pass(cluster, kMs);
+    }
+    BOOST_TEST(has_ring(cluster, 1));
+    BOOST_TEST(cluster.channel(0, 1).core->ring_choice.changes == before);
+}
+
 // What rings cost cannot be measured here: nothing comes back while somebody waits for it by the system's clock. That
 // may be so on any machine for a while, so it is tried again, and rarely.
 BOOST_AUTO_TEST_CASE(costs_that_could_not_be_measured) {

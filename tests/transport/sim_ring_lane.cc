@@ -113,6 +113,57 @@ BOOST_DATA_TEST_CASE(refused_beside_another_peer,
     }
 }
 
+// Over RC: the queue pair has no other peer.
+BOOST_DATA_TEST_CASE(refused_over_rc,
+                     boost::unit_test::data::make({Call::am_short, Call::am_bcopy}) *
+                         boost::unit_test::data::make({0u, 1u}),
+                     call, beyond) {
+    const std::uint32_t entry = call == Call::am_short ? 256 : 4096;
+    Cluster cluster("two-rail", 2, config({16, entry}));
+    for (unsigned i = 0; i < 2; ++i) cluster.node(i).services().quiet = true;
+    Numbered numbered(cluster);
+    const auto post = [&](std::size_t length) { return numbered.post(1, 0, length, Call::am_short); };
+    const auto all_there = [&] { return numbered.all_there(); };
+    BOOST_REQUIRE(cluster.until([&] { return post(8); }));
+    BOOST_REQUIRE(cluster.until(all_there));
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    channel::Channel& channel = cluster.channel(1, 0);
+    const auto& lane = channel.wiring.scheduler->current(schedule::Direction::write);
+    // In the lane, with room for all of this in the ring, and something before it that asks for no completion.
+    const auto found = [&] {
+        for (unsigned i = 0; i < 2000; ++i) {
+            if (!cluster.until([&] { return post(8); }) || !cluster.until(all_there)) return false;
+            if (!lane.lasts() || channel.gates != channel::gate::ring || channel.in_flight() > 8) continue;
+            const channel::Path& path = channel.wiring.paths[lane.lane.path];
+            if (path.kind == Kind::rc && post(8) && path.queue[0]->joinable() && lane.lasts()) return true;
+        }
+        return false;
+    };
+    BOOST_REQUIRE(found());
+    link::SendQueue* const queue = channel.wiring.paths[lane.lane.path].queue[0];
+    cluster.world.select(1);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    BOOST_REQUIRE(ibv_modify_qp(queue->qp.get(), &attributes, IBV_QP_STATE) == 0);
+    const std::uint64_t before = by_lane(cluster.node(1));
+    BOOST_TEST(numbered.post(1, 0, entry - link::kRingTail - kHeader + beyond, call)); // refused: it counts as sent
+    BOOST_TEST(queue->failed());
+    BOOST_TEST(by_lane(cluster.node(1)) == before + !beyond);
+    for (unsigned i = 0; i < 100; ++i) BOOST_REQUIRE(cluster.until([&] { return post(8 + i); }, 1'000 * kMs));
+    BOOST_TEST(cluster.until(all_there, 1'000 * kMs));
+    BOOST_TEST(!numbered.wrong);
+    BOOST_TEST(of_rings(cluster.node(1)).again >= 1u);
+    BOOST_TEST(traffic(cluster, 1) == "");
+    const auto flushed = [&] { return cluster.world.select(1), cluster.node(1).iface().flush_all() == Status::ok; };
+    BOOST_REQUIRE(cluster.until(flushed, 1'000 * kMs));
+    for (const std::uint32_t open : channel.epoch_open) BOOST_TEST(open == 0u);
+    for (unsigned i = 0; i < channel.wiring.path_count; ++i) {
+        BOOST_TEST(channel.wiring.scheduler->paths()[i].account[0].in_flight == 0u);
+        BOOST_TEST(channel.wiring.paths[i].open == 0u);
+    }
+}
+
 // Ports flap in the middle of bursts by the lane, and one adapter of each node places late. Three flows: two into rings
 // of one receiver, one beside the first of them over its initiators.
 BOOST_DATA_TEST_CASE(flaps, boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({1u, 2u, 3u}),

@@ -84,6 +84,8 @@ public:
     // The last message has a buffer and a number, and no path could take it: it goes again with the others that were
     // lost.
     virtual void not_posted(Channel& channel) = 0;
+    // So do retained messages whose path is kNoPath by now.
+    virtual void send_again(Channel& channel) = 0;
 
     // -- Traffic that goes again
     // These bytes of a write or read, which was refused or lost.

@@ -140,6 +140,10 @@ bool RingChoice::serve(Channel& channel) {
     return status == Status::unsupported || status == Status::no_memory || (channel.rings && channel.rings->in);
 }
 
+void RingChoice::wait(Channel& channel) {
+    if (weighs_) waiting_.push_back(channel.local_id);
+}
+
 void RingChoice::serve_waiting() {
     std::erase_if(waiting_, [&](std::uint32_t id) {
         Channel* const channel = core_.directory.channel_with(id);

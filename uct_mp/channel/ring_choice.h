@@ -23,6 +23,7 @@ class RingChoice {
 public:
     explicit RingChoice(Core& core);
     void attend(Nanos now);
+    void wait(Channel& channel); // chosen, and all places are taken
 
     std::uint64_t changes = 0;
     [[nodiscard]] const adapt::Costs& costs() const { return tuning_.costs; } // of rings; 0: not known yet

@@ -113,8 +113,13 @@ Status Rings::offer(Channel& channel) {
 
 Status Rings::offer_later(Channel& channel, Nanos pause) {
     channel.rings->timer = core_.services.at(core_.services.now() + pause, [this, &channel] {
-        channel.rings->timer = 0;
-        if (channel.rings->wanted && core_.failures.recoverable(channel) && !asleep()) (void)offer(channel);
+        RingPair& pair = *channel.rings;
+        pair.timer = 0;
+        if (!pair.wanted || !core_.failures.recoverable(channel)) return;
+        if (asleep())
+            pair.wanted = false; // RingChoice chooses anew when nobody sleeps any more
+        else if (offer(channel) == Status::no_resource)
+            core_.ring_choice.wait(channel); // another has taken the place
     });
     return Status::ok;
 }
@@ -196,9 +201,14 @@ void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std
         return;
     }
     // It has left it by itself. Our next number tells that we know.
-    const bool lasted = core_.services.now() - ring.since >= kSteady;
-    pair.left = lasted ? 1 : pair.left + 1;
+    note_left(pair);
     take_back(channel);
+}
+
+// It was not our wish: the next one comes later and later.
+void Rings::note_left(RingPair& pair) const {
+    const bool lasted = core_.services.now() - pair.in->since >= kSteady;
+    pair.left = lasted ? 1 : pair.left + 1;
 }
 
 // The memory stays: the adapter of the peer may still write there.
@@ -283,15 +293,21 @@ void Rings::garbled(Channel& channel) {
     core_.receiver.broken(channel, "something into its ring that is no message", channel.expected);
 }
 
-// Who does not know the key has written here: nothing of it has been taken for a message. It is wiped.
+// Who does not know the key has written here: nothing of it has been taken for a message. It is wiped. A message may
+// have lain there, and whoever did this may do it again: another ring has other keys.
 void Rings::inspect(RingIn& ring) {
-    const std::uint32_t expected = ring.channel->expected;
-    for (std::uint32_t slot = 0; slot < ring.shape.slots; ++slot) {
-        if (!link::wipe_foreign_entry(ring.memory, ring.shape, ring.key, slot, expected)) continue;
-        ++foreign_;
-        core_.services.say(LogLevel::warn, "somebody else than peer %016" PRIx64 " has written into its ring: ignored",
-                           ring.channel->uid);
-    }
+    Channel& channel = *ring.channel;
+    std::uint32_t found = 0;
+    for (std::uint32_t slot = 0; slot < ring.shape.slots; ++slot)
+        found += link::wipe_foreign_entry(ring.memory, ring.shape, ring.key, slot, channel.expected);
+    if (!found) return;
+    foreign_ += found;
+    core_.services.say(LogLevel::warn,
+                       "somebody else than peer %016" PRIx64 " has written into its ring: ignored, it gets another one",
+                       channel.uid);
+    if (ring.state >= State::leaving || !core_.failures.recoverable(channel)) return;
+    note_left(*channel.rings);
+    take_back(channel);
 }
 
 void Rings::attend(Nanos now) {
@@ -324,6 +340,8 @@ void Rings::take_offer(Channel& channel, const connect::RingOffer& offer) {
             out.address = offer.address;
             std::copy_n(offer.keys.rkey, verbs::kMaxDevices, out.rkey);
             channel.gates |= gate::ring;
+        } else {
+            doubt(channel);
         }
     }
     const std::lock_guard lock(core_.services);
@@ -369,16 +387,20 @@ void Rings::forget(Channel& channel) {
     RingPair& pair = *channel.rings;
     pair.wanted = false;
     if (pair.in) retire(channel);
-    stop(pair.timer);
-    stop(pair.out.timer);
+    end_timers(pair);
     pair.out.open = false;
     channel.gates &= ~gate::ring;
 }
 
 void Rings::end() {
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot)
-        if (RingPair* const pair = core_.directory.channels[slot]->rings.get())
-            stop(pair->timer), stop(pair->out.timer);
+        if (RingPair* const pair = core_.directory.channels[slot]->rings.get()) end_timers(*pair);
+}
+
+void Rings::end_timers(RingPair& pair) {
+    stop(pair.timer);
+    stop(pair.out.timer);
+    if (pair.out.doubt) stop(pair.out.doubt->timer);
 }
 
 void Rings::describe(RingStatistics& out) const {

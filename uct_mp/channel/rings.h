@@ -11,6 +11,10 @@
 // sent again elsewhere: then its write may still come, late, over what lies there by then. So from the failure of a
 // path on the source uses the ring no more, and the receiver makes a new one, elsewhere and with another key.
 //
+// Who has got hold of the ring's keys may write over a message that has arrived and was not looked at yet. The receiver
+// finds that now and then, and takes the ring back; and what has not been acknowledged soon after a ring was taken back
+// is sent again (R263).
+//
 // What a ring promises about writes before a message is what a receive promises: the writes of one adapter are placed
 // in order. What might be overtaken goes as a fenced message (visibility.h), never by a ring.
 //
@@ -24,6 +28,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "uct_mp/channel/types.h"
@@ -31,6 +36,7 @@
 #include "uct_mp/host/services.h"
 #include "uct_mp/link/ring.h"
 #include "uct_mp/link/ring_store.h"
+#include "uct_mp/link/send_queue.h"
 
 namespace ucx_mp::channel {
 
@@ -58,6 +64,13 @@ struct RingIn {
     std::unique_ptr<link::RingMemory> owner;
 };
 
+// Somebody else may have written over messages of a ring that the peer has taken back (R263). What had been posted by
+// then, by path; null: nothing, or it has come back.
+struct RingDoubt {
+    std::vector<std::pair<const link::SendQueue*, std::uint32_t>> behind; // queue, and its head
+    Services::Timer timer = 0;
+};
+
 // Sending.
 struct RingOut {
     bool open = false;
@@ -70,6 +83,7 @@ struct RingOut {
     Services::Timer timer = 0; // the peer is told that it has been left
     std::uint64_t messages = 0;
     std::uint64_t aside = 0; // of them: not by the lane (Sender::finish_ring)
+    std::unique_ptr<RingDoubt> doubt;
 };
 
 // Of one channel; made when first needed.
@@ -131,10 +145,15 @@ private:
     void tell(Channel& channel);
     void tell_left(Channel& channel);
     void leave(Channel& channel);
+    void doubt(Channel& channel);
+    void seek_lost(Channel& channel);
+    void seek_lost_later(Channel& channel);
     void retire(Channel& channel);
     void retire_ended();
     void inspect(RingIn& ring);
     void stop(Services::Timer& timer);
+    void end_timers(RingPair& pair);
+    void note_left(RingPair& pair) const;
 
     Core& core_;
     std::vector<RingIn*> polled_;

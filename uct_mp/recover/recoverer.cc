@@ -149,6 +149,11 @@ void Recoverer::not_posted(Channel& channel) {
     failure.list_recovering(channel);
 }
 
+void Recoverer::send_again(Channel& channel) {
+    failure.recovery_of(channel).resend = true;
+    failure.list_recovering(channel);
+}
+
 // -- Traffic that goes again
 
 void Recoverer::redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) {

@@ -49,6 +49,7 @@ public:
     void hear_answer(Channel& channel, connect::Answer answer) override;
     bool write_nothing(Channel& channel, PathIndex path, SendQueue& queue) override;
     void not_posted(Channel& channel) override;
+    void send_again(Channel& channel) override;
     void redo(Channel& channel, Work& of, std::uint64_t offset, std::uint64_t bytes) override;
     void finish_replayed(Channel& channel, Work& work) override;
     bool place_puts_again(Channel& channel, const Work& work, schedule::Stripe& chunk) override;
