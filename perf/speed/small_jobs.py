@@ -25,16 +25,19 @@ def small_jobs(c):
     if not adaptive.has_adaptive(c):
         return
     worst = {"adaptive": 0, "eager": 0}
+    kinds = {"mp_rc": {"transport": "mp_rc"}, "mp_dc": {"transport": "mp_dc"}}
+    kinds |= {name: {"transport": name, "adapt_interval": 200_000} for name in worst}
+    if adaptive.has_rings(c): # not the default: a comparison
+        kinds["eager with rings"] = kinds["eager"] | {"rings": adaptive.RINGS, "ring_costs": adaptive.ring_costs()}
     for fabric in FABRICS:
         for number, (nodes, kernel, size, messages, warm_up) in enumerate(CASES):
             if c.quick and number not in QUICK:
                 continue
             times = {}
-            for transport in ("mp_rc", "mp_dc", *worst):
-                look = {} if transport in ("mp_rc", "mp_dc") else {"adapt_interval": 200_000}
-                times[transport] = adaptive.simulate(c, kernel, fabric=fabric, nodes=nodes, size=size, messages=messages,
-                                                     policy="default", warm_up=warm_up, repeat=max(warm_up // 10, 10),
-                                                     transport=transport, **look)["time_us"]
+            for name, how in kinds.items():
+                times[name] = adaptive.simulate(c, kernel, fabric=fabric, nodes=nodes, size=size, messages=messages,
+                                                policy="default", warm_up=warm_up, repeat=max(warm_up // 10, 10),
+                                                **how)["time_us"]
             for transport in worst:
                 worst[transport] = max(worst[transport], times[transport] / times["mp_rc"])
             yield Result("small_jobs", f"{fabric}, {nodes} processes, {kernel}, {size} B", ", ".join(

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "numbered.h"
 #include "ring_nodes.h"
 #include "simulator/random_faults.h"
 #include "switches.h"
@@ -269,6 +270,40 @@ BOOST_DATA_TEST_CASE(switches_under_traffic,
     BOOST_TEST(of_rings(cluster).again == 0u);
     cluster.after_progress = {};
     BOOST_TEST(cluster.until([&] { return at_rest(cluster); }, 500 * kMs));
+}
+
+// Nobody waits for a switch: every message goes at once and comes as soon as without one. The paper suspends a channel
+// meanwhile (AQPS 3.4, J1, J4 and J5).
+BOOST_DATA_TEST_CASE(no_message_waits_for_a_switch, boost::unit_test::data::make({"two-rail", "four-path"}), fabric) {
+    constexpr Nanos kEvery = 2'000;
+    Cluster cluster(fabric, 2, config({16, 256}));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    Numbered numbered(cluster);
+    unsigned refused = 0;
+    // The most that are under way at a time.
+    const auto send = [&](unsigned count) {
+        std::uint64_t most = 0;
+        for (unsigned i = 0; i < count; ++i) {
+            refused += !numbered.post(1, 0, 8 + i % 100, Numbered::Call::am_short);
+            cluster.world.at(cluster.world.now() + kEvery, [] {});
+            cluster.run_for(kEvery);
+            most = std::max<std::uint64_t>(most, numbered.sent - numbered.got_by(1, 0));
+        }
+        return most;
+    };
+    const std::uint64_t usual = send(1000);
+    constexpr Service kServed[] = {Service::rc, Service::shared,  Service::dc_ring,
+                                   Service::rc, Service::dc_ring, Service::shared};
+    for (unsigned i = 0; i < 60; ++i) {
+        BOOST_TEST((serve(cluster, 0, 1, kServed[i % 6]) == Status::ok));
+        const std::uint64_t most = send(i % 2 ? 2000 : 20); // done, or still at it when the next one comes
+        BOOST_TEST(most <= usual);
+    }
+    BOOST_TEST(refused == 0u);
+    BOOST_TEST(cluster.until([&] { return numbered.all_there(); }));
+    BOOST_TEST(!numbered.wrong);
+    BOOST_TEST(of_rings(cluster).messages > 1000u);
+    BOOST_TEST(written(cluster.node(1), Kind::rc) > 0u);
 }
 
 // Likewise while everything fails and comes back.
