@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""A running job through the eyes of mp_info -a: shown.py BUILD SOURCE all|without_dc [ENDPOINTS PROTOCOLS]
+"""A running job through the eyes of mp_info -a: shown.py BUILD SOURCE all|chosen|limited|without_dc [ENDPOINTS PROTOCOLS]
 
 Four ranks, each on a host of its own, over UCX_TLS=mp_rc,mp_dc. all: every host has DC, and every peer has got RC at
-once. without_dc: host 1 has no DC, so it and all others talk over mp_rc, and the others among themselves over mp_dc,
+once. chosen: RC and rings are given by what is counted. limited: a process may have fewer connections than peers. without_dc: host 1 has no DC, so it and all others talk over mp_rc, and the others among themselves over mp_dc,
 whatever number of endpoints UCX expects (UCX_NUM_EPS), by its old protocols or its new ones (UCX_PROTO_ENABLE=n, y).
 """
 import os
@@ -14,6 +14,9 @@ import time
 BUILD, SOURCE = (os.path.abspath(path) for path in sys.argv[1:3])
 CASE = sys.argv[3]
 RANKS, PATIENCE = 4, 60
+VARIABLES = {"chosen": {"UCX_MP_DC_ADAPT": "on", "UCX_MP_DC_ADAPT_INTERVAL": "100ms", "UCX_MP_DC_ADAPT_MAX_RINGS": "64",
+                        "UCX_MP_DC_ADAPT_COSTS": "r=1000,rho=1000,d=1000,p=1,c=1,delta=1000"},
+             "limited": {"UCX_MP_DC_MAX_CONN": "2"}}
 
 
 def ranks_in(folder):
@@ -28,7 +31,7 @@ def ranks_in(folder):
 
 
 def look(folder):
-    """A line per interface: its transport, and its peers with what they have sent, "service" and "memory" """
+    """A line per interface: its transport, and its peers with what they have sent, and more that is told of them"""
     ranks = [word for rank in ranks_in(folder) for word in ("-p", rank)]
     if not ranks:
         return []
@@ -39,11 +42,11 @@ def look(folder):
         words = line.split()
         pairs = dict(zip(words[2::2], words[3::2]))
         if words[0] == "interface":
-            process = {"transport": pairs["transport"], "peers": []}
+            process = {"transport": pairs["transport"], "tear_downs": int(pairs["tear_downs"]), "peers": []}
             found.append(process)
         elif words[0] == "peer":
             process["peers"].append({"delivered": int(pairs["delivered"]), "sent": int(pairs["sent"])})
-        elif words[0] in ("service", "memory"):
+        elif words[0] in ("service", "memory", "ring"):
             process["peers"][-1][words[0]] = dict(zip(words[1::2], words[2::2]))
     return found
 
@@ -57,6 +60,15 @@ def is_right(found):
     if CASE == "without_dc":
         return by == {"mp_rc": [1, 1, 1, 3], "mp_dc": [2, 2, 2]}
     peers = [peer for one in found for peer in talking(one)]
+    if CASE == "limited":
+        return sum(one["transport"] == "mp_dc" and one["tear_downs"] > 2 for one in found) == RANKS
+    if CASE == "chosen":
+        return by["mp_dc"] == [3, 3, 3, 3] and all(
+            peer.get("ring", {}).get("receives_by") == "open" and peer["ring"]["why"] == "counts" and
+            int(peer["ring"]["switches"]) > 0 and int(peer["ring"]["messages"]) > 0 and int(peer["ring"]["messages_by_ring"]) > 0 and
+            (peer["service"]["sends_by"] == "rc" or # one of both has wished it
+             peer["service"]["receives_by"] == "rc" and peer["service"]["why"] == "counts" and int(peer["service"]["switches"]) > 0)
+            for peer in peers)
     return by["mp_dc"] == [3, 3, 3, 3] and not by["mp_rc"] and all(
         "memory" in peer and "service" in peer and peer["service"]["receives_by"] == "rc" and peer["service"]["why"] == "first_peers" and
         int(peer["memory"]["queue_pairs"]) == int(peer["service"]["places"]) and int(peer["memory"]["bytes"]) > 10000
@@ -70,6 +82,7 @@ with tempfile.TemporaryDirectory() as folder:
     env = dict(os.environ, SHOWN_IN=folder, UCX_TLS="mp_rc,mp_dc", UCX_LOG_LEVEL="error",
                UCT_MP_LIBRARY=f"{BUILD}/lib/libuct_mp.so",
                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    env |= VARIABLES.get(CASE, {})
     if len(sys.argv) > 5:
         env |= {"UCX_NUM_EPS": sys.argv[4], "UCX_PROTO_ENABLE": sys.argv[5]}
     with subprocess.Popen([f"{BUILD}/bin/softhca", "run", "--fabric", f"{SOURCE}/config/fabrics/two-rail.yaml",
@@ -88,6 +101,6 @@ with tempfile.TemporaryDirectory() as folder:
 if job.returncode or f"{RANKS} ranks ok" not in said:
     sys.exit(f"exit code {job.returncode}:\n{said}")
 for one in found:
-    print(one["transport"], talking(one))
+    print(one["transport"], one["tear_downs"], talking(one))
 if not is_right(found):
     sys.exit("these are not the transports, or not what is said of peers")

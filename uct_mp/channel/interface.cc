@@ -116,7 +116,7 @@ void Interface::set_hint(Channel& channel, schedule::TrafficHint hint) { channel
 
 Status Interface::serve_by(Channel& channel, adapt::Service service) {
     // A ring goes over whatever paths there are.
-    const Status ring = core_->rings.serve(channel, service != adapt::Service::shared);
+    const Status ring = core_->rings.serve(channel, service != adapt::Service::shared, Reason::call);
     if (service == adapt::Service::dc_ring && ucx_mp::failed(ring)) return ring;
     if (service != adapt::Service::rc && core_->observer->served(channel).places == 0) return ring;
     return core_->observer->serve_by(channel, service == adapt::Service::rc ? service : adapt::Service::shared,

@@ -21,17 +21,18 @@ struct Core;
 enum class Reason : std::uint8_t {
     none,        // nothing was wished yet
     call,        // Interface::serve_by
-    first_peers, // UCX_MP_DC_ADAPT=eager
+    first_peers, // UCX_MP_DC_ADAPT=eager; a ring: whoever sends gets one
     counts,      // of the time windows: it pays, or does not pay any more
     trial,       // nobody knows yet what RC saves
     reference,   // it goes by DC for a window, to know what that takes
     no_sender,   // nobody here sends
     refusal,     // by the peer
+    asleep,      // nobody here polls: a ring only
 };
 [[nodiscard]] constexpr const char* name(Reason why) {
-    constexpr const char* kNames[] = {"none",  "call",      "first_peers", "counts",
-                                      "trial", "reference", "no_sender",   "refusal"};
-    static_assert(std::size(kNames) == static_cast<unsigned>(Reason::refusal) + 1);
+    constexpr const char* kNames[] = {"none",      "call",      "first_peers", "counts", "trial",
+                                      "reference", "no_sender", "refusal",     "asleep"};
+    static_assert(std::size(kNames) == static_cast<unsigned>(Reason::asleep) + 1);
     return kNames[static_cast<unsigned>(why)];
 }
 

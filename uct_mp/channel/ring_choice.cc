@@ -94,9 +94,9 @@ void RingChoice::end_slice(Nanos now) {
     const unsigned endpoints = core_.directory.endpoints;
     if (at_once_ && endpoints)
         for (const adapt::Counts::Entry& entry : counts)
-            (void)core_.rings.serve(*core_.directory.channels[entry.id], true);
+            (void)core_.rings.serve(*core_.directory.channels[entry.id], true, Reason::first_peers);
     const bool due = windows_->end_slice(now, std::move(counts));
-    if (endpoints == 0) return serve_all({}), core_.rings.expect(0); // nobody here looks
+    if (endpoints == 0) return serve_all({}, Reason::no_sender), core_.rings.expect(0); // nobody here looks
     if (due && weighs_)
         look();
     else
@@ -116,11 +116,11 @@ void RingChoice::look() {
     core_.services.say(LogLevel::debug, "rings for %u peers (%s window, %.1f ns a message)",
                        verdict.map.count(Service::dc_ring), name(verdict.why),
                        std::max(verdict.extended_gain, verdict.shrunk_gain));
-    serve_all(verdict.map);
+    serve_all(verdict.map, Reason::counts);
 }
 
 // What is taken back makes room for what is wished.
-void RingChoice::serve_all(const adapt::Mapping& map) {
+void RingChoice::serve_all(const adapt::Mapping& map, Reason why) {
     waiting_.clear();
     for (const bool wanted : {false, true})
         for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
@@ -128,7 +128,7 @@ void RingChoice::serve_all(const adapt::Mapping& map) {
             const bool has = channel.rings && channel.rings->wanted;
             if (has == wanted || (map.of(slot) == Service::dc_ring) != wanted) continue;
             if (!wanted)
-                (void)core_.rings.serve(channel, false);
+                (void)core_.rings.serve(channel, false, why);
             else if (!serve(channel))
                 waiting_.push_back(channel.local_id);
         }
@@ -136,7 +136,7 @@ void RingChoice::serve_all(const adapt::Mapping& map) {
 
 // Done when there is a ring: while memory is made ready for one, another may take the last place.
 bool RingChoice::serve(Channel& channel) {
-    const Status status = core_.rings.serve(channel, true);
+    const Status status = core_.rings.serve(channel, true, Reason::counts);
     return status == Status::unsupported || status == Status::no_memory || (channel.rings && channel.rings->in);
 }
 

@@ -18,6 +18,7 @@
 namespace ucx_mp::channel {
 
 struct Core;
+enum class Reason : std::uint8_t;
 
 class RingChoice {
 public:
@@ -35,7 +36,7 @@ private:
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
     void look();
-    void serve_all(const adapt::Mapping& map);
+    void serve_all(const adapt::Mapping& map, Reason why); // why others have none
     void serve_waiting();
     [[nodiscard]] bool serve(Channel& channel); // false: it is to be tried again
 

@@ -58,10 +58,11 @@ bool Rings::may_have(const Channel& channel) const {
 
 // -- Receiving side
 
-Status Rings::serve(Channel& channel, bool wanted) {
+Status Rings::serve(Channel& channel, bool wanted, Reason why) {
     if (!core_.failures.recoverable(channel) || (channel.gates & gate::not_ready)) return Status::busy;
     if (!may_have(channel) || asleep()) return Status::unsupported;
     RingPair& pair = pair_of(channel);
+    if (pair.wanted != wanted) pair.why = why;
     pair.wanted = wanted;
     if (wanted && (pair.in || pair.timer)) return Status::ok;
     if (wanted) {
@@ -117,7 +118,7 @@ Status Rings::offer_later(Channel& channel, Nanos pause) {
         pair.timer = 0;
         if (!pair.wanted || !core_.failures.recoverable(channel)) return;
         if (asleep())
-            pair.wanted = false; // RingChoice chooses anew when nobody sleeps any more
+            pair.wanted = false, pair.why = Reason::asleep; // RingChoice chooses anew when nobody sleeps any more
         else if (offer(channel) == Status::no_resource)
             core_.ring_choice.wait(channel); // another has taken the place
     });
@@ -278,7 +279,7 @@ bool Rings::may_sleep() {
     for (std::size_t i = 0; i < polled_.size(); ++i) {
         Channel* const channel = polled_[i]->channel;
         if (!channel) continue;
-        channel->rings->wanted = false;
+        channel->rings->wanted = false, channel->rings->why = Reason::asleep;
         if (polled_[i]->state < State::leaving) take_back(*channel);
     }
     return polled_.empty() || now - first_wish_ >= kPatience;
@@ -423,6 +424,8 @@ void Rings::describe(const Channel& channel, RingPairStatistics& out) {
     out.by_lane = pair.out.messages - pair.out.aside;
     out.switches = pair.switches;
     out.left = pair.left;
+    out.wanted = pair.wanted;
+    out.why = name(pair.why);
     if (!pair.in) return;
     constexpr const char* kStates[] = {"offered", "open", "leaving", "ending"};
     out.in = kStates[static_cast<unsigned>(pair.in->state)];

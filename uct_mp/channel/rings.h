@@ -42,6 +42,7 @@ namespace ucx_mp::channel {
 
 struct Core;
 class Channel;
+enum class Reason : std::uint8_t;
 struct RingStatistics;
 struct RingPairStatistics;
 
@@ -92,6 +93,7 @@ struct RingPair {
     RingOut out;
     std::uint32_t number = 0;  // of our newest offer, or of taking it back
     bool wanted = false;       // by us: there, or to be made
+    Reason why{};              // of that
     unsigned attempts = 0;     // of telling our number; before: of having memory for it
     unsigned left = 0;         // times that the peer has left one early, lately
     Services::Timer timer = 0; // tells our number again; or offers again
@@ -106,7 +108,7 @@ public:
 
     // -- Receiving side
     // Whether the peer's messages shall come by a ring. unsupported: they cannot. no_resource: too many rings.
-    Status serve(Channel& channel, bool wanted);
+    Status serve(Channel& channel, bool wanted, Reason why);
     void take_verdict(Channel& channel, std::uint32_t number, bool taken, std::uint32_t until);
     // Looks at all of them; messages that have come. Data path.
     unsigned poll();

@@ -64,6 +64,8 @@ struct RingStatistics {
 // Of a channel.
 struct RingPairStatistics {
     const char* in = "none";              // offered, open, leaving, ending
+    bool wanted = false;                  // there shall be one
+    const char* why = "none";             // Reason, of that it shall be so or not
     bool out = false;                     // we may write there
     std::uint64_t messages_out = 0;       // ever
     std::uint64_t by_lane = 0;            // of them: the usual way

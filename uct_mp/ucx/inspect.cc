@@ -87,9 +87,12 @@ void describe(Iface& iface, std::string& out) {
             append(out, "service receives_by %s why %s sends_by %s places %u switches %u%s%s\n", v.ours, v.why,
                    v.theirs, v.places, v.switches, v.refused ? " refused_by_peer" : "", v.answered ? "" : " asking");
         append(out, "memory queue_pairs %lu bytes %lu\n", queue_pairs_of(c), memory_of(c, iface.config()));
-        if (const auto& r = c.ring; r.switches || r.out || r.messages_out)
-            append(out, "ring receives_by %s bytes %lu messages %lu switches %u sends_by %s messages %lu\n", r.in,
-                   r.bytes, r.messages_in, r.switches, r.out ? "ring" : "queue", r.messages_out);
+        if (const auto& r = c.ring; r.wanted || r.switches || r.out || r.messages_out)
+            append(out,
+                   "ring receives_by %s wanted %s why %s bytes %lu messages %lu switches %u left %u sends_by %s "
+                   "messages_by_ring %lu\n",
+                   r.in, r.wanted ? "yes" : "no", r.why, r.bytes, r.messages_in, r.switches, r.left,
+                   r.out ? "ring" : "queue", r.messages_out);
         if (const auto& r = c.recovery; r.seen)
             append(
                 out,
