@@ -158,6 +158,12 @@ def limits_of(c, kernel, how, nodes, per_node, tasks):
             judged = {"value": 1 + ours, "sense": "<=", "target": 1 + loss / 2} if name == "own" else {}
             yield Result(kernel, f"{ranks} processes, max_conn {limit}, {name}",
                          f"text +{100 * loss:.0f} % for {memory}x, ours {100 * ours:+.1f} %: {text(found)}; {spent(found)}", **judged)
+        # With mp_rc,mp_dc it is the default that has the limit. RC for connections that come and go would cost it.
+        dynamic, eager = (adaptive.simulate(c, kernel, **job, transport=name, on_demand=True, max_conn=limit, **how)
+                          for name in ("mp_dc", "eager"))
+        yield Result(kernel, f"{ranks} processes, max_conn {limit}, eager",
+                     f"{text(eager)}; mp_dc without RC {text(dynamic)}: {eager['time_us'] / dynamic['time_us']:.2f}",
+                     eager["time_us"] / dynamic["time_us"], "<=", 1.02)
     c.plots.append(Plot(f"{kernel}, {ranks} processes: time lost, by max_conn", "lines", ["log2 of max_conn"],
                         {name: sorted((limit.bit_length() - 1, lost) for limit, lost in points)
                          for name, points in series.items()}, "%"))

@@ -123,6 +123,7 @@ int main(int argc, char** argv) {
         sum.faults += result.faults;
         sum.failures += result.failures;
         sum.bytes += result.bytes;
+        sum.by_rings += result.by_rings;
         sum.looks += result.looks;
         sum.turns += result.turns;
         ++options.seed;
@@ -133,7 +134,12 @@ int main(int argc, char** argv) {
                     (unsigned long long)sum.looks, (unsigned long long)sum.turns);
         return 1;
     }
-    std::printf("%u faults, %llu path failures, %.1f MB checked: no mistake\n", sum.faults,
-                (unsigned long long)sum.failures, double(sum.bytes) / 1e6);
+    if (options.rings && !sum.by_rings) {
+        std::printf("FAILED: no message has come by a ring\n");
+        return 1;
+    }
+    std::printf("%u faults, %llu path failures, %.1f MB checked%s: no mistake\n", sum.faults,
+                (unsigned long long)sum.failures, double(sum.bytes) / 1e6,
+                options.rings ? (", " + std::to_string(sum.by_rings) + " messages by rings").c_str() : "");
     return 0;
 }

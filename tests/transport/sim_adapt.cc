@@ -140,6 +140,29 @@ BOOST_AUTO_TEST_CASE(eager) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
+// Connections that come and go by a limit do not bring RC each time: it would cost more than the connection.
+BOOST_AUTO_TEST_CASE(eager_with_a_limit) {
+    channel::Config c = config(16, Mode::eager);
+    c.adapt.tuning.costs.make_rc = 1e9; // the counts choose nobody
+    c.max_connections = 1;
+    Cluster cluster("two-rail", 4, c);
+    Messages messages(cluster);
+    BOOST_REQUIRE(messages.all(from_one({1}), 1));
+    BOOST_TEST(cluster.until([&] { return with_rc(cluster, 0).size() == 1; }, 10 * kMs));
+    for (unsigned round = 0; round < 4; ++round)
+        for (const unsigned peer : {2u, 3u, 1u}) {
+            unsigned left = 10;
+            for (unsigned turn = 0; turn < 2000 && (left || !messages.arrived()); ++turn, pass(cluster, 10'000))
+                while (left && messages.send(0, peer)) --left;
+            BOOST_REQUIRE(messages.arrived());
+            pass(cluster, 10 * kMs);
+            if (round) // each has been parked before
+                for (unsigned i = 0; i < 4; ++i) BOOST_TEST(with_rc(cluster, i).empty());
+        }
+    BOOST_TEST(statistics(cluster.node(0)).parks > 6u);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // What costs more than it saves is not done.
 BOOST_AUTO_TEST_CASE(not_worth_it) {
     channel::Config dear = config(4);

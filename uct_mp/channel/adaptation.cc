@@ -62,6 +62,8 @@ double Adaptation::rc_saves() const {
 
 void Adaptation::connected(Channel& channel) {
     if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
+    // Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
+    if (core_.config.max_connections && core_.endings.parks) return;
     const unsigned places = core_.observer->served(channel).places;
     if (places && channel.usage.endpoints && core_.directory.connected * places <= core_.config.adapt.max_rc)
         (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);

@@ -88,6 +88,7 @@ struct AdaptConfig {
     // Of each. The paper has 16 of 4 KiB. With 32 the acknowledgments that free slots are hardly more than without
     // rings, and as much memory: onetoall of perf/adaptive is 13 % faster with that.
     link::RingShape ring{32, 2048};
+    Nanos ring_pause = 10'000'000; // until the next one, after the peer has left one early; doubled each time
     unsigned pool = 128; // queue pairs of RC that are kept, wanted or not; those not wanted for longest go first
     [[nodiscard]] bool enabled() const { return mode != Mode::off; }
 };

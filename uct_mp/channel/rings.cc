@@ -19,9 +19,8 @@ namespace {
 constexpr Nanos kRepeat = 2'000'000, kMaxRepeat = 200'000'000; // of what has not been answered
 constexpr Nanos kPreparing = 200'000;                          // until memory is looked for again
 constexpr Nanos kTurn = 2'000'000;                             // by then who wants memory has asked again
-constexpr Nanos kAgain = 10'000'000;                           // after the peer has left one: the first pause, doubled
-constexpr unsigned kMostDoublings = 10;
-constexpr Nanos kSteady = 1'000'000'000;     // a ring that has lasted so long says that paths are good again
+constexpr unsigned kMostDoublings = 10;                        // of ring_pause
+constexpr Nanos kSteady = 100;               // pauses: a ring that has lasted so long says that paths are good again
 constexpr Nanos kQuarantine = 1'000'000'000; // after which no late write comes, unless packet_lifetime is longer
 constexpr Nanos kInspection = 100'000'000;
 constexpr Nanos kPatience = 10'000'000; // then who wants to sleep does so, although a source has not answered
@@ -208,7 +207,7 @@ void Rings::take_verdict(Channel& channel, std::uint32_t number, bool taken, std
 
 // It was not our wish: the next one comes later and later.
 void Rings::note_left(RingPair& pair) const {
-    const bool lasted = core_.services.now() - pair.in->since >= kSteady;
+    const bool lasted = core_.services.now() - pair.in->since >= kSteady * core_.config.adapt.ring_pause;
     pair.left = lasted ? 1 : pair.left + 1;
 }
 
@@ -225,7 +224,7 @@ void Rings::retire(Channel& channel) {
     core_.parts.set_ack_threshold(channel);
     if (!pair.wanted || (channel.gates & gate::failed)) return;
     pair.attempts = 0;
-    const Nanos pause = pair.left ? kAgain << std::min(pair.left - 1, kMostDoublings) : 0;
+    const Nanos pause = pair.left ? core_.config.adapt.ring_pause << std::min(pair.left - 1, kMostDoublings) : 0;
     (void)offer_later(channel, pause);
 }
 
