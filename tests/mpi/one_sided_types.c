@@ -1,153 +1,12 @@
-/* Chapter 11.3 and 4: every predefined type and operation, derived types at both sides. The reference of an operation
- * is MPI_Reduce_local. */
+/* Chapter 11.3 and 4: every predefined type and operation (one_sided_rows.c), derived types at both sides. The
+ * reference of an operation is MPI_Reduce_local. */
 #include "one_sided.h"
+#include "one_sided_rows.h"
 
-#include <complex.h>
-#include <stdbool.h>
-#include <wchar.h>
-
-/* Kinds of types, by what may be done with them (5.9.2). */
-enum { kInteger = 1, kFloat = 2, kLogical = 4, kComplex = 8, kByte = 16, kPair = 32, kOther = 64 };
-
-typedef struct type_row {
-    MPI_Datatype type;
-    const char* name;
-    int kind;
-    size_t size; /* in memory */
-    void (*set)(void*, int);
-} type_row_t;
-
-#define SETTER(NAME, TYPE)                                                                                             \
-    static void set_##NAME(void* at, int value) {                                                                      \
-        const TYPE x = (TYPE)value;                                                                                    \
-        memcpy(at, &x, sizeof x);                                                                                      \
-    }
-#define PAIR_SETTER(NAME, TYPE)                                                                                        \
-    static void set_##NAME(void* at, int value) {                                                                      \
-        struct {                                                                                                       \
-            TYPE x;                                                                                                    \
-            int index;                                                                                                 \
-        } pair;                                                                                                        \
-        memcpy(&pair, at, sizeof pair);                                                                                \
-        pair.x = (TYPE)(value / 2);                                                                                    \
-        pair.index = value % 5;                                                                                        \
-        memcpy(at, &pair, sizeof pair);                                                                                \
-    }
-SETTER(schar, signed char)
-SETTER(uchar, unsigned char)
-SETTER(short, short)
-SETTER(ushort, unsigned short)
-SETTER(int, int)
-SETTER(unsigned, unsigned)
-SETTER(long, long)
-SETTER(ulong, unsigned long)
-SETTER(longlong, long long)
-SETTER(int8, int8_t)
-SETTER(int16, int16_t)
-SETTER(int32, int32_t)
-SETTER(int64, int64_t)
-SETTER(uint8, uint8_t)
-SETTER(uint16, uint16_t)
-SETTER(uint32, uint32_t)
-SETTER(uint64, uint64_t)
-SETTER(aint, MPI_Aint)
-SETTER(offset, MPI_Offset)
-SETTER(count, MPI_Count)
-SETTER(float, float)
-SETTER(double, double)
-SETTER(longdouble, long double)
-SETTER(cfloat, float complex)
-SETTER(cdouble, double complex)
-SETTER(clongdouble, long double complex)
-SETTER(wchar, wchar_t)
-static void set_bool(void* at, int value) {
-    const bool x = value & 1;
-    memcpy(at, &x, sizeof x);
-}
-PAIR_SETTER(float_int, float)
-PAIR_SETTER(double_int, double)
-PAIR_SETTER(long_int, long)
-PAIR_SETTER(two_int, int)
-PAIR_SETTER(short_int, short)
-PAIR_SETTER(long_double_int, long double)
-
-#define PAIR_SIZE(TYPE)                                                                                                \
-    sizeof(struct {                                                                                                    \
-        TYPE x;                                                                                                        \
-        int index;                                                                                                     \
-    })
-#define ROW(TYPE, KIND, CTYPE, SETTER)                                                                                 \
-    { TYPE, #TYPE, KIND, sizeof(CTYPE), set_##SETTER }
-#define PAIR_ROW(TYPE, CTYPE, SETTER)                                                                                  \
-    { TYPE, #TYPE, kPair, PAIR_SIZE(CTYPE), set_##SETTER }
-
-enum { kTypes = 35 };
-static const type_row_t* type_rows(void) {
-    static type_row_t rows[kTypes];
-    const type_row_t all[kTypes] = {ROW(MPI_SIGNED_CHAR, kInteger, signed char, schar),
-                                    ROW(MPI_UNSIGNED_CHAR, kInteger, unsigned char, uchar),
-                                    ROW(MPI_SHORT, kInteger, short, short),
-                                    ROW(MPI_UNSIGNED_SHORT, kInteger, unsigned short, ushort),
-                                    ROW(MPI_INT, kInteger, int, int),
-                                    ROW(MPI_UNSIGNED, kInteger, unsigned, unsigned),
-                                    ROW(MPI_LONG, kInteger, long, long),
-                                    ROW(MPI_UNSIGNED_LONG, kInteger, unsigned long, ulong),
-                                    ROW(MPI_LONG_LONG, kInteger, long long, longlong),
-                                    ROW(MPI_INT8_T, kInteger, int8_t, int8),
-                                    ROW(MPI_INT16_T, kInteger, int16_t, int16),
-                                    ROW(MPI_INT32_T, kInteger, int32_t, int32),
-                                    ROW(MPI_INT64_T, kInteger, int64_t, int64),
-                                    ROW(MPI_UINT8_T, kInteger, uint8_t, uint8),
-                                    ROW(MPI_UINT16_T, kInteger, uint16_t, uint16),
-                                    ROW(MPI_UINT32_T, kInteger, uint32_t, uint32),
-                                    ROW(MPI_UINT64_T, kInteger, uint64_t, uint64),
-                                    ROW(MPI_AINT, kInteger, MPI_Aint, aint),
-                                    ROW(MPI_OFFSET, kInteger, MPI_Offset, offset),
-                                    ROW(MPI_COUNT, kInteger, MPI_Count, count),
-                                    ROW(MPI_FLOAT, kFloat, float, float),
-                                    ROW(MPI_DOUBLE, kFloat, double, double),
-                                    ROW(MPI_LONG_DOUBLE, kFloat, long double, longdouble),
-                                    ROW(MPI_C_BOOL, kLogical, bool, bool),
-                                    ROW(MPI_C_FLOAT_COMPLEX, kComplex, float complex, cfloat),
-                                    ROW(MPI_C_DOUBLE_COMPLEX, kComplex, double complex, cdouble),
-                                    ROW(MPI_C_LONG_DOUBLE_COMPLEX, kComplex, long double complex, clongdouble),
-                                    ROW(MPI_BYTE, kByte, unsigned char, uchar),
-                                    ROW(MPI_WCHAR, kOther, wchar_t, wchar),
-                                    PAIR_ROW(MPI_FLOAT_INT, float, float_int),
-                                    PAIR_ROW(MPI_DOUBLE_INT, double, double_int),
-                                    PAIR_ROW(MPI_LONG_INT, long, long_int),
-                                    PAIR_ROW(MPI_2INT, int, two_int),
-                                    PAIR_ROW(MPI_SHORT_INT, short, short_int),
-                                    PAIR_ROW(MPI_LONG_DOUBLE_INT, long double, long_double_int)};
-    memcpy(rows, all, sizeof rows);
-    return rows;
-}
-
-typedef struct op_row {
-    MPI_Op op;
-    const char* name;
-    int kinds;
-} op_row_t;
-enum { kOps = 14 };
-static const op_row_t* op_rows(void) {
-    static op_row_t rows[kOps];
-    const int any = kInteger | kFloat | kLogical | kComplex | kByte | kPair | kOther;
-    const op_row_t all[kOps] = {{MPI_MAX, "MPI_MAX", kInteger | kFloat},
-                                {MPI_MIN, "MPI_MIN", kInteger | kFloat},
-                                {MPI_SUM, "MPI_SUM", kInteger | kFloat | kComplex},
-                                {MPI_PROD, "MPI_PROD", kInteger | kFloat | kComplex},
-                                {MPI_LAND, "MPI_LAND", kInteger | kLogical},
-                                {MPI_LOR, "MPI_LOR", kInteger | kLogical},
-                                {MPI_LXOR, "MPI_LXOR", kInteger | kLogical},
-                                {MPI_BAND, "MPI_BAND", kInteger | kByte},
-                                {MPI_BOR, "MPI_BOR", kInteger | kByte},
-                                {MPI_BXOR, "MPI_BXOR", kInteger | kByte},
-                                {MPI_MINLOC, "MPI_MINLOC", kPair},
-                                {MPI_MAXLOC, "MPI_MAXLOC", kPair},
-                                {MPI_REPLACE, "MPI_REPLACE", any},
-                                {MPI_NO_OP, "MPI_NO_OP", any}};
-    memcpy(rows, all, sizeof rows);
-    return rows;
+static const type_row_t* row_of(MPI_Datatype type) {
+    const type_row_t* row = type_rows();
+    while (row->type != type) row++;
+    return row;
 }
 
 /* What MPI says becomes of `into`. */
@@ -174,7 +33,7 @@ static int same(const char* a, const char* b, size_t bytes, const type_row_t* ty
             if (memcmp(a + i, b + i, 10) || memcmp(a + i + 16, b + i + 16, sizeof(int))) return 0;
         return 1;
     }
-    if (type->type != MPI_LONG_DOUBLE && type->type != MPI_C_LONG_DOUBLE_COMPLEX) return memcmp(a, b, bytes) == 0;
+    if (!type->padded) return memcmp(a, b, bytes) == 0;
     for (size_t i = 0; i < bytes / sizeof(long double); i++) {
         long double x, y;
         memcpy(&x, a + i * sizeof x, sizeof x);
@@ -194,7 +53,7 @@ static void operations(void) {
                 *const wanted = allocate(kMost * 32);
     const type_row_t* const types = type_rows();
     const op_row_t* const ops = op_rows();
-    for (int t = 0; t < kTypes; t++)
+    for (int t = 0; types[t].name; t++)
         for (int o = 0; o < kOps; o++) {
             const type_row_t* const type = &types[t];
             const MPI_Op op = ops[o].op;
@@ -247,7 +106,7 @@ static void swaps(void) {
     MPI_Win win;
     MPI_Win_allocate(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
     const type_row_t* const types = type_rows();
-    for (int t = 0; t < kTypes; t++) {
+    for (int t = 0; types[t].name; t++) {
         const type_row_t* const type = &types[t];
         if (!(type->kind & (kInteger | kLogical | kByte))) continue;
         char compare[16] = {0}, data[16] = {0}, before[16], wanted[16] = {0};
@@ -439,8 +298,7 @@ static void fortran_types(void) {
     MPI_Win_allocate(256, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
     MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN);
     for (int i = 0; i < 2; i++) {
-        const type_row_t rows[] = {ROW(MPI_FLOAT, kFloat, float, float), ROW(MPI_DOUBLE, kFloat, double, double)};
-        const type_row_t* const like = &rows[i];
+        const type_row_t* const like = row_of(i == 0 ? MPI_FLOAT : MPI_DOUBLE);
         const size_t bytes = kNumber * like->size;
         char data[64], before[64], model[64];
         MPI_Datatype strided;
