@@ -64,18 +64,22 @@ def totals(text):
     return sent
 
 
-def carried(transport, shared=False):
-    """All ranks have said what they sent; it was our transport that carried it, and shared memory if `shared`."""
+def carried(transport, shared=False, jobs=False):
+    """All ranks have said what they sent; it was our transport that carried it, and shared memory if `shared`. `jobs`: other
+    jobs come and go. One that has ended may leave something of ours unanswered, of which the transport warns."""
     def also(_session, ranks, text):
         said = SAID.findall(text)
         # A job of mpi4py's is one program; all of its ranks speak, or the suite itself says that it crashed.
-        check({int(rank) for rank, *_ in said} == set(range(ranks)), f"{len(said)} of {ranks} ranks say what they sent")
+        # So do processes that it has spawned.
+        check({int(rank) for rank, *_ in said} >= set(range(ranks)), f"{len(said)} of {ranks} ranks say what they sent")
         check(all(dropped == of_windows == "0" for *_, dropped, of_windows in said), "messages that made no sense were dropped")
         sent = totals(text)
         for name, wanted in ((transport, True), ("posix", shared)):
             messages, size = sent.get(name, (0, 0))
             check((size > 0) == wanted, f"{name} carried {messages} messages, {size} bytes")
-        check(not re.search(r"UCX +(?:WARN|ERROR|FATAL) ", text), "UCX complains")
+        forgiven = "(?!.*no path to .* is left: operations wait)" if jobs else ""
+        complaint = re.search(rf"^{forgiven}.*UCX +(?:WARN|ERROR|FATAL) .*", text, re.M)
+        check(not complaint, f"UCX complains: {complaint and complaint[0]}")
     return also
 
 
@@ -92,9 +96,13 @@ for transport in TRANSPORTS:
 group.add(netpipe("-i", "-S", integrity=True, env=environment("mp_rc"), launch=launch, also=carried("mp_rc")),
           "netpipe_integrity_sync", ("ideal",), seconds=60)
 
-for ranks, transport in ((2, "mp_rc"), (4, "mp_dc"), (8, "mp_rc")):
-    group.add(mpi4py(ranks, env=environment(transport), launch=launch_windows, also=carried(transport), own_windows=True),
-              f"mpi4py_{ranks}_{transport}", ("ideal", "four-path") if ranks == 4 else ("ideal",), seconds=500)
+# With 2 ranks also what starts other jobs and meets them: 5.0's mpirun can't (pml_glue/README.md). A child is on a node of
+# its parent's job, and nothing but our transport may carry what they say.
+for ranks, transport, fabric in ((2, "mp_rc", "ideal"), (4, "mp_dc", "four-path"), (8, "mp_rc", "ideal")):
+    jobs = ranks == 2 and series() < 5
+    group.add(mpi4py(ranks, env=environment(transport, OMPI_MCA_pml_mp_transports=f"self,{transport}"), launch=launch_windows,
+                     also=carried(transport, jobs=jobs), own_windows=True, jobs=jobs),
+              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 500, long=ranks == 8)
 
 
 # Ports and links are pulled while jobs run: nobody may notice (tests/faults/judge_faults.py).

@@ -60,7 +60,7 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
     all_.dropped("a synchronization of no kind");
 }
 
-// In the order of asking: nobody starves.
+// In the order of asking, but for look_at_locks.
 void Window::grant_locks() {
     while (!waiters_.empty()) {
         const Waiter next = waiters_.front();
