@@ -88,23 +88,34 @@ def traces_of(c, ranks, tasks, some, seed, kernel="taskpool", nodes=64):
     return [rows[i] for i in range(1, len(rows), max(1, len(rows) // some))][:some]
 
 
+def of_transport(c, traces, policy, limits):
+    """The transport's own policy on traces, told what it is told there: {limit: tear-downs, mean per process}."""
+    path = os.path.join(c.folder, "traces.txt")
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(" ".join(trace) + "\n" for trace in traces)
+    lines = output([f"{c.build}/bin/bench_victims_trace", policy, path, *map(str, limits)]).splitlines()
+    return {int(limit): float(n) for limit, n in (line.split() for line in lines)}
+
+
 def victims(c):
     """Tear-downs of the task pool with 2048 processes (512 servers), by policy, computed from its trace; no transport"""
     some, tasks = (8, TASKS) if c.quick else (24, TASKS)
-    found = {name: [] for name in POLICIES}
     limits = (4, 8, 16, 32, 64, 128, 256)
     traces = traces_of(c, 2048, tasks, some, 1)
-    for limit in limits:
-        for name, policy in POLICIES.items():
-            found[name].append((limit, tear_downs(traces, policy, limit)))
+    found = {name: {limit: tear_downs(traces, policy, limit) for limit in limits} for name, policy in POLICIES.items()}
+    found["own"] = of_transport(c, traces, "own", limits)
     for limit, text in ((128, "0.11 / 0.09 s"), (32, "0.704 / 0.621 s"), (4, "-")):
-        ours = {name: dict(points)[limit] for name, points in found.items()}
         yield Result("victims", f"2048 processes, max_conn {limit}",
                      f"text (LRU / LRU-M) {text}; ours at 300 us each: "
-                     + ", ".join(f"{name} {n:.0f} = {n * TEAR_DOWN:.3f} s" for name, n in ours.items()))
+                     + ", ".join(f"{name} {n[limit]:.0f} = {n[limit] * TEAR_DOWN:.3f} s" for name, n in found.items()))
+    # The text's policies hear of each use. In a transport they hear, as ours does, who was used since the last search.
+    told = {name: of_transport(c, traces, name, limits) for name in ("lru", "lru_m")}
+    parts = {limit: found["own"][limit] / min(told["lru"][limit], told["lru_m"][limit]) for limit in limits}
+    yield Result("victims", "2048 processes, ours beside the better of LRU and LRU-M that hear the same, worst limit",
+                 ", ".join(f"{limit}: {part:.3f}" for limit, part in parts.items()), max(parts.values()), "<=", 1)
     c.plots.append(Plot(f"Task pool of 2048 processes, {tasks} tasks each: tear-downs of a process, by its limit", "lines",
                         ["log2 of max_conn"],
-                        {name: [(limit.bit_length() - 1, n) for limit, n in points] for name, points in found.items()},
+                        {name: [(limit.bit_length() - 1, n) for limit, n in points.items()] for name, points in found.items()},
                         "tear-downs"))
 
 
@@ -148,7 +159,9 @@ def limits_of(c, kernel, how, nodes, per_node, tasks):
     for limit, memory, loss in ((128, 4, 0.02), (32, 16, 0.05), (8, 64, 0.07), (4, 128, 0.07)):
         if limit >= servers or (limit == 8 and servers > 32):
             continue # everybody has room for all
-        computed = ", ".join(f"{name} {tear_downs(traces, policy, limit) / tasks:.2f}" for name, policy in POLICIES.items())
+        by_trace = {name: tear_downs(traces, policy, limit) for name, policy in POLICIES.items()}
+        by_trace["own"] = of_transport(c, traces, "own", [limit])[limit]
+        computed = ", ".join(f"{name} {n / tasks:.2f}" for name, n in by_trace.items())
         yield Result(kernel, f"{ranks} processes, max_conn {limit}",
                      f"tear-downs a task by its trace, from nothing: {computed}; text of 2048 processes {TEXT_TORN.get(limit, '-')}")
         for name, points in series.items():
