@@ -154,10 +154,11 @@ MPI4PY = {**ON_ADAPTER, "UCX_RC_TX_POLL_ALWAYS": "y"}
 
 def mpi4py(ranks, env=MPI4PY, launch=mpirun, also=silent, own_windows=False, jobs=False):
     def run(session):
-        mpi4py_suite.judge(lambda n, argv: session.start(launch(n, *argv), env=env), ranks, session.folder,
-                           ordered=not session.modelled, own_windows=own_windows, jobs=jobs)
+        given_up = mpi4py_suite.judge(lambda n, argv: session.start(launch(n, *argv), env=env), ranks, session.folder,
+                                      ordered=not session.modelled, own_windows=own_windows, jobs=jobs)
         for program in session.programs:
-            also(session, ranks, program.output())
+            if program not in given_up:
+                also(session, ranks, program.output())
     return run
 
 

@@ -167,6 +167,28 @@ BOOST_DATA_TEST_CASE(what_was_not_delivered, kBoth, transport) {
     BOOST_TEST(scene.got == 0u);
 }
 
+// A program that computes meanwhile finds its requests failed first. Its peer has said goodbye: there is nothing to
+// warn of.
+BOOST_DATA_TEST_CASE(sent_before_the_goodbye_was_read, kBoth, transport) {
+    channel::Config config = config_of(transport);
+    config.reliability = {.timeout = 8, .retry_count = 1};
+    config.policy.kind = schedule::PolicyKind::round_robin;
+    Scene scene(config);
+    scene.cluster.sleep(0, true);
+    scene.close(1);
+    auto memory = scene.cluster.node(0).memory(8192);
+    const Iov iov = memory.iov(0, 4000);
+    Done sent[2]; // over both rails
+    for (Done& done : sent)
+        BOOST_REQUIRE(int(channel::Interface::am_zcopy(*scene.to, 3, nullptr, 0, &iov, 1, &done)) ==
+                      int(Status::in_progress));
+    scene.run(100 * kMs); // the adapters give up
+    scene.cluster.sleep(0, false);
+    BOOST_TEST(scene.until([&] { return sent[0].done && sent[1].done && scene.told == 1; }, 10 * kMs));
+    BOOST_TEST(int(scene.status) == int(Status::connection_reset));
+    BOOST_TEST(scene.cluster.node(0).services().warnings == 0u);
+}
+
 // Who has nothing under way is told when he wants something of the peer.
 BOOST_DATA_TEST_CASE(nothing_was_outstanding, kBoth* boost::unit_test::data::make({false, true}), transport, check) {
     Scene scene(transport);

@@ -15,6 +15,10 @@
 
 namespace ucx_mp::recover {
 
+namespace {
+constexpr Nanos kHearing = 1'000'000; // before we say that no path is left
+} // namespace
+
 // The peer's verdict: the one place that decides what becomes of a peer to which no path is left. One whose process
 // answers over the control plane is alive, and a path will come back. One that has ended the connection is lost. One
 // that is silent while another process at one of its ports acknowledges us is dead. All else may be a partition of the
@@ -25,16 +29,28 @@ void Liveness::judge_peer(Channel& channel) {
     core_.control->ask(channel.connection, core_.config.check_interval);
 }
 
+// A process that has computed for long, or has waited for its runtime, finds failed completions first and its mail
+// after that. The peer may have said goodbye, or answers that it has ended its connection with us. So we hear before we
+// warn.
 void Liveness::no_path_left(Channel& channel) {
-    const Nanos timeout = core_.config.recovery.partition_timeout;
-    core_.services.say(channel.usage.endpoints ? LogLevel::warn : LogLevel::info,
-                       "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
     const Nanos now = core_.services.now();
     judge_peer(channel);
     all_.failure.note(channel, Transition::What::cut_off, kNoPath);
     channel.wiring.recovery->partition_since = now;
+    channel.wiring.recovery->partition = core_.services.at(now + kHearing, [this, &channel] { warn(channel); });
+}
+
+void Liveness::warn(Channel& channel) {
+    Recovery& recovery = *channel.wiring.recovery;
+    recovery.partition = 0;
+    if (channel.wiring.scheduler->paths().usable()) return;
+    const bool has_left = channel.ending.leaving && !channel.ending.goodbye.idle;
+    core_.services.say(channel.usage.endpoints && !has_left ? LogLevel::warn : LogLevel::info,
+                       "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
+    const Nanos timeout = core_.config.recovery.partition_timeout;
     const Nanos next = timeout ? std::min(timeout, core_.config.check_interval) : core_.config.check_interval;
-    channel.wiring.recovery->partition = core_.services.at(now + next, [this, &channel] { still_no_path(channel); });
+    recovery.partition =
+        core_.services.at(recovery.partition_since + next, [this, &channel] { still_no_path(channel); });
 }
 
 void Liveness::still_no_path(Channel& channel) {

@@ -34,6 +34,7 @@ public:
     void no_path_left(Channel& channel);
 
 private:
+    void warn(Channel& channel); // that no path is left, if so
     void still_no_path(Channel& channel);
     [[nodiscard]] bool has_witness(const Channel& channel) const;
 
