@@ -61,12 +61,10 @@ def read_baseline():
     return outcomes, counts
 
 
-def limit(ranks):
-    """Seconds that a batch may take. Half a minute for a few ranks; eight on two cores took 120 for the longest."""
-    return 120 if ranks < 8 else 300
-
-
-JOB_LIMIT = 60 # s: a batch of JOBS takes 10 to 20
+def limit(ranks, modules):
+    """Seconds that a batch may take. Half a minute for a few ranks; eight on two cores took 120 for the longest. JOBS may be
+    started several times."""
+    return 60 if modules[0] in JOBS else 120 if ranks < 8 else 300
 
 
 Result = collections.namedtuple("Result", "planned outcomes broken complete")
@@ -76,8 +74,8 @@ STARTS = 3  # of a job of which a process never comes out of the runtime
 
 
 def waits_for_its_runtime(program):
-    """Open MPI 4.1 with PMIx 4: now and then a spawned process waits for ever in PMIx_Init(), mostly on busy processors, and its
-    parents in PMIx_Lookup(). It has loaded no component for messages by then, neither stock ones nor ours."""
+    """Open MPI 4.1 with PMIx 4: now and then a spawned process waits for ever in PMIx_Init(), and its parents in
+    PMIx_Lookup(). It has loaded no component for messages by then, neither stock ones nor ours."""
     for maps in glob.glob("/proc/[0-9]*/maps"):
         pid = int(maps.split("/")[2])
         try:
@@ -153,8 +151,7 @@ def judge(start, ranks, work, ordered, own_windows=False, jobs=False):
     worse, given_up = [], []
     for modules in batches(tests, ranks, jobs):
         excluded = {test for (n, test), outcome in outcomes.items() if n == ranks and outcome == "breaks"}
-        result = run_batch(start, ranks, tests, modules, work, excluded, JOB_LIMIT if modules[0] in JOBS else limit(ranks),
-                           given_up)
+        result = run_batch(start, ranks, tests, modules, work, excluded, limit(ranks, modules), given_up)
         wanted = counts.get((ranks, modules[0]), JOBS.get(modules[0], 0))
         if result.planned < wanted:
             worse.append(f"{modules[0]}...: {result.planned} tests instead of {wanted}")
@@ -193,7 +190,7 @@ def record(times):
                 for _ in range(times):
                     while True:
                         excluded = {test for (n, test), outcome in found.items() if n == ranks and outcome == "breaks"}
-                        result = run_batch(start, ranks, tests, modules, work, excluded, limit(ranks), [])
+                        result = run_batch(start, ranks, tests, modules, work, excluded, limit(ranks, modules), [])
                         for test, outcome in result.outcomes.items():
                             if outcome != "ok" and found.get((ranks, test)) != "breaks":
                                 found[ranks, test] = outcome

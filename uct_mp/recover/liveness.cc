@@ -47,10 +47,15 @@ void Liveness::warn(Channel& channel) {
     const bool has_left = channel.ending.leaving && !channel.ending.goodbye.idle;
     core_.services.say(channel.usage.endpoints && !has_left ? LogLevel::warn : LogLevel::info,
                        "no path to %016llx is left: operations wait", static_cast<unsigned long long>(channel.uid));
+    look_again(channel, recovery.partition_since);
+}
+
+void Liveness::look_again(Channel& channel, Nanos since) {
+    Recovery& recovery = *channel.wiring.recovery;
     const Nanos timeout = core_.config.recovery.partition_timeout;
-    const Nanos next = timeout ? std::min(timeout, core_.config.check_interval) : core_.config.check_interval;
-    recovery.partition =
-        core_.services.at(recovery.partition_since + next, [this, &channel] { still_no_path(channel); });
+    Nanos next = since + core_.config.check_interval;
+    if (timeout) next = std::min(next, recovery.partition_since + timeout);
+    recovery.partition = core_.services.at(next, [this, &channel] { still_no_path(channel); });
 }
 
 void Liveness::still_no_path(Channel& channel) {
@@ -65,9 +70,7 @@ void Liveness::still_no_path(Channel& channel) {
         return core_.failures.fail_channel(channel, Status::endpoint_timeout);
     }
     judge_peer(channel);
-    Nanos next = now + core_.config.check_interval;
-    if (timeout) next = std::min(next, recovery.partition_since + timeout);
-    recovery.partition = core_.services.at(next, [this, &channel] { still_no_path(channel); });
+    look_again(channel, now);
 }
 
 // Somebody else at a port of the peer acknowledges what we send: the port and the way to it work.

@@ -36,6 +36,7 @@ public:
 private:
     void warn(Channel& channel); // that no path is left, if so
     void still_no_path(Channel& channel);
+    void look_again(Channel& channel, Nanos since); // a check_interval after `since`, or when the partition times out
     [[nodiscard]] bool has_witness(const Channel& channel) const;
 
     Core& core_;
