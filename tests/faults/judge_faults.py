@@ -187,7 +187,7 @@ def program(name, ranks, *argv, seconds, tls=None, library=None):
 def jobs(tls, rounds="2", seconds=60):
     return {
         "hpcc": (4, hpcc(4, 2, 2, env=logging(tls))),
-        "netpipe": (2, netpipe("-i", "-n", "150", integrity=True, env=logging(tls))),
+        "netpipe": (2, netpipe("-i", "-n", "400", integrity=True, env=logging(tls))),
         "mpi4py": (2, mpi4py(2, env=logging(tls))),
         "storm": (4, program("storm", 4, "1000000", rounds, seconds=seconds, tls=tls)),
     }

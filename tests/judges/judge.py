@@ -5,8 +5,10 @@ starts programs on its nodes and raises Failure (by check() or expect()) if what
 make them print. Skip means that a case cannot say anything here, and why; ctest reports it as skipped.
 """
 
+import glob
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -102,6 +104,7 @@ class Program:
         try:
             got = self.process.wait(timeout=max(0.1, seconds - (time.monotonic() - self.started)))
         except subprocess.TimeoutExpired:
+            print(f"after {seconds} s still running:\n{self.stacks()}", flush=True)
             raise Failure(f"still running after {seconds} s: {self}") from None
         check(code is None or got == code, f"exit code {got}, expected {code}: {self}")
         return self.output()
@@ -117,6 +120,29 @@ class Program:
             check(alive, f"ended without printing /{pattern}/: {self}")
             check(time.monotonic() < end, f"did not print /{pattern}/ within {seconds} s: {self}")
             time.sleep(0.02)
+
+    def stacks(self):
+        """What each process that it started does now: state, command line and, where there is a gdb, the stack of its first thread."""
+        lines = []
+        for folder in sorted(glob.glob("/proc/[0-9]*")):
+            pid = int(os.path.basename(folder))
+            try:
+                if os.getsid(pid) != self.process.pid:
+                    continue
+                with open(folder + "/cmdline", "rb") as words, open(folder + "/stat", encoding="utf-8") as stat:
+                    words, state = words.read().replace(b"\0", b" "), stat.read().rpartition(")")[2].split()[0]
+            except OSError:
+                continue # it has ended
+            lines.append(f"process {pid}, state {state}: {words.decode(errors='replace')[:200]}")
+            if not shutil.which("gdb"):
+                continue
+            try:
+                asked = subprocess.run(["gdb", "-batch", "-nx", "-p", str(pid), "-ex", "thread apply 1 backtrace 16"],
+                                       capture_output=True, text=True, timeout=30, check=False)
+            except subprocess.TimeoutExpired:
+                continue
+            lines += ["  " + line[:140] for line in asked.stdout.splitlines() if line.startswith("#")]
+        return "\n".join(lines)
 
     def stop(self):
         """Ends the program and all that it started. No error if it is gone."""

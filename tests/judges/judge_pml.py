@@ -142,7 +142,7 @@ def under_faults(transport, ranks, job, gap, least):
 
 for transport in TRANSPORTS:
     jobs = {"hpcc": (4, hpcc(4, 2, 2, env=logging(transport), launch=launch, also=carried(transport))),
-            "netpipe": (2, netpipe("-i", "-n", "150", integrity=True, env=logging(transport), launch=launch,
+            "netpipe": (2, netpipe("-i", "-n", "400", integrity=True, env=logging(transport), launch=launch,
                                    also=carried(transport))),
             "mpi4py": (2, mpi4py(2, env=logging(transport), launch=launch_windows, also=carried(transport), own_windows=True)),
             "storm": (4, storm(transport)), "point_to_point": (4, chapter("point_to_point", transport)),

@@ -67,22 +67,23 @@ def limit(ranks, modules):
     return 60 if modules[0] in JOBS else 120 if ranks < 8 else 300
 
 
-Result = collections.namedtuple("Result", "planned outcomes broken complete")
+# `fate`: None if the job came to its end, else a word on how it did not.
+Result = collections.namedtuple("Result", "planned outcomes broken fate")
 
 
-STARTS = 3  # of a job of which a process never comes out of the runtime
+STARTS = 4  # of a job of which a process never comes out of the runtime
 
 
 def waits_for_its_runtime(program):
-    """Open MPI 4.1 with PMIx 4: now and then a spawned process waits for ever in PMIx_Init(), and its parents in
-    PMIx_Lookup(). It has loaded no component for messages by then, neither stock ones nor ours."""
+    """Open MPI 4.1 with PMIx 4 (openpmix issue 2735): now and then a spawned process waits for ever in PMIx_Init(), and its parents
+    in PMIx_Lookup(). It has loaded no component for messages by then, neither stock ones nor ours."""
     for maps in glob.glob("/proc/[0-9]*/maps"):
         pid = int(maps.split("/")[2])
         try:
             if os.getsid(pid) != program.process.pid:
                 continue
             with open(f"/proc/{pid}/cmdline", "rb") as words, open(maps, encoding="utf-8") as files:
-                if b"spawn_child" in words.read() and "/mca_pml_" not in files.read():
+                if b"python" in words.read().split(b"\0")[0] and "/mca_pml_" not in files.read():
                     return True
         except OSError:
             continue # it has ended
@@ -108,10 +109,13 @@ def run_job(start, ranks, tests, modules, work, excluded, seconds):
     with open(results + "-excluded", "w", encoding="ascii") as out:
         out.write("\n".join(sorted(excluded)))
     program = start(ranks, ["/usr/bin/python3", RANK, tests, results, results + "-excluded", *modules])
-    hung = None
+    hung = fate = None
     try:
         program.wait(seconds, code=None)
+        code = program.process.returncode
+        fate = code and f"ended with exit code {code} after {time.monotonic() - program.started:.0f} s"
     except Failure:
+        fate = f"hung: still running after {seconds} s"
         hung = program if waits_for_its_runtime(program) else None
         program.stop()
     order = ("ok", "skipped", "FAIL", "ERROR")
@@ -136,7 +140,9 @@ def run_job(start, ranks, tests, modules, work, excluded, seconds):
                 outcomes[test] = event
         if current:
             broken.add(current)
-    return Result(planned, outcomes, broken, complete == ranks and program.process.returncode == 0), hung
+    if not fate and complete < ranks:
+        fate = "ended, but not all ranks came to the end of their tests"
+    return Result(planned, outcomes, broken, fate), hung
 
 
 def judge(start, ranks, work, ordered, own_windows=False, jobs=False):
@@ -160,9 +166,9 @@ def judge(start, ranks, work, ordered, own_windows=False, jobs=False):
                 continue
             if outcome != "ok" and outcome != outcomes.get((ranks, test), "ok"):
                 worse.append(f"{outcome} {test}")
-        if not result.complete:
+        if result.fate:
             where = ", ".join(sorted(result.broken)) or "at the start or the end"
-            worse.append(f"the job of {modules[0]}... crashed or hung in {where}")
+            worse.append(f"the job of {modules[0]}... {result.fate}, in {where}")
         elif len(result.outcomes) < result.planned:
             worse.append(f"{modules[0]}...: only {len(result.outcomes)} of {result.planned} tests have an outcome")
     if worse:
@@ -194,7 +200,7 @@ def record(times):
                         for test, outcome in result.outcomes.items():
                             if outcome != "ok" and found.get((ranks, test)) != "breaks":
                                 found[ranks, test] = outcome
-                        if result.complete:
+                        if not result.fate:
                             break
                         print(f"{ranks} ranks, {modules[0]}: breaks in {result.broken}", flush=True)
                         if not result.broken:
