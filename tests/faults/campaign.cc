@@ -183,8 +183,26 @@ void Campaign::raise_tripped() {
     if (!over_) cluster_->world.at(cluster_->world.now() + 3'000'000, [this] { raise_tripped(); });
 }
 
+void Campaign::count_kinds() {
+    for (unsigned i = 0; i < cluster_->size(); ++i) {
+        channel::Interface::Statistics statistics;
+        cluster_->node(i).iface().statistics(statistics);
+        std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> now; // a peer may have an old channel beside
+        for (const auto& channel : statistics.channels) {
+            now[channel.peer_uid].first += channel.service.switches + channel.ring.switches;
+            now[channel.peer_uid].second += channel.ring.messages_out;
+        }
+        for (const auto& [peer, sums] : now) {
+            Counts& counts = kinds_[{i, peer}];
+            counts.switches.note(sums.first);
+            counts.by_rings.note(sums.second);
+        }
+    }
+}
+
 void Campaign::switch_kinds() {
     if (over_) return;
+    count_kinds();
     const auto at = static_cast<unsigned>(random_() % cluster_->size());
     const auto from = static_cast<unsigned>(random_() % cluster_->size());
     adapt::Service service = random_() % 2 ? adapt::Service::rc : adapt::Service::shared;
@@ -237,6 +255,9 @@ CampaignResult Campaign::run() {
     result.time = cluster_->world.now() - 1'000'000'000;
     result.fingerprint = cluster_->world.fingerprint();
     result.bytes = stress.bytes;
+    count_kinds();
+    for (const auto& [who, counts] : kinds_)
+        result.switches += counts.switches.all(), result.by_rings += counts.by_rings.all();
     for (unsigned i = 0; i < cluster_->size(); ++i) {
         channel::Interface::Statistics statistics;
         cluster_->node(i).iface().statistics(statistics);
@@ -246,8 +267,6 @@ CampaignResult Campaign::run() {
         result.turns += statistics.adaptation.costs.turn > 0;
         for (const auto& channel : statistics.channels) {
             result.duplicates += channel.duplicates;
-            result.switches += channel.service.switches + channel.ring.switches;
-            result.by_rings += channel.ring.messages_out;
             result.messages_again += channel.recovery.messages_again;
             result.puts_again += channel.recovery.puts_again;
             result.gets_again += channel.recovery.gets_again;

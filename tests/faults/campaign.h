@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdio>
+#include <map>
 #include <random>
 #include <set>
 #include <string>
@@ -64,11 +65,24 @@ private:
     struct Fault {
         std::string begin, end;
     };
+    // What begins anew with each connection: a parked one takes its counts along.
+    struct Count {
+        std::uint64_t latest = 0, before = 0;
+        void note(std::uint64_t value) {
+            if (value < latest) before += latest;
+            latest = value;
+        }
+        [[nodiscard]] std::uint64_t all() const { return before + latest; }
+    };
+    struct Counts {
+        Count switches, by_rings;
+    };
     Fault choose();
     [[nodiscard]] bool all_known();
     void add_switch_links();
     void raise_tripped();
     void switch_kinds();
+    void count_kinds();
     [[nodiscard]] static std::vector<std::string> ports_down(const CampaignOptions& options);
     void next();
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
@@ -81,6 +95,7 @@ private:
     std::vector<std::string> ports_, adapters_; // NODE:DEVICE:PORT, NODE:DEVICE
     std::vector<std::string> cables_;           // between switches: "A B"
     std::set<std::string> tripped_;
+    std::map<std::pair<unsigned, std::uint64_t>, Counts> kinds_; // by node and peer
     unsigned done_ = 0, open_ = 0;
     bool over_ = false, dead_ = false;
     std::uint64_t revivals_ = 0;
