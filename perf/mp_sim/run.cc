@@ -35,8 +35,8 @@ Run::Run(Cluster& cluster, const Job& job, std::uint64_t eager, Rendezvous rende
         node.on_am(kRequest, requested, &rank);
         node.on_am(kFinish, finished, &rank);
         node.on_turn = [this, i] {
-            const bool answered = answer(ranks_[i]);
-            return (ranks_[i].running && turn(ranks_[i])) || answered;
+            const bool answered = answer(ranks_[i]), wrote = write(ranks_[i]);
+            return (ranks_[i].running && turn(ranks_[i])) || answered || wrote;
         };
     }
     // Header and rank go with each message.
@@ -188,7 +188,11 @@ bool Run::await(Rank& rank, const Step& s) {
 
 bool Run::send(Rank& rank, const Step& s) {
     if (s.amount <= eager_) return message(rank, s.peer, kData, s.amount);
-    return rendezvous_ == Rendezvous::get ? request(rank, s) : rendezvous(rank, s);
+    if (rendezvous_ == Rendezvous::get) return request(rank, s);
+    rank.writes.push_back({s.peer, s.amount});
+    ++rank.open;
+    (void)write(rank);
+    return true;
 }
 
 bool Run::accepted(Rank& rank, unsigned to, Status status) {
@@ -285,18 +289,32 @@ bool Run::answer(Rank& rank) {
     return any;
 }
 
-// A write of the data, a fence, and a message that tells.
-bool Run::rendezvous(Rank& rank, const Step& s) {
-    if (!rank.put) {
-        if (!operation(rank, {Step::Kind::put, s.peer, s.amount})) return false;
-        rank.put = true;
+// As answer(). Messages to one peer keep their order.
+bool Run::write(Rank& rank) {
+    bool any = false;
+    ++rank.pass;
+    for (std::size_t i = 0; i < rank.writes.size() && !cluster_.node(rank.index).busy();) {
+        std::uint64_t& held = rank.from[rank.writes[i].peer].held;
+        if (held == rank.pass) {
+            ++i;
+        } else if (write(rank, rank.writes[i])) {
+            rank.writes.erase(rank.writes.begin() + static_cast<std::ptrdiff_t>(i));
+            --rank.open;
+            any = true;
+        } else if (!std::exchange(rank.again, false)) {
+            held = rank.pass;
+            ++i;
+        }
     }
-    Channel& way = channel(rank.index, s.peer);
-    if (!rank.fenced && !accepted(rank, s.peer, iface(rank.index).fence(way))) return false;
-    rank.fenced = true;
-    if (!message(rank, s.peer, kData, 0)) return false;
-    rank.put = rank.fenced = false;
-    return true;
+    return any;
+}
+
+// A write of the data, a fence, and a message that tells. True: all has been accepted.
+bool Run::write(Rank& rank, Written& m) {
+    if (!m.put) m.put = operation(rank, {Step::Kind::put, m.peer, m.bytes});
+    if (!m.put) return false;
+    if (!m.fenced) m.fenced = accepted(rank, m.peer, iface(rank.index).fence(channel(rank.index, m.peer)));
+    return m.fenced && message(rank, m.peer, kData, 0);
 }
 
 bool Run::operation(Rank& rank, const Step& s, unsigned sender) {

@@ -47,6 +47,13 @@ private:
     struct Received {
         std::uint32_t data = 0, sync = 0;        // messages, ever
         std::uint32_t taken = 0, sync_taken = 0; // of them: waited for
+        std::uint64_t held = 0;                  // Rank::pass in which a message to this peer found no room
+    };
+    // A message on its way by a write, a fence and a message that tells: what of it has been accepted.
+    struct Written {
+        unsigned peer;
+        std::uint64_t bytes;
+        bool put = false, fenced = false;
     };
     // What a rank owes others for their rendezvous: to read, or to tell that it has read (`bytes` 0).
     struct Answer {
@@ -57,14 +64,15 @@ private:
         Run* run;
         unsigned index = 0;
         std::size_t step = 0;
-        std::uint64_t done_steps = 0;     // ever
-        unsigned open = 0;                // operations that are not complete
-        bool put = false, fenced = false; // of the step at hand, a rendezvous
-        bool started = false;             // likewise: computation
+        std::uint64_t done_steps = 0; // ever
+        unsigned open = 0;            // operations that are not complete
+        bool started = false;         // of the step at hand: computation
         bool running = false;
         Nanos stepped_at = 0;                  // last
         bool again = false;                    // the step was refused, but can be tried at once
         std::deque<Answer> answers;            // what there was no room for is tried again
+        std::deque<Written> writes;            // likewise; those to a peer in their order
+        std::uint64_t pass = 0;                // over the writes
         std::vector<Received> from;            // by rank
         std::uint64_t received = 0, taken = 0; // data, of all
         std::uint64_t fetched = 0;             // result of an atomic operation
@@ -82,7 +90,8 @@ private:
     [[nodiscard]] bool turn(Rank& rank);
     [[nodiscard]] bool take(Rank& rank, const Step& step);
     [[nodiscard]] bool send(Rank& rank, const Step& step);
-    [[nodiscard]] bool rendezvous(Rank& rank, const Step& step);
+    [[nodiscard]] bool write(Rank& rank);
+    [[nodiscard]] bool write(Rank& rank, Written& message);
     [[nodiscard]] bool request(Rank& rank, const Step& step);
     [[nodiscard]] bool answer(Rank& rank);
     [[nodiscard]] bool message(Rank& rank, unsigned to, std::uint8_t id, std::uint64_t bytes);

@@ -83,7 +83,7 @@ public:
 
 private:
     Core& core_;
-    unsigned turns_ = 0; // peers that have been sent something: see schedule::Scheduler
+    schedule::Neighbours neighbours_;
 };
 
 } // namespace ucx_mp::channel

@@ -11,7 +11,8 @@ namespace ucx_mp::schedule {
 namespace {
 
 constexpr double kLaneTolerance = 1.25;
-constexpr double kLaneExcess = 1.0 / 4; // of a medium message's own time: so much later it may be on its lane
+// Of a medium message's own time: so much later it may be on its lane.
+constexpr double kLaneExcess = 1.0 / 4, kLaneExcessAmong = 1;
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
 // Whoever reads goes on only when all stripes have been collected, so each further one counts more. With 1, where a
@@ -24,6 +25,8 @@ constexpr double kCrowded = 0.4; // of a link's rate: who has less of it shares 
 // Descriptors for a further stripe over several adapters, where others that send at the same time keep these busy. A
 // marker follows what is written, or it is read back, and a marker is a message at the peer.
 constexpr double kOverRails = 3, kMarkedOverRails = 5;
+// The same of what is written among peers: the next message, to somebody else, waits for the processor.
+constexpr double kAmongPeers = 8.5;
 constexpr std::uint64_t kMediumLanes = 2; // stripe_thresholds: longer messages are cut whatever it costs
 constexpr unsigned kTriedAgain = 32;      // one of so many is cut although the peer looks crowded
 constexpr double kShortStripe = 12288;    // bytes: one or two chunks of an adapter's turns
@@ -59,23 +62,40 @@ bool undisturbed(const PathTable& paths, Direction d) {
 // Of stripes of messages shorter than stripe_threshold.
 std::uint64_t least_of_short(const PolicyConfig& config) { return std::max(config.min_stripe / 2, config.alignment); }
 
-double descriptors_of_stripe(const PathTable& paths, const Message& message) {
+double descriptors_of_stripe(const PathTable& paths, const Message& message, bool among_peers) {
     if (paths.rails(direction(message.kind)) < 2) return 1;
-    return direction(message.kind) == Direction::write && !message.shares_markers ? kMarkedOverRails : kOverRails;
+    if (direction(message.kind) == Direction::read) return kOverRails;
+    if (among_peers) return kAmongPeers;
+    return message.shares_markers ? kOverRails : kMarkedOverRails;
 }
 
 } // namespace
 
 // Whoever exchanges with several peers has the same number of them on each rail by the order. So has each of the peers:
 // programs that do the same thing reach their neighbours in the same order.
-PathIndex DefaultPolicy::lane_of(const PathTable& paths, Direction d) {
-    if (turns_) seed_ = (*std::exchange(turns_, nullptr))++;
+void DefaultPolicy::take_turn() {
+    if (in_turn_ || !neighbours_) [[likely]]
+        return;
+    seed_ = neighbours_->turn();
+    in_turn_ = true;
+}
+
+// Whether this message is one of a burst to several peers, over several rails.
+bool DefaultPolicy::learn_neighbours(const PathTable& paths, const Message& message) {
+    const Direction d = direction(message.kind);
+    if (!neighbours_ || paths.rails(d) < 2) return false;
+    neighbours_->message(paths, d, paths.home(seed_, d), message.size);
+    return neighbours_->several(d);
+}
+
+PathIndex DefaultPolicy::lane_of(const PathTable& paths, Direction d) const {
     const PathIndex current = lane_path_[static_cast<unsigned>(d)];
     return paths.is_usable(current, d) ? current : paths.home(seed_, d);
 }
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     PathIndex& current = lane_path_[static_cast<unsigned>(d)];
+    take_turn();
     const PathIndex start = lane_of(paths, d);
     PathIndex best = start;
     const double stay = lane_cost(paths, start, d);
@@ -91,10 +111,12 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 
 bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message) {
     const Direction d = direction(message.kind);
+    take_turn();
+    const bool among_peers = learn_neighbours(paths, message);
     if (message.host_is_busy) return false;
     const double link = paths.fastest_link(d);
-    const double descriptor =
-        std::max(config_->descriptor_cost, message.descriptor_time) * descriptors_of_stripe(paths, message);
+    const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time) *
+                              descriptors_of_stripe(paths, message, among_peers);
     const auto pieces =
         static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / least_of_short(*config_)));
     if (link <= 0 || (pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
@@ -105,6 +127,7 @@ bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
+    take_turn();
     PathIndex& first = first_[static_cast<unsigned>(d)];
     const bool both = both_ways(paths, d);
     const bool large = message.size >= config_->pull_threshold;
@@ -112,6 +135,8 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     const auto bytes = static_cast<double>(message.size);
     const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
     const bool is_short = message.size < config_->stripe_threshold && message.hint != TrafficHint::one_sided_epoch;
+    // Of a short one worth_cutting() has learned.
+    const bool among_peers = is_short ? neighbours_ && neighbours_->several(d) : learn_neighbours(paths, message);
     const std::uint64_t least = is_short ? least_of_short(*config_) : config_->min_stripe;
     Level level;
     fill(paths, paths.usable(d), d, bytes,
@@ -160,17 +185,24 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         const bool costly = d == Direction::read && under_way && 2 * level.count * descriptor >= together;
         // Two stripes over several adapters cost the processors more than they save: as of short messages. Neighbours
         // share the adapters by their lanes.
-        const double in_all = message.descriptor_time * descriptors_of_stripe(paths, message);
+        const double in_all = message.descriptor_time * descriptors_of_stripe(paths, message, among_peers);
         const bool dear = !both && !is_short && paths.rails(d) > 1 &&
                           message.size < kMediumLanes * config_->stripe_threshold &&
                           in_all * paths.fastest_link(d) > bytes;
-        if (dear) {
-            const PathIndex lane = lane_of(paths, d);
+        // Each neighbour has its own rail, and all rails have as much.
+        bool shared = among_peers && !both && !large && d == Direction::write &&
+                      message.size > config_->stripe_threshold && neighbours_->even(d);
+        if (dear || shared) {
+            const PathIndex lane = among_peers ? paths.home(seed_, d) : lane_of(paths, d);
             const double rate = rates_of[std::popcount(paths.usable(d) & ((PathMask{1} << lane) - 1))];
-            if (paths.ready(lane, d, rate) + bytes / rate <= whole + kLaneExcess * bytes / rate) soonest = lane;
+            const double excess = (among_peers ? kLaneExcessAmong : kLaneExcess) * bytes / rate;
+            if (paths.ready(lane, d, rate) + bytes / rate <= whole + excess)
+                soonest = lane;
+            else
+                shared = false;
         }
         const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
-        if (deep || dear || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
+        if (deep || dear || shared || (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
             first = next_usable(paths.usable(d), soonest);
             plan.count = 1;
             plan.stripes[0] = {.offset = 0, .length = message.size, .path = soonest};

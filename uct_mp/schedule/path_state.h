@@ -139,6 +139,7 @@ public:
     [[nodiscard]] unsigned usable_count(Direction d) const { return static_cast<unsigned>(std::popcount(usable(d))); }
     // Usable paths for this direction: rails among them, and the fastest link (0: unknown).
     [[nodiscard]] unsigned rails(Direction d) const { return width_[static_cast<unsigned>(d)].rails; }
+    [[nodiscard]] std::uint64_t under_way(Direction d) const; // bytes, on usable paths
     [[nodiscard]] double fastest_link(Direction d) const { return width_[static_cast<unsigned>(d)].link; }
     [[nodiscard]] bool apart() const { return meant_[0] != meant_[1]; } // reads and writes have paths of their own
     [[nodiscard]] PathMask meant(Direction d) const { return meant_[static_cast<unsigned>(d)]; } // usable or not

@@ -81,6 +81,12 @@ void PathTable::set_spare(PathMask paths) {
     sort_usable();
 }
 
+std::uint64_t PathTable::under_way(Direction d) const {
+    std::uint64_t bytes = 0;
+    for (PathIndex i : each(usable(d))) bytes += paths_[i].of(d).in_flight;
+    return bytes;
+}
+
 PathIndex PathTable::home(unsigned seed, Direction d) const {
     const auto one_of = [](PathMask left, unsigned which) {
         for (unsigned skip = which % static_cast<unsigned>(std::popcount(left)); skip; --skip) left &= left - 1;

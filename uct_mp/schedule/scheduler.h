@@ -22,10 +22,13 @@ namespace ucx_mp::schedule {
 
 class Scheduler {
 public:
-    // `config` must outlive it. `seed`: anything that differs between peers. `turns`: what the schedulers of all peers
-    // share, 0 at first; outlives them.
+    // `config` must outlive it. `seed`: anything that differs between peers. `neighbours`: what the schedulers of all
+    // peers share; outlives them.
     Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed = 0,
-              unsigned* turns = nullptr);
+              Neighbours* neighbours = nullptr);
+    ~Scheduler() {
+        if (neighbours_) neighbours_->forget(paths_);
+    }
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
@@ -98,7 +101,7 @@ private:
     // In the order of the cases of with_policy().
     using AnyPolicy = std::variant<DefaultPolicy, Binding, RoundRobin, WeightedRoundRobin, Even, Weighted, Adaptive,
                                    Bss, Epc, LoadBalanced, Spray>;
-    static AnyPolicy make(const PolicyConfig& config, unsigned seed, unsigned* turns);
+    static AnyPolicy make(const PolicyConfig& config, unsigned seed, Neighbours* neighbours);
     template <class F> decltype(auto) with_policy(F&& f);
 
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {
@@ -119,6 +122,7 @@ private:
     unsigned unit_shift_; // 63: messages count, whatever their size
     std::uint64_t threshold_, one_sided_threshold_, short_threshold_;
     const PolicyConfig* config_;
+    Neighbours* neighbours_;
     SprayWindows windows_;
     AnyPolicy policy_;
 };

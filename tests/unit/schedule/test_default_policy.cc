@@ -345,17 +345,17 @@ BOOST_AUTO_TEST_CASE(over_several_adapters_messages_are_cut_where_markers_are_ch
 // Peers begin at the paths in turns, in the order in which they are sent something.
 BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages) {
     const PolicyConfig config = policy("default"), binding = policy("binding");
-    unsigned turns = 0;
-    Scheduler a(config, equal_paths(2), 0, &turns), b(config, equal_paths(2), 2, &turns),
-        c(config, equal_paths(2), 4, &turns);
+    Neighbours all;
+    Scheduler a(config, equal_paths(2), 0, &all), b(config, equal_paths(2), 2, &all),
+        c(config, equal_paths(2), 4, &all);
     const auto first = [](Scheduler& s) { return unsigned{s.place(Direction::write, 8)}; };
     BOOST_TEST(first(c) == 0u);
     BOOST_TEST(first(a) == 1u);
     BOOST_TEST(first(b) == 0u);
     BOOST_TEST(first(a) == 1u);
-    Scheduler other(binding, equal_paths(2), 1, &turns); // the papers' policies are what they are
+    Scheduler other(binding, equal_paths(2), 1, &all); // the papers' policies are what they are
     BOOST_TEST(first(other) == 1u);
-    BOOST_TEST(turns == 3u);
+    BOOST_TEST(all.turn() == 3u);
 }
 
 // What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
