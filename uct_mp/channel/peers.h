@@ -83,7 +83,6 @@ public:
 
 private:
     Core& core_;
-    schedule::Neighbours neighbours_;
 };
 
 } // namespace ucx_mp::channel

@@ -11,7 +11,7 @@ namespace ucx_mp::schedule {
 namespace {
 
 constexpr double kLaneTolerance = 1.25;
-// Of a medium message's own time: so much later it may be on its lane.
+// Of a medium message's own time on the fastest link: so much later it may be on its lane.
 constexpr double kLaneExcess = 1.0 / 4, kLaneExcessAmong = 1;
 // Of its time on all paths together: what a message's descriptors may cost to be cut although all paths are busy.
 constexpr double kDescriptorShare = 1.0 / 64;
@@ -195,7 +195,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         if (dear || shared) {
             const PathIndex lane = among_peers ? paths.home(seed_, d) : lane_of(paths, d);
             const double rate = rates_of[std::popcount(paths.usable(d) & ((PathMask{1} << lane) - 1))];
-            const double excess = (among_peers ? kLaneExcessAmong : kLaneExcess) * bytes / rate;
+            const double excess = (among_peers ? kLaneExcessAmong : kLaneExcess) * bytes / paths.fastest_link(d);
             if (paths.ready(lane, d, rate) + bytes / rate <= whole + excess)
                 soonest = lane;
             else

@@ -35,7 +35,7 @@ bool Neighbours::even(Direction d) const {
         rates += of.rate[rail];
         longest = std::max(longest, of.bytes[rail] / of.rate[rail]);
     }
-    return longest * rates <= kUneven * bytes;
+    return rates > 0 && longest * rates <= kUneven * bytes;
 }
 
 void Neighbours::forget(const PathTable& peer) {
