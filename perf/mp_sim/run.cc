@@ -136,7 +136,7 @@ bool Run::turn(Rank& rank) {
         const Nanos now = cluster_.world.now_at(rank.index);
         pause_ = std::max(pause_, now - std::exchange(rank.stepped_at, now));
     }
-    if (rank.step == steps.size() && rank.running) {
+    if (rank.step == steps.size() && rank.running && rank.writes.empty()) {
         rank.running = false;
         ++finished_;
         any = true;
@@ -289,7 +289,7 @@ bool Run::answer(Rank& rank) {
     return any;
 }
 
-// As answer(). Messages to one peer keep their order.
+// As answer(). Writes to one peer keep their order; eager messages may pass them.
 bool Run::write(Rank& rank) {
     bool any = false;
     ++rank.pass;

@@ -65,11 +65,11 @@ private:
     struct Fault {
         std::string begin, end;
     };
-    // What begins anew with each connection: a parked one takes its counts along.
+    // What begins anew with each connection: a parked one takes its counts along. At least so many there were.
     struct Count {
         std::uint64_t latest = 0, before = 0;
         void note(std::uint64_t value) {
-            if (value < latest) before += latest;
+            if (value < latest) before += latest - value;
             latest = value;
         }
         [[nodiscard]] std::uint64_t all() const { return before + latest; }

@@ -100,7 +100,7 @@ for ranks, transport, fabric in ((2, "mp_rc", "ideal"), (4, "mp_dc", "four-path"
     jobs = ranks == 2 and series() < 5
     group.add(mpi4py(ranks, env=environment(transport, OMPI_MCA_pml_mp_transports=f"self,{transport}"), launch=launch_windows,
                      also=carried(transport), own_windows=True, jobs=jobs),
-              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 500, long=ranks == 8)
+              f"mpi4py_{ranks}_{transport}", (fabric,), seconds=1000 if ranks == 8 else 700, long=ranks == 8)
 
 
 # Ports and links are pulled while jobs run: nobody may notice (tests/faults/judge_faults.py).

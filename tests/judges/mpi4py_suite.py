@@ -83,7 +83,9 @@ def waits_for_its_runtime(program):
             if os.getsid(pid) != program.process.pid:
                 continue
             with open(f"/proc/{pid}/cmdline", "rb") as words, open(maps, encoding="utf-8") as files:
-                if b"python" in words.read().split(b"\0")[0] and "/mca_pml_" not in files.read():
+                argv = words.read().split(b"\0")
+                child = b"python" in argv[0] and RANK.encode() not in argv
+                if child and "/mca_pml_" not in files.read():
                     return True
         except OSError:
             continue # it has ended
@@ -113,10 +115,10 @@ def run_job(start, ranks, tests, modules, work, excluded, seconds):
     try:
         program.wait(seconds, code=None)
         code = program.process.returncode
-        fate = code and f"ended with exit code {code} after {time.monotonic() - program.started:.0f} s"
+        fate = None if code == 0 else f"ended with exit code {code} after {time.monotonic() - program.started:.0f} s"
     except Failure:
         fate = f"hung: still running after {seconds} s"
-        hung = program if waits_for_its_runtime(program) else None
+        hung = program if modules[0] in JOBS and waits_for_its_runtime(program) else None
         program.stop()
     order = ("ok", "skipped", "FAIL", "ERROR")
     outcomes, broken, planned, complete = {}, set(), 0, 0

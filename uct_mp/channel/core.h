@@ -116,7 +116,6 @@ struct Core {
     std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers
     BufferPool small, large;
     DcPool dc;
-    schedule::Neighbours neighbours; // of the schedulers of all channels
 
     // The parts
     Progress progress;

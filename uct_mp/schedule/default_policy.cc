@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "uct_mp/schedule/both_ways.h"
 
@@ -64,9 +63,8 @@ std::uint64_t least_of_short(const PolicyConfig& config) { return std::max(confi
 
 double descriptors_of_stripe(const PathTable& paths, const Message& message, bool among_peers) {
     if (paths.rails(direction(message.kind)) < 2) return 1;
-    if (direction(message.kind) == Direction::read) return kOverRails;
-    if (among_peers) return kAmongPeers;
-    return message.shares_markers ? kOverRails : kMarkedOverRails;
+    if (direction(message.kind) == Direction::read || message.shares_markers) return kOverRails;
+    return among_peers ? kAmongPeers : kMarkedOverRails;
 }
 
 } // namespace
@@ -80,12 +78,12 @@ void DefaultPolicy::take_turn() {
     in_turn_ = true;
 }
 
-// Whether this message is one of a burst to several peers, over several rails.
+// Whether this is one of a burst of writes to several peers, over several rails.
 bool DefaultPolicy::learn_neighbours(const PathTable& paths, const Message& message) {
     const Direction d = direction(message.kind);
-    if (!neighbours_ || paths.rails(d) < 2) return false;
-    neighbours_->message(paths, d, paths.home(seed_, d), message.size);
-    return neighbours_->several(d);
+    if (!neighbours_ || d == Direction::read || paths.rails(d) < 2) return false;
+    neighbours_->write(paths, paths.home(seed_, d), message.size);
+    return neighbours_->several();
 }
 
 PathIndex DefaultPolicy::lane_of(const PathTable& paths, Direction d) const {
@@ -135,8 +133,8 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     const auto bytes = static_cast<double>(message.size);
     const double descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
     const bool is_short = message.size < config_->stripe_threshold && message.hint != TrafficHint::one_sided_epoch;
-    // Of a short one worth_cutting() has learned.
-    const bool among_peers = is_short ? neighbours_ && neighbours_->several(d) : learn_neighbours(paths, message);
+    const bool among_peers =
+        !is_short && learn_neighbours(paths, message); // of a short one worth_cutting() has learned
     const std::uint64_t least = is_short ? least_of_short(*config_) : config_->min_stripe;
     Level level;
     fill(paths, paths.usable(d), d, bytes,
@@ -190,8 +188,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
                           message.size < kMediumLanes * config_->stripe_threshold &&
                           in_all * paths.fastest_link(d) > bytes;
         // Each neighbour has its own rail, and all rails have as much.
-        bool shared = among_peers && !both && !large && d == Direction::write &&
-                      message.size > config_->stripe_threshold && neighbours_->even(d);
+        bool shared = among_peers && !both && !large && message.size > config_->stripe_threshold && neighbours_->even();
         if (dear || shared) {
             const PathIndex lane = among_peers ? paths.home(seed_, d) : lane_of(paths, d);
             const double rate = rates_of[std::popcount(paths.usable(d) & ((PathMask{1} << lane) - 1))];

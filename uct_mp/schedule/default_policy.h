@@ -24,9 +24,10 @@
 //     for reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
 //   - It is shorter than two thresholds, and two stripes over several adapters cost the processors more than they save,
 //     as of short messages. It follows the lane then, if that is about as good: neighbours share the adapters by that.
+//     Among writes to several peers it takes its peer's own path instead.
 //   - It is written while others go to other peers, over several adapters, and the peers share these evenly
 //     (neighbours.h). It takes its peer's own path. So fewer streams meet at a receiver: exchanges with six neighbours
-//     of a box take 10 to 17 % less. Of shorter messages among peers, those go whole that the processors would need
+//     of a box take 9 to 17 % less. Of shorter messages among peers, those go whole that the processors would need
 //     most of the time for.
 //   That is what EPC's marker achieves for windows of non-blocking messages, without a marker. With a hint it is
 //   decided at once.

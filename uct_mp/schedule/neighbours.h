@@ -1,4 +1,4 @@
-// What the schedulers of all peers of a process share: how it sends to several of them at once.
+// What the schedulers of all peers of a process share: how it writes to several of them at once.
 //
 // A process that exchanges with its neighbours sends to the next one while a message to another is under way. Whole
 // messages, each neighbour's on its own rail, keep all rails as busy then as stripes do, with fewer descriptors and
@@ -16,23 +16,23 @@ public:
     // Peers that have been sent something, in order.
     unsigned turn() { return turns_++; }
 
-    // A message that could be cut comes, and has not been placed. `home`: the path that it takes if it goes whole.
-    void message(const PathTable& peer, Direction d, PathIndex home, std::uint64_t bytes);
+    // A write that could be cut comes, and has not been placed. `home`: the peer's own path, which is usable.
+    void write(const PathTable& peer, PathIndex home, std::uint64_t bytes);
     void forget(const PathTable& peer); // it ends
 
-    // Messages come while others, to other peers, are under way.
-    [[nodiscard]] bool several(Direction d) const { return of_[static_cast<unsigned>(d)].several; }
+    // Writes come while others, to other peers, are under way.
+    [[nodiscard]] bool several() const { return several_; }
     // Their homes share the rails, by what links can do: the fullest has hardly more than its part of the bytes.
-    [[nodiscard]] bool even(Direction d) const;
+    [[nodiscard]] bool even() const { return even_; }
 
 private:
-    struct Of {
-        const PathTable* latest = nullptr; // the peer that has had the last message
-        double others = 0;                 // part of the messages that come while the last one's peer has some open
-        bool several = false;
-        double bytes[kMaxRails] = {}, rate[kMaxRails] = {}; // by home, fading; of the rail
-    };
-    Of of_[2];
+    void share_rails(const PathTable& peer, PathIndex home, std::uint64_t bytes);
+
+    const PathTable* latest_ = nullptr; // the peer that has had the last write,
+    std::uint64_t open_ = 0;            // and how much it has under way while that is
+    double others_ = 0;                 // part of the writes that come while the last one is under way to another peer
+    bool several_ = false, even_ = false;
+    double bytes_[kMaxRails] = {}; // by the home's rail, fading
     unsigned turns_ = 0;
 };
 
