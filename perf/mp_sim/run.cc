@@ -110,6 +110,9 @@ std::string Run::where_it_stands() const {
         if (!rank.running) continue;
         static constexpr const char* kinds[] = {"send", "wait", "complete", "compute", "get",
                                                 "put",  "add",  "sync",     "meet"};
+        if (rank.step == job_[rank.index].size())
+            return "rank " + std::to_string(rank.index) + " is through, but for " + std::to_string(rank.writes.size()) +
+                   " messages that have found no room";
         const Step& s = job_[rank.index][rank.step];
         return "rank " + std::to_string(rank.index) + " (of " + std::to_string(ranks_.size() - finished_) +
                " that are not through) is at step " + std::to_string(rank.step) + ", " +

@@ -18,6 +18,7 @@ constexpr double kEven = 1.15, kUneven = 1.3;
 // The last write is under way if its peer has about as much more under way as before it. Small messages count in that,
 // too, and some of them are not settled before a later one completes: so it is half of the write at least.
 void Neighbours::write(const PathTable& peer, PathIndex home, std::uint64_t bytes) {
+    if (turns_ < 2) return; // there is only one
     const bool another = latest_ && latest_ != &peer && latest_->under_way(Direction::write) >= open_;
     latest_ = &peer;
     open_ = peer.under_way(Direction::write) + bytes / 2;

@@ -36,7 +36,8 @@ struct Process {
     }
     void complete(unsigned peer, std::uint64_t size) {
         Peer& p = *peers[peer];
-        for (unsigned k = 0; k < p.plan.count; ++k) p.done(k, now, now + size);
+        for (unsigned k = 0; k < p.plan.count; ++k)
+            p.done(k, now, now + size * (peer == 0 && p.plan.stripes[k].path == 0 ? slow : 1));
     }
     // `peers` writes at once, the same to all; what they were cut into and where whole ones went, as digits: 2 in two,
     // or the path.
@@ -66,6 +67,7 @@ struct Process {
     Neighbours neighbours;
     std::vector<std::unique_ptr<Peer>> peers;
     Nanos now = 1000;
+    unsigned slow = 1; // times: the first path of the first peer
 };
 
 } // namespace
@@ -116,6 +118,17 @@ BOOST_AUTO_TEST_CASE(what_only_tells_of_a_message_is_not_under_way) {
             process.now += Nanos{65536} * 100;
         }
     BOOST_TEST(whole == 0u);
+}
+
+// Behind a hot link a peer's own path is no longer its best.
+BOOST_AUTO_TEST_CASE(a_home_that_is_slow_is_left) {
+    Process process(4);
+    for (int i = 0; i < 20; ++i) process.burst(65536);
+    BOOST_TEST(process.burst(65536) == "0101");
+    process.slow = 8;
+    for (int i = 0; i < 60; ++i) process.burst(65536);
+    BOOST_TEST(process.burst(65536).substr(1) == "101"); // the others stay
+    BOOST_TEST(process.burst(65536)[0] != '0');
 }
 
 BOOST_AUTO_TEST_CASE(a_rail_that_is_gone_counts_no_more) {
