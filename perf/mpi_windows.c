@@ -48,7 +48,7 @@ static void measure(const char* mode, struct job* job, int rounds) {
             if (job->in[i] != (char)(i * 7 + (size_t)job->peer)) die("wrong data");
     if (rank == 0) {
         double senders = ranks / 2.0 * (strcmp(mode, "both") ? 1 : 2);
-        printf("%s %ld %.1f\n", mode, job->size, senders * (double)bytes * rounds / longest / 1e6);
+        printf("%s %ld %.5g\n", mode, job->size, senders * (double)bytes * rounds / longest / 1e6);
         fflush(stdout);
     }
 }

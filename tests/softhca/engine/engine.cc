@@ -146,7 +146,8 @@ void Engine::kick() {
 }
 
 // Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the application
-// polls by itself (poll_count_ moves) the helper only looks after it from time to time.
+// polls by itself (poll_count_ moves) the helper only looks after it from time to time. Nobody wakes it then: a burst
+// of messages would wake it with each, and with two processors to two processes it takes the receiver's.
 void Engine::helper() {
     uint64_t seen_polls = 0;
     for (;;) {
@@ -166,7 +167,7 @@ void Engine::helper() {
                 // Bounded, because nobody wakes us when the fabric changes.
                 sleep_.wait_for(lock, std::chrono::milliseconds(10));
             } else if (until > t) {
-                sleeping_until_ = until;
+                sleeping_until_ = application_polls ? 0 : until; // 0: kick() wakes nobody
                 sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(until - t, 10000000)));
             }
             sleeping_until_ = 0;
