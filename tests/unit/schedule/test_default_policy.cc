@@ -360,9 +360,8 @@ BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages)
 
 // What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
 BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
-    Peer peer("default", equal_paths(4));
     Nanos now = 1000;
-    const auto send = [&](Nanos takes) {
+    const auto send_to = [&](Peer& peer, Nanos takes) {
         (void)peer.put(8192, TrafficHint::none, now);
         for (unsigned k = 0; k < peer.plan.count; ++k) {
             const Stripe& s = peer.plan.stripes[k];
@@ -377,9 +376,16 @@ BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
         now += 200000;
         return peer.plan.count;
     };
+    Peer peer("default", equal_paths(4));
+    const auto send = [&](Nanos takes) { return send_to(peer, takes); };
     for (int i = 0; i < 4; ++i) BOOST_TEST(send(2048) == 4u);
     for (int i = 0; i < 10; ++i) (void)send(80000); // a tenth of a link
     BOOST_TEST(send(80000) == 1u);
     for (int i = 0; i < 20; ++i) (void)send(8192); // whole, as fast as a link
     BOOST_TEST(send(8192) > 1u);
+
+    std::vector<PathSetup> setup = equal_paths(2);
+    setup[1].rail = 1;
+    Peer adapters("default", setup); // whole ones of all who send may meet at one of the peer's
+    for (int i = 0; i < 20; ++i) BOOST_TEST(send_to(adapters, 80000) == 2u);
 }
