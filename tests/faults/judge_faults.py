@@ -216,7 +216,7 @@ for transport in TRANSPORTS:
 def exchange(tls):
     def run(session):
         """Adapters die and are exchanged: the job goes on over the others, and over the new ones."""
-        _, job = jobs(tls, rounds="400", seconds=110)["storm"]
+        _, job = jobs(tls, rounds="250", seconds=110)["storm"]
         harass(session, session.places[:4], "exchange", 60, 0.4)
         found = judged(session, job)
         check(found["there again"] >= 2, "the job was over before adapters were exchanged")

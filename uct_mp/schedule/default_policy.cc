@@ -119,8 +119,8 @@ bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message
         static_cast<double>(std::min<std::uint64_t>(paths.usable_count(d), message.size / least_of_short(*config_)));
     if (link <= 0 || (pieces - 1) * descriptor * link > static_cast<double>(message.size)) return false;
     // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner. It may also
-    // be a bad route that whole messages have taken: so some are cut all the same. Written over several adapters, whole
-    // messages of all who send may meet at one of the peer's: then stripes keep the others busy.
+    // be a bad route that whole messages have taken: so some are cut all the same. Written over several adapters of
+    // ours, whole messages of all who send may meet at one of the peer's: stripes keep the others busy, if it has any.
     return (d == Direction::write && paths.rails(d) > 1) || paths.through(d) >= kCrowded ||
            ++kept_whole_ % kTriedAgain == 0;
 }

@@ -9,7 +9,7 @@
 // *Short messages* are those of half the threshold and more. They are cut like medium ones where the processor has the
 //   time: all further requests together cost no more than the message takes on one link. Over several adapters it is a
 //   third of that, or a fifth for a write that has a fence for itself. They go whole to a peer that everybody waits
-//   for, unless they are written over several adapters.
+//   for, unless they are written over several adapters of ours.
 // *Medium messages* are cut at once, by water-filling with present backlog and the rates of links. On idle paths all
 //   stripes end together (8 + 2 Gb/s: 4/5 and 1/5), which is what adaptive striping converges to, without its delay. A
 //   path gets less if it has been slower than others at the same time, again and again. In a fabric full of collisions

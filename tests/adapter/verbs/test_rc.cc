@@ -262,6 +262,32 @@ BOOST_AUTO_TEST_CASE(sleeping_receiver_is_woken) {
     BOOST_CHECK_EQUAL(ibv_destroy_comp_channel(channel), 0);
 }
 
+// The adapter's own thread leaves a program alone that polls. It must notice soon that nobody polls any more, though
+// the retry timer of what was acknowledged is all that it waits for.
+BOOST_AUTO_TEST_CASE(what_is_posted_goes_out_when_polling_has_stopped) {
+    Adapter left(0), right(1);
+    QpOptions patient;
+    patient.timeout = 16; // 0.27 s
+    Queue a(left, patient), b(right, patient);
+    connect(a, b);
+    std::vector<double> took;
+    for (char i = 1; i <= 50; ++i) {
+        BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        left.wait();
+        const auto polling = Clock::now();
+        ibv_wc wc;
+        while (seconds_since(polling) < 0.001) BOOST_REQUIRE_EQUAL(ibv_poll_cq(left.cq, 1, &wc), 0);
+        left.memory[0] = i;
+        const auto posted = Clock::now();
+        BOOST_REQUIRE_EQUAL(a.rdma(IBV_WR_RDMA_WRITE, b, 0, 0, 8), 0);
+        while (static_cast<volatile char&>(right.memory[0]) != i && seconds_since(posted) < 5) {}
+        took.push_back(seconds_since(posted));
+        left.wait();
+    }
+    std::ranges::nth_element(took, took.begin() + 25);
+    BOOST_TEST(took[25] < 0.005); // 0.01 when it slept regardless
+}
+
 BOOST_AUTO_TEST_CASE(connection_to_oneself) {
     Adapter left(0);
     Queue a(left);

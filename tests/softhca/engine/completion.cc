@@ -330,6 +330,7 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     // Entries that came while the queue was not armed, and are not polled yet, fire at once as with real adapters, or a
     // sleeper would miss them.
     announce_waiting(seg(), *cq.rec, cq.head);
+    expect_sleep();
     return 0;
 }
 

@@ -15,6 +15,8 @@ namespace softhca {
 
 namespace {
 constexpr Nanos kSpin = 30000; // the helper wakes this long before an event and spins: timers of the kernel are late
+constexpr Nanos kLeftAlone = 200000;       // then the helper looks whether the program still polls
+constexpr uint64_t kPollsAfterArming = 16; // who arms a queue and waits looks once more before
 // Time on the links, less than any useful retry time: progress is seen when it is copied.
 constexpr Nanos kGathered = 1000000;
 Engine* g_engine = nullptr;
@@ -145,32 +147,41 @@ void Engine::kick() {
     if (due + kSpin < sleeping_until_) sleep_.notify_one();
 }
 
-// Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the application
-// polls by itself (poll_count_ moves) the helper only looks after it from time to time. Nobody wakes it then: a burst
-// of messages would wake it with each, and with two processors to two processes it takes the receiver's.
+void Engine::expect_sleep() {
+    if (virtual_time_) return;
+    std::lock_guard guard(sleep_mutex_);
+    seen_polls_ = poll_count_.load(std::memory_order_relaxed) + kPollsAfterArming;
+    const Nanos due = next_due_.load(std::memory_order_relaxed);
+    if (due != kNever && (left_alone_ || due + kSpin < sleeping_until_)) sleep_.notify_one();
+}
+
+// Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the program polls
+// by itself (poll_count_ moves), the helper only looks every 200 us whether it still does. kick() does not wake it
+// then: each message of a burst would, and of two processors with two processes it takes the receiver's.
 void Engine::helper() {
-    uint64_t seen_polls = 0;
     for (;;) {
-        const uint64_t polls = poll_count_.load(std::memory_order_relaxed);
-        const bool application_polls = polls != seen_polls;
-        seen_polls = polls;
         {
             std::unique_lock lock(sleep_mutex_);
             if (stopping_) return;
+            const uint64_t polls = poll_count_.load(std::memory_order_relaxed);
+            const bool program_polls = polls > seen_polls_;
+            seen_polls_ = std::max(seen_polls_, polls);
             // Read under the lock: kick() publishes first and looks then whether somebody sleeps too long.
             const Nanos due = next_due_.load(std::memory_order_relaxed);
-            Nanos until = due == kNever ? kNever : due > kSpin ? due - kSpin : 0;
             const Nanos t = now();
-            if (application_polls) until = std::max(until, t + 200000);
-            if (until == kNever) {
+            if (due == kNever) {
                 sleeping_until_ = kNever;
                 // Bounded, because nobody wakes us when the fabric changes.
                 sleep_.wait_for(lock, std::chrono::milliseconds(10));
-            } else if (until > t) {
-                sleeping_until_ = application_polls ? 0 : until; // 0: kick() wakes nobody
-                sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(until - t, 10000000)));
+            } else if (program_polls) {
+                left_alone_ = true;
+                sleep_.wait_for(lock, std::chrono::nanoseconds(kLeftAlone));
+            } else if (due > t + kSpin) {
+                sleeping_until_ = due - kSpin;
+                sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(due - kSpin - t, 10000000)));
             }
             sleeping_until_ = 0;
+            left_alone_ = false;
             if (stopping_) return;
         }
         const bool changed =

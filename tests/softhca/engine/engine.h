@@ -42,8 +42,11 @@ public:
     }
     // A device is dead. Afterwards it uses no memory of the program: what is under way has its own copy.
     void note_death();
-    // After scheduling under `mutex`: publishes the next due time and wakes or starts the helper thread.
+    // After scheduling under `mutex`: publishes the next due time. Starts the helper thread, or wakes it unless the
+    // program polls.
     void kick();
+    // The program has armed a queue: it will wait for an event rather than poll.
+    void expect_sleep();
     // Virtual time: fires the earliest event at its time and returns true; false if there is none.
     bool step(Nanos& clock);
 
@@ -131,8 +134,10 @@ private:
     std::thread thread_;
     bool thread_started_ = false, stopping_ = false;
     std::mutex sleep_mutex_;
-    std::condition_variable sleep_;
-    Nanos sleeping_until_ = 0;
+    std::condition_variable sleep_; // under it:
+    Nanos sleeping_until_ = 0;      // the helper, which kick() wakes before; 0: it does not sleep, or kick() lets it
+    bool left_alone_ = false;       // it sleeps because the program polls
+    uint64_t seen_polls_ = 0;       // poll_count_ up to here tells of no polling
 };
 
 // Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR

@@ -359,33 +359,41 @@ BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages)
 }
 
 // What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
+// Of how many stripes a message of 8 KiB is that takes so long.
+unsigned short_message(Peer& peer, Nanos& now, Nanos takes, MessageKind kind = MessageKind::put) {
+    (void)peer.scheduler.plan({8192, kind, TrafficHint::none, now, false, 0}, peer.plan);
+    for (unsigned k = 0; k < peer.plan.count; ++k) {
+        const Stripe& s = peer.plan.stripes[k];
+        peer.scheduler.observe({.path = s.path,
+                                .direction = direction(kind),
+                                .bytes = s.length,
+                                .settled = s.length,
+                                .t_post = now,
+                                .t_done = now + 2000 + takes,
+                                .whole = peer.plan.count > 1 ? 8192u : 0u});
+    }
+    now += 200000;
+    return peer.plan.count;
+}
+
 BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
     Nanos now = 1000;
-    const auto send_to = [&](Peer& peer, Nanos takes) {
-        (void)peer.put(8192, TrafficHint::none, now);
-        for (unsigned k = 0; k < peer.plan.count; ++k) {
-            const Stripe& s = peer.plan.stripes[k];
-            peer.scheduler.observe({.path = s.path,
-                                    .direction = Direction::write,
-                                    .bytes = s.length,
-                                    .settled = s.length,
-                                    .t_post = now,
-                                    .t_done = now + 2000 + takes,
-                                    .whole = peer.plan.count > 1 ? 8192u : 0u});
-        }
-        now += 200000;
-        return peer.plan.count;
-    };
     Peer peer("default", equal_paths(4));
-    const auto send = [&](Nanos takes) { return send_to(peer, takes); };
+    const auto send = [&](Nanos takes) { return short_message(peer, now, takes); };
     for (int i = 0; i < 4; ++i) BOOST_TEST(send(2048) == 4u);
     for (int i = 0; i < 10; ++i) (void)send(80000); // a tenth of a link
     BOOST_TEST(send(80000) == 1u);
     for (int i = 0; i < 20; ++i) (void)send(8192); // whole, as fast as a link
     BOOST_TEST(send(8192) > 1u);
+}
 
+// Whole ones of all who send may meet at one of the peer's adapters. Who reads from such a peer does so alone.
+BOOST_AUTO_TEST_CASE(over_several_adapters_they_are_read_whole_and_written_in_stripes) {
     std::vector<PathSetup> setup = equal_paths(2);
     setup[1].rail = 1;
-    Peer adapters("default", setup); // whole ones of all who send may meet at one of the peer's
-    for (int i = 0; i < 20; ++i) BOOST_TEST(send_to(adapters, 80000) == 2u);
+    Peer adapters("default", setup), read("default", setup);
+    Nanos now = 1000;
+    for (int i = 0; i < 20; ++i) BOOST_TEST(short_message(adapters, now, 80000) == 2u);
+    for (int i = 0; i < 10; ++i) (void)short_message(read, now, 80000, MessageKind::get);
+    BOOST_TEST(short_message(read, now, 80000, MessageKind::get) == 1u);
 }
