@@ -138,11 +138,6 @@ Staging push_staged(Segment& seg, CqRec& cq, Cqe& entry, const LocalData& payloa
 
 namespace {
 
-unsigned cores() {
-    static const unsigned n = static_cast<unsigned>(sysconf(_SC_NPROCESSORS_ONLN));
-    return n;
-}
-
 // `length` bytes to offset `at` of what the receive gave as memory. False: it is gone. A region that has been
 // deregistered meanwhile is left alone: an adapter has written there before, and somebody else may have the memory now.
 bool scatter(Segment& seg, RecvWqe& w, uint64_t at, const char* from, uint64_t length) {

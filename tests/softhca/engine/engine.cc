@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +17,7 @@ namespace softhca {
 namespace {
 constexpr Nanos kSpin = 30000; // the helper wakes this long before an event and spins: timers of the kernel are late
 constexpr Nanos kLeftAlone = 200000;       // then the helper looks whether the program still polls
+constexpr Nanos kMostLeftAlone = 3000000;  // less than a real-time network may lag (kMaxLag)
 constexpr uint64_t kPollsAfterArming = 16; // who arms a queue and waits looks once more before
 // Time on the links, less than any useful retry time: progress is seen when it is copied.
 constexpr Nanos kGathered = 1000000;
@@ -23,6 +25,11 @@ Engine* g_engine = nullptr;
 } // namespace
 
 Engine* Engine::current() { return g_engine; }
+
+unsigned cores() {
+    static const unsigned n = static_cast<unsigned>(sysconf(_SC_NPROCESSORS_ONLN));
+    return n;
+}
 
 Engine::Engine(Process& process, bool virtual_time) : process_(process), virtual_time_(virtual_time) {
     Segment& seg = process.seg();
@@ -155,6 +162,12 @@ void Engine::expect_sleep() {
     if (due != kNever && (left_alone_ || due + kSpin < sleeping_until_)) sleep_.notify_one();
 }
 
+// More processes than processors: looking costs the others' time, and a turn of theirs is longer.
+Nanos Engine::left_alone_for() {
+    const uint32_t each = std::max(1u, process_.seg().live_procs.load(std::memory_order_relaxed) / cores());
+    return std::min(each * kLeftAlone, kMostLeftAlone);
+}
+
 // Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the program polls
 // by itself (poll_count_ moves), the helper only looks every 200 us whether it still does. kick() does not wake it
 // then: each message of a burst would, and of two processors with two processes it takes the receiver's.
@@ -175,7 +188,7 @@ void Engine::helper() {
                 sleep_.wait_for(lock, std::chrono::milliseconds(10));
             } else if (program_polls) {
                 left_alone_ = true;
-                sleep_.wait_for(lock, std::chrono::nanoseconds(kLeftAlone));
+                sleep_.wait_for(lock, std::chrono::nanoseconds(left_alone_for()));
             } else if (due > t + kSpin) {
                 sleeping_until_ = due - kSpin;
                 sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(due - kSpin - t, 10000000)));

@@ -18,6 +18,8 @@ struct FlightPoolDelete {
     void operator()(FlightPool*) const;
 };
 
+unsigned cores(); // of this host
+
 class Engine {
 public:
     Engine(Process& process, bool virtual_time);
@@ -109,6 +111,7 @@ private:
     void run_due(Nanos now);
     void deliver_gathered();
     void helper();
+    Nanos left_alone_for();
     void sweep();
     void forget_qp(const Qp& qp);
     // With many thousands of queue pairs, neither list is gone through at each that is destroyed.
