@@ -121,7 +121,7 @@ bool DefaultPolicy::worth_cutting(const PathTable& paths, const Message& message
     // The peer may be who everybody waits for, whatever the routes: then nothing that is cut comes sooner. It may also
     // be a bad route that whole messages have taken: so some are cut all the same. Written over several adapters of
     // ours, whole messages of all who send may meet at one of the peer's: stripes keep the others busy, if it has any.
-    return (d == Direction::write && paths.rails(d) > 1) || paths.through(d) >= kCrowded ||
+    return paths.through(d) >= kCrowded || (d == Direction::write && paths.rails(d) > 1) ||
            ++kept_whole_ % kTriedAgain == 0;
 }
 

@@ -163,14 +163,14 @@ void Engine::expect_sleep() {
 }
 
 // More processes than processors: looking costs the others' time, and a turn of theirs is longer.
-Nanos Engine::left_alone_for() {
+Nanos Engine::left_alone_for() const {
     const uint32_t each = std::max(1u, process_.seg().live_procs.load(std::memory_order_relaxed) / cores());
     return std::min(each * kLeftAlone, kMostLeftAlone);
 }
 
 // Drives the engine when nobody polls: sleeps until shortly before the next event, then spins. While the program polls
 // by itself (poll_count_ moves), the helper only looks every 200 us whether it still does. kick() does not wake it
-// then: each message of a burst would, and of two processors with two processes it takes the receiver's.
+// then: messages of a burst would, again and again, and of two processors with two processes it takes the receiver's.
 void Engine::helper() {
     for (;;) {
         {
@@ -189,12 +189,13 @@ void Engine::helper() {
             } else if (program_polls) {
                 left_alone_ = true;
                 sleep_.wait_for(lock, std::chrono::nanoseconds(left_alone_for()));
+                left_alone_ = false;
+                continue; // what is due is the program's, if it has polled meanwhile
             } else if (due > t + kSpin) {
                 sleeping_until_ = due - kSpin;
                 sleep_.wait_for(lock, std::chrono::nanoseconds(std::min<Nanos>(due - kSpin - t, 10000000)));
             }
             sleeping_until_ = 0;
-            left_alone_ = false;
             if (stopping_) return;
         }
         const bool changed =

@@ -111,7 +111,7 @@ private:
     void run_due(Nanos now);
     void deliver_gathered();
     void helper();
-    Nanos left_alone_for();
+    [[nodiscard]] Nanos left_alone_for() const;
     void sweep();
     void forget_qp(const Qp& qp);
     // With many thousands of queue pairs, neither list is gone through at each that is destroyed.
@@ -136,11 +136,11 @@ private:
     bool gathers_ = false;              // in run_due()
     std::thread thread_;
     bool thread_started_ = false, stopping_ = false;
-    std::mutex sleep_mutex_;
-    std::condition_variable sleep_; // under it:
-    Nanos sleeping_until_ = 0;      // the helper, which kick() wakes before; 0: it does not sleep, or kick() lets it
-    bool left_alone_ = false;       // it sleeps because the program polls
-    uint64_t seen_polls_ = 0;       // poll_count_ up to here tells of no polling
+    std::mutex sleep_mutex_; // the innermost one. It guards stopping_ and what follows
+    std::condition_variable sleep_;
+    Nanos sleeping_until_ = 0; // the helper, which kick() wakes before; 0: it does not sleep, or kick() lets it
+    bool left_alone_ = false;  // it sleeps because the program polls
+    uint64_t seen_polls_ = 0;  // poll_count_ up to here tells of no polling
 };
 
 // Pushes a completion; `entry` is copied (payload only in_payload bytes). Wakes the channel if armed. Overrun: CQ_ERR

@@ -358,7 +358,6 @@ BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages)
     BOOST_TEST(all.turn() == 3u);
 }
 
-// What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
 // Of how many stripes a message of 8 KiB is that takes so long.
 unsigned short_message(Peer& peer, Nanos& now, Nanos takes, MessageKind kind = MessageKind::put) {
     (void)peer.scheduler.plan({8192, kind, TrafficHint::none, now, false, 0}, peer.plan);
@@ -376,6 +375,7 @@ unsigned short_message(Peer& peer, Nanos& now, Nanos takes, MessageKind kind = M
     return peer.plan.count;
 }
 
+// What all wait for is the peer's own link: a message has a part of it, whatever it is cut into.
 BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
     Nanos now = 1000;
     Peer peer("default", equal_paths(4));
@@ -387,7 +387,7 @@ BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
     BOOST_TEST(send(8192) > 1u);
 }
 
-// Whole ones of all who send may meet at one of the peer's adapters. Who reads from such a peer does so alone.
+// Whole ones of all who send may meet at one of the peer's adapters. Reads are as over a single adapter.
 BOOST_AUTO_TEST_CASE(over_several_adapters_they_are_read_whole_and_written_in_stripes) {
     std::vector<PathSetup> setup = equal_paths(2);
     setup[1].rail = 1;
