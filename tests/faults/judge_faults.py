@@ -184,12 +184,13 @@ def program(name, ranks, *argv, seconds, tls=None, library=None):
     return run
 
 
-def jobs(tls, rounds="2", seconds=60):
+def jobs(tls, storm_lasts=2, seconds=60):
+    """Some last as long as they take, storm at least `storm_lasts` seconds."""
     return {
         "hpcc": (4, hpcc(4, 2, 2, env=logging(tls))),
         "netpipe": (2, netpipe("-i", "-n", "400", integrity=True, env=logging(tls))),
         "mpi4py": (2, mpi4py(2, env=logging(tls))),
-        "storm": (4, program("storm", 4, "1000000", rounds, seconds=seconds, tls=tls)),
+        "storm": (4, program("storm", 4, "1000000", "2", str(storm_lasts), seconds=seconds, tls=tls)),
     }
 
 
@@ -216,7 +217,7 @@ for transport in TRANSPORTS:
 def exchange(tls):
     def run(session):
         """Adapters die and are exchanged: the job goes on over the others, and over the new ones."""
-        _, job = jobs(tls, rounds="250", seconds=110)["storm"]
+        _, job = jobs(tls, storm_lasts=8, seconds=110)["storm"]
         harass(session, session.places[:4], "exchange", 60, 0.4)
         found = judged(session, job)
         check(found["there again"] >= 2, "the job was over before adapters were exchanged")
@@ -239,7 +240,7 @@ def adaptive(places, job_name, gap):
     def run(session):
         library = logging("mp_rc,mp_dc", UCX_MP_DC_MAX_CONN=str(places), UCX_MP_RC_MAX_CONN=str(places), **RESTLESS)
         job = {"hpcc": hpcc(4, 2, 2, env=library),
-               "storm": program("storm", 4, "1000000", "3", seconds=100, library=library)}[job_name]
+               "storm": program("storm", 4, "1000000", "2", "2", seconds=100, library=library)}[job_name]
         harass(session, session.places[:4], "pulled", 120, gap)
         # How often at least. All connections end when the job does, but those are few.
         wanted = {"RC": (1, r"as it is wanted"), "rings": (1, r"has a ring here"), "partings": (100, r"established -> closed")}
@@ -309,7 +310,7 @@ for transport in TRANSPORTS:
     group.add(partition(transport), f"partition_{transport}", (FABRIC,), seconds=110, long=True)
     for fault_kind in ("loud", "silent"):
         def campaign(session, tls=transport, kind=fault_kind):
-            _, job = jobs(tls, rounds="60", seconds=400)["storm"]
+            _, job = jobs(tls, storm_lasts=30, seconds=400)["storm"]
             harass(session, session.places[:4], kind, 400, 0.15)
             found = judged(session, job)
             check(found["down"] >= 50, "hardly any fault met the job")

@@ -114,7 +114,7 @@ def logging(transport, **more):
 def storm(transport):
     def run(session):
         path = os.path.join(session.build, "bin", "mpi_storm")
-        text = session.run(launch(4, path, "1000000", "20", places=session.places), env=logging(transport), seconds=60)
+        text = session.run(launch(4, path, "1000000", "2", "2", places=session.places), env=logging(transport), seconds=60)
         check("storm: 4 ranks ok" in text, "storm does not say that all is well")
         carried(transport)(session, 4, text)
     return run

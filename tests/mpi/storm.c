@@ -1,4 +1,7 @@
-/* Many ranks that all meet at once: storm [LARGE-BYTES [ROUNDS]]
+/* Many ranks that all meet at once: storm [LARGE-BYTES [ROUNDS [SECONDS]]]
+ *
+ * ROUNDS, and as many more as begin within SECONDS: a test whose faults come at given times must not depend on how fast
+ * the ranks are.
  *
  * Nobody waits for anybody before the first message to everybody, so that all connections are made in one storm. Then
  * messages to wildcard receives, large messages, collectives, counters and blocks in windows. Everything that arrives
@@ -153,9 +156,18 @@ static void windows(int count, size_t bytes) {
     free(buffer);
 }
 
+/* Rank 0 says it for all. */
+static int goes_on(int round, int rounds, double until) {
+    if (round < rounds) return 1;
+    int more = MPI_Wtime() < until;
+    MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return more;
+}
+
 int main(int argc, char** argv) {
     const size_t large = argc > 1 ? strtoul(argv[1], NULL, 0) : 1 << 20;
     const int rounds = argc > 2 ? atoi(argv[2]) : 2;
+    const double seconds = argc > 3 ? atof(argv[3]) : 0;
     MPI_Init(&argc, &argv);
     program = "storm";
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -164,10 +176,10 @@ int main(int argc, char** argv) {
     everybody(8, 1000, "first messages");
     const double connected = MPI_Wtime();
     MPI_Comm_dup(MPI_COMM_WORLD, &wild);
-    for (int round = 0; round < rounds; round++) {
-        everybody(4000, 1001 + round, "4000 bytes");
+    for (int round = 0; goes_on(round, rounds, began + seconds); round++) {
+        everybody(4000, 1001 + round % 1000, "4000 bytes");
         wildcards(6, large < 65536 ? large : 65536);
-        everybody(large, 2000 + round, "large messages");
+        everybody(large, 2001 + round % 1000, "large messages");
         collectives(1000);
         windows(20, 10000);
     }
