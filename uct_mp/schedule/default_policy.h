@@ -22,6 +22,10 @@
 //     these are cheap (1/64 of its time) it is cut, so that a burst ends on all paths at the same time.
 //   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that. The same holds
 //     for reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
+//   - It has a small part of a link, over routes of one adapter, and its stripes would cost the processor a good part
+//   of
+//     what it takes on a free link. Many send to the peer then, or it reads from many: stripes come no sooner, and
+//     they cost the one who is waited for as much.
 //   - It is shorter than two thresholds, and two stripes over several adapters cost the processors more than they save,
 //     as of short messages. It follows the lane then, if that is about as good: neighbours share the adapters by that.
 //     Among writes to several peers it takes its peer's own path instead.
@@ -60,6 +64,7 @@ public:
 private:
     void take_turn(); // with the first message to the peer
     bool learn_neighbours(const PathTable& paths, const Message& message);
+    bool better_whole(const PathTable& paths, Direction d, double descriptors, double bytes); // a medium message
     [[nodiscard]] PathIndex lane_of(const PathTable& paths, Direction d) const; // of small messages, at present
 
     const PolicyConfig* config_;
@@ -70,7 +75,7 @@ private:
     // peers: in programs that go in step their messages are less in each other's way by it (all-to-all: up to 5 %).
     PathIndex first_[2] = {};
     PathIndex lane_path_[2] = {kNoPath, kNoPath};
-    unsigned kept_whole_ = 0; // short messages, since the peer looks crowded
+    unsigned kept_whole_ = 0; // short and medium messages, since the peer looks crowded
 };
 
 } // namespace ucx_mp::schedule

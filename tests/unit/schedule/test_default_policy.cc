@@ -358,20 +358,26 @@ BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages)
     BOOST_TEST(all.turn() == 3u);
 }
 
-// Of how many stripes a message of 8 KiB is that takes so long.
-unsigned short_message(Peer& peer, Nanos& now, Nanos takes, MessageKind kind = MessageKind::put) {
-    (void)peer.scheduler.plan({8192, kind, TrafficHint::none, now, false, 0}, peer.plan);
+struct Kind {
+    std::uint64_t bytes = 8192;
+    MessageKind kind = MessageKind::put;
+    double descriptor = 0; // ns
+};
+
+// Of how many stripes a message is that takes so long.
+unsigned stripes_of(Peer& peer, Nanos& now, Nanos takes, Kind m = {}) {
+    (void)peer.scheduler.plan({m.bytes, m.kind, TrafficHint::none, now, false, m.descriptor}, peer.plan);
     for (unsigned k = 0; k < peer.plan.count; ++k) {
         const Stripe& s = peer.plan.stripes[k];
         peer.scheduler.observe({.path = s.path,
-                                .direction = direction(kind),
+                                .direction = direction(m.kind),
                                 .bytes = s.length,
                                 .settled = s.length,
                                 .t_post = now,
                                 .t_done = now + 2000 + takes,
-                                .whole = peer.plan.count > 1 ? 8192u : 0u});
+                                .whole = peer.plan.count > 1 ? m.bytes : 0});
     }
-    now += 200000;
+    now += 2000000;
     return peer.plan.count;
 }
 
@@ -379,7 +385,7 @@ unsigned short_message(Peer& peer, Nanos& now, Nanos takes, MessageKind kind = M
 BOOST_AUTO_TEST_CASE(short_messages_to_a_crowded_peer_go_whole) {
     Nanos now = 1000;
     Peer peer("default", equal_paths(4));
-    const auto send = [&](Nanos takes) { return short_message(peer, now, takes); };
+    const auto send = [&](Nanos takes) { return stripes_of(peer, now, takes); };
     for (int i = 0; i < 4; ++i) BOOST_TEST(send(2048) == 4u);
     for (int i = 0; i < 10; ++i) (void)send(80000); // a tenth of a link
     BOOST_TEST(send(80000) == 1u);
@@ -393,7 +399,31 @@ BOOST_AUTO_TEST_CASE(over_several_adapters_they_are_read_whole_and_written_in_st
     setup[1].rail = 1;
     Peer adapters("default", setup), read("default", setup);
     Nanos now = 1000;
-    for (int i = 0; i < 20; ++i) BOOST_TEST(short_message(adapters, now, 80000) == 2u);
-    for (int i = 0; i < 10; ++i) (void)short_message(read, now, 80000, MessageKind::get);
-    BOOST_TEST(short_message(read, now, 80000, MessageKind::get) == 1u);
+    for (int i = 0; i < 20; ++i) BOOST_TEST(stripes_of(adapters, now, 80000) == 2u);
+    for (int i = 0; i < 10; ++i) (void)stripes_of(read, now, 80000, {.kind = MessageKind::get});
+    BOOST_TEST(stripes_of(read, now, 80000, {.kind = MessageKind::get}) == 1u);
+}
+
+// Of those of several chunks it matters only where further stripes cost the processor a good part of their time.
+BOOST_AUTO_TEST_CASE(medium_messages_to_a_crowded_peer_go_whole_where_stripes_are_dear) {
+    struct {
+        Kind message;
+        Nanos takes;
+        bool whole;
+    } const cases[] = {
+        {{32768, MessageKind::put, 4000}, 480000, true},  // a fifteenth of a link
+        {{32768, MessageKind::put, 500}, 480000, false},  // cheap stripes
+        {{32768, MessageKind::put, 4000}, 160000, false}, // a fifth: neighbours on one port
+        {{32768, MessageKind::get, 4000}, 160000, true},  // whoever reads is the one that waits
+        {{32768, MessageKind::get, 4000}, 80000, false},
+    };
+    for (const auto& c : cases) {
+        Peer peer("default", equal_paths(4));
+        Nanos now = 1000;
+        BOOST_TEST(stripes_of(peer, now, 16384, c.message) > 1u);
+        for (int i = 0; i < 20; ++i) (void)stripes_of(peer, now, c.takes, c.message);
+        BOOST_TEST((stripes_of(peer, now, c.takes, c.message) == 1u) == c.whole);
+        for (int i = 0; i < 40; ++i) (void)stripes_of(peer, now, c.message.bytes, c.message); // as fast as a link
+        BOOST_TEST(stripes_of(peer, now, c.message.bytes, c.message) > 1u);
+    }
 }
