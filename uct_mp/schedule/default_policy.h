@@ -22,10 +22,9 @@
 //     these are cheap (1/64 of its time) it is cut, so that a burst ends on all paths at the same time.
 //   - Paths are idle because the processor does not come to feed them. Cutting would keep it from that. The same holds
 //     for reads behind others, whose descriptors would take the processor about as long as their bytes take the links.
-//   - It has a small part of a link, over routes of one adapter, and its stripes would cost the processor a good part
-//   of
-//     what it takes on a free link. Many send to the peer then, or it reads from many: stripes come no sooner, and
-//     they cost the one who is waited for as much.
+//   - It has a small part of a link, over routes of one adapter: many send to the peer, or we read from many. And its
+//     stripes would cost the processor a good part of what it takes on a free link. They come no sooner then, and cost
+//     the one who is waited for as much.
 //   - It is shorter than two thresholds, and two stripes over several adapters cost the processors more than they save,
 //     as of short messages. It follows the lane then, if that is about as good: neighbours share the adapters by that.
 //     Among writes to several peers it takes its peer's own path instead.
