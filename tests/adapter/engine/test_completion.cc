@@ -109,20 +109,38 @@ BOOST_AUTO_TEST_CASE(a_dead_producers_event_is_sent_once) {
         ++cq.tail;
         cq.lock.release();
     };
-    q.rec.armed = 1;
+    q.rec.armed = kArmed;
     die_after(s, produce);
     BOOST_TEST(q.events() == 0u);
     finish_work_of_the_dead(s.seg());
     BOOST_TEST(q.events() == 1u);
-    q.rec.armed = 1; // armed again before the entry is polled: that one has been announced
+    q.rec.armed = kArmed; // armed again before the entry is polled: that one has been announced
     finish_work_of_the_dead(s.seg());
     BOOST_TEST(q.events() == 0u);
-    q.rec.armed = 2; // for solicited ones: this is none
+    q.rec.armed = kArmedSolicited; // for solicited ones: this is none
     die_after(s, produce);
     finish_work_of_the_dead(s.seg());
     BOOST_TEST(q.events() == 0u);
     complete(s, q.rec, 3, true);
     BOOST_TEST(q.events() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(an_event_that_its_sender_did_not_live_to_send_is_sent) {
+    LocalSession s;
+    Queue q(s);
+    die_after(s, [&](Segment& seg) { // announce(), up to notify()
+        CqRec& cq = seg.cq(q.index);
+        complete(s, cq, 1);
+        cq.armed = kAnnounced;
+        cq.announced = 1;
+    });
+    complete(s, q.rec, 2); // the same event tells of this one
+    BOOST_TEST(q.events() == 0u);
+    for (int i = 0; i < 2; ++i) {
+        finish_work_of_the_dead(s.seg());
+        BOOST_TEST(q.events() == (i == 0 ? 1u : 0u));
+        BOOST_TEST(q.rec.armed == kNotArmed);
+    }
 }
 
 BOOST_AUTO_TEST_CASE(receives_of_a_queue_pair_failed_by_half_are_flushed_once) {

@@ -90,7 +90,7 @@ bool clear_cq(Segment& seg, uint32_t index) {
     cq.id = 0;
     cq.has_channel = 0;
     cq.channel = cq.async_channel = 0;
-    cq.armed = 0;
+    cq.armed = kNotArmed;
     cq.overrun = 0;
     cq.entries = 0;
     cq.capacity = cq.mask = 0; // a late producer finds it full

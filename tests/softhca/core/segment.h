@@ -206,6 +206,9 @@ struct Staged { // where receive data wait: bytes of the staging ring, counted f
 };
 static_assert(sizeof(Staged) <= 24);
 
+// What a completion queue's next event is for. kAnnounced: nothing any more, an event is being sent.
+enum Armed : uint32_t { kNotArmed, kArmed, kArmedSolicited /* or an error */, kAnnounced };
+
 struct alignas(64) CqRec {
     // set-up
     uint32_t id; // 0 = free
@@ -219,9 +222,10 @@ struct alignas(64) CqRec {
     Off entries; // Cqe[mask + 1]
     Off staging; // char[kStagingBytes]; 0: none
     std::atomic<uint32_t> overrun;
-    std::atomic<uint32_t> armed;     // 0 no, 1 any, 2 solicited only (or error)
-    std::atomic<uint64_t> announced; // entries before this position have been announced by an event
-    alignas(64) SharedLock lock;     // producers
+    std::atomic<uint32_t> armed;          // Armed
+    std::atomic<uint64_t> announced;      // entries before this position have been announced by an event
+    std::atomic<uint64_t> announced_head; // `head` then
+    alignas(64) SharedLock lock;          // producers
     uint64_t tail, seen_head;
     uint64_t staged_tail, seen_staged_head;
     alignas(64) std::atomic<uint64_t> head; // consumer

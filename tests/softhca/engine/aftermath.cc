@@ -35,7 +35,8 @@ void flush_failed(Segment& seg, uint32_t index) {
 
 void send_missed_event(Segment& seg, uint32_t index) {
     CqRec& cq = seg.cq(index);
-    if (cq.id == 0 || !cq.has_channel || cq.armed.load() == 0) return;
+    if (cq.id == 0 || !cq.has_channel || cq.armed.load() == kNotArmed) return;
+    repeat_event(cq);
     if (!lock_cq(seg, cq, kPatience)) return;
     announce_waiting(seg, cq, cq.head.load());
     cq.lock.release();

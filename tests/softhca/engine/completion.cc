@@ -17,9 +17,16 @@ namespace {
 
 // Completion event for the entry at `position`, if the queue is still armed: one event per arming.
 void announce(CqRec& cq, uint64_t position) {
-    if (cq.armed.exchange(0) == 0) return;
+    uint32_t armed = cq.armed.load();
+    do
+        if (armed == kNotArmed || armed == kAnnounced) return;
+    while (!cq.armed.compare_exchange_weak(armed, kAnnounced));
+    cq.announced_head.store(cq.head.load(std::memory_order_relaxed), std::memory_order_relaxed);
     cq.announced.store(position + 1, std::memory_order_release);
     if (cq.has_channel) notify(cq.channel, &cq.user, sizeof cq.user);
+    // Not before the event is on its way: who is killed here leaves it to repeat_event().
+    armed = kAnnounced;
+    cq.armed.compare_exchange_strong(armed, kNotArmed); // it may be armed again
 }
 
 } // namespace
@@ -37,15 +44,24 @@ void lock_cq(Segment& seg, CqRec& cq) { (void)lock_cq(seg, cq, kLongWait); }
 
 void announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
     const uint32_t armed = cq.armed.load();
-    if (armed == 0) return;
-    // Entries that an event has announced are left out: a program that arms between event and poll and counts its
-    // events (perftest with one channel for two queues) would be woken once too often.
-    for (uint64_t at = std::max(head, cq.announced.load(std::memory_order_acquire));; ++at) {
+    if (armed == kNotArmed || armed == kAnnounced) return;
+    // Entries that an event has announced are left out until the program polls: one that arms between event and poll
+    // and counts its events (perftest with one channel for two queues) would be woken once too often. One that polls
+    // some of them and arms again would else sleep although others wait.
+    const uint64_t announced = cq.announced.load(std::memory_order_acquire);
+    const bool polled = head != cq.announced_head.load(std::memory_order_relaxed);
+    for (uint64_t at = polled ? head : std::max(head, announced);; ++at) {
         const Cqe& e = seg.at<Cqe>(cq.entries)[at & cq.mask];
         if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return;
-        if (e.kind == CqeKind::dead || (armed == 2 && !e.solicited && e.status == IBV_WC_SUCCESS)) continue;
+        if (e.kind == CqeKind::dead || (armed == kArmedSolicited && !e.solicited && e.status == IBV_WC_SUCCESS))
+            continue;
         return announce(cq, at);
     }
+}
+
+void repeat_event(CqRec& cq) {
+    uint32_t armed = kAnnounced;
+    if (cq.armed.compare_exchange_strong(armed, kNotArmed)) notify(cq.channel, &cq.user, sizeof cq.user);
 }
 
 namespace {
@@ -92,7 +108,7 @@ void end_push(CqRec& cq, Cqe& e, const Cqe& entry, const void* payload, size_t b
         std::atomic_thread_fence(
             std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
         const uint32_t armed = cq.armed.load(std::memory_order_relaxed);
-        if (armed && (armed == 1 || entry.solicited || entry.status != IBV_WC_SUCCESS)) announce(cq, position);
+        if (armed && (armed == kArmed || entry.solicited || entry.status != IBV_WC_SUCCESS)) announce(cq, position);
     }
     if (g_touched) [[unlikely]]
         g_touched(cq.device);
@@ -316,11 +332,11 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     poll();
     std::lock_guard guard(cq.poll_lock);
     // A pending request for any completion is not narrowed by one for solicited ones (11.4.2.2).
-    uint32_t none = 0;
+    uint32_t before = cq.rec->armed.load();
     if (!solicited_only)
-        cq.rec->armed.store(1);
+        cq.rec->armed.store(kArmed);
     else
-        cq.rec->armed.compare_exchange_strong(none, 2);
+        while (before != kArmed && !cq.rec->armed.compare_exchange_weak(before, kArmedSolicited)) {}
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came while the queue was not armed, and are not polled yet, fire at once as with real adapters, or a
     // sleeper would miss them.

@@ -45,8 +45,9 @@ Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context
     rec.staged_tail = rec.seen_staged_head = 0;
     rec.staged_head.store(0);
     rec.overrun.store(0);
-    rec.armed.store(0);
+    rec.armed.store(kNotArmed);
     rec.announced.store(0);
+    rec.announced_head.store(0);
     rec.tail = rec.seen_head = 0;
     rec.head.store(0);
     rec.id = index;
