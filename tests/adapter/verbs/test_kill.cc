@@ -191,8 +191,9 @@ void campaign(int kills, bool sleeping) {
     }
     BOOST_TEST_MESSAGE("killed while starting " << by_phase[0] + by_phase[1] << ", connecting "
                                                 << by_phase[2] + by_phase[3] << ", in traffic " << by_phase[4]);
-    // A virtual machine whose other processor stands still for a second kills and cleans up late; that is rare.
-    BOOST_CHECK_LE(late, kills / 100);
+    // A virtual machine whose other processor stands still for a second kills and cleans up late; that is rare. A
+    // sleeper is late by 5 s if it was not woken.
+    BOOST_CHECK_LE(late, sleeping ? 0 : kills / 100);
     BOOST_CHECK_GT(by_phase[4], kills / 10); // else it tests little
 }
 
