@@ -231,10 +231,12 @@ BOOST_AUTO_TEST_CASE(completion_events) {
     fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
     ibv_cq* got = nullptr;
     void* context = nullptr;
+    unsigned events = 0;
     const auto next = [&] { // 0, or errno
         const auto t = Clock::now();
         while (ibv_get_cq_event(channel, &got, &context))
             if (errno != EAGAIN || seconds_since(t) > 0.2) return errno;
+        ++events;
         return 0;
     };
     {
@@ -271,10 +273,12 @@ BOOST_AUTO_TEST_CASE(completion_events) {
         send(0);
         BOOST_CHECK_EQUAL(next(), 0);
         right.wait();
-        // Two have come, one is polled: who arms now and sleeps learns of the other one.
-        BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 0), 0);
-        for (int i = 0; i < 2; ++i) send(0);
-        BOOST_CHECK_EQUAL(next(), 0);
+        // Two have come with an event each, one is polled: who arms now and sleeps learns of the other one.
+        for (int i = 0; i < 2; ++i) {
+            BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 0), 0);
+            send(0);
+            BOOST_CHECK_EQUAL(next(), 0);
+        }
         right.wait();
         BOOST_CHECK_EQUAL(ibv_req_notify_cq(right.cq, 0), 0);
         BOOST_CHECK_EQUAL(next(), 0);
@@ -283,7 +287,7 @@ BOOST_AUTO_TEST_CASE(completion_events) {
         send(0); // its event is never read
     }
     std::swap(right.cq, cq);
-    check_waits([&] { BOOST_CHECK_EQUAL(ibv_destroy_cq(cq), 0); }, [&] { ibv_ack_cq_events(cq, 6); });
+    check_waits([&] { BOOST_CHECK_EQUAL(ibv_destroy_cq(cq), 0); }, [&] { ibv_ack_cq_events(cq, events); });
     BOOST_CHECK_EQUAL(next(), EAGAIN); // went with its CQ
     BOOST_CHECK_EQUAL(ibv_destroy_comp_channel(channel), 0);
 }

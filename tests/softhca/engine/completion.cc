@@ -332,11 +332,12 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     poll();
     std::lock_guard guard(cq.poll_lock);
     // A pending request for any completion is not narrowed by one for solicited ones (11.4.2.2).
-    uint32_t before = cq.rec->armed.load();
+    // An event that is being sent is for the arming before this one.
     if (!solicited_only)
         cq.rec->armed.store(kArmed);
     else
-        while (before != kArmed && !cq.rec->armed.compare_exchange_weak(before, kArmedSolicited)) {}
+        for (uint32_t before = cq.rec->armed.load();
+             before != kArmed && !cq.rec->armed.compare_exchange_weak(before, kArmedSolicited);) {}
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came while the queue was not armed, and are not polled yet, fire at once as with real adapters, or a
     // sleeper would miss them.
