@@ -26,13 +26,13 @@ constexpr double kCrowded = 0.4; // of a link's rate: who has less of it shares 
 constexpr double kOverRails = 3, kMarkedOverRails = 5;
 // The same of what is written among peers: the next message, to somebody else, waits for the processor.
 constexpr double kAmongPeers = 8.5;
-// Medium messages over the routes of one adapter, by Direction. Of a link's rate: whoever has less of it waits for
-// others, at the peer or at its own port, and stripes come no sooner than the whole. Of a message's time on a free
-// link: what its further stripes may cost the processor then. With 0.3 for writes six neighbours at once, who share one
-// port, count, too, and take up to a third longer when they are whole.
+// Medium messages over the routes of one adapter, by Direction. kSqueezed, of a link's rate: whoever has less of it
+// waits for others. kSqueezedShare, of a message's time on a free link: what its further stripes may cost the processor
+// then. With 0.3 for writes six neighbours at once, who share our own port, count, too: whole, they take a third
+// longer.
 constexpr double kSqueezed[2] = {0.15, 0.3}, kSqueezedShare[2] = {1.0 / 4, 1.0 / 8};
 constexpr std::uint64_t kMediumLanes = 2; // stripe_thresholds: longer messages are cut whatever it costs
-constexpr unsigned kTriedAgain = 32;      // one of so many is cut although the peer looks crowded, or the port squeezed
+constexpr unsigned kTriedAgain = 32;      // one of so many is cut although the peer looks crowded
 constexpr double kShortStripe = 12288;    // bytes: one or two chunks of an adapter's turns
 constexpr double kLeastShare = 0.8;       // of a link's rate: below it, somebody else takes part of it
 constexpr double kLatencyFades = 20e6;    // ns until a measured latency is forgotten
@@ -213,7 +213,7 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
                 shared = false;
         }
         const bool deep = !both && !large && idle > kDeep * together; // the end of the burst is far
-        const bool squeezed = !both && !large && !is_short && better_whole(paths, d, descriptors, bytes);
+        const bool squeezed = !deep && !both && !large && !is_short && better_whole(paths, d, descriptors, bytes);
         if (deep || squeezed || dear || shared ||
             (cheap ? many && enough : many || enough || costly || message.host_is_busy)) {
             first = next_usable(paths.usable(d), soonest);
