@@ -2,8 +2,10 @@
 """A running job through the eyes of mp_info -a: shown.py BUILD SOURCE all|chosen|limited|without_dc [ENDPOINTS PROTOCOLS]
 
 Four ranks, each on a host of its own, over UCX_TLS=mp_rc,mp_dc. all: every host has DC, and every peer has got RC at
-once, with costs that are given. chosen: RC and rings are given by what is counted. limited: a process may have fewer connections than peers. without_dc: host 1 has no DC, so it and all others talk over mp_rc, and the others among themselves over mp_dc,
-whatever number of endpoints UCX expects (UCX_NUM_EPS), by its old protocols or its new ones (UCX_PROTO_ENABLE=n, y).
+once, with costs that are given. chosen: RC and rings are given by what is counted. limited: a process may have fewer
+connections than peers. without_dc: host 1 has no DC, so it and all others talk over mp_rc, and the others among
+themselves over mp_dc, whatever number of endpoints UCX expects (UCX_NUM_EPS), by its old protocols or its new ones
+(UCX_PROTO_ENABLE=n, y).
 """
 import os
 import subprocess

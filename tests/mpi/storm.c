@@ -176,6 +176,7 @@ int main(int argc, char** argv) {
     everybody(8, 1000, "first messages");
     const double connected = MPI_Wtime();
     MPI_Comm_dup(MPI_COMM_WORLD, &wild);
+    /* Tags stay below 3001 however many rounds there are. */
     for (int round = 0; goes_on(round, rounds, began + seconds); round++) {
         everybody(4000, 1001 + round % 1000, "4000 bytes");
         wildcards(6, large < 65536 ? large : 65536);
