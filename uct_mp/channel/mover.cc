@@ -8,8 +8,6 @@
 
 namespace ucx_mp::channel {
 
-// Completions since progress() has last found nothing to do: so many, and there is more than the processor comes to.
-constexpr std::uint32_t kNoRest = 16;
 constexpr unsigned kTimedPlans = 4;  // one of so many is timed,
 constexpr unsigned kFirstPlans = 16; // but for the first ones: those all
 
@@ -326,7 +324,7 @@ schedule::Message Mover::message(const Channel& channel, std::uint64_t size, boo
             read ? schedule::MessageKind::get : schedule::MessageKind::put,
             channel.hint,
             now,
-            core_.completions.at_work >= kNoRest,
+            core_.completions.at_work,
             descriptor_time_,
             !read && channel.fences.put_paths != 0};
 }

@@ -19,16 +19,9 @@ struct Level {
     [[nodiscard]] double bytes(unsigned k) const { return rate[k] * (time - ready[k]); }
 };
 
-inline constexpr double kNoise = 1.5; // of rates measured while reads and writes share queue pairs
-
 struct LevelRules {
-    double min_bytes = 0;  // a path that would get less is left out
-    double cost = 0;       // ns that a further path must save to be used
-    bool joint = false;    // reads and writes count as one load
-    bool compared = false; // rates by what links can, and by Comparison where that says more than its scatter
-    bool coarse = false;   // measured rates are noisy: only what differs by more than kNoise counts
-    bool routes = false;   // paths of a rail are routes that others use, too: see Alike
-    unsigned first = 0;    // then: of idle paths that are alike, which one comes first; any number
+    double min_bytes = 0; // a path that would get less is left out
+    bool joint = false;   // reads and writes count as one load
 };
 
 // Water-filling over the candidates (not empty, all usable): the soonest ready first, as long as it helps.
@@ -39,9 +32,10 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
 // piece, or what was once slow would never be tried again. kNoPath if there is none.
 [[nodiscard]] PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, double interval);
 
-// The level as shares, a stale path included if the message is large enough for it not to matter much.
-void shares_of(const Level& level, const PathTable& paths, const Message& message, const PolicyConfig& config,
-               std::uint64_t piece, Shares& shares);
+// Takes a least piece off the largest share for a stale path outside `chosen`, if the message is large enough for it
+// not to matter much.
+void try_stale(const PathTable& paths, PathMask chosen, const Message& message, const PolicyConfig& config,
+               Shares& shares);
 
 class LoadBalanced {
 public:

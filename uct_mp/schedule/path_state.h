@@ -8,11 +8,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
+
+#include "uct_mp/schedule/standing.h"
 
 namespace ucx_mp::schedule {
 
@@ -37,13 +40,6 @@ enum class PathState : std::uint8_t {
 // Reads and writes fill opposite directions of a link, so they have separate accounts (dissertation 5.2.2).
 enum class Direction : std::uint8_t { write, read };
 
-// How a path does beside others that were measured with it: service, as a part of what its link can, over the mean of
-// all. `scatter`: mean deviation of what `relative` is the mean of.
-struct Comparison {
-    double scatter; // at first: what must be shown before a difference is believed
-    double relative = 1;
-};
-
 // The account of one direction of one path.
 struct Account {
     std::uint64_t in_flight = 0; // placed by a policy, not yet observed, cancelled or voided
@@ -54,11 +50,12 @@ struct Account {
     double rate_before = 0;      // `rate` before the last sample: completions found at the same time extend that sample
     double sample_bytes = 0;     // the last sample
     double sample_ns = 0;        // its delivery time
-    double sample_service_ns = 0;      // its time of service, without the path's latency
-    Comparison usual{.scatter = 0.5};  // of all that was measured
-    Comparison jammed{.scatter = 0.1}; // of what came so late that some path was in the way
-    std::uint64_t quiet_bytes = 0;     // settled without having been looked at, since the last delivery that was
-    double window_scale = 1;           // spray: > 1 after the path ran dry because completions were found late
+    double sample_service_ns = 0;  // its time of service, without the path's latency
+    double pace = 0;               // ln(rate of the last sample / link's rate)
+    Standing standing;             // beside the other paths,
+    double relative = 1;           // and what is believed of it: the part of its link's rate that it gives
+    std::uint64_t quiet_bytes = 0; // settled without having been looked at, since the last delivery that was
+    double window_scale = 1;       // spray: > 1 after the path ran dry because completions were found late
 };
 
 struct Path {
@@ -153,9 +150,10 @@ public:
     // Latest time seen: of deliveries, and of messages that carry one.
     [[nodiscard]] Nanos now() const { return now_; }
     void advance(Nanos now) { now_ = now > now_ ? now : now_; }
-    // How fast messages have been, all their stripes together, as a part of a link's rate: smoothed, at most 1.
-    [[nodiscard]] double through(Direction d) const { return through_[static_cast<unsigned>(d)]; }
+    // How much the rates of paths that were measured together differ: standard deviation of their logarithms.
+    [[nodiscard]] double scatter(Direction d) const { return std::sqrt(scatter_[static_cast<unsigned>(d)].variance); }
 
+    [[nodiscard]] double rail_rate(std::uint8_t rail) const { return rail_rate_[rail]; } // 0: unknown
     // Service rate to plan with: measured, else nominal, else the mean of the nominal ones, else 1; times ramp.
     [[nodiscard]] double rate(PathIndex i, Direction d) const;
     // The same for all of `mask` (ascending, one entry per path), no rail above its rate.
@@ -203,7 +201,7 @@ private:
     Nanos now_ = 0;
     double total_weight_ = 0;
     double rail_rate_[kMaxRails] = {};
-    double through_[2] = {1, 1}; // by Direction
+    Scatter scatter_[2]; // by Direction
     double late_ = 0;
     bool shared_rails_ = false; // some rail of known rate has several paths
     double default_rate_ = 1;   // for paths of unknown nominal rate

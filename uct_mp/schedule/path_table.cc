@@ -1,5 +1,7 @@
 #include "uct_mp/schedule/path_state.h"
 
+#include "uct_mp/schedule/constants.h"
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -13,13 +15,6 @@ constexpr double kLatencyGain = 0.125;
 constexpr double kBaseRise = 1.0 / 1024; // so that a route that has become longer is believed some day
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
-constexpr double kCompared = 8; // service times of a sample: others that are as young are compared with it
-// Bytes. A difference is believed when about so much has shown it: collisions do not last.
-constexpr double kCompareBytes = 1 << 18;
-// But whoever gets less than this part of what its rails can has something to gain, and learns sooner. Of an adapter
-// that waits for one route all are slow: small differences are all that shows which one it is. When they are slow no
-// more it is forgotten, or else a route that was in the way once would be avoided for ever.
-constexpr double kJammed = 0.2, kJammedBytes = 1 << 16, kForgotten = 1.0 / 50, kLate = 4;
 // Lateness: between the two gains about one completion of sixteen is later than what is believed.
 constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
 constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. Who was stopped for seconds shows nothing
@@ -156,12 +151,16 @@ Sample PathTable::settle(const Delivery& delivery) {
         account.sample_bytes += static_cast<double>(delivery.bytes);
     } else {
         const Nanos begin = std::max(delivery.t_post, account.last_done);
-        if (delivery.t_done == begin) return {};
+        if (delivery.t_done == begin && delivery.t_post < begin) return {};
         // A pipe of rate r and latency l: service ends l before the completion, and begins when the one before ended.
-        const Nanos service = std::max(delivery.t_post + static_cast<Nanos>(path.base_latency), account.last_done);
+        // No completion comes sooner than the latency. A part of the whole time is service, however short it was.
+        path.base_latency = std::min(path.base_latency, static_cast<double>(delivery.t_done - delivery.t_post));
+        const auto whole = static_cast<double>(delivery.t_done - begin);
+        const double since =
+            std::min(whole, static_cast<double>(delivery.t_done - delivery.t_post) - path.base_latency);
         account.sample_bytes = static_cast<double>(delivery.bytes);
-        account.sample_ns = static_cast<double>(delivery.t_done - begin);
-        account.sample_service_ns = delivery.t_done > service ? static_cast<double>(delivery.t_done - service) : 0;
+        account.sample_ns = std::max(1.0, whole); // 0: within the node
+        account.sample_service_ns = std::max({1.0, since, whole / constants::kLeastService});
         account.rate_before = account.rate;
         account.last_done = delivery.t_done;
         account.busy_from = delivery.t_done;
@@ -180,15 +179,6 @@ Sample PathTable::settle(const Delivery& delivery) {
         if (path.nominal_rate > 0) rate = std::min(rate, kMaxOverNominal * path.nominal_rate);
         account.rate = account.rate_before > 0 ? account.rate_before + kRateGain * (rate - account.rate_before) : rate;
         account.sampled_at = delivery.t_done;
-        if (path.nominal_rate > 0) {
-            // Of a large message not all stripes go at the same time.
-            const double parts =
-                delivery.whole ? std::min(static_cast<double>(delivery.whole) / static_cast<double>(delivery.bytes),
-                                          static_cast<double>(usable_count(delivery.direction)))
-                               : 1;
-            double& through = through_[static_cast<unsigned>(delivery.direction)];
-            through += kRateGain * (std::min(1.0, rate * parts / path.nominal_rate) - through);
-        }
         if (size_ > 1) compare(delivery.path, delivery.direction);
     }
     return {account.sample_bytes, account.sample_ns};
@@ -206,40 +196,30 @@ PathIndex PathTable::take_settled(Direction d) {
 // Rates of paths can be compared only where they have shared rail and fabric: within some times the sample's own.
 void PathTable::compare(PathIndex at, Direction d) {
     Account& account = paths_[at].of(d);
-    const auto of_link = [&](PathIndex i) {
-        const Account& a = paths_[i].of(d);
-        return a.sample_bytes / a.sample_service_ns / paths_[i].nominal_rate;
-    };
-    if (paths_[at].nominal_rate <= 0 || std::has_single_bit(usable(d))) return;
-    const double mine = of_link(at);
-    double sum = mine, bytes = account.sample_bytes, longest = account.sample_service_ns;
-    double links = paths_[at].nominal_rate; // of the rails that were measured, one path each
-    unsigned count = 1, rails = 1u << paths_[at].rail;
+    if (paths_[at].nominal_rate <= 0) return;
+    // Routes of our port that were in use meanwhile had a part of its rate, whatever they can.
+    const auto began = static_cast<Nanos>(static_cast<double>(account.sampled_at) - account.sample_service_ns);
+    unsigned sharing = 0;
+    for (PathIndex i : each(usable(d)))
+        sharing += paths_[i].rail == paths_[at].rail &&
+                   (i == at || paths_[i].of(d).in_flight > 0 || paths_[i].of(d).last_done > began);
+    const double rate = account.sample_bytes / account.sample_service_ns * (shared_rails_ ? sharing : 1);
+    account.pace = std::log(std::min(rate / paths_[at].nominal_rate, kMaxOverNominal));
+    double fastest = account.pace, best = -1e9;
+    unsigned count = 1;
     for (PathIndex i : each(usable(d))) {
         const Account& other = paths_[i].of(d);
         if (i == at || other.sample_service_ns <= 0 || paths_[i].nominal_rate <= 0) continue;
+        best = std::max(best, other.standing.mean());
         const Nanos age = account.sampled_at - std::min(other.sampled_at, account.sampled_at);
-        if (static_cast<double>(age) > kCompared * account.sample_service_ns) continue;
-        sum += of_link(i);
+        if (static_cast<double>(age) > constants::kCompared * account.sample_service_ns) continue;
+        fastest = std::max(fastest, other.pace);
         ++count;
-        bytes += other.sample_bytes;
-        longest = std::max(longest, other.sample_service_ns);
-        if (!(rails >> paths_[i].rail & 1)) links += paths_[i].nominal_rate;
-        rails |= 1u << paths_[i].rail;
     }
     if (count == 1) return;
-    const auto learn = [&](Comparison& known, double enough) {
-        const double gain = std::min(kRateGain, account.sample_bytes / enough);
-        const double surprise = mine * count / sum - known.relative;
-        known.relative += gain * surprise;
-        known.scatter += gain * (std::abs(surprise) - known.scatter);
-    };
-    learn(account.usual, kCompareBytes);
-    // Late by more than a processor that looks seldom makes it.
-    if (bytes < kJammed * links * longest && longest > kLate * paths_[at].base_latency)
-        learn(account.jammed, kJammedBytes);
-    else
-        account.jammed.relative += kForgotten * (1 - account.jammed.relative);
+    Scatter& scatter = scatter_[static_cast<unsigned>(d)];
+    account.standing.learn(account.pace - fastest, account.sampled_at, scatter);
+    account.relative = std::exp(account.standing.behind(best, scatter));
 }
 
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {

@@ -52,7 +52,7 @@ struct PolicyConfig {
     std::uint64_t max_chunk = 1 << 20;     // bytes
     double window_chunks = 2;              // chunks in flight per path beside rate x latency
     std::uint64_t pull_threshold = 524288; // default: bytes; below, one plan at once is cheaper
-    double descriptor_cost = 300;          // ns for one more stripe: a path must save more than this to be used
+    double descriptor_cost = 100;          // default: ns that one more stripe costs, at least
     double probe_interval = 25e6;          // ns after which a path not measured gets a piece to learn its rate again
 };
 

@@ -22,13 +22,10 @@ namespace ucx_mp::schedule {
 
 class Scheduler {
 public:
-    // `config` must outlive it. `seed`: anything that differs between peers. `neighbours`: what the schedulers of all
-    // peers share; outlives them.
+    // `config` must outlive it. `seed`: anything that differs between peers. `turns`: counts the peers that have been
+    // sent something; all schedulers share it, and it outlives them.
     Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed = 0,
-              Neighbours* neighbours = nullptr);
-    ~Scheduler() {
-        if (neighbours_) neighbours_->forget(paths_);
-    }
+              unsigned* turns = nullptr);
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
@@ -101,16 +98,11 @@ private:
     // In the order of the cases of with_policy().
     using AnyPolicy = std::variant<DefaultPolicy, Binding, RoundRobin, WeightedRoundRobin, Even, Weighted, Adaptive,
                                    Bss, Epc, LoadBalanced, Spray>;
-    static AnyPolicy make(const PolicyConfig& config, unsigned seed, Neighbours* neighbours);
+    static AnyPolicy make(const PolicyConfig& config, unsigned seed, unsigned* turns);
     template <class F> decltype(auto) with_policy(F&& f);
 
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {
         return message.hint == TrafficHint::one_sided_epoch ? one_sided_threshold_ : threshold_;
-    }
-    [[nodiscard]] bool goes_whole(const Message& message) {
-        return message.size < threshold(message) &&
-               (message.size < short_threshold_ ||
-                !std::get_if<DefaultPolicy>(&policy_)->worth_cutting(paths_, message));
     }
     bool refill(Current& current, Direction d);
     void learn(const Delivery& delivery);
@@ -120,9 +112,8 @@ private:
     PathTable paths_;
     const bool single_;   // the peer has one path, not just one that is usable
     unsigned unit_shift_; // 63: messages count, whatever their size
-    std::uint64_t threshold_, one_sided_threshold_, short_threshold_;
+    std::uint64_t threshold_, one_sided_threshold_;
     const PolicyConfig* config_;
-    Neighbours* neighbours_;
     SprayWindows windows_;
     AnyPolicy policy_;
 };
@@ -144,7 +135,8 @@ template <bool small> inline void Scheduler::charge(Current& current, std::uint6
 }
 
 inline Outcome Scheduler::plan(const Message& message, Plan& plan) {
-    if (!divisible(message.kind) || paths_.usable_count(direction(message.kind)) < 2 || goes_whole(message)) {
+    if (!divisible(message.kind) || paths_.usable_count(direction(message.kind)) < 2 ||
+        message.size < threshold(message)) {
         const PathIndex path = place(direction(message.kind), message.size);
         if (path == kNoPath) return plan.count = 0, Outcome::no_path;
         plan.count = 1;

@@ -118,8 +118,9 @@ BOOST_FIXTURE_TEST_CASE(bad_time_stamps_settle_and_teach_nothing, Two) {
     BOOST_TEST(!settle(65536, 1000, 60000).measurable());  // before the previous one
     BOOST_TEST(!settle(65536, 90000, 80000).measurable()); // done before posted
     BOOST_TEST(paths[0].of(kWrite).last_done == 68536u);
-    BOOST_TEST(!settle(65536, 90000, 90000).measurable()); // no time at all
     BOOST_TEST(paths[0].of(kWrite).rate == rate);
+    (void)settle(65536, 90000, 90000);           // no time at all, as within a node
+    BOOST_TEST(paths[0].of(kWrite).rate <= 4.0); // capped
     BOOST_TEST(paths[0].of(kWrite).in_flight == 0u);
     settle(1u << 20, 100000, 102001); // 1 ns of service: capped
     BOOST_TEST(std::isfinite(paths[0].of(kWrite).rate));
@@ -257,11 +258,12 @@ BOOST_AUTO_TEST_CASE(paths_are_compared_with_those_measured_with_them) {
             hot.settle(8192, post, path ? fast : slow, path);
         }
     }
-    const Account& one = collisions.paths[0].of(kWrite);
-    const Account& other = collisions.paths[1].of(kWrite);
-    BOOST_TEST(std::abs(one.usual.relative - other.usual.relative) < one.usual.scatter);
-    BOOST_TEST(hot.paths[1].of(kWrite).usual.relative > 3 * hot.paths[0].of(kWrite).usual.relative);
-    BOOST_TEST(hot.paths[0].of(kWrite).usual.scatter < 0.2);
+    for (PathIndex path : {0, 1})
+        BOOST_TEST(collisions.paths[path].of(kWrite).relative > 0.6); // in step with completions: the worst case
+    BOOST_TEST(hot.paths[1].of(kWrite).relative == 1.0);
+    BOOST_TEST(hot.paths[0].of(kWrite).relative < 0.3);
+    BOOST_TEST(hot.paths.scatter(kWrite) < 0.2);
+    BOOST_TEST(collisions.paths.scatter(kWrite) > 0.4);
 
     // A short message in front of a stripe, on the path that always has them, does not keep it from being compared.
     Two told;
@@ -270,28 +272,13 @@ BOOST_AUTO_TEST_CASE(paths_are_compared_with_those_measured_with_them) {
         told.paths.settle({0, kWrite, 8192, 8192 + 64, post, post + 2000 + 4 * 8192});
         told.paths.settle({1, kWrite, 8192, 8192, post, post + 2000 + 8192});
     }
-    BOOST_TEST(told.paths[1].of(kWrite).usual.relative > 3 * told.paths[0].of(kWrite).usual.relative);
-
-    // An adapter that waits for one route: all paths are slow, that one a little slower. It is found by a few stripes,
-    // and forgotten when they are fast again.
-    Two jam;
-    Nanos post = 1000000;
-    const auto some = [&](unsigned n, Nanos one, Nanos other) {
-        for (unsigned i = 0; i < n; ++i, post += 3000 + std::max(one, other) * 8192) {
-            jam.settle(8192, post, post + 2000 + one * 8192, 0);
-            jam.settle(8192, post, post + 2000 + other * 8192, 1);
-        }
-        return jam.paths[0].of(kWrite).jammed.relative;
-    };
-    BOOST_TEST(some(10, 2, 1) == 1.0); // not so slow that it counts
-    BOOST_TEST(some(20, 24, 16) < 0.85);
-    BOOST_TEST(some(200, 1, 1) > 0.95);
+    BOOST_TEST(told.paths[0].of(kWrite).relative < 0.3);
 
     // What was measured long before, when it was alone on the rail, is no measure of another path now.
     Two apart;
     apart.settle(65536, 1000, 1000 + 2000 + 65536, 0);
     for (unsigned i = 1; i < 100; ++i) apart.settle(65536, i * 100000000, i * 100000000 + 2000 + 4 * 65536, 1);
-    BOOST_TEST(apart.paths[1].of(kWrite).usual.relative == 1.0);
+    BOOST_TEST(apart.paths[1].of(kWrite).relative == 1.0);
 }
 
 // Stripes of short messages are shorter than what teaches a rate otherwise; their latency says nothing of small ones.
@@ -306,11 +293,7 @@ BOOST_AUTO_TEST_CASE(stripes_of_short_messages_teach_rates) {
                       .whole = 8192});
     BOOST_TEST(two.paths[0].of(kWrite).rate == 0.5, tt::tolerance(1e-9));
     BOOST_TEST(two.paths[0].latencies == 0u);
-    BOOST_TEST(two.paths.through(kWrite) == 1.0); // four of them: twice a link
-    BOOST_TEST(two.paths.through(kRead) == 1.0);
     two.settle(2048, 10000, 16096);
     BOOST_TEST(two.paths[0].latencies == 1u);
     BOOST_TEST(two.paths[0].of(kWrite).rate == 0.5, tt::tolerance(1e-9));
-    two.settle(8192, 20000, 20000 + 2000 + 81920, 1); // a tenth
-    BOOST_TEST(two.paths.through(kWrite) < 1);
 }

@@ -1,0 +1,38 @@
+// How a path does beside the others: the estimate that decides how much of a message it gets.
+//
+// What a path gives varies, mostly by collisions with others' traffic, which meet every route now and then. A bad link
+// is slow each time. Statistics tell both apart (empirical Bayes; James and Stein 1961, Donoho's soft threshold 1995):
+// - A sample is y = ln(rate / link's rate), less the same of the fastest path that was measured at about that time.
+// What
+//   slows all of them, a busy receiver for instance, cancels out.
+// - A path's mean is that of its last kMemory samples. It fades while nothing is measured (kHalfLife).
+// - The scatter is the variance of y about the paths' own means, one for all paths of a peer and direction.
+// - A mean is known to about sqrt(variance / samples). A path is believed to be behind the best one by what exceeds
+//   kSure times that, and by no more.
+// So a link that is slower by a factor of four is believed after two or three messages, a scatter of 20 % never.
+//
+// Pure; times in ns.
+#pragma once
+
+#include <cstdint>
+
+namespace ucx_mp::schedule {
+
+struct Scatter {
+    double variance = 0.25; // as if rates differed by a factor of e^0.5: nothing is known
+};
+
+class Standing {
+public:
+    // `y`: see above.
+    void learn(double y, std::uint64_t now, Scatter& scatter);
+    [[nodiscard]] double mean() const { return mean_; }
+    // How far the path is behind `best`, the largest mean, as far as it is believed: <= 0.
+    [[nodiscard]] double behind(double best, const Scatter& scatter) const;
+
+private:
+    double mean_ = 0, samples_ = 0;
+    std::uint64_t at_ = 0;
+};
+
+} // namespace ucx_mp::schedule
