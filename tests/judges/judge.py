@@ -17,6 +17,7 @@ import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SKIPPED = 77  # exit code that ctest shows as "Skipped"
+ON_TERMINAL = os.path.join(SOURCE, "tests", "judges", "on-terminal")  # what starts ucx_perftest
 TAIL = 60     # lines of each program's output that a failure shows
 
 # The modelled ones by file name in config/fabrics. A case's n-th program or rank runs on the fabric's n-th place: on

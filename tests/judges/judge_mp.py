@@ -9,8 +9,8 @@ import os
 import re
 import time
 
-from judge import SOURCE, Group, Skip, check, free_port, listening, preloaded
-from judge_mpi import hpcc, mpi4py, netpipe
+from judge import ON_TERMINAL, SOURCE, Group, Skip, check, free_port, listening, preloaded
+from judge_mpi import hpcc, mpi4py, netpipe, series
 from judge_ucx import complaints, numbers
 
 group = Group()
@@ -166,7 +166,7 @@ def batch(*tests, options=(), tls="mp_rc", env=None, warm_up=10):
             for number, (test, size, iterations, *more) in enumerate(tests):
                 words = [f"{number}:{test}", "-t", test, "-n", str(iterations), "-w", str(warm_up), *more]
                 out.write(" ".join(words + (["-s", str(size)] if size else [])) + "\n")
-        server, client = session.pair(["ucx_perftest", *options, "-b", "batch"], client=("-f", "-v"),
+        server, client = session.pair([ON_TERMINAL, "ucx_perftest", *options, "-b", "batch"], client=("-f", "-v"),
                                       env=preloaded(tls, **(env or {})), seconds=55)
         silent((server, client))
         lines = client.splitlines()
@@ -245,7 +245,7 @@ for scheme in ("put_zcopy", "get_zcopy", "am"):
 def loop_back(transport):
     def run(session):
         for test, size in (("tag_lat", 8), ("tag_bw", 1 << 20), ("ucp_get", 65536), ("ucp_fadd", 8)):
-            text = session.run(["ucx_perftest", "-l", "-t", test, "-s", str(size), "-n", "100", "-w", "10", "-f", "-v"],
+            text = session.run([ON_TERMINAL, "ucx_perftest", "-l", "-t", test, "-s", str(size), "-n", "100", "-w", "10", "-f", "-v"],
                                env=preloaded(transport))
             check(re.search(r"^\s*100,", text, re.M), f"{test}: no line of results")
     return run
