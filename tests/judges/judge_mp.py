@@ -74,7 +74,9 @@ def rendezvous_where_copies_cost_more(session):
         for rails in ("all", "softhca_0:1") if session.fabric != "sixteen-rail" else ("all", FOUR_RAILS):
             for new in "ny":
                 text = ucx_info(session, "-e", "-u", "t", "-P", "inter", tls=transport, UCX_PROTO_ENABLE=new, UCX_MP_RAILS=rails)
-                found = (re.search(r"tagged message by ucp_tag_send\*\(\) from host(?s:.*?)\| +(\d+)\.\.inf \|.* rendezvous", text)
+                # The one table of UCX 1.13 is the last of several since.
+                found = (re.search(r"tagged message by ucp_tag_send\*(?:\(\))? from host(?s:.*?)\| +(\d+)\.\.inf \|.* rendezvous",
+                                   text)
                          if new == "y" else re.search(r"tag_send: .*\.\.(\d+)\.\.<rndv>\.\.\(inf\)", text))
                 what = f"{transport}, rails {rails}, UCX_PROTO_ENABLE={new}"
                 check(found, f"{what}: no rendezvous")
