@@ -192,7 +192,9 @@ class Session:
             return list(argv)
         file = fabric_file(self.fabric)
         fabric = ["--fabric", file] if file else []
-        where = [] if node is None else ["--node", str(node)]
+        # Of a job without a node of its own ranks are placed; on the other fabrics a rank's number is its node's.
+        places = [] if isinstance(self.places, range) else ["--place", ",".join(map(str, self.places))]
+        where = places if node is None else ["--node", str(node)]
         faults = ["--faults", self.faults] if self.faults else []
         return [self.softhca, "run", "--session", self.name, *fabric, *faults, *where, "--", *argv]
 

@@ -403,16 +403,18 @@ group.add(netpipe("-i", "-a", integrity=True, env=preloaded("mp_rc,mp_dc")), "ne
 
 @group.case(fabrics=("ideal", "four-path"), seconds=60)
 def mpirun_mp(session):
-    """The short command line: parameter file and wrapper of config/openmpi, also with several programs."""
+    """The short command line: parameter file and wrapper of config/openmpi. With several programs, where Open MPI can: the
+    launcher of 5.0.7 crashes with them, also without us (mpirun -n 1 hostname : -n 1 hostname)."""
     def environment(session):
         env = preloaded("", UCX_LOG_LEVEL="info")(session)
         del env["UCX_TLS"]
         return {**env, "LD_PRELOAD": "", "UCT_MP_LIBRARY": env["LD_PRELOAD"]}
-    rank = ["-n", "1", "NPopenmpi", "-l", "1", "-u", "4096", "-n", "3", "-i"]
+    rank = ["NPopenmpi", "-l", "1", "-u", "4096", "-n", "3", "-i"]
+    ranks = ["-n", "2", *rank] if series() >= 5 else ["-n", "1", *rank, ":", "-n", "1", *rank]
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *rank, ":", *rank],
-                       env=environment, seconds=50)
-    check(len(re.findall(r"ep_cfg.*tag\(mp_dc/mp0\)", text)) >= 2, "the ranks do not talk over mp_dc, which adapts")
+    text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *ranks], env=environment,
+                       seconds=50)
+    check(len(re.findall(r"cfg.*tag\(mp_dc/mp0\)", text)) >= 2, "the ranks do not talk over mp_dc, which adapts")
     check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
 
 
