@@ -362,9 +362,9 @@ def client_server(session, kind):
     program = session.start([*argv, "-a", "127.0.0.1"], session.places[1], env)
     client = program.wait(30, None)
     cut_off = program.process.returncode != 0 and re.search("#(19|20)$", client, re.M) and re.search(
-        "Connection reset by remote peer|Assertion `.*refcounts.create == ", client)
+        "Connection reset by remote peer", client)
     check(cut_off or program.process.returncode == 0, f"{kind}: the client failed: {program}")
-    check(re.search(rf"ep_cfg.*{kind}\(mp_rc/mp0\)", client), f"{kind}: the messages do not go over mp_rc")
+    check(re.search(rf"cfg.*{kind}\(mp_rc/mp0\)", client), f"{kind}: the messages do not go over mp_rc")
     received = r"Server: iteration #20(?s:.*?)-------\n\n([A-Z]+)\.\n"
     server.wait_for(f"{received}|error handling callback", 10)
     time.sleep(0.2)  # with -c am the server may wait for good
@@ -380,8 +380,7 @@ def example_ucp_client_server(session):
     mlx5_0:1), never to mp0, so with mp_rc alone the client's data find no lane ("Destination is unreachable"); with tcp
     beside it the tcp manager carries the exchange of addresses and the messages go over mp_rc.
     The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too: now and then
-    with -c stream, always with -c am where links cost something (and UCX 1.13 may then fail an assertion of its own in
-    ucp_worker_destroy). So only -c tag, and one try of several must do."""
+    with -c stream, always with -c am where links cost something. So only -c tag, and one try of several must do."""
     check(any(client_server(session, "tag") for _ in range(6)), "the server never gets all messages")
 
 
