@@ -182,23 +182,28 @@ BOOST_DATA_TEST_CASE(destroyed_before_its_flush_ends,
     Two two(transport, cancel_first);
     Own mine(two.domain, 'm');
     const uct_iov_t from = mine.iov(kTextBytes);
-    Counted sent, own, again, others;
+    Counted sent, own, again, others, nexts;
     BOOST_REQUIRE(uct_ep_am_zcopy(two.cancelled, kText, nullptr, 0, &from, 1, 0, &sent) == UCS_INPROGRESS);
     BOOST_REQUIRE(uct_ep_am_short(two.other, kWord, 1, nullptr, 0) == UCS_OK);
     const unsigned flags = by_cancel ? UCT_FLUSH_FLAG_CANCEL : UCT_FLUSH_FLAG_LOCAL;
     BOOST_REQUIRE(uct_ep_flush(two.cancelled, 0, &own) == UCS_INPROGRESS);
     BOOST_REQUIRE(uct_ep_flush(two.cancelled, flags, &again) == UCS_INPROGRESS);
     BOOST_REQUIRE(uct_ep_flush(two.other, 0, &others) == UCS_INPROGRESS);
+    // Who comes now may get the number of one that has cancelled.
+    uct_ep_h next = two.iface.connect(two.peer.iface);
+    BOOST_REQUIRE(uct_ep_am_short(next, kWord, 2, nullptr, 0) == UCS_OK);
+    BOOST_REQUIRE(uct_ep_flush(next, 0, &nexts) == UCS_INPROGRESS);
     uct_ep_destroy(two.cancelled);
     for (const Counted* flush : {&own, &again}) {
         BOOST_TEST(flush->times == 1u);
         BOOST_TEST(flush->status == UCS_ERR_CANCELED);
     }
-    BOOST_TEST(others.times == 0u);
-    BOOST_TEST(two.until([&] { return others.times == 1; }));
-    BOOST_TEST(others.status == UCS_OK);
+    BOOST_TEST(others.times + nexts.times == 0u);
+    BOOST_TEST(two.until([&] { return others.times == 1 && nexts.times == 1; }));
+    BOOST_TEST((others.status == UCS_OK && nexts.status == UCS_OK));
     BOOST_TEST(two.until([&] { return sent.times == 1; }));
     BOOST_TEST(own.times + again.times == 2u);
+    uct_ep_destroy(next);
     BOOST_TEST(two.iface.errors.empty());
 }
 
