@@ -27,7 +27,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FABRIC = os.path.join(ROOT, "config", "fabrics", "four-path-1x.yaml")
-NODES = (0, 4, 1, 5)
+RANKS, PLACE = 4, "0,4,1,5"
 CONGESTED = "spine1"
 PULLED = "node0 leaf1"  # of the first rank's first port
 LIMIT = 170  # seconds for one run of hpcc
@@ -67,12 +67,11 @@ def job(args, kind):
         launcher, transport = [os.path.join(folder, "mpirun-mp")], []
         env = clean_environment(UCX_TLS=args.tls, UCT_MP_LIBRARY=os.path.join(args.build, "lib", "libuct_mp.so"))
     else:
-        launcher, transport = ["mpirun.openmpi", "--tune", os.path.join(folder, "mp.conf")], \
-            ["-x", "UCX_TLS=" + TRANSPORTS["stock"]]
+        with open(os.path.join(folder, "mp.conf"), encoding="ascii") as lines:  # Open MPI 5.0 does not read it itself
+            same = [word for line in lines if line.startswith("--mca") for word in line.split(None, 2)]
+        launcher, transport = ["mpirun.openmpi", *map(str.strip, same)], ["-x", "UCX_TLS=" + TRANSPORTS["stock"]]
         env = clean_environment()
-    ranks = [word for node in NODES
-             for word in (":", *transport, "-n", "1", "env", f"SOFTHCA_NODE={node}", "hpcc")]
-    return [*launcher, "--oversubscribe", "--bind-to", "none", *ranks[1:]], env
+    return [*launcher, "--oversubscribe", "--bind-to", "none", *transport, "-n", str(RANKS), "hpcc"], env
 
 
 def congestion(args):
@@ -86,8 +85,8 @@ def start_hpcc(args, kind, folder, faults, limit):
     """
     os.makedirs(folder)
     shutil.copy(args.input, os.path.join(folder, "hpccinf.txt"))
-    softhca = [os.path.join(args.build, "bin", "softhca"), "run", "--fabric", FABRIC, "--record", "links.csv",
-               "--record-interval", "50"]
+    softhca = [os.path.join(args.build, "bin", "softhca"), "run", "--fabric", FABRIC, "--place", PLACE,
+               "--record", "links.csv", "--record-interval", "50"]
     faults = congestion(args) + faults
     if faults:
         with open(os.path.join(folder, "faults"), "w", encoding="ascii") as script:

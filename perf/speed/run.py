@@ -92,8 +92,8 @@ def perftest(build, transport, size, count, where, rails=("softhca_0:1", "softhc
     port = random.randrange(10000, 30000)
     session = f"speed-{os.getpid()}-{port}"
     node = [[f"{build}/bin/softhca", "run", "--session", session, "--fabric", where, "--node", str(n), "--"] for n in (0, 1)]
-    test = ["ucx_perftest", "-p", str(port), "-t", "tag_bw", "-s", str(size), "-n", str(count), "-w", str(count // 10 + 1),
-            "-f", "-v"]
+    test = [f"{ROOT}/tests/judges/on-terminal", "ucx_perftest", "-p", str(port), "-t", "tag_bw", "-s", str(size),
+            "-n", str(count), "-w", str(count // 10 + 1), "-f", "-v"]
     with subprocess.Popen([*node[0], *test], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             until = time.monotonic() + 30

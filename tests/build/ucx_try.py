@@ -3,7 +3,7 @@
 
   tests/build/ucx_try.py --build build/release PREFIX...
 
-A ucx_perftest that is built with MPI, as Debian 13's is, runs below mpirun. A PREFIX is where `make install` of a version has put bin/ucx_info, bin/ucx_perftest and lib/ ("/usr": the installed one).
+A PREFIX is where `make install` of a version has put bin/ucx_info, bin/ucx_perftest and lib/ ("/usr": the installed one).
 One line per version and operation; exit code 1 if one fails. Not part of the suite, which has one version only."""
 import argparse
 import os
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 UCT = [(test, layout) for test in ("am_lat", "am_bw") for layout in ("short", "bcopy", "zcopy")] + \
       [(test, layout) for test in ("put_lat", "put_bw") for layout in ("short", "bcopy", "zcopy")] + \
       [("get", layout) for layout in ("bcopy", "zcopy")] + \
@@ -44,23 +45,7 @@ def try_version(args, build, prefix, port):
     def command(session, node, words):
         return [softhca, "run", "--session", session, "--fabric", args.fabric, "--node", str(node), "--"] + words
 
-    tool = os.path.join(prefix, "bin", "ucx_perftest")
-    by_mpi = "libmpi" in subprocess.run(["ldd", tool], env=env, text=True, stdout=subprocess.PIPE).stdout
-    # MPI is the launcher alone, over shared memory.
-    launch = ["mpirun.openmpi", "--oversubscribe", "--bind-to", "none", "-n", "2", "--mca", "pml", "ob1", "--mca", "btl",
-              "self,sm", "--mca", "osc", "^ucx", "-x", "LD_PRELOAD"]
-
-    def run_job(name, words):
-        nonlocal port
-        port += 1
-        begin = time.monotonic()
-        adapter = command(f"try{port}", 0, [])
-        del adapter[-3:-1]  # ranks are nodes
-        tls = ["-x", "UCX_TLS"] if "UCX_TLS" in env else []
-        job = subprocess.run(["timeout", "60"] + adapter + launch + tls + [tool] + words, text=True,
-                             env=dict(env, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1"),
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        return report(name, begin, job.returncode == 0 and "Final:" in job.stdout, job.stdout)
+    tool = [os.path.join(SOURCE, "tests", "judges", "on-terminal"), os.path.join(prefix, "bin", "ucx_perftest")]
 
     def report(name, begin, good, said):
         noise = [line for line in said.splitlines() if "ERROR" in line or "WARN" in line]
@@ -71,17 +56,15 @@ def try_version(args, build, prefix, port):
         return 0 if good else 1
 
     def run_pair(name, words):
-        if by_mpi:
-            return run_job(name, words)
         nonlocal port
         port += 1
         session = f"try{port}"
         begin = time.monotonic()
-        server = subprocess.Popen(command(session, 0, [tool, "-p", str(port)] + words), env=env, text=True,
+        server = subprocess.Popen(command(session, 0, tool + ["-p", str(port)] + words), env=env, text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         client = None
         for _ in range(100):  # the server listens a little later
-            client = subprocess.run(["timeout", "60"] + command(session, 1, [tool, "127.0.0.1", "-p", str(port)] + words),
+            client = subprocess.run(["timeout", "60"] + command(session, 1, tool + ["127.0.0.1", "-p", str(port)] + words),
                                     env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if client.returncode == 0 or "onnection refused" not in client.stdout:
                 break

@@ -175,10 +175,8 @@ def program(name, ranks, *argv, seconds, tls=None, library=None):
         env = {**env, "LD_PRELOAD": "", "UCT_MP_LIBRARY": env["LD_PRELOAD"]}
         launcher = os.path.join(SOURCE, "config", "openmpi", "mpirun-mp")
         path = os.path.join(session.build, "bin", "mpi_" + name)
-        jobs = [word for node in session.places[:ranks]
-                for word in (":", "-n", "1", "env", f"SOFTHCA_NODE={node}", path, *argv)]
-        text = session.run([launcher, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *jobs[1:]], env=env,
-                           seconds=seconds)
+        text = session.run([launcher, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), path,
+                            *argv], env=env, seconds=seconds)
         check(f"{name}: {ranks} ranks ok" in text, f"{name} does not say that all is well")
         run.output = text
     return run
@@ -268,7 +266,7 @@ def contrast_rc_verbs(session):
     harass(session, session.places[:4], "loud", 60, 0.15)
     env = {"UCX_TLS": "rc_v,ud_v", "UCX_LOG_LEVEL": "error", "UCX_NET_DEVICES": "softhca_0:1,softhca_1:1"}
     path = os.path.join(session.build, "bin", "mpi_storm")
-    stock = session.start(mpirun(4, path, "1000000", "2", places=session.places), env=env)
+    stock = session.start(mpirun(4, path, "1000000", "2"), env=env)
     try:
         text = stock.wait(8, code=None)
         outcome = "ends well" if stock.process.returncode == 0 and "ranks ok" in text else \

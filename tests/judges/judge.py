@@ -17,6 +17,7 @@ import time
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SKIPPED = 77  # exit code that ctest shows as "Skipped"
+ON_TERMINAL = os.path.join(SOURCE, "tests", "judges", "on-terminal")  # what starts ucx_perftest
 TAIL = 60     # lines of each program's output that a failure shows
 
 # The modelled ones by file name in config/fabrics. A case's n-th program or rank runs on the fabric's n-th place: on
@@ -191,7 +192,9 @@ class Session:
             return list(argv)
         file = fabric_file(self.fabric)
         fabric = ["--fabric", file] if file else []
-        where = [] if node is None else ["--node", str(node)]
+        # Of a job without a node of its own ranks are placed; on the other fabrics a rank's number is its node's.
+        places = [] if isinstance(self.places, range) else ["--place", ",".join(map(str, self.places))]
+        where = places if node is None else ["--node", str(node)]
         faults = ["--faults", self.faults] if self.faults else []
         return [self.softhca, "run", "--session", self.name, *fabric, *faults, *where, "--", *argv]
 

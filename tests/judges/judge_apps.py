@@ -23,9 +23,7 @@ group = Group()
 RANKS = 4
 
 
-def mpich(ranks, *argv, places=None):
-    """MPICH puts a rank on the node of its number."""
-    del places
+def mpich(ranks, *argv):
     return [os.path.join(SOURCE, "config", "mpich", "mpiexec-mp"), "-n", str(ranks), *argv]
 
 
@@ -106,7 +104,7 @@ def lammps(way, transport):
     def run(session):
         wanted = reference()
         write(os.path.join(session.folder, "in.melt"), MELT.format(steps=STEPS))
-        text = session.run(command(RANKS, "lmp", "-in", "in.melt", "-log", "none", places=session.places), env=env(transport),
+        text = session.run(command(RANKS, "lmp", "-in", "in.melt", "-log", "none"), env=env(transport),
                            seconds=60)
         found = thermo(text)
         check(len(found) == STEPS // 25 + 1, f"{len(found)} lines of {STEPS // 25 + 1}")
@@ -170,7 +168,7 @@ def blacs(way, transport, program, types):
         inputs(session, *(f"BLACS/{name}.dat" for name in ("sdrv", "bsbr", "comb")))
         write(os.path.join(session.folder, "bt.dat"),
               BLACS.format(count=len(types), types=" ".join(f"'{letter}'" for letter in types)))
-        argv = command(RANKS, tester("mpich" if way == "mpich" else "openmpi", program), places=session.places)
+        argv = command(RANKS, tester("mpich" if way == "mpich" else "openmpi", program))
         # The job is killed at the end: nothing may be in a buffer still.
         job = session.start(argv, env=lambda session: {**env(transport)(session), "GFORTRAN_UNBUFFERED_ALL": "1"})
         text = job.wait(100, code=None)
@@ -198,7 +196,7 @@ def scalapack(way, transport, program, data):
 
     def run(session):
         inputs(session, data)
-        argv = command(RANKS, tester("mpich" if way == "mpich" else "openmpi", program), places=session.places)
+        argv = command(RANKS, tester("mpich" if way == "mpich" else "openmpi", program))
         text = session.run(argv, env=env(transport), seconds=90)
         verdict = re.search(r"(\d+) tests completed and passed residual checks\.(?s:.*?)"
                             r"(\d+) tests completed and failed(?: residual checks)?\.", text)

@@ -9,8 +9,8 @@ import os
 import re
 import time
 
-from judge import SOURCE, Group, Skip, check, free_port, listening, preloaded
-from judge_mpi import hpcc, mpi4py, netpipe
+from judge import ON_TERMINAL, SOURCE, Group, Skip, check, free_port, listening, preloaded
+from judge_mpi import hpcc, mpi4py, netpipe, series
 from judge_ucx import complaints, numbers
 
 group = Group()
@@ -74,7 +74,9 @@ def rendezvous_where_copies_cost_more(session):
         for rails in ("all", "softhca_0:1") if session.fabric != "sixteen-rail" else ("all", FOUR_RAILS):
             for new in "ny":
                 text = ucx_info(session, "-e", "-u", "t", "-P", "inter", tls=transport, UCX_PROTO_ENABLE=new, UCX_MP_RAILS=rails)
-                found = (re.search(r"tagged message by ucp_tag_send\*\(\) from host(?s:.*?)\| +(\d+)\.\.inf \|.* rendezvous", text)
+                # The one table of UCX 1.13 is the last of several since.
+                found = (re.search(r"tagged message by ucp_tag_send\*(?:\(\))? from host(?s:.*?)\| +(\d+)\.\.inf \|.* rendezvous",
+                                   text)
                          if new == "y" else re.search(r"tag_send: .*\.\.(\d+)\.\.<rndv>\.\.\(inf\)", text))
                 what = f"{transport}, rails {rails}, UCX_PROTO_ENABLE={new}"
                 check(found, f"{what}: no rendezvous")
@@ -166,7 +168,7 @@ def batch(*tests, options=(), tls="mp_rc", env=None, warm_up=10):
             for number, (test, size, iterations, *more) in enumerate(tests):
                 words = [f"{number}:{test}", "-t", test, "-n", str(iterations), "-w", str(warm_up), *more]
                 out.write(" ".join(words + (["-s", str(size)] if size else [])) + "\n")
-        server, client = session.pair(["ucx_perftest", *options, "-b", "batch"], client=("-f", "-v"),
+        server, client = session.pair([ON_TERMINAL, "ucx_perftest", *options, "-b", "batch"], client=("-f", "-v"),
                                       env=preloaded(tls, **(env or {})), seconds=55)
         silent((server, client))
         lines = client.splitlines()
@@ -245,7 +247,7 @@ for scheme in ("put_zcopy", "get_zcopy", "am"):
 def loop_back(transport):
     def run(session):
         for test, size in (("tag_lat", 8), ("tag_bw", 1 << 20), ("ucp_get", 65536), ("ucp_fadd", 8)):
-            text = session.run(["ucx_perftest", "-l", "-t", test, "-s", str(size), "-n", "100", "-w", "10", "-f", "-v"],
+            text = session.run([ON_TERMINAL, "ucx_perftest", "-l", "-t", test, "-s", str(size), "-n", "100", "-w", "10", "-f", "-v"],
                                env=preloaded(transport))
             check(re.search(r"^\s*100,", text, re.M), f"{test}: no line of results")
     return run
@@ -360,9 +362,9 @@ def client_server(session, kind):
     program = session.start([*argv, "-a", "127.0.0.1"], session.places[1], env)
     client = program.wait(30, None)
     cut_off = program.process.returncode != 0 and re.search("#(19|20)$", client, re.M) and re.search(
-        "Connection reset by remote peer|Assertion `.*refcounts.create == ", client)
+        "Connection reset by remote peer", client)
     check(cut_off or program.process.returncode == 0, f"{kind}: the client failed: {program}")
-    check(re.search(rf"ep_cfg.*{kind}\(mp_rc/mp0\)", client), f"{kind}: the messages do not go over mp_rc")
+    check(re.search(rf"cfg.*{kind}\(mp_rc/mp0\)", client), f"{kind}: the messages do not go over mp_rc")
     received = r"Server: iteration #20(?s:.*?)-------\n\n([A-Z]+)\.\n"
     server.wait_for(f"{received}|error handling callback", 10)
     time.sleep(0.2)  # with -c am the server may wait for good
@@ -378,8 +380,7 @@ def example_ucp_client_server(session):
     mlx5_0:1), never to mp0, so with mp_rc alone the client's data find no lane ("Destination is unreachable"); with tcp
     beside it the tcp manager carries the exchange of addresses and the messages go over mp_rc.
     The client closes by force when all is sent, which cuts its last messages off, over stock rc_verbs, too: now and then
-    with -c stream, always with -c am where links cost something (and UCX 1.13 may then fail an assertion of its own in
-    ucp_worker_destroy). So only -c tag, and one try of several must do."""
+    with -c stream, always with -c am where links cost something. So only -c tag, and one try of several must do."""
     check(any(client_server(session, "tag") for _ in range(6)), "the server never gets all messages")
 
 
@@ -401,16 +402,18 @@ group.add(netpipe("-i", "-a", integrity=True, env=preloaded("mp_rc,mp_dc")), "ne
 
 @group.case(fabrics=("ideal", "four-path"), seconds=60)
 def mpirun_mp(session):
-    """The short command line: parameter file and wrapper of config/openmpi, also with several programs."""
+    """The short command line: parameter file and wrapper of config/openmpi. With several programs, where Open MPI can: the
+    launcher of 5.0.7 crashes with them, also without us (mpirun -n 1 hostname : -n 1 hostname)."""
     def environment(session):
         env = preloaded("", UCX_LOG_LEVEL="info")(session)
         del env["UCX_TLS"]
         return {**env, "LD_PRELOAD": "", "UCT_MP_LIBRARY": env["LD_PRELOAD"]}
-    rank = ["-n", "1", "NPopenmpi", "-l", "1", "-u", "4096", "-n", "3", "-i"]
+    rank = ["NPopenmpi", "-l", "1", "-u", "4096", "-n", "3", "-i"]
+    ranks = ["-n", "2", *rank] if series() >= 5 else ["-n", "1", *rank, ":", "-n", "1", *rank]
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *rank, ":", *rank],
-                       env=environment, seconds=50)
-    check(len(re.findall(r"ep_cfg.*tag\(mp_dc/mp0\)", text)) >= 2, "the ranks do not talk over mp_dc, which adapts")
+    text = session.run([os.path.join(SOURCE, "config", "openmpi", "mpirun-mp"), *options, *ranks], env=environment,
+                       seconds=50)
+    check(len(re.findall(r"cfg.*tag\(mp_dc/mp0\)", text)) >= 2, "the ranks do not talk over mp_dc, which adapts")
     check("Integrity check passed" in text and "Integrity check failed" not in text, "integrity check")
 
 

@@ -1,7 +1,6 @@
 """Stock Open MPI with pml/ucx on the adapter: hpcc, NetPIPE, mpi4py's own tests; 2, 4 and 8 ranks."""
 
 import functools
-import glob
 import os
 import re
 import subprocess
@@ -23,18 +22,10 @@ def series():
     return int(re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", said)[1])
 
 
-def mpirun(ranks, *argv, places=None, mca=MCA):
-    """`places`: the nodes of the ranks; without it a rank's number is its node's."""
+def mpirun(ranks, *argv, mca=MCA):
+    """One program for all ranks: the launcher of Open MPI 5.0.7 crashes with several. The session says who is where."""
     options = [word for name, value in mca.items() for word in ("--mca", name, value)]
-    if places is None or list(places[:ranks]) == list(range(ranks)):
-        jobs = ["-n", str(ranks), *argv]
-    elif series() >= 5:  # its launcher crashes if it is given several programs: each rank looks for its node
-        nodes = " ".join(map(str, places[:ranks]))
-        script = f'node() {{ shift "$1"; echo "$2"; }}; SOFTHCA_NODE=$(node "$PMIX_RANK" {nodes}) exec "$@"'
-        jobs = ["-n", str(ranks), "sh", "-c", script, "sh", *argv]
-    else:
-        jobs = [word for node in places[:ranks] for word in (":", "-n", "1", "env", f"SOFTHCA_NODE={node}", *argv)][1:]
-    return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *options, *jobs]
+    return ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *options, "-n", str(ranks), *argv]
 
 
 HPCC_INPUT = """\
@@ -89,7 +80,7 @@ def hpcc(ranks, rows, columns, env=ON_ADAPTER, launch=mpirun, also=silent):
         written = os.path.join(session.folder, "hpccoutf.txt")  # hpcc adds to what is there
         if os.path.exists(written):
             os.remove(written)
-        also(session, ranks, session.run(launch(ranks, "hpcc", places=session.places), env=env, seconds=110))
+        also(session, ranks, session.run(launch(ranks, "hpcc"), env=env, seconds=110))
         with open(written, encoding="utf-8", errors="replace") as text:
             result = text.read()
         check(re.findall(r"^Success=(.*)$", result, re.M) == ["1"], "hpcc does not say Success=1")
@@ -119,16 +110,14 @@ group.add(hpcc(8, 2, 4), "hpcc_8", seconds=120)
 
 def netpipe(*options, integrity, env=ON_ADAPTER, launch=mpirun, also=silent):
     def run(session):
-        # Each rank's output by itself: what both write to one terminal may break a row of the table.
-        argv = launch(2, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options, places=session.places)
-        # With the older words two ranks of 5.0 hinder each other at making the folder.
-        apart = ["--output-filename", "ranks"] if series() < 5 else ["--output", "dir=ranks"]
-        session.run([argv[0], *apart, *argv[1:]], env=env, seconds=55)
+        # Each rank's output by itself: what both write to one terminal may break a row of the table. Not by the launcher:
+        # with Open MPI 5.0's two ranks hinder each other at making its folder for that.
+        apart = ("sh", "-c", 'exec "$@" 2>"rank.$OMPI_COMM_WORLD_RANK"', "sh")
+        session.run(launch(2, *apart, "NPopenmpi", "-l", "1", "-u", "1048576", "-n", "5", "-o", "np.out", *options), env=env,
+                    seconds=55)
         text = []
         for rank in (0, 1):
-            files = glob.glob(os.path.join(session.folder, "ranks", "*", f"rank.{rank}", "stderr"))
-            check(len(files) == 1, f"rank {rank} has left {len(files)} files")
-            with open(files[0], encoding="utf-8") as out:
+            with open(os.path.join(session.folder, f"rank.{rank}"), encoding="utf-8") as out:
                 text.append(out.read())
         rows = re.findall(r"^\s*(\d+):\s+(\d+) bytes\s+\d+ times -->\s+(.*)$", text[0], re.M)
         check(len(rows) >= 35 and int(rows[-1][1]) >= 700_000, f"{len(rows)} rows")

@@ -42,12 +42,12 @@ def environment(transport, **more):
     return env
 
 
-def launch_windows(ranks, *argv, places=None):
-    return mpirun(ranks, *argv, places=places, mca={"pml": "mp", "osc": "mp,sm", "btl": "^openib,uct"})
+def launch_windows(ranks, *argv):
+    return mpirun(ranks, *argv, mca={"pml": "mp", "osc": "mp,sm", "btl": "^openib,uct"})
 
 
-def launch(ranks, *argv, places=None):
-    return mpirun(ranks, *argv, places=places, mca={"pml": "mp", "osc": "pt2pt" if series() < 5 else "mp,sm",
+def launch(ranks, *argv):
+    return mpirun(ranks, *argv, mca={"pml": "mp", "osc": "pt2pt" if series() < 5 else "mp,sm",
                                                      "btl": "^openib,uct"})
 
 
@@ -114,7 +114,7 @@ def logging(transport, **more):
 def storm(transport):
     def run(session):
         path = os.path.join(session.build, "bin", "mpi_storm")
-        text = session.run(launch(4, path, "1000000", "2", "2", places=session.places), env=logging(transport), seconds=60)
+        text = session.run(launch(4, path, "1000000", "2", "2"), env=logging(transport), seconds=60)
         check("storm: 4 ranks ok" in text, "storm does not say that all is well")
         carried(transport)(session, 4, text)
     return run
@@ -124,7 +124,7 @@ def chapter(name, transport, *arguments, launch=launch, ranks=4, says="4 ranks o
     """A program of ours that checks MPI's text."""
     def run(session):
         path = os.path.join(session.build, "bin", f"mpi_{name}")
-        text = session.run(launch(ranks, path, *arguments, places=session.places), env=logging(transport), seconds=100)
+        text = session.run(launch(ranks, path, *arguments), env=logging(transport), seconds=100)
         check(f"{name}: {says}" in text, f"{name} does not say that all is well")
         carried(transport)(session, ranks, text)
     return run

@@ -17,8 +17,8 @@ KINDS = ("skips", "varies", "fails", "left-out")
 
 # Modules for which the list leaves nothing to run are no case (their tests are in the list, one line per module).
 MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mlx5_cq", "mlx5_dc", "mlx5_timestamp", "mr",
-           "odp", "parent_domain", "pd", "qp", "qpex", "relaxed_ordering", "shared_pd", "tag_matching", "flow",
-           "rss_traffic", "efa_srd", "efadv")
+           "odp", "parent_domain", "pd", "qp", "qpex", "relaxed_ordering", "shared_pd", "srq", "tag_matching",
+           "flow", "rss_traffic", "efa_srd", "efadv")
 
 
 def packed_folder():
@@ -41,8 +41,19 @@ def unpack(target):
             shutil.copy(path, target)
 
 
+def without_netdev(session):
+    """The suite asks `rdma` which network interface a port has. That program asks the kernel, which knows nothing of emulated
+    adapters (and may not know of any). Here it answers as for InfiniBand ports without IPoIB: none has one."""
+    folder = os.path.join(session.folder, "bin")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "rdma"), "w", encoding="ascii") as script:
+        script.write("#!/bin/sh\n[ \"$*\" = 'link show -j' ] && echo '[]'\n")
+    os.chmod(script.name, 0o755)
+    return {"PATH": f"{folder}:{os.environ.get('PATH', os.defpath)}"}
+
+
 def read_skips():
-    """[(pattern, kind, reason)]; a malformed line is a failure."""
+    """[(pattern, kind, reason, whether every release has it)]; a malformed line is a failure."""
     rules = []
     with open(SKIPS, encoding="utf-8") as text:
         for number, line in enumerate(text, 1):
@@ -51,7 +62,7 @@ def read_skips():
                 continue
             check(len(words) == 3 and words[1] in KINDS,
                   f"pyverbs-skips.txt:{number}: TEST {'|'.join(KINDS)} REASON expected")
-            rules.append(tuple(words))
+            rules.append((words[0].lstrip("+"), *words[1:], not words[0].startswith("+")))
     return rules
 
 
@@ -83,11 +94,13 @@ def judge_module(module):
         # Which tests there are is asked of the suite itself, so that a crash cannot hide some.
         listing = session.run([*argv, "--list-tests"], seconds=30, code=None)
         every = [line for line in listing.split() if line.startswith(f"tests.test_{module}.")]
+        if not every and not os.path.exists(os.path.join(folder, f"test_{module}.py")):
+            raise Skip(f"this release of rdma-core has no test_{module}")
         check(every, f"the suite lists no test of test_{module}")
         wanted = [test for test in every if (rule_for(test, rules) or ("", "", ""))[1] != "left-out"]
         if not wanted:
             raise Skip(f"every test of test_{module} is listed as left out")
-        text = session.run([*argv, "-v", *wanted], seconds=100, code=None)
+        text = session.run([*argv, "-v", *wanted], env=without_netdev, seconds=100, code=None)
         got = outcomes(text)
         findings = []
         for test in wanted:
@@ -120,5 +133,5 @@ def list_is_complete(session):
     run = tuple(f"tests.test_{name}." for name in MODULES)
     lost = [test for test in every if not test.startswith(run) and not rule_for(test, rules)]
     check(not lost, "neither run nor listed: " + ", ".join(lost))
-    idle = [rule[0] for rule in rules if not any(fnmatch.fnmatchcase(test, rule[0]) for test in every)]
+    idle = [rule[0] for rule in rules if rule[3] and not any(fnmatch.fnmatchcase(test, rule[0]) for test in every)]
     check(not idle, "lines that match no test: " + ", ".join(idle))

@@ -2,7 +2,7 @@
 
 import re
 
-from judge import Group, check
+from judge import ON_TERMINAL, Group, check
 
 group = Group(seldom=("ideal",))  # of the adapter alone; modelled links show more
 
@@ -20,7 +20,7 @@ def complaints(text):
 
 def measure(*options, env, iterations=500, threads=1):
     def run(session):
-        argv = ["ucx_perftest", *options, "-n", str(iterations), "-w", "50"]
+        argv = [ON_TERMINAL, "ucx_perftest", *options, "-n", str(iterations), "-w", "50"]
         # The warning level shows a fall-back or a failed transport; a clean run prints none.
         server, client = session.pair(argv, client=("-f", "-v"), env={"UCX_LOG_LEVEL": "warn", **env}, seconds=35)
         for text in (server, client):
@@ -33,6 +33,17 @@ def measure(*options, env, iterations=500, threads=1):
         # Of the whole run: the average since the last report (one a second) is of no iterations if that came at the end.
         check(row[-1] > 0 and (threads > 1 or row[3] > 0), f"impossible numbers: {row}")
     return run
+
+
+@group.case(fabrics=("modelled",), alone=False)
+def on_terminal(session):
+    """What starts ucx_perftest: input is a terminal, whatever it was; the rest is the program's own."""
+    script = "test -t 0 && ! test -t 1 && echo it is; exit 3"
+    check(session.run([ON_TERMINAL, "sh", "-c", script], code=3) == "it is\n", "the input is no terminal")
+    closed = f"exec {ON_TERMINAL} sh -c '{script}' <&-"
+    check(session.run(["sh", "-c", closed], code=3) == "it is\n", "closed input has become no terminal")
+    said = session.run([ON_TERMINAL, "/no/such/program"], code=127)
+    check(said == "on-terminal: can't run '/no/such/program': No such file or directory\n", f"it says {said}")
 
 
 def uct(name, transport, test, *options, device="softhca_0:1", **kwargs):

@@ -224,7 +224,8 @@ BOOST_DATA_TEST_CASE(endpoints_are_counted, kBoth, transport) {
             return channel::Interface::put_zcopy(*scene.to_one, &iov, 1, theirs.address(), theirs.keys, &done) ==
                    Status::in_progress;
         }));
-        BOOST_TEST((node.iface().cancel(*scene.to_one, 0, nullptr) == Status::in_progress));
+        std::uint32_t user = 0;
+        BOOST_TEST((node.iface().cancel(*scene.to_one, user, nullptr) == Status::in_progress));
         BOOST_TEST(is_right());
         BOOST_TEST(scene.cluster.until([&] { return told && core.cancels.list.empty(); }, 1'000'000'000));
         BOOST_TEST((done.status == Status::canceled));

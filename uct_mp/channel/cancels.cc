@@ -96,19 +96,39 @@ void Cancels::untag(Completion* completion) {
     tag->next = std::exchange(free_tags, tag);
 }
 
-Status Cancels::join_cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+Status Cancels::join(std::uint32_t number, Completion* completion) {
     for (const auto& cancel : list) {
-        if (cancel->channel != &channel || cancel->origin != origin || cancel->announced) continue;
+        if (cancel->number != number || cancel->announced) continue;
         if (completion) cancel->completions.push_back(completion);
         return Status::in_progress;
     }
     return Status::ok;
 }
 
-Status Cancels::cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+void Cancels::end_flushes(const Channel& channel, std::uint32_t origin) {
+    std::vector<Completion*> waiting;
+    const Channel* flushed = &channel;
+    if (origin & kGone) {
+        const auto cancel = std::ranges::find(list, origin, [](const auto& c) { return c->number; });
+        if (cancel == list.end()) return; // all over
+        flushed = (*cancel)->channel;
+        waiting = std::exchange((*cancel)->completions, {});
+    }
+    for (Work* const first : flushed->moving.flushes)
+        for (Work* work = first; work; work = work->next) { // each ends when it would have, and nobody hears it
+            Tag* const tag = tag_of(*work);
+            if ((!tag ? 0 : tag->cancel ? tag->cancel->number : tag->origin) == origin)
+                waiting.push_back(std::exchange(tag ? tag->user : work->completion, nullptr));
+        }
+    for (Completion* const completion : waiting) complete(completion, Status::canceled); // may do anything
+}
+
+Status Cancels::cancel(Channel& channel, std::uint32_t& user, Completion* completion) {
+    if (user & kGone) return join(user, completion);
+    const std::uint32_t origin = std::exchange(user, kGone | ++gone);
     auto made = std::make_unique<Cancel>();
     made->channel = &channel;
-    made->origin = origin;
+    made->number = user;
     core_.works.pool.for_each([&](Work& work) {
         if (work.channel != &channel || !names_memory(work)) return;
         Tag* mark = tag_of(work);
@@ -266,11 +286,11 @@ Channel& Cancels::canceled_channel() {
 
 Completion* Interface::tag(Completion* user, std::uint32_t origin) { return core_->cancels.tag(user, origin); }
 void Interface::untag(Completion* completion) { core_->cancels.untag(completion); }
-Status Interface::cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
+Status Interface::cancel(Channel& channel, std::uint32_t& origin, Completion* completion) {
     return core_->cancels.cancel(channel, origin, completion);
 }
-Status Interface::join_cancel(Channel& channel, std::uint32_t origin, Completion* completion) {
-    return core_->cancels.join_cancel(channel, origin, completion);
+void Interface::end_flushes(const Channel& channel, std::uint32_t origin) {
+    core_->cancels.end_flushes(channel, origin);
 }
 Channel& Interface::canceled_channel() { return core_->cancels.canceled_channel(); }
 

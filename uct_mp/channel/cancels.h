@@ -21,7 +21,7 @@ class Cancels;
 // One endpoint's operations are being cancelled. It holds the endpoint's reference to the channel.
 struct Cancel {
     Channel* channel;
-    std::uint32_t origin;
+    std::uint32_t number;   // whose it is from now on
     unsigned left = 0;      // works
     bool over = false;      // none is left
     bool announced = false; // `completions` have been called
@@ -48,8 +48,8 @@ public:
     // -- Operations: see Interface, which has them by the same names
     Completion* tag(Completion* user, std::uint32_t origin);
     void untag(Completion* completion);
-    Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
-    Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    Status cancel(Channel& channel, std::uint32_t& origin, Completion* completion);
+    void end_flushes(const Channel& channel, std::uint32_t origin);
     Channel& canceled_channel();
     // For Tag::fired(): the last work of a Cancel has ended. Calls the caller's completions.
     void announce(Cancel& cancel);
@@ -58,6 +58,8 @@ public:
     std::vector<std::unique_ptr<Cancel>> list; // under way
 
 private:
+    static constexpr std::uint32_t kGone = 1u << 31; // of numbers that cancel() gives
+    Status join(std::uint32_t number, Completion* completion);
     void go_on(Cancel& cancel);
     void cancel_waiting(Cancel& cancel);
     void cancel_retained(Cancel& cancel);
@@ -66,6 +68,7 @@ private:
     std::vector<std::unique_ptr<Tag>> tags; // all of them
     Tag* free_tags = nullptr;
     std::unique_ptr<Channel> canceled;
+    std::uint32_t gone = 0; // numbers given
     Core& core_;
 };
 

@@ -255,9 +255,11 @@ public:
     void untag(Completion* tag);
     // Ends one user's operations, with Status::canceled unless they happen to succeed, and his flushes; the others' go
     // on (cancels.h). ok: nothing was under way that names memory of his. in_progress: `completion` (may be null) will
-    // be called, with Status::canceled; who asks again joins in. He starts nothing more.
-    [[nodiscard]] Status cancel(Channel& channel, std::uint32_t origin, Completion* completion);
-    [[nodiscard]] Status join_cancel(Channel& channel, std::uint32_t origin, Completion* completion);
+    // be called, with Status::canceled. He starts nothing more, and has another number from then on (the channel's next
+    // user may get his); who asks again with that joins in.
+    [[nodiscard]] Status cancel(Channel& channel, std::uint32_t& origin, Completion* completion);
+    // One user goes: completions of his flushes that are under way are called here, with Status::canceled.
+    void end_flushes(const Channel& channel, std::uint32_t origin);
     // Where he turns to then: every operation fails with Status::canceled. Never attached or detached.
     [[nodiscard]] Channel& canceled_channel();
 

@@ -48,6 +48,8 @@ void destroy(uct_ep_h handle) {
         nullptr);
     ucs_class_call_cleanup_chain(&abi::ep_class, static_cast<abi::EpBase*>(ep.get()), -1);
     iface.peers().remove(*ep);
+    // As with rc_verbs. UCP counts on it: with its worker it destroys endpoints that it is still flushing.
+    iface.core().end_flushes(*ep->channel, ep->origin);
     if (!ep->cancelled) iface.core().detach(*ep->channel);
 }
 

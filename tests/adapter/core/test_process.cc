@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/node.h"
 #include "core/notify.h"
 #include "session_fixture.h"
 
@@ -307,7 +308,7 @@ BOOST_AUTO_TEST_CASE(a_forked_child_is_a_process_of_its_own) {
 
 BOOST_AUTO_TEST_CASE(nodes_are_given_out_and_named) {
     unsetenv("OMPI_COMM_WORLD_RANK"), unsetenv("PMIX_RANK"), unsetenv("PMI_RANK"), unsetenv("SLURM_PROCID"),
-        unsetenv(kNodeEnv);
+        unsetenv(kNodeEnv), unsetenv(kPlaceEnv);
     LocalSession s;
     BOOST_TEST(s.process().choose_node() == 0u);
     const auto in_child = [&](const char* name, const char* value) {
@@ -324,4 +325,50 @@ BOOST_AUTO_TEST_CASE(nodes_are_given_out_and_named) {
     BOOST_TEST(in_child(kNodeEnv, "nowhere") == 50);
     BOOST_TEST(in_child("PMIX_RANK", "5") == 1);
     BOOST_TEST(in_child("PMI_RANK", "3") == 1); // MPICH
+}
+
+BOOST_AUTO_TEST_CASE(a_rank_has_its_place) {
+    LocalSession s;
+    const auto of_rank = [&](const char* launcher, const char* number, const char* places, const char* node = "") {
+        return LocalSession::wait_child(s.child([&](Process& p) {
+            for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) unsetenv(name);
+            setenv(launcher, number, 1), setenv(kPlaceEnv, places, 1), setenv(kNodeEnv, node, 1);
+            const uint32_t chosen = p.choose_node();
+            _exit(chosen == kNone ? 50 : static_cast<int>(chosen));
+        }));
+    };
+    for (const char* launcher : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+        BOOST_TEST(of_rank(launcher, "0", "1,0,node1") == 1);
+        BOOST_TEST(of_rank(launcher, "1", "1,0,node1") == 0);
+        BOOST_TEST(of_rank(launcher, "2", "1,0,node1") == 1);
+        BOOST_TEST(of_rank(launcher, "3", "1,0,node1") == 50); // not the number's node: that would be somebody else's
+    }
+    BOOST_TEST(of_rank("PMIX_RANK", "3", "") == 1);         // as without it
+    BOOST_TEST(of_rank("PMIX_RANK", "0", "1,0", "0") == 0); // a process's own word goes before
+    BOOST_TEST(of_rank("PMIX_RANK", "0", "1,2") == 50);     // who reads a mistake says so, whichever rank it is
+}
+
+BOOST_AUTO_TEST_CASE(places_are_read_or_refused_with_a_line) {
+    LocalSession s;
+    const FabricImage& image = s.seg().img();
+    std::string why;
+    BOOST_TEST(read_places(image, "1", why) == std::vector<uint32_t>{1}, boost::test_tools::per_element());
+    BOOST_TEST(read_places(image, "1,node0,0", why) == (std::vector<uint32_t>{1, 0, 0}),
+               boost::test_tools::per_element());
+    BOOST_TEST(why == "");
+    const std::string has = std::string("fabric '") + image.name + "' has nodes 0 to 1 (or their names)";
+    for (const auto& [text, entry] : {std::pair<std::string, std::string>{"", ""},
+                                      {"0,", ""},
+                                      {",0", ""},
+                                      {"0,,1", ""},
+                                      {"0,2", "2"},
+                                      {"0, 1", " 1"},
+                                      {"-1", "-1"},
+                                      {"0;1", "0;1"},
+                                      {"1,nowhere", "nowhere"},
+                                      {"0,4294967296", "4294967296"},
+                                      {"1x", "1x"}}) {
+        BOOST_TEST(read_places(image, text, why).empty());
+        BOOST_TEST(why == "'" + entry + "' is no node: " + has);
+    }
 }

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/node.h"
 #include "core/process.h"
 #include "session/client.h"
 

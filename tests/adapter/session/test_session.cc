@@ -73,6 +73,42 @@ BOOST_AUTO_TEST_CASE(processes_join_one_session_and_nothing_is_left) {
         BOOST_TEST(e.path().filename().string().find("softhca") == std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(ranks_are_placed) {
+    const std::string name = new_session();
+    const auto rank = [&](const char* number, const std::vector<std::string>& options) {
+        std::vector<std::string> words{"run", "--session", name};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(), {"--", "env", std::string("PMI_RANK=") + number, self(), "--play"});
+        return Command(words);
+    };
+    BOOST_TEST(rank("1", {"--place", "0,4,1,5"}).ask("node") == "4");
+    BOOST_TEST(rank("3", {"--place", "0,4,1,node7"}).ask("node") == "7");
+    BOOST_TEST(rank("3", {}).ask("node") == "3");
+    setenv(kNodeEnv, "9", 1), setenv(kPlaceEnv, "8,8,8,8", 1); // what is said goes before what is inherited
+    BOOST_TEST(rank("1", {"--place", "0,4,1,5"}).ask("node") == "4");
+    BOOST_TEST(rank("1", {"--node", "6"}).ask("node") == "6");
+    unsetenv(kNodeEnv);
+    BOOST_TEST(rank("1", {}).ask("node") == "8");
+    unsetenv(kPlaceEnv);
+    Command over = rank("2", {"--place", "0,4"});
+    BOOST_TEST(over.ask("node") == "softhca: SOFTHCA_PLACE=0,4: no node for rank 2; one for every rank is needed");
+    BOOST_TEST(over.line() == std::to_string(kNone));
+    const std::string nodes = "fabric 'ideal-2rail' has nodes 0 to 255 (or their names)";
+    const auto refused = [&](const std::vector<std::string>& options, const std::string& line) {
+        Command bad = rank("0", options);
+        BOOST_TEST(bad.line() == line);
+        BOOST_TEST(bad.line() == "");
+        BOOST_TEST(bad.wait() == 1);
+    };
+    refused({"--place", "0,256"}, "softhca: --place 0,256: '256' is no node: " + nodes);
+    refused({"--place", "0,,1"}, "softhca: --place 0,,1: '' is no node: " + nodes);
+    refused({"--node", "nowhere"}, "softhca: --node nowhere: " + nodes);
+    Command both = rank("0", {"--node", "1", "--place", "0,1"}); // by the parser of options
+    BOOST_TEST(both.line() == "--node excludes --place");
+    BOOST_TEST(both.wait() != 0);
+    BOOST_TEST(Command({"run", "--place", "", "--", "true"}).wait() != 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_killed_process_is_cleaned_up_at_once) {
     const std::string name = new_session();
     Command a = player(name), b = player(name);

@@ -39,9 +39,14 @@ void add_run_command(CLI::App& app, int& exit_status) {
                     return std::string("letters, digits, '-', '_' and '.' only");
             return std::string(name.empty() || name.size() > 48 ? "1 to 48 characters" : "");
         });
-    run->add_option("--node", o->node,
-                    "Machine of the fabric that the program is on: number or name (default: "
-                    "$SOFTHCA_NODE, else its MPI rank, else the next free one)");
+    auto* node = run->add_option("--node", o->node,
+                                 "Machine of the fabric that the program is on: number or name (default: "
+                                 "$SOFTHCA_NODE, else its MPI rank, else the next free one)");
+    run->add_option("--place", o->place,
+                    "Machines of the ranks of an MPI job: 0,4,1,5 puts rank 0 on node 0, rank 1 on node 4 "
+                    "(default: $SOFTHCA_PLACE, else a rank's number is its node's)")
+        ->excludes(node)
+        ->check([](const std::string& places) { return std::string(places.empty() ? "nodes, as in 0,4,1,5" : ""); });
     run->add_option("--faults", o->faults, "Fault script, see `softhca fault --help`")->check(CLI::ExistingFile);
     auto* seed = run->add_option("--seed", o->seed, "Of everything random: losses, random faults (default: printed)");
     run->add_flag("--verbose,-v", o->verbose, "Say which session, seed and faults");

@@ -11,7 +11,6 @@
 namespace softhca {
 
 inline constexpr const char* kSessionEnv = "SOFTHCA_SESSION"; // set by `softhca run`: name of the session to join
-inline constexpr const char* kNodeEnv = "SOFTHCA_NODE";
 
 // dead: the process is gone (ESRCH). fault: a bad address there, or fewer local bytes than asked for; local_fault: one
 // here.
@@ -37,8 +36,8 @@ public:
     Segment& seg() { return *segment_; }
     uint32_t slot() const { return slot_; }
     uint32_t node() const { return node_; } // node that device enumeration shows; select_node() in virtual time
-    // Chooses the node: explicit, else kNodeEnv, else OMPI_COMM_WORLD_RANK / PMIX_RANK / PMI_RANK / SLURM_PROCID,
-    // else next free.
+    // Chooses the node: explicit, else kNodeEnv (core/node.h), else by OMPI_COMM_WORLD_RANK / PMIX_RANK / PMI_RANK /
+    // SLURM_PROCID the one that kPlaceEnv names for this rank, else the rank's number, else next free.
     uint32_t choose_node();
     void select_node(uint32_t node) { node_ = node; }
     Nanos now() const { return virtual_now_ ? *virtual_now_ : scaled_now(segment_->tsc); }

@@ -21,7 +21,7 @@ namespace softhca {
 using Off = uint64_t; // byte offset in the segment, 0 = none
 
 inline constexpr uint32_t kSegmentMagic = 0x53484341; // "SHCA"
-inline constexpr uint32_t kSegmentVersion = 3;
+inline constexpr uint32_t kSegmentVersion = 4;
 inline constexpr uint64_t kSegmentBytes = 1ull << 35; // address space, sparse
 inline constexpr uint32_t kMaxProcs = 1024;
 inline constexpr uint32_t kQpBits = 20; // QPN = index | reuse count << kQpBits (24 bits)
@@ -241,8 +241,9 @@ struct RecvSge {
 struct RecvWqe { // followed by RecvSge[max_sge]
     uint64_t wr_id;
     uint32_t total; // bytes
-    uint16_t sges;
-    uint16_t bad_key; // posted with a key that does not cover it: local protection error when used
+    uint32_t
+        covered; // of them, from the first on, those that the keys cover: a longer message is a local protection error
+    uint32_t sges, reserved;
     RecvSge* sge() { return reinterpret_cast<RecvSge*>(this + 1); }
 };
 
@@ -263,7 +264,7 @@ struct alignas(64) RecvQueue {
     Off pool;                     // entries * stride
     // owner writes
     alignas(64) std::atomic<uint64_t> tail;
-    std::atomic<uint32_t> min_length; // least total of any entry ever posted; 0 = look at the entry
+    std::atomic<uint32_t> min_length; // least `covered` of any entry ever posted; longer: look at the entry
     std::atomic<uint32_t> limit;      // SRQ limit; 0 = not armed
     // initiators write (under the QP's lock for an RQ, under `lock` for an SRQ)
     alignas(64) SharedLock lock;

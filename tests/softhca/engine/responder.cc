@@ -261,10 +261,10 @@ private:
             ctx_.progress = 0;
         }
         const uint64_t end = ctx_.progress + bytes;
-        if (const uint32_t least = q.min_length.load(std::memory_order_relaxed); least == 0 || end > least) {
+        if (end > q.min_length.load(std::memory_order_relaxed)) {
             const RecvWqe* w = recv_entry(seg_, q, ctx_.recv_entry);
             if (end > w->total) return receive_error(IBV_WC_LOC_LEN_ERR, ReplyKind::nak_invalid);
-            if (w->bad_key && end) return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
+            if (end > w->covered) return receive_error(IBV_WC_LOC_PROT_ERR, ReplyKind::nak_operation);
         }
         if (first && last && bytes <= kCqePayload) { // small messages travel in the completion entry
             if (!complete_receive(IBV_WC_SUCCESS, bytes, bytes ? &r_.data : nullptr)) return not_sent(first);
@@ -418,7 +418,7 @@ bool deliver_datagram(Engine& engine, QpRec& target, const Request& r) {
         bool sent = true;
         if (w->total < e.byte_len) {
             e.status = IBV_WC_LOC_LEN_ERR; // UD: the QP goes to ERR (11.6.2)
-        } else if (w->bad_key) {
+        } else if (w->covered < e.byte_len) {
             e.status = IBV_WC_LOC_PROT_ERR;
         } else if (r.total && r.total <= kCqePayload) {
             e.in_payload = static_cast<uint8_t>(r.total);

@@ -52,6 +52,7 @@ struct RunOptions {
     bool ideal = false;
     std::string session; // empty: one of its own
     std::string node;    // empty: chosen by rank or free
+    std::string place;   // nodes of ranks 0, 1, ...; empty: a rank's number
     std::string faults;  // script file
     uint64_t seed = 0;
     bool seed_given = false, verbose = false;

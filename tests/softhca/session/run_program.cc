@@ -16,6 +16,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "core/node.h"
 #include "core/process.h"
 #include "session/client.h"
 #include "session/launcher.h"
@@ -44,7 +45,9 @@ void set_environment(const RunOptions& options, const std::string& session) {
         preload = old;
     setenv("LD_PRELOAD", preload.c_str(), 1);
     setenv(kSessionEnv, session.c_str(), 1);
+    // What this command says goes before what it has inherited of the other kind.
     if (!options.node.empty()) setenv(kNodeEnv, options.node.c_str(), 1);
+    if (!options.place.empty()) setenv(kPlaceEnv, options.place.c_str(), 1), unsetenv(kNodeEnv);
 }
 
 // Runs the command; `error` gets errno if it can't be run (read from a pipe that a successful exec closes).
@@ -119,11 +122,20 @@ std::unique_ptr<SessionHold> open_session(const RunOptions& o, std::string& name
     return std::make_unique<SessionHold>(name, &block);
 }
 
+void check_node(const RunOptions& o, const FabricImage& image) {
+    std::string why;
+    if (!o.node.empty() && find_node(image, o.node, why) == kNone)
+        throw std::runtime_error("--node " + o.node + ": " + why);
+    if (!o.place.empty() && read_places(image, o.place, why).empty())
+        throw std::runtime_error("--place " + o.place + ": " + why);
+}
+
 } // namespace
 
 int run_program(const RunOptions& options) {
     std::string name;
     const auto hold = open_session(options, name);
+    check_node(options, hold->seg().img());
     uint64_t seed = options.seed;
     if (!options.seed_given && !options.faults.empty()) seed = hold->seg().fabric.seed.load() % 1'000'000;
     if (options.seed_given || (hold->created() && !options.faults.empty())) hold->seg().fabric.seed = seed;

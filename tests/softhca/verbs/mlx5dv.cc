@@ -61,6 +61,18 @@ VERBS_API ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_att
     return ibv_open_device(device);
 }
 
+namespace {
+// Fields that the header has since rdma-core 45: reads and atomics of DC under way at once.
+template <class Context> void tell_dc_atomics(Context& out, uint64_t asked) {
+    constexpr uint64_t kAsked = 1u << 14; // MLX5DV_CONTEXT_MASK_MAX_DC_RD_ATOM
+    if constexpr (requires { out.max_dc_rd_atom; })
+        if (asked & kAsked) {
+            out.max_dc_rd_atom = out.max_dc_init_rd_atom = kMaxRdAtomic;
+            out.comp_mask |= kAsked;
+        }
+}
+} // namespace
+
 VERBS_API int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
     if (!has_dc(context_of(context)->device)) return fail(EOPNOTSUPP);
     const uint64_t asked = out->comp_mask;
@@ -69,6 +81,7 @@ VERBS_API int mlx5dv_query_device(ibv_context* context, mlx5dv_context* out) {
     out->comp_mask = asked & MLX5DV_CONTEXT_MASK_DC_ODP_CAPS; // of the optional parts, what is there and is zero
     out->cqe_comp_caps = {};
     if (asked & MLX5DV_CONTEXT_MASK_DC_ODP_CAPS) out->dc_odp_caps = 0;
+    tell_dc_atomics(*out, asked);
     return 0;
 }
 

@@ -174,6 +174,61 @@ BOOST_DATA_TEST_CASE(while_the_peer_computes, each_transport* each_order, transp
     BOOST_TEST(two.iface.errors.empty());
 }
 
+// It goes while its flush is under way: that ends at once, and once, as with rc_verbs. (UCP destroys its worker so, and
+// would wait for the completion for good.) The other one's goes on.
+BOOST_DATA_TEST_CASE(destroyed_before_its_flush_ends,
+                     each_transport* each_order* boost::unit_test::data::make({false, true}), transport, cancel_first,
+                     by_cancel) {
+    Two two(transport, cancel_first);
+    Own mine(two.domain, 'm');
+    const uct_iov_t from = mine.iov(kTextBytes);
+    Counted sent, own, again, others, nexts;
+    BOOST_REQUIRE(uct_ep_am_zcopy(two.cancelled, kText, nullptr, 0, &from, 1, 0, &sent) == UCS_INPROGRESS);
+    BOOST_REQUIRE(uct_ep_am_short(two.other, kWord, 1, nullptr, 0) == UCS_OK);
+    const unsigned flags = by_cancel ? UCT_FLUSH_FLAG_CANCEL : UCT_FLUSH_FLAG_LOCAL;
+    BOOST_REQUIRE(uct_ep_flush(two.cancelled, 0, &own) == UCS_INPROGRESS);
+    BOOST_REQUIRE(uct_ep_flush(two.cancelled, flags, &again) == UCS_INPROGRESS);
+    BOOST_REQUIRE(uct_ep_flush(two.other, 0, &others) == UCS_INPROGRESS);
+    // Who comes now may get the number of one that has cancelled.
+    uct_ep_h next = two.iface.connect(two.peer.iface);
+    BOOST_REQUIRE(uct_ep_am_short(next, kWord, 2, nullptr, 0) == UCS_OK);
+    BOOST_REQUIRE(uct_ep_flush(next, 0, &nexts) == UCS_INPROGRESS);
+    uct_ep_destroy(two.cancelled);
+    for (const Counted* flush : {&own, &again}) {
+        BOOST_TEST(flush->times == 1u);
+        BOOST_TEST(flush->status == UCS_ERR_CANCELED);
+    }
+    BOOST_TEST(others.times + nexts.times == 0u);
+    BOOST_TEST(two.until([&] { return others.times == 1 && nexts.times == 1; }));
+    BOOST_TEST((others.status == UCS_OK && nexts.status == UCS_OK));
+    BOOST_TEST(two.until([&] { return sent.times == 1; }));
+    BOOST_TEST(own.times + again.times == 2u);
+    uct_ep_destroy(next);
+    BOOST_TEST(two.iface.errors.empty());
+}
+
+// Likewise one that has its channel for itself.
+BOOST_DATA_TEST_CASE(the_only_one_is_destroyed, each_transport* boost::unit_test::data::make({false, true}), transport,
+                     by_cancel) {
+    Counted flushed; // outlives the interface
+    {
+        Domain domain;
+        Interface iface(domain, transport);
+        Peer peer(transport);
+        uct_ep_h ep = iface.connect(peer.iface);
+        BOOST_REQUIRE(domain.until([&] {
+            return uct_worker_progress(peer.domain.worker), uct_ep_am_short(ep, kWord, 0, nullptr, 0) == UCS_OK;
+        }));
+        const unsigned flags = by_cancel ? UCT_FLUSH_FLAG_CANCEL : UCT_FLUSH_FLAG_LOCAL;
+        BOOST_REQUIRE(uct_ep_flush(ep, flags, &flushed) == UCS_INPROGRESS);
+        uct_ep_destroy(ep);
+        BOOST_TEST(flushed.times == 1u);
+        BOOST_TEST(flushed.status == UCS_ERR_CANCELED);
+        (void)domain.until([&] { return uct_worker_progress(peer.domain.worker), false; }, 0.1);
+    }
+    BOOST_TEST(flushed.times == 1u);
+}
+
 // Nothing comes through: neither what is posted nor the answers to recovery.
 BOOST_DATA_TEST_CASE(while_nothing_comes_through, each_transport* each_order, transport, cancel_first) {
     Two two(transport, cancel_first);
