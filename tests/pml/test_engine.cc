@@ -92,16 +92,18 @@ BOOST_AUTO_TEST_CASE(messages_do_not_overtake) {
 
 // 0 says that a request has no name: it is never one, however often a slot has been used.
 BOOST_AUTO_TEST_CASE(names_are_never_zero) {
-    SlotsOf<int, std::uint8_t> slots;
-    int one = 1;
-    std::uint64_t before = 0;
-    for (int i = 0; i < 1000; ++i) {
-        const std::uint64_t id = slots.add(one);
-        BOOST_REQUIRE(id != 0 && id != before);
-        BOOST_REQUIRE(slots.find(id) == &one);
-        BOOST_REQUIRE(!slots.find(before) && !slots.find(0));
-        slots.remove(id);
-        before = id;
+    for (const std::uint32_t secret : {0u, 1u, 0x12345678u, 0xffffffffu}) {
+        SlotsOf<int, std::uint8_t> slots;
+        int one = 1;
+        std::uint64_t before = 0;
+        for (int i = 0; i < 1000; ++i) {
+            const std::uint64_t id = slots.add(one, secret);
+            BOOST_REQUIRE(id != 0 && id != before);
+            BOOST_REQUIRE(slots.find(id) == &one);
+            BOOST_REQUIRE(!slots.find(before) && !slots.find(0));
+            slots.remove(id);
+            before = id;
+        }
     }
 }
 

@@ -31,8 +31,8 @@ Header header_of(const Request& request, std::uint64_t process) {
 
 // Sender. What is behind the first piece has no order among messages: it waits behind the data of others.
 Posted Engine::post_pieces(Request& request) {
-    if (request.id == 0) request.id = slots_.add(request);
-    request.other_id = ++message_number_;
+    if (request.id == 0) request.id = slots_.add(request, request.peer->secret);
+    request.other_id = ++message_number_ ^ request.peer->secret;
     request.phase = Phase::parting;
     const Posted outcome = send_piece(request);
     if (outcome != Posted::done) return outcome;
@@ -123,8 +123,9 @@ void Engine::on_first(void* self, const std::byte* data, std::size_t length) {
     if (length <= sizeof header) return engine.dropped("a first piece is too short");
     std::memcpy(&header, data, sizeof header);
     const std::size_t bytes = length - sizeof header;
-    if (header.bytes <= bytes || header.bytes > wire::kMostPieces)
-        return engine.dropped("a first piece has a wrong length");
+    if (header.bytes <= bytes || header.bytes > wire::kMostPieces || header.envelope.source < 0 ||
+        header.envelope.tag == kAnyTag)
+        return engine.dropped("a first piece has a wrong length, or is from nobody");
     Assembly* const assembly = engine.assemblies_.open(header.sender, header.number);
     if (!assembly) return engine.dropped("a first piece is of a message that has one");
     assembly->bytes = header.bytes;

@@ -105,7 +105,7 @@ private:
     void reply(Target& origin, const wire::OperationHeader& header, const std::byte* data, mp_error_t error);
     void replied(Operation& operation, const wire::ReplyHeader& header, const std::byte* data);
     void on_sync(Target& origin, const wire::WindowSync& message);
-    void put_held(Target& origin, const std::byte* data, std::size_t length);
+    [[nodiscard]] bool put_held(Target& origin, const std::byte* data, std::size_t length);
 
     // keys.cc: of dynamic windows
     [[nodiscard]] bool wants_key(const Target& target, const Operation& operation) const;
