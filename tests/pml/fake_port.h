@@ -30,6 +30,8 @@ public:
     std::uint64_t exposures = 0;          // that have been
     std::size_t stale = 0;                // moves with keys of one that is not open: must be 0
     std::size_t most_move = 5000;         // bytes of one of them
+    std::size_t most_zero_copy = 500;     // bytes of a message without a copy
+    unsigned unregistered = 0;            // so many of the next registrations fail
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
     std::vector<FakePort*> ports;
     // If set: whether a peer may write and read there. What it may not fails, as adapters see to it.
@@ -139,6 +141,7 @@ public:
     void hint(Hint) override {}
     void check() override;
     [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
+        if (network_.unregistered && network_.unregistered--) return nullptr;
         if (!network_.can_move || network_.dice(16)) return nullptr;
         ++network_.registered;
         return reinterpret_cast<Memory*>(this);
@@ -293,7 +296,7 @@ inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort& from, FakePort
     : to(peer), network_(network), from_(from), self_(self) {
     limits_ = {.max_short = 40,
                .max_packed = 600,
-               .max_zero_copy = 500,
+               .max_zero_copy = network.most_zero_copy,
                .max_header = 64,
                .max_get = network.can_move ? network.most_move : 0,
                .max_put = network.can_move ? network.most_move : 0,

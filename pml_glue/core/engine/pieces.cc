@@ -87,7 +87,9 @@ Posted Engine::send_piece_from_place(Request& request) {
     piece.completion.done = piece_left;
     const Header header = header_of(request, process_);
     Endpoint& endpoint = *request.peer->endpoint;
-    const std::size_t bytes = std::min(request.data.bytes - request.moved, endpoint.limits().max_zero_copy);
+    // The first one has less than all: that all would have fitted is not so if memory could not be registered before.
+    const std::size_t left = request.data.bytes - request.moved - (request.moved == 0);
+    const std::size_t bytes = std::min(left, endpoint.limits().max_zero_copy);
     const Posted outcome = endpoint.send_zero_copy(header.kind(), header.bytes(), header.length(),
                                                    request.at(request.moved), bytes, request.memory, piece.completion);
     if (outcome != Posted::done && outcome != Posted::in_progress) return outcome;
