@@ -76,7 +76,7 @@ mp_error_t Window::start(const mp_rma_t& rma) {
     if (operation.asks || (!operation.by_moves && operation.wants_reply()))
         operation.id = all_.ids_.add(operation, to.peer->secret);
     operation.generation = to.begin();
-    [&]() noexcept { set_out(operation); }(); // it has begun: the caller cannot be told that it has not
+    or_end("starting an operation", [&] { set_out(operation); }); // the caller cannot be told that it has not begun
     return MP_OK;
 }
 

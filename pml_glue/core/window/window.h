@@ -8,6 +8,7 @@
 
 #include <unordered_map>
 
+#include "pml_glue/core/no_memory.h"
 #include "pml_glue/core/window/operation.h"
 
 namespace ucx_mp::glue {
@@ -125,9 +126,9 @@ private:
     [[nodiscard]] bool over(Target& target, Round& round, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
     [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
-    void ask_for_lock(Target& target) noexcept { // guarded() would leave a lock that is wanted and asked for by nobody
+    void ask_for_lock(Target& target) { // guarded() would leave a lock that is wanted and asked for by nobody
         if (target.lock == Lock::none) [[unlikely]]
-            want_lock(target.rank, false);
+            or_end("asking for a lock", [&] { want_lock(target.rank, false); });
     }
     void grant_locks();
     void look_at_locks(std::uint64_t now);
