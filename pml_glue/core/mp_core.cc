@@ -1,4 +1,4 @@
-// The C header: an engine over UCT. Nothing thrown passes it.
+// The C header: an engine over UCT. Nothing thrown passes it (no_memory.h).
 #include "pml_glue/core/mp_core.h"
 
 #include <cstdio>
@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "pml_glue/core/core.h"
+#include "pml_glue/core/no_memory.h"
 
 using namespace ucx_mp::glue;
 
@@ -58,12 +59,14 @@ void* mp_core_address(mp_core_t* core, size_t* length) {
 }
 
 mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process) {
-    return reinterpret_cast<mp_peer_t*>(core->engine->peer(process));
+    return or_end("connecting", [&] { return reinterpret_cast<mp_peer_t*>(core->engine->peer(process)); });
 }
 
 unsigned mp_core_progress(mp_core_t* core) {
-    const unsigned found = core->engine->progress(); // first: windows look at what has not come
-    return found + core->windows->progress();
+    return or_end("making progress", [&] {
+        const unsigned found = core->engine->progress(); // first: windows look at what has not come
+        return found + core->windows->progress();
+    });
 }
 
 bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const void* data, size_t bytes, bool waits) {
@@ -72,17 +75,18 @@ bool mp_core_send_now(mp_core_t* core, mp_peer_t* peer, uint64_t compact, const 
 
 bool mp_core_hold(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, uint64_t compact, const void* data,
                   size_t bytes) {
-    return core->engine->hold(of(peer), compact, data, bytes, Request::of(*request));
+    return or_end("sending", [&] { return core->engine->hold(of(peer), compact, data, bytes, Request::of(*request)); });
 }
 
 void mp_core_send(mp_core_t* core, mp_request_storage_t* request, mp_peer_t* peer, mp_envelope_t envelope,
                   mp_data_t data, bool synchronous, mp_hint_t hint) {
-    core->engine->send(Request::of(*request), of(peer), of(envelope), data, synchronous, of(hint));
+    or_end("sending",
+           [&] { core->engine->send(Request::of(*request), of(peer), of(envelope), data, synchronous, of(hint)); });
 }
 
 void mp_core_receive(mp_core_t* core, mp_request_storage_t* request, mp_envelope_t pattern, mp_data_t data,
                      mp_hint_t hint) {
-    core->engine->receive(Request::of(*request), of(pattern), data, of(hint));
+    or_end("receiving", [&] { core->engine->receive(Request::of(*request), of(pattern), data, of(hint)); });
 }
 
 bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, size_t bytes, mp_status_t* status) {
@@ -90,7 +94,7 @@ bool mp_core_receive_now(mp_core_t* core, mp_envelope_t pattern, void* data, siz
 }
 
 bool mp_core_cancel(mp_core_t* core, mp_request_storage_t* request) {
-    return core->engine->cancel(Request::of(*request));
+    return or_end("cancelling", [&] { return core->engine->cancel(Request::of(*request)); });
 }
 
 bool mp_core_probe(mp_core_t* core, mp_envelope_t pattern, mp_status_t* status) {
@@ -109,10 +113,14 @@ mp_message_t* mp_core_mprobe(mp_core_t* core, mp_envelope_t pattern, mp_status_t
 
 void mp_core_receive_message(mp_core_t* core, mp_request_storage_t* request, mp_message_t* message, mp_data_t data,
                              mp_hint_t hint) {
-    core->engine->receive_message(Request::of(*request), *reinterpret_cast<StoredEntry*>(message), data, of(hint));
+    or_end("receiving", [&] {
+        core->engine->receive_message(Request::of(*request), *reinterpret_cast<StoredEntry*>(message), data, of(hint));
+    });
 }
 
-void mp_core_drop(mp_core_t* core, uint32_t context) { core->engine->drop(context); }
+void mp_core_drop(mp_core_t* core, uint32_t context) {
+    or_end("dropping a communicator", [&] { core->engine->drop(context); });
+}
 
 bool mp_core_named(mp_core_t* core, uint64_t process, bool comes) {
     try {
@@ -121,7 +129,9 @@ bool mp_core_named(mp_core_t* core, uint64_t process, bool comes) {
     return true;
 }
 
-bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) { return core->engine->source_failed(of(pattern)); }
+bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) {
+    return or_end("looking for a source", [&] { return core->engine->source_failed(of(pattern)); });
+}
 
 void mp_core_statistics(mp_core_t* core, char* text, size_t size) {
     std::snprintf(text, size, "%s", (core->engine->statistics() + core->windows->statistics()).c_str());

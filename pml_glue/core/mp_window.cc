@@ -5,13 +5,14 @@
 #include <exception>
 
 #include "pml_glue/core/core.h"
+#include "pml_glue/core/no_memory.h"
 
 using namespace ucx_mp::glue;
 
 namespace {
 Window& of(mp_window_t* window) { return *reinterpret_cast<Window*>(window); }
 
-// Without memory: `otherwise`. Only of what has not begun then: the rest of this header ends the process.
+// Without memory: `otherwise`. Only of what has not begun then: else that ends the process (no_memory.h).
 template <class Result, class F> Result guarded(Result otherwise, F&& function) {
     try {
         return function();
@@ -38,10 +39,12 @@ void* mp_window_keys(mp_window_t* window, size_t* length) {
 }
 
 void mp_window_set_keys(mp_window_t* window, const void* keys, size_t stride) {
-    of(window).set_keys(static_cast<const std::byte*>(keys), stride);
+    or_end("taking keys", [&] { of(window).set_keys(static_cast<const std::byte*>(keys), stride); });
 }
 
-bool mp_window_settled(mp_window_t* window) { return of(window).settled(); }
+bool mp_window_settled(mp_window_t* window) {
+    return or_end("settling a window", [&] { return of(window).settled(); });
+}
 void mp_window_free(mp_window_t* window) { of(window).free(); }
 
 bool mp_window_attach(mp_window_t* window, void* base, size_t size) {
@@ -63,28 +66,51 @@ bool mp_window_get_now(mp_window_t* window, uint32_t rank, void* to, size_t byte
     return guarded(false, [&] { return of(window).get_now(rank, to, bytes, address, epoch); }); // the other way says so
 }
 bool mp_window_flush(mp_window_t* window, uint32_t rank, unsigned* polls, mp_error_t* error) {
-    return of(window).flush(rank, *polls, *error);
+    return or_end("flushing", [&] { return of(window).flush(rank, *polls, *error); });
 }
 bool mp_window_flushed(mp_window_t* window, uint32_t rank, bool local, uint64_t* call) {
-    return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local);
+    return or_end("flushing",
+                  [&] { return call ? of(window).flushed(rank, local, *call) : of(window).flushed(rank, local); });
 }
 mp_error_t mp_window_error(mp_window_t* window, uint32_t rank) { return of(window).error(rank); }
-bool mp_window_gone(mp_window_t* window, uint32_t rank) { return of(window).gone(rank); }
+bool mp_window_gone(mp_window_t* window, uint32_t rank) {
+    return or_end("looking for a rank", [&] { return of(window).gone(rank); });
+}
 
-void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive) { of(window).want_lock(rank, exclusive); }
-bool mp_window_wants_lock(mp_window_t* window, uint32_t rank) { return of(window).wants_lock(rank); }
-bool mp_window_locked(mp_window_t* window, uint32_t rank) { return of(window).locked(rank); }
-bool mp_window_unlocked(mp_window_t* window, uint32_t rank) { return of(window).unlocked(rank); }
+void mp_window_want_lock(mp_window_t* window, uint32_t rank, bool exclusive) {
+    or_end("locking", [&] { of(window).want_lock(rank, exclusive); });
+}
+bool mp_window_wants_lock(mp_window_t* window, uint32_t rank) {
+    return or_end("locking", [&] { return of(window).wants_lock(rank); });
+}
+bool mp_window_locked(mp_window_t* window, uint32_t rank) {
+    return or_end("locking", [&] { return of(window).locked(rank); });
+}
+bool mp_window_unlocked(mp_window_t* window, uint32_t rank) {
+    return or_end("unlocking", [&] { return of(window).unlocked(rank); });
+}
 
-void mp_window_access(mp_window_t* window, uint32_t rank, bool check) { of(window).access(rank, check); }
-bool mp_window_completed(mp_window_t* window, uint32_t rank) { return of(window).completed(rank); }
-void mp_window_expose(mp_window_t* window, uint32_t rank, bool check) { of(window).expose(rank, check); }
-bool mp_window_closed(mp_window_t* window, uint32_t rank) { return of(window).closed(rank); }
+void mp_window_access(mp_window_t* window, uint32_t rank, bool check) {
+    or_end("an epoch", [&] { of(window).access(rank, check); });
+}
+bool mp_window_completed(mp_window_t* window, uint32_t rank) {
+    return or_end("an epoch", [&] { return of(window).completed(rank); });
+}
+void mp_window_expose(mp_window_t* window, uint32_t rank, bool check) {
+    or_end("an epoch", [&] { of(window).expose(rank, check); });
+}
+bool mp_window_closed(mp_window_t* window, uint32_t rank) {
+    return or_end("an epoch", [&] { return of(window).closed(rank); });
+}
 bool mp_window_wants_direct_fences(const mp_window_t* window) {
     return reinterpret_cast<const Window*>(window)->wants_direct_fences();
 }
 void mp_window_set_direct_fences(mp_window_t* window, bool direct) { of(window).set_direct_fences(direct); }
-bool mp_window_fence(mp_window_t* window) { return of(window).fence(); }
-bool mp_window_barrier(mp_window_t* window) { return of(window).barrier(); }
+bool mp_window_fence(mp_window_t* window) {
+    return or_end("a fence", [&] { return of(window).fence(); });
+}
+bool mp_window_barrier(mp_window_t* window) {
+    return or_end("a barrier", [&] { return of(window).barrier(); });
+}
 
 } // extern "C"

@@ -49,8 +49,11 @@ typedef struct mp_rma {
 
 typedef struct mp_window_hooks {
     /* At the target: `count` elements in memory, one after the other by their extent. `out`, if not null, gets what was
-     * there; then `in`, if not null, is applied. Both are packed, and not aligned. False: no such operation or type. */
-    bool (*apply)(uint16_t op, uint16_t type, void* memory, size_t count, const void* in, void* out);
+     * there; then `in`, if not null, is applied. Both are packed, and not aligned. False: no such operation or type, or
+     * one whose elements do not have these bytes, packed (`unit`) and from one to the next (`extent`): all of it is
+     * what the origin says. Nothing has been touched then. */
+    bool (*apply)(uint16_t op, uint16_t type, uint32_t unit, uint32_t extent, void* memory, size_t count,
+                  const void* in, void* out);
     /* The origin's memory of an operation is the caller's again (and has the result). Last touch of the operation. */
     void (*rma_done)(void* user, mp_error_t error);
 } mp_window_hooks_t;

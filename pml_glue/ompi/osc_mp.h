@@ -81,7 +81,8 @@ size_t mca_osc_mp_cut(mp_run_t* runs, size_t run_count, uint64_t bytes);
  * lock. */
 ompi_datatype_t* mca_osc_mp_element(ompi_datatype_t* type);
 bool mca_osc_mp_defined(const ompi_op_t* op, const ompi_datatype_t* element);
-bool mca_osc_mp_apply(uint16_t op, uint16_t type, void* memory, size_t count, const void* in, void* out);
+bool mca_osc_mp_apply(uint16_t op, uint16_t type, uint32_t unit, uint32_t step, void* memory, size_t count,
+                      const void* in, void* out);
 
 /* osc_mp_request.c */
 mca_osc_mp_request_t* mca_osc_mp_new_request(ompi_win_t* win);

@@ -153,11 +153,13 @@ static void* operands(size_t bytes) {
     return room;
 }
 
-bool mca_osc_mp_apply(uint16_t op_index, uint16_t type_index, void* memory, size_t count, const void* in, void* out) {
+bool mca_osc_mp_apply(uint16_t op_index, uint16_t type_index, uint32_t unit, uint32_t step, void* memory, size_t count,
+                      const void* in, void* out) {
     ompi_datatype_t* const type = PMPI_Type_f2c(type_index);
     ompi_op_t* const op = PMPI_Op_f2c(op_index);
     if (type == NULL || op == NULL || !ompi_datatype_is_predefined(type) || !mca_osc_mp_defined(op, type)) return false;
     const size_t size = type->super.size, extent = (size_t)(type->super.ub - type->super.lb);
+    if (size != unit || extent != step) return false; /* its memory was looked at with those */
     const bool gaps = size != extent;
     if (out != NULL) {
         if (gaps)

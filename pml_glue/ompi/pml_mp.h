@@ -210,6 +210,8 @@ static inline mca_pml_mp_request_t* mca_pml_mp_new_receive(ompi_communicator_t* 
     request->super.req_state = OMPI_REQUEST_ACTIVE;
     request->super.req_complete_cb = NULL;
     request->super.req_mpi_object.comm = comm;
+    /* Who hears of an error among several requests frees all that show one, also this one while it is active. */
+    request->super.req_status.MPI_ERROR = MPI_SUCCESS;
     OBJ_RETAIN(comm);
     return request;
 }

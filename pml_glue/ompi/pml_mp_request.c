@@ -89,7 +89,10 @@ mca_pml_mp_request_t* mca_pml_mp_new_request(ompi_communicator_t* comm, bool is_
     request->super.req_complete_cb = NULL;
     request->super.req_complete_cb_data = NULL;
     request->super.req_mpi_object.comm = comm;
-    if (is_send || persistent) request->super.req_status = ompi_status_empty; /* a receive's end sets all of it */
+    if (is_send || persistent)
+        request->super.req_status = ompi_status_empty;
+    else /* its end sets the rest */
+        request->super.req_status.MPI_ERROR = MPI_SUCCESS;
     return request;
 }
 

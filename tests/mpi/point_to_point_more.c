@@ -327,6 +327,77 @@ static void too_long(void) {
     }
 }
 
+/* 3.7.5: the error of a request is its own. Those that are waited for beside it stay active, and get their messages,
+ * also where the library uses memory again that was of one that had failed. */
+enum { kFails = 4, kTooLong = 100, kRoom = 10 };
+
+/* One that fails, and is told of alone. */
+static void fail_once(int from, MPI_Comm comm, int by, MPI_Datatype gaps) {
+    unsigned char data[2 * kRoom];
+    MPI_Request request;
+    MPI_Message message;
+    int class = MPI_SUCCESS;
+    if (by == 0) MPI_Irecv(data, kRoom, MPI_BYTE, from, 1, comm, &request);
+    if (by == 1) MPI_Irecv(data, 1, gaps, from, 1, comm, &request);
+    if (by == 2) {
+        MPI_Mprobe(from, 1, comm, &message, MPI_STATUS_IGNORE);
+        MPI_Imrecv(data, kRoom, MPI_BYTE, &message, &request);
+    }
+    MPI_Error_class(MPI_Wait(&request, MPI_STATUS_IGNORE), &class);
+    rule_check(class == MPI_ERR_TRUNCATE, "a message that is too long");
+}
+
+/* Two are waited for, of which the second fails. */
+static void wait_beside_a_failure(MPI_Request* two, int way) {
+    MPI_Status statuses[2];
+    int result = MPI_SUCCESS, class = MPI_SUCCESS, index = 0, flag = 0, count = 0, indices[2] = {0, 0};
+    if (way == 0) result = MPI_Waitany(2, two, &index, statuses);
+    while (way == 1 && !flag && result == MPI_SUCCESS) result = MPI_Testany(2, two, &index, &flag, statuses);
+    if (way == 2) result = MPI_Waitsome(2, two, &count, indices, statuses);
+    while (way == 3 && count == 0 && result == MPI_SUCCESS) result = MPI_Testsome(2, two, &count, indices, statuses);
+    if (way >= 2) {
+        rule_check(result == MPI_ERR_IN_STATUS && count == 1, "one of some that has failed");
+        index = indices[0];
+        result = statuses[0].MPI_ERROR;
+    }
+    MPI_Error_class(result, &class);
+    rule_check(class == MPI_ERR_TRUNCATE && index == 1, "one of two that has failed");
+    rule_check(two[1] == MPI_REQUEST_NULL, "one that has failed is left");
+    rule_check(two[0] != MPI_REQUEST_NULL, "one that is active is gone with another's error");
+}
+
+static void after_an_error(void) {
+    const int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    unsigned char out[kTooLong], in[2 * kRoom], other[kRoom];
+    MPI_Datatype gaps;
+    MPI_Comm comm;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Type_vector(kRoom, 1, 2, MPI_BYTE, &gaps);
+    MPI_Type_commit(&gaps);
+    for (int turn = 0; turn < 3 * 3 * 4; turn++) {
+        const int by = turn % 3, then = turn / 3 % 3, way = turn / 9;
+        MPI_Request two[2];
+        for (int i = 0; i < kTooLong; i++) out[i] = (unsigned char)(turn + i);
+        for (int i = 0; i < kFails; i++) MPI_Send(out, kTooLong, MPI_BYTE, to, 1, comm);
+        for (int i = 0; i < kFails; i++) fail_once(from, comm, by, gaps);
+        memset(in, 0xee, sizeof in);
+        if (then == 0) MPI_Irecv(in, kRoom, MPI_BYTE, from, 2, comm, &two[0]);
+        if (then == 1) MPI_Irecv(in, 1, gaps, from, 2, comm, &two[0]);
+        if (then == 2) MPI_Recv_init(in, kRoom, MPI_BYTE, from, 2, comm, &two[0]), MPI_Start(&two[0]);
+        MPI_Irecv(other, kRoom, MPI_BYTE, from, 3, comm, &two[1]);
+        MPI_Send(out, kTooLong, MPI_BYTE, to, 3, comm);
+        wait_beside_a_failure(two, way);
+        MPI_Barrier(comm);
+        MPI_Send(out, kRoom, MPI_BYTE, to, 2, comm);
+        rule_check(MPI_Wait(&two[0], MPI_STATUS_IGNORE) == MPI_SUCCESS, "the one that was active");
+        for (int i = 0; i < kRoom; i++) rule_check(in[then == 1 ? 2 * i : i] == out[i], "its message");
+        if (then == 2) MPI_Request_free(&two[0]);
+    }
+    MPI_Type_free(&gaps);
+    MPI_Comm_free(&comm);
+}
+
 void more_rules(void (*run)(const char*, void (*)(void))) {
     program = kWhat; /* this file has its own */
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -338,5 +409,6 @@ void more_rules(void (*run)(const char*, void (*)(void))) {
     run("3.5 progress", flood);
     run("3.5 bursts", bursts);
     run("3.6 a full buffer", full_buffer);
+    run("3.7.5 after an error", after_an_error);
     run("3.8.3 too long for its buffer", too_long);
 }

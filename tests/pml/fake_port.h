@@ -30,8 +30,14 @@ public:
     std::uint64_t exposures = 0;          // that have been
     std::size_t stale = 0;                // moves with keys of one that is not open: must be 0
     std::size_t most_move = 5000;         // bytes of one of them
+    std::size_t most_zero_copy = 500;     // bytes of a message without a copy
+    unsigned unregistered = 0;            // so many of the next registrations fail
     std::size_t registered = 0, keys = 0; // open: must be 0 at the end
     std::vector<FakePort*> ports;
+    // If set: whether a peer may write and read there. What it may not fails, as adapters see to it.
+    std::function<bool(std::uint64_t address, std::size_t length)> reachable;
+    // If set: sees what arrives from another one, before that does.
+    std::function<void(FakePort& to, MessageKind kind, const std::vector<std::byte>& data)> tap;
     // One more step of some pair. False: nothing is under way.
     bool step();
     [[nodiscard]] bool dice(unsigned n) { return n && random() % n == 0; }
@@ -54,6 +60,7 @@ struct FakeMove {
     Completion* completion;
     bool executed;
     std::uint64_t exposure = 0; // that its key is of; 0: of memory that stays
+    bool ok = true;
 };
 
 class FakeEndpoint final : public Endpoint {
@@ -122,8 +129,8 @@ public:
         flushes_.push_back({moves_, &completion});
         return Posted::in_progress;
     }
-    [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t) override {
-        if (!network_.can_move || !unpack_key(keys)) return nullptr;
+    [[nodiscard]] RemoteKey* unpack_exposed(const std::byte* keys, std::size_t length) override {
+        if (!network_.can_move || length < limits_.key_bytes || !unpack_key(keys)) return nullptr;
         std::uint64_t number;
         std::memcpy(&number, keys + 1, sizeof number);
         return reinterpret_cast<RemoteKey*>(2 * number + 1); // odd: no endpoint is there
@@ -134,6 +141,7 @@ public:
     void hint(Hint) override {}
     void check() override;
     [[nodiscard]] Memory* register_memory(void*, std::size_t) override {
+        if (network_.unregistered && network_.unregistered--) return nullptr;
         if (!network_.can_move || network_.dice(16)) return nullptr;
         ++network_.registered;
         return reinterpret_cast<Memory*>(this);
@@ -197,8 +205,9 @@ private:
         if (move.exposure && std::ranges::find(network_.exposed, move.exposure) == network_.exposed.end())
             ++network_.stale;
         auto* const remote = reinterpret_cast<void*>(move.remote);
-        std::memcpy(move.write ? remote : move.local, move.write ? move.local : remote, move.length);
         move.executed = true;
+        move.ok = !network_.reachable || network_.reachable(move.remote, move.length);
+        if (move.ok) std::memcpy(move.write ? remote : move.local, move.write ? move.local : remote, move.length);
     }
 
     FakeNetwork& network_;
@@ -265,9 +274,11 @@ public:
     [[nodiscard]] std::uint64_t now() const override { return time_ += tick; }
     std::uint64_t tick = 0; // ns from one look at the clock to the next
     [[nodiscard]] std::string traffic() const override { return "fake"; }
-    void arrive(MessageKind kind, const std::vector<std::byte>& data) {
-        called_[kind].first(called_[kind].second, data.data(), data.size());
+    void arrive(MessageKind kind, const std::vector<std::byte>& data) { arrive(kind, data.data(), data.size()); }
+    void arrive(MessageKind kind, const std::byte* data, std::size_t length) {
+        called_[kind].first(called_[kind].second, data, length);
     }
+    [[nodiscard]] bool handles(MessageKind kind) const { return called_[kind].first; }
     std::vector<FakeEndpoint*> endpoints;
     FailureListener* listener = nullptr;
     bool stalls = false; // what our endpoints have sent stays on its way
@@ -285,7 +296,7 @@ inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort& from, FakePort
     : to(peer), network_(network), from_(from), self_(self) {
     limits_ = {.max_short = 40,
                .max_packed = 600,
-               .max_zero_copy = 500,
+               .max_zero_copy = network.most_zero_copy,
                .max_header = 64,
                .max_get = network.can_move ? network.most_move : 0,
                .max_put = network.can_move ? network.most_move : 0,
@@ -337,8 +348,9 @@ inline bool FakeEndpoint::step() {
             if (network_.dice(2)) return true;
         }
         Completion* const completion = move.completion;
+        const bool ok = move.ok;
         under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(choice));
-        if (completion) completion->done(*completion, true);
+        if (completion) completion->done(*completion, ok);
         return true;
     }
     FakeMessage& first = messages_.front();
@@ -350,6 +362,7 @@ inline bool FakeEndpoint::step() {
         const auto* const bytes = static_cast<const std::byte*>(message.from);
         message.data.insert(message.data.end(), bytes, bytes + message.length);
     }
+    if (network_.tap) network_.tap(to, message.kind, message.data);
     to.arrive(message.kind, message.data);
     if (message.completion) message.completion->done(*message.completion, true);
     return true;

@@ -235,7 +235,8 @@ private:
         std::uint64_t word = 0, one = 3;
         std::vector<std::byte> block = std::vector<std::byte>(kBlock);
     };
-    static bool add(std::uint16_t, std::uint16_t, void* memory, std::size_t, const void* in, void*) {
+    static bool add(std::uint16_t, std::uint16_t, std::uint32_t, std::uint32_t, void* memory, std::size_t,
+                    const void* in, void*) {
         std::uint64_t value, more;
         std::memcpy(&value, memory, 8);
         std::memcpy(&more, in, 8);

@@ -92,17 +92,52 @@ BOOST_AUTO_TEST_CASE(messages_do_not_overtake) {
 
 // 0 says that a request has no name: it is never one, however often a slot has been used.
 BOOST_AUTO_TEST_CASE(names_are_never_zero) {
-    SlotsOf<int, std::uint8_t> slots;
-    int one = 1;
-    std::uint64_t before = 0;
-    for (int i = 0; i < 1000; ++i) {
-        const std::uint64_t id = slots.add(one);
-        BOOST_REQUIRE(id != 0 && id != before);
-        BOOST_REQUIRE(slots.find(id) == &one);
-        BOOST_REQUIRE(!slots.find(before) && !slots.find(0));
-        slots.remove(id);
-        before = id;
+    for (const std::uint32_t secret : {0u, 1u, 0x12345678u, 0xffffffffu}) {
+        SlotsOf<int, std::uint8_t> slots;
+        int one = 1;
+        std::uint64_t before = 0;
+        for (int i = 0; i < 1000; ++i) {
+            const std::uint64_t id = slots.add(one, secret);
+            BOOST_REQUIRE(id != 0 && id != before);
+            BOOST_REQUIRE(slots.find(id) == &one);
+            BOOST_REQUIRE(!slots.find(before) && !slots.find(0));
+            slots.remove(id);
+            before = id;
+        }
     }
+}
+
+// What would leave in one piece without a copy, if its memory could be registered: it goes in pieces, of which the
+// first must not be all, also where it can be registered then.
+BOOST_AUTO_TEST_CASE(registrations_that_fail_for_a_while) {
+    for (const unsigned fails : {0u, 1u, 2u, 3u, 4u})
+        for (const std::size_t bytes : {585u, 600u, 1000u, 3000u}) {
+            BOOST_TEST_CONTEXT(bytes << " bytes, " << fails << " fail") {
+                World world(7, 2, false);
+                world.network.no_room = 0;
+                world.network.most_zero_copy = 3000;
+                Rank &from = *world.ranks[0], &to = *world.ranks[1];
+                Operation& send = from.operations.emplace_back();
+                send.send = true;
+                send.number = 1;
+                send.resize(bytes);
+                std::memcpy(send.memory.data(), &send.number, 4);
+                for (std::size_t i = 4; i < bytes; ++i) send.memory[i] = content(0, 1, i);
+                world.sent[{0, 1}] = bytes;
+                Operation& receive = to.operations.emplace_back();
+                receive.resize(bytes);
+                receive.envelope = {kContext, 0, 3};
+                world.open = 2;
+                to.engine->receive(receive.request(), receive.envelope, receive.data(), Hint::none);
+                world.network.unregistered = fails;
+                from.engine->send(send.request(), *from.engine->peer(101), {kContext, 0, 3}, send.data(), false,
+                                  Hint::none);
+                BOOST_REQUIRE(world.settle());
+                BOOST_TEST(send.done);
+                BOOST_TEST(receive.done);
+                BOOST_TEST(world.reports == 0u);
+            }
+        }
 }
 
 // A synchronous send is not complete before its receive has been posted (MPI-3.1 3.4).

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <list>
+#include <map>
 
 #include "pml_glue/core/window/window.h"
 #include "tests/pml/fake_port.h"
@@ -15,13 +16,17 @@ namespace ucx_mp::glue::test {
 constexpr unsigned kCells = 3000;
 constexpr std::uint32_t kWindow = 77;
 
-inline bool add(std::uint16_t, std::uint16_t, void* memory, std::size_t count, const void* in, void* out) {
+inline bool add(std::uint16_t, std::uint16_t, std::uint32_t unit, std::uint32_t extent, void* memory, std::size_t count,
+                const void* in, void* out) {
+    if (unit != 8 || extent != 8) return false;
     if (out) std::memcpy(out, memory, count * 8);
-    auto* const cells = static_cast<std::uint64_t*>(memory);
+    auto* const cells = static_cast<std::byte*>(memory); // a broken peer may say any address
     for (std::size_t i = 0; in && i < count; ++i) {
-        std::uint64_t value;
+        std::uint64_t value, sum;
         std::memcpy(&value, static_cast<const std::byte*>(in) + 8 * i, 8);
-        cells[i] += value;
+        std::memcpy(&sum, cells + 8 * i, 8);
+        sum += value;
+        std::memcpy(cells + 8 * i, &sum, 8);
     }
     return true;
 }
@@ -65,7 +70,7 @@ struct World {
             const mp_hooks_t hooks{.argument = this,
                                    .pack = nullptr,
                                    .unpack = nullptr,
-                                   .completed = nullptr,
+                                   .completed = [](void*, mp_request_t*) {},
                                    .address = address,
                                    .is_source = [](void*, std::uint32_t, std::int32_t, std::uint64_t) { return false; },
                                    .process = nullptr,
@@ -77,7 +82,7 @@ struct World {
                                      .eager_limit = 4000,
                                      .zero_copy = SIZE_MAX,
                                      .hint_limit = 1000,
-                                     .rendezvous_by_put = false,
+                                     .rendezvous_by_put = seed % 2 == 1,
                                      .burst = 0,
                                      .watch_interval = watch_interval,
                                      .watch_strangers = false};
@@ -117,7 +122,8 @@ struct World {
         BOOST_REQUIRE(rank.window->detach(rank.cells.data()));
         BOOST_REQUIRE(rank.window->detach(rank.cells.data() + kCells / 2));
     }
-    static bool address(void*, std::uint64_t process, void** out, std::size_t* length) {
+    static bool address(void* world, std::uint64_t process, void** out, std::size_t* length) {
+        if (process - 100 >= static_cast<World*>(world)->ranks.size()) return false;
         *length = 1;
         *out = std::malloc(1);
         *static_cast<std::uint8_t*>(*out) = static_cast<std::uint8_t>(process - 100);

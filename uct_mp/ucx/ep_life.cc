@@ -8,6 +8,7 @@
 namespace ucx_mp::face::ep {
 
 ucs_status_t create(const uct_ep_params_t* params, uct_ep_h* out) {
+    *out = nullptr;
     if (!(params->field_mask & UCT_EP_PARAM_FIELD_IFACE_ADDR) || !params->iface_addr) {
         ucs_error("mp: an endpoint needs the peer's interface address");
         return UCS_ERR_INVALID_PARAM;

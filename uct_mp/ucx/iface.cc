@@ -34,6 +34,7 @@ unsigned smallest_mtu(const verbs::DeviceSet& devices) {
 ucs_status_t Iface::open(connect::Transport transport, uct_md_h md, uct_worker_h worker,
                          const uct_iface_params_t* params, const abi::IfaceOptionsBase& base_options,
                          const IfaceOptions& options, uct_iface_h* out) {
+    *out = nullptr;
     return guard("opening an interface", [&] {
         struct Deleter {
             void operator()(Iface* iface) const { delete iface; }
@@ -249,6 +250,7 @@ void Iface::progress_enable(uct_iface_h iface, unsigned flags) {
 
 ucs_status_t Iface::event_fd_get(uct_iface_h iface, int* fd) {
     Iface& self = of(iface);
+    *fd = -1;
     return self.wakeup_.fd(*self.core_, self.services_, fd);
 }
 

@@ -1,5 +1,6 @@
 // Registering, packing keys, invalidating: the slow path of memory (with the cache: the path of every large message).
 #include <cerrno>
+#include <cstring>
 
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/guard.h"
@@ -33,6 +34,7 @@ ucs_status_t Md::make_region(Region& region, bool quiet) {
 void Md::end_region(Region& region) { region.memory().~RegisteredMemory(); }
 
 ucs_status_t Md::register_memory(void* address, std::size_t length, unsigned flags, uct_mem_h* out) {
+    *out = UCT_MEM_HANDLE_NULL;
     return guard("registering memory", [&] {
         auto memory = std::make_unique<Memory>(address, length);
         if (cache_) {
@@ -55,7 +57,7 @@ ucs_status_t Md::register_memory(void* address, std::size_t length, unsigned fla
 
 ucs_status_t Md::pack_key(uct_mem_h memh, bool revocable, void* out) {
     Memory& memory = *static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh));
-    return guard("packing a key", [&] {
+    const ucs_status_t status = guard("packing a key", [&] {
         const std::lock_guard lock(packing_);
         if (!revocable) {
             memory.memory().pack(out, !memory.packed);
@@ -73,6 +75,8 @@ ucs_status_t Md::pack_key(uct_mem_h memh, bool revocable, void* out) {
         memory.revocable->pack(out, false);
         return UCS_OK;
     });
+    if (status != UCS_OK) std::memset(out, 0, packed_key_size()); // of no adapter: nobody takes it for a key
+    return status;
 }
 
 ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completion_t* completion) {
@@ -102,12 +106,18 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
     return UCS_OK;
 }
 
+// Open MPI 4.1's osc/ucx hands over rubbish now and then. With any other status UCP gives up what it has unpacked, this
+// key, too, which it has not got then; some versions do not know that one is invalid. With this one it leaves the
+// memory domain out: what the key was for goes by messages.
 ucs_status_t Md::unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle) {
+    *rkey = UCT_INVALID_RKEY;
+    *handle = nullptr;
     return guard("unpacking a key", [&] {
         auto keys = std::make_unique<verbs::RemoteKeys>();
         if (!verbs::unpack_keys(buffer, *keys)) {
-            ucs_error("mp: a remote key with an impossible number of adapters");
-            return UCS_ERR_INVALID_PARAM;
+            ucs_diag("mp: a remote key of %u adapters (allowed: 1 to %u) is none of ours: what it is for goes without",
+                     *static_cast<const std::uint8_t*>(buffer), verbs::kMaxDevices);
+            return UCS_ERR_UNREACHABLE;
         }
         *handle = keys.get();
         *rkey = reinterpret_cast<uct_rkey_t>(keys.release());
@@ -116,7 +126,7 @@ ucs_status_t Md::unpack_key(const void* buffer, uct_rkey_t* rkey, void** handle)
 }
 
 ucs_status_t Md::release_key(uct_rkey_t rkey) {
-    delete reinterpret_cast<verbs::RemoteKeys*>(rkey);
+    if (rkey != UCT_INVALID_RKEY) delete reinterpret_cast<verbs::RemoteKeys*>(rkey);
     return UCS_OK;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 namespace ucx_mp::glue {
 
@@ -67,6 +68,7 @@ Peer* Engine::peer(std::uint64_t process) {
     auto peer = std::make_unique<Peer>();
     peer->process = process;
     peer->endpoint = std::move(endpoint);
+    peer->secret = std::random_device{}();
     choose(*peer);
     if (is_other(process) && !named_.contains(process)) unnamed_.push_back(process); // a late answer: let_go()
     return peers_.emplace(process, std::move(peer)).first->second.get();

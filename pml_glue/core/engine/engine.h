@@ -34,7 +34,7 @@ protected:
     ~PeerObserver() = default;
 };
 
-class Engine : private FailureListener {
+class Engine final : private FailureListener {
 public:
     // The port outlives the engine. `config.transports` and `local` are the port's.
     Engine(Port& port, const mp_config_t& config, const mp_hooks_t& hooks);

@@ -31,8 +31,8 @@ Header header_of(const Request& request, std::uint64_t process) {
 
 // Sender. What is behind the first piece has no order among messages: it waits behind the data of others.
 Posted Engine::post_pieces(Request& request) {
-    if (request.id == 0) request.id = slots_.add(request);
-    request.other_id = ++message_number_;
+    if (request.id == 0) request.id = slots_.add(request, request.peer->secret);
+    request.other_id = ++message_number_ ^ request.peer->secret;
     request.phase = Phase::parting;
     const Posted outcome = send_piece(request);
     if (outcome != Posted::done) return outcome;
@@ -87,7 +87,9 @@ Posted Engine::send_piece_from_place(Request& request) {
     piece.completion.done = piece_left;
     const Header header = header_of(request, process_);
     Endpoint& endpoint = *request.peer->endpoint;
-    const std::size_t bytes = std::min(request.data.bytes - request.moved, endpoint.limits().max_zero_copy);
+    // The first one has less than all: that all would have fitted is not so if memory could not be registered before.
+    const std::size_t left = request.data.bytes - request.moved - (request.moved == 0);
+    const std::size_t bytes = std::min(left, endpoint.limits().max_zero_copy);
     const Posted outcome = endpoint.send_zero_copy(header.kind(), header.bytes(), header.length(),
                                                    request.at(request.moved), bytes, request.memory, piece.completion);
     if (outcome != Posted::done && outcome != Posted::in_progress) return outcome;
@@ -123,8 +125,9 @@ void Engine::on_first(void* self, const std::byte* data, std::size_t length) {
     if (length <= sizeof header) return engine.dropped("a first piece is too short");
     std::memcpy(&header, data, sizeof header);
     const std::size_t bytes = length - sizeof header;
-    if (header.bytes <= bytes || header.bytes > wire::kMostPieces)
-        return engine.dropped("a first piece has a wrong length");
+    if (header.bytes <= bytes || header.bytes > wire::kMostPieces || header.envelope.source < 0 ||
+        header.envelope.tag == kAnyTag)
+        return engine.dropped("a first piece has a wrong length, or is from nobody");
     Assembly* const assembly = engine.assemblies_.open(header.sender, header.number);
     if (!assembly) return engine.dropped("a first piece is of a message that has one");
     assembly->bytes = header.bytes;

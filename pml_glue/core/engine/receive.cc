@@ -19,8 +19,10 @@ template <class Header> bool read(const std::byte* data, std::size_t length, Hea
     return true;
 }
 
-Envelope envelope_of(const wire::EagerHeader& header) {
-    return {.context = header.context, .source = header.source, .tag = header.tag};
+// False: no message has it, but patterns of receives.
+bool read_envelope(const wire::EagerHeader& header, Envelope& out) {
+    out = {.context = header.context, .source = header.source, .tag = header.tag};
+    return header.source >= 0 && header.tag != kAnyTag;
 }
 } // namespace
 
@@ -32,8 +34,10 @@ void Engine::on_compact(void* self, const std::byte* data, std::size_t length) {
 
 void Engine::on_eager(void* self, const std::byte* data, std::size_t length) {
     wire::EagerHeader header;
-    if (!read(data, length, header)) return static_cast<Engine*>(self)->dropped("an eager message is too short");
-    static_cast<Engine*>(self)->eager_arrived(envelope_of(header), data + sizeof header, length - sizeof header);
+    Envelope envelope;
+    if (!read(data, length, header) || !read_envelope(header, envelope))
+        return static_cast<Engine*>(self)->dropped("an eager message is too short, or from nobody");
+    static_cast<Engine*>(self)->eager_arrived(envelope, data + sizeof header, length - sizeof header);
 }
 
 void Engine::eager_arrived(const Envelope& envelope, const std::byte* data, std::size_t bytes) {
@@ -65,8 +69,9 @@ void Engine::deliver_eager(Request& request, const Envelope& envelope, const std
 void Engine::on_eager_sync(void* self, const std::byte* data, std::size_t length) {
     Engine& engine = *static_cast<Engine*>(self);
     wire::SyncHeader header;
-    if (!read(data, length, header)) return engine.dropped("a synchronous message is too short");
-    const Envelope envelope = envelope_of(header.envelope);
+    Envelope envelope;
+    if (!read(data, length, header) || !read_envelope(header.envelope, envelope))
+        return engine.dropped("a synchronous message is too short, or from nobody");
     const std::byte* const contents = data + sizeof header;
     const std::size_t bytes = length - sizeof header;
     if (PostedReceive* const found = engine.matcher_.arrive(envelope)) {
@@ -90,8 +95,9 @@ void Engine::on_request(void* self, const std::byte* data, std::size_t length) {
     wire::RequestHeader header;
     if (!read(data, length, header) || length != sizeof header + header.key_bytes)
         return engine.dropped("a request has a wrong length");
-    if (header.hint > static_cast<std::uint8_t>(Hint::collective)) return engine.dropped("a request has no such hint");
-    const Envelope envelope = envelope_of(header.envelope);
+    Envelope envelope;
+    if (header.hint > static_cast<std::uint8_t>(Hint::collective) || !read_envelope(header.envelope, envelope))
+        return engine.dropped("a request has no such hint, or is from nobody");
     const Offer offer{.sender = header.sender,
                       .request = header.request,
                       .address = header.address,

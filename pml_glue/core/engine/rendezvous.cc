@@ -28,7 +28,7 @@ void Engine::accept(Request& request, const Envelope& envelope, const Offer& off
         tell_done(sender, wire::kDone, offer.request, true);
         return complete(request, request.truncated ? MP_TRUNCATED : MP_OK);
     }
-    request.id = slots_.add(request);
+    request.id = slots_.add(request, request.peer->secret);
     if (!start_reading(request, offer)) clear(request);
 }
 
@@ -46,7 +46,7 @@ bool Engine::start_reading(Request& request, const Offer& offer) {
     request.key = endpoint.unpack_key(offer.key);
     if (!request.key) {
         release(request);
-        request.id = slots_.add(request);
+        request.id = slots_.add(request, request.peer->secret);
         return false;
     }
     ++counts_.reads;
@@ -107,7 +107,7 @@ Posted Engine::read_on(Request& request) {
 void Engine::cannot_read(Request& request) {
     if (request.moved == 0) {
         release(request);
-        request.id = slots_.add(request);
+        request.id = slots_.add(request, request.peer->secret);
         return clear(request);
     }
     part(request, wire::kDone);
@@ -157,6 +157,7 @@ void Engine::clear(Request& request) {
         message.header.address = reinterpret_cast<std::uint64_t>(request.data.buffer);
         message.header.key_bytes = static_cast<std::uint16_t>(limits.key_bytes);
     }
+    request.remote = message.header.address; // 0: nobody may say that it is written
     request.phase = Phase::cleared;
     control(*request.peer, wire::kClear, &message, sizeof message.header + message.header.key_bytes);
 }
@@ -169,7 +170,8 @@ void Engine::on_clear(void* self, const std::byte* data, std::size_t length) {
     std::memcpy(&header, data, sizeof header);
     if (length != sizeof header + header.key_bytes) return engine.dropped("a clear has a wrong length");
     Request* const request = engine.slots_.find(header.request);
-    if (!request || request->phase != Phase::offered || !request->is_send || header.bytes > request->data.bytes ||
+    if (!request || request->phase != Phase::offered || !request->is_send || header.bytes == 0 ||
+        header.bytes > request->data.bytes || (header.way != wire::Way::fragments && header.way != wire::Way::put) ||
         header.hint > static_cast<std::uint8_t>(Hint::collective))
         return engine.dropped("a clear is for no offer");
     request->other_id = header.receive;
@@ -306,6 +308,7 @@ void Engine::on_finish(void* self, const std::byte* data, std::size_t length) {
     if (!request || request->is_send || request->phase != Phase::cleared)
         return engine.dropped("a finish is for no receive");
     if (!header.ok) return engine.complete(*request, MP_FAILED);
+    if (request->remote == 0 || request->moved) return engine.dropped("a finish is of what comes in fragments");
     request->shown.status.bytes = request->expected;
     engine.complete(*request, request->truncated ? MP_TRUNCATED : MP_OK);
 }

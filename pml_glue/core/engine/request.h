@@ -120,6 +120,7 @@ struct StoredEntry : StoredMessage {
 struct Peer {
     std::uint64_t process = 0;
     std::unique_ptr<Endpoint> endpoint;
+    std::uint32_t secret = 0; // in names that it is told (slots.h)
     bool failed = false;      // and then busy, too
     std::size_t most_now = 0; // bytes of a message that Engine::send_now() takes
     // Small messages that nobody waits for: left one by one in this turn of progress(), and how many may.

@@ -106,7 +106,7 @@ bool Engine::leaves_without_copy(Request& request) {
 Posted Engine::post_zero_copy(Request& request) {
     const wire::EagerHeader header = header_of(request.envelope());
     const mp_data_t& data = request.data;
-    if (request.id == 0) request.id = slots_.add(request);
+    if (request.id == 0) request.id = slots_.add(request, request.peer->secret);
     request.phase = Phase::leaving;
     request.completion.done = left;
     const Posted outcome = request.peer->endpoint->send_zero_copy(wire::kEager, &header, sizeof header, data.buffer,
@@ -124,7 +124,7 @@ void Engine::left(Completion& completion, bool ok) {
 }
 
 Posted Engine::post_synchronous(Request& request) {
-    if (request.id == 0) request.id = slots_.add(request);
+    if (request.id == 0) request.id = slots_.add(request, request.peer->secret);
     request.phase = Phase::offered;
     const Posted outcome = request.peer->endpoint->send_packed(wire::kEagerSync, pack_eager, &request);
     if (outcome == Posted::done) ++counts_.eager;
@@ -192,7 +192,7 @@ Posted Engine::post_offer(Request& request) {
             message.header.key_bytes = static_cast<std::uint16_t>(limits.key_bytes);
         }
     }
-    if (request.id == 0) request.id = slots_.add(request);
+    if (request.id == 0) request.id = slots_.add(request, request.peer->secret);
     message.header.request = request.id;
     request.phase = Phase::offered;
     const Posted outcome = endpoint.send_packed(wire::kRequest, pack_offer, &message);

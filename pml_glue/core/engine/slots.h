@@ -1,5 +1,6 @@
 // Names for requests that the other side may use: an index and the generation of its slot. A name that is out of date,
-// or was never given, finds nothing.
+// or was never given, finds nothing. The generation is told by exclusive or with a secret of that side's: who has not
+// been told a name does not guess it from those that he has.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@ struct Request;
 template <class Request, class Generation = std::uint32_t> class SlotsOf {
 public:
     // Never 0, which says that there is no name. Allocates when there are more open requests than ever.
-    [[nodiscard]] std::uint64_t add(Request& request) {
+    [[nodiscard]] std::uint64_t add(Request& request, std::uint32_t secret) {
         if (free_ == kNone) {
             slots_.push_back({}); // if that fails nothing has changed
             free_ = static_cast<std::uint32_t>(slots_.size() - 1);
@@ -22,12 +23,14 @@ public:
         Slot& slot = slots_[index];
         free_ = slot.next_free;
         slot.request = &request;
-        if (++slot.generation == 0) slot.generation = 1; // of the first slot it would be 0
-        return std::uint64_t{slot.generation} << 32 | index;
+        slot.name = ++slot.generation ^ static_cast<Generation>(secret);
+        if (slot.name == 0)
+            slot.name = ++slot.generation ^ static_cast<Generation>(secret); // of the first slot all were 0
+        return std::uint64_t{slot.name} << 32 | index;
     }
     [[nodiscard]] Request* find(std::uint64_t id) const {
         const auto index = static_cast<std::uint32_t>(id);
-        if (index >= slots_.size() || slots_[index].generation != id >> 32) return nullptr;
+        if (index >= slots_.size() || slots_[index].name != id >> 32) return nullptr;
         return slots_[index].request;
     }
     void remove(std::uint64_t id) {
@@ -46,7 +49,7 @@ private:
     static constexpr std::uint32_t kNone = UINT32_MAX;
     struct Slot {
         Request* request = nullptr;
-        Generation generation = 0;
+        Generation generation = 0, name = 0;
         std::uint32_t next_free = kNone;
     };
     std::vector<Slot> slots_;

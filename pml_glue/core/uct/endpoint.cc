@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "pml_glue/core/no_memory.h"
 #include "uct_mp/api/uct_mp.h"
 
 namespace ucx_mp::glue {
@@ -35,7 +36,7 @@ static_assert(sizeof(uct_completion_t) <= sizeof(Completion::port));
 
 void completed(uct_completion_t* inner) {
     auto* const completion = reinterpret_cast<Completion*>(reinterpret_cast<char*>(inner) - offsetof(Completion, port));
-    completion->done(*completion, inner->status == UCS_OK);
+    or_end("ending an operation", [&] { completion->done(*completion, inner->status == UCS_OK); });
 }
 
 uct_completion_t* inner_of(Completion& completion) {

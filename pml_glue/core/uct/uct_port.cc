@@ -7,6 +7,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "pml_glue/core/no_memory.h"
 #include "pml_glue/core/uct/host_identity.h"
 #include "pml_glue/core/wire.h"
 #include "uct_mp/api/uct_mp.h"
@@ -16,6 +17,7 @@ namespace ucx_mp::glue {
 namespace {
 
 constexpr auto kDrain = std::chrono::seconds(2);
+constexpr std::size_t kReadable = 256; // no transport's address is longer
 
 bool of_host(const std::string& transport) { return transport == "posix" || transport == "sysv"; }
 bool of_network(const std::string& transport) {
@@ -54,7 +56,6 @@ bool take(const std::byte*& at, const std::byte* end, std::vector<std::byte>& ou
     const auto length = std::to_integer<std::ptrdiff_t>(*at++);
     if (end - at < length) return false;
     out.assign(at, at + length);
-    out.reserve(static_cast<std::size_t>(length) + 8); // UCT may look at a word of an empty one
     at += length;
     return true;
 }
@@ -68,6 +69,9 @@ bool parse(const std::byte* data, std::size_t length, std::uint64_t& host, std::
         Offered offer;
         std::vector<std::byte> name;
         if (!take(at, end, name) || !take(at, end, offer.device) || !take(at, end, offer.interface)) return false;
+        // UCT is not told how long they are, and reads as many bytes as it thinks they have.
+        offer.device.resize(kReadable);
+        offer.interface.resize(kReadable);
         offer.transport.assign(reinterpret_cast<const char*>(name.data()), name.size());
         offers.push_back(std::move(offer));
     }
@@ -123,7 +127,7 @@ UctPort::~UctPort() {
 
 ucs_status_t UctPort::on_message(void* called, void* data, std::size_t length, unsigned) {
     const Called& to = *static_cast<Called*>(called);
-    to.handler(to.argument, static_cast<const std::byte*>(data), length);
+    or_end("taking a message", [&] { to.handler(to.argument, static_cast<const std::byte*>(data), length); });
     return UCS_OK;
 }
 
@@ -137,7 +141,8 @@ void UctPort::handle(MessageKind kind, Handler handler, void* argument) {
 ucs_status_t UctPort::on_error(void* self, uct_ep_h endpoint, ucs_status_t) {
     UctPort& port = *static_cast<UctPort*>(self);
     for (UctEndpoint* each : port.endpoints_)
-        if (each->uses(endpoint) && port.listener_) port.listener_->endpoint_failed(*each);
+        if (each->uses(endpoint) && port.listener_)
+            or_end("hearing of a failure", [&] { port.listener_->endpoint_failed(*each); });
     return UCS_OK;
 }
 

@@ -1,10 +1,24 @@
-// What others want of us, and what they answer. Nothing that comes is believed: lengths, and memory outside the window.
+// What others want of us, and what they answer. Nothing that comes is believed: lengths, memory outside the window,
+// what was not asked for. Only that a member of the window is who it says is not checked; what answers has to name
+// something that nobody else has been told (engine/slots.h).
 #include <algorithm>
 #include <cstring>
 
 #include "pml_glue/core/window/window.h"
 
 namespace ucx_mp::glue {
+
+namespace {
+bool makes_sense(const wire::OperationHeader& header) {
+    const bool swaps = header.kind == MP_COMPARE_SWAP, reads = header.kind == MP_GET;
+    if (header.kind < MP_PUT || header.kind > MP_COMPARE_SWAP || header.bytes == 0 || header.unit == 0 ||
+        header.extent < header.unit || header.brings > 1 || (swaps && header.bytes != header.unit))
+        return false;
+    // Only that is both: it may bring nothing, and then it reads only.
+    if (header.kind != MP_GET_ACCUMULATE && header.brings == reads) return false;
+    return header.brings || header.bytes <= wire::kMostAnswered;
+}
+} // namespace
 
 void Windows::on_operation(void* self, const std::byte* data, std::size_t length) {
     Windows& all = *static_cast<Windows*>(self);
@@ -16,10 +30,7 @@ void Windows::on_operation(void* self, const std::byte* data, std::size_t length
     const std::size_t brought = !header.brings                   ? 0
                                 : header.kind == MP_COMPARE_SWAP ? std::size_t{2} * header.unit
                                                                  : header.bytes;
-    if (length != sizeof header + runs_bytes + brought || header.unit == 0 || header.kind < MP_PUT ||
-        header.kind > MP_COMPARE_SWAP || (header.kind == MP_GET && header.brings) ||
-        (!header.brings && (header.kind == MP_PUT || header.kind == MP_ACCUMULATE || header.kind == MP_COMPARE_SWAP)) ||
-        (header.kind == MP_COMPARE_SWAP && header.bytes != header.unit))
+    if (length != sizeof header + runs_bytes + brought || !makes_sense(header))
         return all.dropped("an operation makes no sense");
     Target* const origin = all.find(header.window, header.origin);
     if (!origin) return all.dropped("an operation is for no window");
@@ -42,9 +53,12 @@ bool Window::in_window(__int128 first, __int128 end) const {
     }
 }
 
+// Elements have gaps only where they are combined.
 bool Window::in_reach(const wire::OperationHeader& header, const wire::WireRun& run) const {
-    if (run.bytes == 0 || run.bytes % header.unit || run.repeat == 0) return false;
-    const std::uint64_t span = (run.bytes / header.unit - 1) * std::uint64_t{header.extent} + header.unit;
+    if (run.bytes % header.unit) return false;
+    const bool combines = header.kind == MP_ACCUMULATE || header.kind == MP_GET_ACCUMULATE;
+    const std::uint64_t span =
+        combines ? (run.bytes / header.unit - 1) * std::uint64_t{header.extent} + header.unit : run.bytes;
     const __int128 first = run.address, last = first + __int128{run.stride} * (run.repeat - 1);
     if (in_window(std::min(first, last), std::max(first, last) + span)) return true;
     if (!config_.dynamic) return false;
@@ -71,7 +85,7 @@ bool Window::apply(const wire::OperationHeader& header, std::uint64_t address, s
         return true;
     }
     default:
-        return hooks_.apply(header.op, header.type, memory, bytes / header.unit, in, out);
+        return hooks_.apply(header.op, header.type, header.unit, header.extent, memory, bytes / header.unit, in, out);
     }
 }
 
@@ -79,15 +93,17 @@ void Window::execute(Target& origin, const wire::OperationHeader& header, const 
                      const std::byte* data) {
     const bool answers = header.kind != MP_PUT && header.kind != MP_ACCUMULATE;
     mp_error_t error = MP_OK;
-    std::uint64_t bytes = 0;
+    std::uint64_t left = header.bytes;
     for (unsigned i = 0; i < header.runs; ++i) {
         wire::WireRun run;
         std::memcpy(&run, runs + i * sizeof run, sizeof run);
-        bytes += std::uint64_t{run.bytes} * run.repeat;
+        const std::uint64_t bytes = std::uint64_t{run.bytes} * run.repeat;
+        if (bytes == 0 || bytes > left) return all_.dropped("an operation's pieces are not what it says");
+        left -= bytes; // first: in_reach() may look at each block
         if (!in_reach(header, run)) error = MP_RANGE;
     }
-    if (bytes != header.bytes) return all_.dropped("an operation's pieces are not what it says");
-    if (answers) results_.resize(std::max<std::size_t>(results_.size(), header.bytes));
+    if (left) return all_.dropped("an operation's pieces are less than it says");
+    if (answers && error == MP_OK) results_.resize(std::max<std::size_t>(results_.size(), header.bytes));
     std::byte* out = answers ? results_.data() : nullptr;
     for (unsigned i = 0; i < header.runs && error == MP_OK; ++i) {
         wire::WireRun run;
@@ -125,8 +141,10 @@ void Windows::on_reply(void* self, const std::byte* data, std::size_t length) {
     std::memcpy(&header, data, sizeof header);
     Operation* const operation = all.ids_.find(header.reply);
     if (!operation || operation->asks) return all.dropped("a reply is for no operation");
-    if (header.position + header.bytes > operation->position || header.bytes > operation->total ||
-        header.error > MP_RANGE || length != sizeof header + (header.error ? 0 : header.bytes))
+    // In order, and not more than has been asked for: so what is owed never gets below nothing.
+    if (header.position != operation->settled || header.bytes == 0 ||
+        header.bytes > operation->position - operation->settled || header.error > MP_RANGE ||
+        length != sizeof header + (header.error ? 0 : header.bytes))
         return all.dropped("a reply is not what was asked for");
     operation->target->window->replied(*operation, header, data + sizeof header);
 }
@@ -155,7 +173,8 @@ void Windows::on_sync(void* self, const std::byte* data, std::size_t length) {
     Window& window = *origin->window;
     const std::size_t more = length - sizeof message;
     if (!ends && more) return all.dropped("a synchronization has a wrong length");
-    if (more) window.put_held(*origin, data + sizeof message, more);
+    if (more && !window.put_held(*origin, data + sizeof message, more))
+        return all.dropped("puts with the end of an epoch are not as long as they say");
     window.on_sync(*origin, message);
 }
 

@@ -43,6 +43,8 @@ struct [[gnu::packed]] OperationHeader {
     std::uint8_t brings;
 };
 static_assert(sizeof(OperationHeader) == 44);
+// Bytes that a message asks for at most: its target makes room for so many.
+inline constexpr std::uint32_t kMostAnswered = 1 << 20;
 
 struct [[gnu::packed]] WireRun {
     std::uint64_t address;
@@ -53,7 +55,7 @@ static_assert(sizeof(WireRun) == 24);
 
 struct [[gnu::packed]] ReplyHeader {
     std::uint64_t reply;
-    std::uint64_t position;
+    std::uint64_t position; // replies of an operation come in order
     std::uint32_t bytes;
     std::uint32_t error; // mp_error_t; then there is no data
 };

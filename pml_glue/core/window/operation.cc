@@ -73,9 +73,10 @@ mp_error_t Window::start(const mp_rma_t& rma) {
     }
     operation.by_moves = can_move(to, operation.rma) && register_memory(operation);
     operation.asks = config_.dynamic && wants_key(to, operation);
-    if (operation.asks || (!operation.by_moves && operation.wants_reply())) operation.id = all_.ids_.add(operation);
+    if (operation.asks || (!operation.by_moves && operation.wants_reply()))
+        operation.id = all_.ids_.add(operation, to.peer->secret);
     operation.generation = to.begin();
-    [&]() noexcept { set_out(operation); }(); // it has begun: the caller cannot be told that it has not
+    or_end("starting an operation", [&] { set_out(operation); }); // the caller cannot be told that it has not begun
     return MP_OK;
 }
 
@@ -226,7 +227,8 @@ std::size_t Window::pack_operation(void* out, void* argument) {
     auto* const runs_at = static_cast<std::byte*>(out) + sizeof(wire::OperationHeader);
     const bool pair = rma.kind == MP_COMPARE_SWAP, brings = rma.kind != MP_GET && (pair || start < rma.origin.bytes);
     const std::size_t room = most - sizeof(wire::OperationHeader) - (pair ? 2 * rma.unit : 0);
-    std::size_t answered = operation.wants_reply() ? most - sizeof(wire::ReplyHeader) : SIZE_MAX;
+    const std::size_t fits = std::min<std::size_t>(most - sizeof(wire::ReplyHeader), wire::kMostAnswered);
+    std::size_t answered = operation.wants_reply() ? fits : SIZE_MAX;
     if (brings && !pair) answered = std::min(answered, rma.origin.bytes - start); // behind it nothing is brought
     std::uint16_t runs;
     std::size_t length = pack_runs(operation, room, answered, brings && !pair, runs_at, runs), brought = 0;

@@ -19,14 +19,15 @@ void Window::on_sync(Target& origin, const wire::WindowSync& message) {
         return tell(origin, wire::Sync::flushed, message.number, error);
     }
     case wire::Sync::flushed:
-        if (message.number > origin.started || message.error > MP_RANGE)
-            return all_.dropped("more is flushed than was started");
+        if (message.number > origin.asked || message.error > MP_RANGE)
+            return all_.dropped("more is flushed than was asked about");
         origin.executed = std::max<std::uint64_t>(origin.executed, message.number);
         origin.loose &= origin.executed < origin.started;
         if (message.error) origin.error = static_cast<mp_error_t>(message.error);
         return;
     case wire::Sync::lock_shared:
     case wire::Sync::lock_exclusive:
+        if (origin.failed) return; // it would have it for ever
         if (origin.held != Lock::none) return all_.dropped("a lock is asked for twice");
         origin.held = Lock::wanted;
         waiters_.push_back({&origin, message.what == wire::Sync::lock_shared ? Lock::shared : Lock::exclusive});

@@ -8,6 +8,7 @@
 
 #include <unordered_map>
 
+#include "pml_glue/core/no_memory.h"
 #include "pml_glue/core/window/operation.h"
 
 namespace ucx_mp::glue {
@@ -105,7 +106,7 @@ private:
     void reply(Target& origin, const wire::OperationHeader& header, const std::byte* data, mp_error_t error);
     void replied(Operation& operation, const wire::ReplyHeader& header, const std::byte* data);
     void on_sync(Target& origin, const wire::WindowSync& message);
-    void put_held(Target& origin, const std::byte* data, std::size_t length);
+    [[nodiscard]] bool put_held(Target& origin, const std::byte* data, std::size_t length);
 
     // keys.cc: of dynamic windows
     [[nodiscard]] bool wants_key(const Target& target, const Operation& operation) const;
@@ -125,9 +126,9 @@ private:
     [[nodiscard]] bool over(Target& target, Round& round, bool local);
     [[nodiscard]] bool target_unlocked(Target& target);
     [[nodiscard]] bool tell_over(Target& target, wire::Sync what);
-    void ask_for_lock(Target& target) noexcept { // guarded() would leave a lock that is wanted and asked for by nobody
+    void ask_for_lock(Target& target) { // guarded() would leave a lock that is wanted and asked for by nobody
         if (target.lock == Lock::none) [[unlikely]]
-            want_lock(target.rank, false);
+            or_end("asking for a lock", [&] { want_lock(target.rank, false); });
     }
     void grant_locks();
     void look_at_locks(std::uint64_t now);

@@ -67,12 +67,35 @@ BOOST_AUTO_TEST_CASE(cached_regions_go_with_the_mapping) {
     uct_ep_destroy(ep);
 }
 
+// UCP leaves a memory domain out that cannot be reached, and releases what it has unpacked after any other error: also
+// what it has not got.
 BOOST_AUTO_TEST_CASE(malformed_keys_are_refused) {
-    std::vector<unsigned char> packed(64, 0xff);
-    uct_rkey_bundle_t key{};
+    for (const unsigned char number : {0, 9, 0x80, 0xff}) {
+        const std::vector<unsigned char> packed(64, number);
+        uct_rkey_bundle_t key;
+        std::memset(&key, 0x5a, sizeof key); // as the caller's memory is
+        BOOST_TEST(uct_rkey_unpack(component(), packed.data(), &key) == UCS_ERR_UNREACHABLE);
+        BOOST_TEST(key.rkey == UCT_INVALID_RKEY);
+        BOOST_TEST(!key.handle);
+        uct_rkey_release(component(), &key);
+    }
+}
+
+// What could not be made is nothing.
+BOOST_AUTO_TEST_CASE(what_failed_is_nothing) {
+    Domain domain;
+    Interface a(domain, "mp_rc");
     ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
                             const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
-    BOOST_TEST(uct_rkey_unpack(component(), packed.data(), &key) == UCS_ERR_INVALID_PARAM);
+    auto rubbish = reinterpret_cast<uct_mem_h>(0x5a5a5a5a5a5a5a5a);
+    BOOST_TEST(uct_md_mem_reg(domain.md, reinterpret_cast<void*>(8), 4096, UCT_MD_MEM_ACCESS_RMA, &rubbish) != UCS_OK);
+    BOOST_TEST((rubbish == UCT_MEM_HANDLE_NULL));
+    auto ep = reinterpret_cast<uct_ep_h>(0x5a5a5a5a5a5a5a5a);
+    uct_ep_params_t params{};
+    params.field_mask = UCT_EP_PARAM_FIELD_IFACE;
+    params.iface = a.iface;
+    BOOST_TEST(uct_ep_create(&params, &ep) != UCS_OK);
+    BOOST_TEST(!ep);
     ucs_log_pop_handler();
 }
 

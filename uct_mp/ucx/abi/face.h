@@ -211,6 +211,7 @@ template <class V> struct DomainFace {
 
     static ucs_status_t open(void* component, const char*, const uct_md_config_t* config, uct_md_h* out) {
         static typename V::MdOperations operations = table();
+        *out = nullptr;
         return guard("opening the memory domain", [&] {
             std::unique_ptr<Md> md(new Md);
             md->operations = &operations;

@@ -66,6 +66,8 @@ uct_iface_ops_t iface_operations = {
 // ---- The component
 
 ucs_status_t query_domains(void* component, uct_md_resource_desc_t** out, unsigned* count) {
+    *out = nullptr;
+    *count = 0;
     return guard("looking for adapters", [&] {
         advice::asked();
         if (verbs::DeviceSet::has_ports()) return single_md_resource(component, out, count);
