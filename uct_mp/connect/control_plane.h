@@ -191,6 +191,7 @@ struct Connection {
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
+    Nanos seen_at = 0;             // since then
     std::uint64_t place = 0;       // among those who wait for their turn; 0: it does not
     Services::Timer timer = 0;
     Nanos started = 0;           // start() or the request
@@ -247,6 +248,7 @@ struct Connection {
         transaction = old.transaction;
         incarnation = old.incarnation;
         seen = old.seen;
+        seen_at = old.seen_at;
     }
     // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.
     void keep_ways(Connection& old) {
