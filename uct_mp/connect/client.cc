@@ -41,6 +41,7 @@ Status status_of(wire::Reason reason) {
         return Status::no_memory;
     case wire::Reason::settled:
     case wire::Reason::unknown:
+    case wire::Reason::closing:
         return Status::connection_reset;
     }
     return Status::io_error;

@@ -433,6 +433,11 @@ public:
     // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
 
+    // The interface closes: from now on requests are refused. With the lock held.
+    void close();
+    // forget() of a handshake under way; a peer whose half we know of is told. With the lock held.
+    void give_up(Connection& connection);
+
     // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit`
     // ns at most; Peers::answered() tells. A question under way is not asked again.
     void ask(Connection& connection, Nanos limit);

@@ -48,6 +48,7 @@ struct Plane {
     Services& services;
     const Owner owner;
     bool polling = false; // within poll(), or a turn that a timer has begun
+    bool closing = false; // no handshake begins any more
     ControlCounters counters;
 
     Identity identity{*this};

@@ -54,6 +54,7 @@ void Server::note_answer(Connection& c, const Target& way_back) const {
 }
 
 void Server::on_request(const Target& way_back, const Message& m) {
+    if (plane_.closing) return plane_.outbox.refuse(way_back, m, wire::Reason::closing);
     if (!plane_.owner.peers.hears(m.sender_uid)) {
         ++plane_.counters.late; // it will be repeated
         return;
