@@ -263,7 +263,7 @@ namespace {
         return to_ucs(e.origin && completion ? tagged(e, completion, operation) : operation(to_core(completion)));
     }
     if (e.cancelled) return to_ucs(e.core->join_cancel(*e.cancelled, e.origin, to_core(completion)));
-    if (e.peer->eps.size() == 1) {
+    if (e.peer->live == 1) {
         // As with rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on
         // sending.
         if (e.core->flush(*e.channel, nullptr) == Status::in_progress)
