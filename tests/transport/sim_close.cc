@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "both_transports.h"
+#include "uct_mp/channel/core.h"
 
 using namespace ucx_mp;
 using namespace ucx_mp::sim;
@@ -238,4 +239,94 @@ BOOST_DATA_TEST_CASE(a_peer_that_is_silent, kBoth* boost::unit_test::data::make(
     scene.cluster.sleep(1, true);
     BOOST_REQUIRE(scene.send(3));
     BOOST_TEST(scene.close(0) < 150 * kMs);
+}
+
+namespace {
+// The other one has heard of node `a` by a request, and is not connected to it yet.
+bool accepts(Cluster& cluster, unsigned at, unsigned a) {
+    auto& directory = cluster.node(at).iface().core().directory;
+    const auto found = directory.by_uid.find(cluster.node(a).iface().address().uid);
+    return found != directory.by_uid.end() && found->second->connection.state == connect::State::accepting;
+}
+struct Pair : Cluster {
+    explicit Pair(connect::Transport transport) : Cluster("two-rail", 2, config_of(transport)) {
+        for (unsigned i = 0; i < 2; ++i) node(i).services().quiet = true;
+        node(0).on_failure = [this](Channel&, Status s) { ++told, status = s; };
+        node(1).on_failure = [](Channel&, Status) {};
+    }
+    unsigned told = 0;
+    Status status = Status::ok;
+};
+} // namespace
+
+// Whoever is in the middle of a handshake with one that closes hears it at once, too.
+BOOST_DATA_TEST_CASE(closes_during_a_handshake, kBoth* boost::unit_test::data::make({false, true}), transport, late) {
+    Pair cluster(transport);
+    Channel& to = cluster.channel(0, 1);
+    (void)channel::Interface::am_short(to, 3, 0, nullptr, 0);
+    BOOST_REQUIRE(cluster.until([&] { return accepts(cluster, 1, 0); }));
+    // Its answer is on its way, and has made the client's half.
+    if (late) BOOST_REQUIRE(cluster.until([&] { return to.connection.state == connect::State::confirming; }));
+    cluster.node(1).close();
+    cluster.world.at(cluster.world.now() + 100 * kMs, [] {});
+    BOOST_TEST(cluster.until(
+        [&] {
+            (void)channel::Interface::am_short(to, 3, 0, nullptr, 0);
+            return cluster.told != 0;
+        },
+        100 * kMs));
+    BOOST_TEST(int(cluster.status) == int(Status::connection_reset));
+}
+
+// Who has asked for a connection closes: the other side, which wants one as well, does not wait for it.
+BOOST_DATA_TEST_CASE(a_client_closes_during_its_handshake, kBoth, transport) {
+    Pair cluster(transport);
+    Channel &to = cluster.channel(0, 1), &back = cluster.channel(1, 0);
+    (void)channel::Interface::am_short(back, 3, 0, nullptr, 0);
+    BOOST_REQUIRE(cluster.until([&] { return accepts(cluster, 0, 1); }));
+    (void)channel::Interface::am_short(to, 3, 0, nullptr, 0);
+    (void)cluster.node(0).iface().want_room(to);
+    cluster.node(1).close();
+    cluster.world.at(cluster.world.now() + 100 * kMs, [] {});
+    BOOST_TEST(cluster.until(
+        [&] {
+            (void)channel::Interface::am_short(to, 3, 0, nullptr, 0);
+            return cluster.told != 0;
+        },
+        100 * kMs));
+    BOOST_TEST(int(cluster.status) == int(Status::connection_reset));
+}
+
+// The last endpoint goes before its peer has answered: nothing more is asked, nobody hears of it, and neither side
+// keeps anything. A peer that answers late is refused; and so it can be connected to afterwards.
+BOOST_DATA_TEST_CASE(endpoint_goes_during_its_handshake, kBoth* boost::unit_test::data::make({false, true}), transport,
+                     answers) {
+    Pair cluster(transport);
+    channel::Interface& iface = cluster.node(0).iface();
+    cluster.sleep(1, true);
+    for (unsigned i = 0; i < 3; ++i) {
+        Channel& to = cluster.channel(0, 1);
+        (void)channel::Interface::am_short(to, 3, 0, nullptr, 0);
+        cluster.run_for(3 * kMs);
+        BOOST_REQUIRE((to.connection.state == connect::State::requesting));
+        iface.detach(to);
+        cluster.world.at(cluster.world.now() + 10 * kMs, [] {});
+        cluster.run_for(10 * kMs);
+        BOOST_TEST(iface.core().directory.by_uid.empty());
+    }
+    const std::uint64_t sent = iface.core().control->counters().sent;
+    if (answers) cluster.sleep(1, false);
+    cluster.world.at(cluster.world.now() + 1'000 * kMs, [] {});
+    cluster.run_for(1'000 * kMs);
+    BOOST_TEST(iface.core().control->counters().sent <= sent + (answers ? 9 : 0)); // refusals of what was answered
+    if (answers) BOOST_TEST(cluster.node(1).iface().core().directory.by_uid.empty());
+    cluster.sleep(1, false);
+    unsigned got = 0;
+    cluster.node(1).on_am(
+        3, [](void* n, void*, std::size_t, unsigned) { return ++*static_cast<unsigned*>(n), Status::ok; }, &got);
+    Channel& to = cluster.channel(0, 1);
+    BOOST_TEST(cluster.until([&] { return channel::Interface::am_short(to, 3, 0, nullptr, 0) == Status::ok; }));
+    BOOST_TEST(cluster.until([&] { return got == 1; }));
+    BOOST_TEST(cluster.told == 0u);
+    BOOST_TEST(cluster.node(0).services().errors == 0u);
 }

@@ -4,6 +4,7 @@
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
 
+#include "edges.h"
 #include "ring_nodes.h"
 
 using namespace ucx_mp;
@@ -87,6 +88,36 @@ BOOST_AUTO_TEST_CASE(left_long_ago) {
     poll(cluster, 100 * kMs);
     BOOST_TEST(of_rings(cluster.node(0)).in == 0u); // its place is free
     BOOST_TEST(cluster.until([&] { return cluster.world.select(0), iface.arm() == Status::ok; }, 100 * kMs));
+}
+
+// A message that has come by the ring, and then a round of all numbers that did not use its slot: it is not taken
+// again, nor for somebody else's.
+BOOST_AUTO_TEST_CASE(slot_of_a_round_before) {
+    Cluster cluster("two-rail", 2, config({16, 256}));
+    BOOST_TEST(traffic(cluster, 1) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::dc_ring) == Status::ok));
+    BOOST_REQUIRE(settles(cluster, 1));
+    Notes notes(cluster);
+    notes.burst = 1;
+    channel::Channel& from = cluster.channel(1, 0);
+    BOOST_REQUIRE(quiet(cluster, 1, 0));
+    const std::uint64_t before = of_rings(cluster).messages;
+    const std::uint32_t first = from.next_sequence;
+    BOOST_REQUIRE(notes.send(1, 0, 1));
+    BOOST_REQUIRE(of_rings(cluster).messages == before + 1);
+    BOOST_REQUIRE(notes.send(1, 0, from.window_mask, 1000)); // sent: longer than an entry
+    for (unsigned quarter = 1; quarter <= 4; ++quarter) {
+        BOOST_REQUIRE(quiet(cluster, 1, 0));
+        set_sequence(cluster, 1, 0, first + (quarter << 30));
+        poll(cluster, 300 * kMs);
+    }
+    BOOST_REQUIRE(from.next_sequence == first);
+    poll(cluster, 300 * kMs);
+    BOOST_TEST(notes.taken[0] == 1 + from.window_mask);
+    BOOST_TEST(notes.send(1, 0, 40));
+    BOOST_TEST(!notes.wrong);
+    BOOST_TEST(statistics(cluster.node(0)).rings.foreign == 0u);
+    BOOST_TEST(of_rings(cluster.node(0)).in == 1u);
 }
 
 // A source whose own receives are smaller takes a ring all the same: it sends nothing in parts.

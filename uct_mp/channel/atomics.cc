@@ -108,7 +108,7 @@ void Atomics::serve_atomic(Channel& channel, const AtomicRequest& request) {
     const auto op = static_cast<AtomicOp>(request.op);
     const bool good = (request.width == 4 || request.width == 8) && request.op <= 5 &&
                       request.address % request.width == 0 &&
-                      core_.keys.allows(request.region, request.address, request.width);
+                      core_.keys.enter(request.region, request.address, request.width);
     if (good) {
         reply.status = 0;
         if (request.width == 8)
@@ -118,7 +118,9 @@ void Atomics::serve_atomic(Channel& channel, const AtomicRequest& request) {
             reply.value =
                 execute(op, reinterpret_cast<std::uint32_t*>(request.address),
                         static_cast<std::uint32_t>(request.value), static_cast<std::uint32_t>(request.compare));
-    } else {
+    }
+    core_.keys.leave();
+    if (!good) {
         core_.services.say(LogLevel::error,
                            "atomic operation %u of %u bytes at 0x%llx refused: not in registered memory", request.op,
                            request.width, static_cast<unsigned long long>(request.address));

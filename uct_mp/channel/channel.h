@@ -67,7 +67,7 @@ struct Path {
     std::uint32_t open = 0;          // DC: posted and not reaped; the initiator is kept while not 0
     std::uint32_t stale = 0;         // the watchdog's looks in a row that found nothing completed
     std::uint64_t watched = 0;       // `requests` at its last look
-    std::uint32_t last_marker = 0;   // newest fence whose marker has come over this path
+    std::uint32_t last_marker = 0;   // newest fence whose marker has come over this path; 0: none of half a round
     std::uint32_t migrations = 0;    // APM, see below
     std::uint64_t bytes[2] = {0, 0}; // statistics, by Direction: what has been reaped
     std::uint64_t requests = 0;      // likewise
@@ -319,12 +319,13 @@ public:
     Moving moving;
     Fences fences;
     Visible visible;
-    struct Markers { // fences, receiving
-        std::uint32_t number = 0;
+    struct Markers {              // fences, receiving
+        std::uint32_t number = 0; // 0: none
         PathMask paths = 0;
     };
     Markers markers[Fences::kMost];
-    struct { // the message whose parts are coming (parts.h)
+    std::uint32_t newest_marker = 0; // number, over whatever path
+    struct {                         // the message whose parts are coming (parts.h)
         ReceiveBuffer* buffer = nullptr;
         std::uint32_t bytes = 0, capacity = 0;
     } joining;

@@ -54,21 +54,26 @@ unsigned Closing::poll_closing() {
 
 void Closing::say_goodbye() {
     std::unique_lock lock(core_.services);
-    closing = true;
+    core_.control->close();
+    (void)core_.control->poll(); // who has asked just now, and who has left before us
     std::vector<Channel*> peers;
+    bool under_way = false; // handshakes: peers that have not heard what we tell them repeat what they have said
     for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
         Channel& channel = *core_.directory.channels[slot];
         const connect::State state = channel.connection.state;
         if (state == connect::State::requesting || state == connect::State::confirming ||
-            state == connect::State::accepting)
-            core_.control->forget(channel.connection);
-        const bool renewing = channel.ending.renewing; // has agreed to be parked just now
+            state == connect::State::accepting) {
+            core_.control->give_up(channel.connection);
+            under_way = true;
+        }
+        const bool half = state == connect::State::confirming; // the peer may be connected already
+        const bool renewing = channel.ending.renewing;         // has agreed to be parked just now
         if (channel.self || channel.ending.buried || ((channel.gates & gate::failed) && !renewing)) continue;
         // Who is parked may have endpoints to us, and would wait for an answer to its next request. Who has connected
         // while the program computed is not ready, and waits as well.
-        if (channel.parked || renewing || state == connect::State::established) peers.push_back(&channel);
+        if (channel.parked || renewing || half || state == connect::State::established) peers.push_back(&channel);
     }
-    if (peers.empty()) return;
+    if (peers.empty() && !under_way) return;
     core_.works.pool.for_each([](Work& work) { // whatever becomes of it, nobody hears it
         work.completion = nullptr;
         work.status = Status::canceled;
@@ -93,7 +98,6 @@ void Closing::say_goodbye() {
         return channel.connection.parting.known ||
                core_.control->say_closing(channel.connection, channel.expected, attempt);
     };
-    (void)core_.control->poll(); // who has left before us
     drop_those_who_know();
     const Nanos begin = core_.services.now();
     // What has been executed has a reply, what has been delivered is acknowledged.
@@ -106,11 +110,12 @@ void Closing::say_goodbye() {
     Nanos next = 0, now = begin;
     bool told = false;
     std::vector<Channel*> round; // those that are still to be told in this one: more than there is room for at once
-    for (unsigned attempt = 0; !peers.empty() && now - begin < kPatience; now = core_.services.now()) {
+    const auto hears = [&] { return under_way && now - begin < kForOwed; };
+    for (unsigned attempt = 0; (!peers.empty() || hears()) && now - begin < kPatience; now = core_.services.now()) {
         const bool any = poll_closing() != 0;
         const bool owed = std::ranges::any_of(peers, is_busy);
         if (told) drop_those_who_know();
-        if (told && peers.empty() && !owed) break;
+        if (told && peers.empty() && !owed && !hears()) break;
         if ((!owed || now - begin >= kForOwed) && now >= next && round.empty()) {
             round.assign(peers.rbegin(), peers.rend());
             told = true;

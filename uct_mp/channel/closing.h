@@ -15,9 +15,6 @@ public:
 
     void say_goodbye();
 
-    // -- What others read
-    bool closing = false; // say_goodbye() has begun: no connection is accepted. Under the lock
-
 private:
     unsigned poll_closing();
 

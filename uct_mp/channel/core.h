@@ -110,7 +110,7 @@ struct Core {
     const path::Kinds kinds; // that our paths may have
     Services& services;
     Events& events;
-    const verbs::KeyTable& keys;
+    verbs::KeyTable::User keys;
     Limits limits{};
     std::uint32_t inline_bytes = 0;                    // that every queue pair grants
     std::uint32_t untested = config.recovery.untested; // devices that have not shown yet that they tell packet numbers

@@ -82,6 +82,14 @@ void Directory::detach(Channel& channel) {
     if (--channel.usage.endpoints != 0) return;
     ++unused;
     channel.usage.used_at = core_.services.now();
+    if ((channel.gates & gate::not_ready) && !channel.self && channel.connection.state == connect::State::requesting) {
+        // Nobody wants it any more, and the peer holds nothing yet that it might use: an answer that comes is refused.
+        core_.control->give_up(channel.connection);
+        core_.ends.drop_prepared(channel);
+        core_.admission.forget(channel);
+        channel.usage.granted_at = 0;
+        channel.asked = false;
+    }
     const bool never = (channel.gates & gate::not_ready) && channel.connection.state == connect::State::closed;
     if ((channel.gates & gate::failed) ? !channel.ending.failing : never) core_.endings.list_ending(channel);
 }

@@ -22,7 +22,6 @@ Connection* Peers::accept(std::uint64_t peer_uid) {
 // Peers that nobody here has an endpoint to are so many at most, whoever they are: others wait until some of those are
 // used, or idle and ended.
 bool Peers::hears(std::uint64_t peer_uid) {
-    if (core_.closing.closing) return false;
     // Requests make queue pairs, and only progress ends those that were dropped: no more of them before it has.
     if (core_.ends.graves.size() >= std::size_t{4} * path::kMaxPathsPerPeer) return false;
     const auto known = core_.directory.by_uid.find(peer_uid);
@@ -149,7 +148,8 @@ void Peers::established(Connection& connection) {
 }
 
 void Peers::failed(Connection& connection, Status status, const char* why) {
-    core_.services.say(LogLevel::error, "cannot connect to peer %016llx: %s",
+    const bool wanted = channel_of(connection).usage.endpoints != 0;
+    core_.services.say(wanted ? LogLevel::error : LogLevel::info, "cannot connect to peer %016llx: %s",
                        static_cast<unsigned long long>(connection.peer.uid), why);
     // A silent peer is as good as one whose adapter is silent.
     const Status told = status == Status::timed_out ? Status::endpoint_timeout : status;

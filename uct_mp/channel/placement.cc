@@ -114,18 +114,19 @@ void Placement::list_waiting(Channel& channel) {
 
 void Placement::wake_waiting() {
     // A woken channel may come back at once: it goes to the new end of the list and waits for the next progress.
-    std::size_t n = waiting.size();
-    for (std::size_t i = 0; i < n;) {
+    const std::size_t n = waiting.size();
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < n; ++i) {
         Channel& channel = *waiting[i];
         if (!maybe_room(channel)) {
-            ++i;
+            waiting[kept++] = &channel;
             continue;
         }
-        waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
-        --n;
         channel.usage.waiting = false;
         core_.events.room(channel);
     }
+    waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(kept),
+                  waiting.begin() + static_cast<std::ptrdiff_t>(n));
 }
 
 } // namespace ucx_mp::channel

@@ -302,13 +302,32 @@ void Receiver::drain_early(Channel& channel) {
 
 // -- Fences
 
+namespace {
+// Numbers wrap: one that has stood still for half of a round would look newer than those of now. So at each quarter of
+// the round what is older than a quarter is forgotten, and reads as none.
+constexpr unsigned kQuarterBits = 30;
+void forget_old_markers(Channel& channel, std::uint32_t now) {
+    const auto is_old = [now](std::uint32_t number) { return now - number >= 1u << kQuarterBits; };
+    for (unsigned i = 0; i < channel.wiring.places; ++i)
+        if (std::uint32_t& last = channel.wiring.paths[i].last_marker; is_old(last)) last = 0;
+    for (Channel::Markers& markers : channel.markers)
+        if (is_old(markers.number)) markers = {};
+}
+} // namespace
+
 void Receiver::take_marker(Channel& channel, std::uint32_t number, PathIndex path) {
     if (path >= channel.wiring.places) return;
+    const auto is_newer = [number](std::uint32_t than) { return static_cast<std::int32_t>(number - than) > 0; };
+    if (std::uint32_t& newest = channel.newest_marker; is_newer(newest)) {
+        if ((number ^ newest) >> kQuarterBits) [[unlikely]]
+            forget_old_markers(channel, number);
+        newest = number;
+    }
     std::uint32_t& last = channel.wiring.paths[path].last_marker;
-    if (static_cast<std::int32_t>(number - last) > 0) last = number;
+    if (last == 0 || is_newer(last)) last = number;
     Channel::Markers& markers = channel.markers[number % Fences::kMost];
     if (markers.number != number) {
-        if (static_cast<std::int32_t>(number - markers.number) < 0) return; // late, its fence is over
+        if (markers.number && !is_newer(markers.number)) return; // late, its fence is over
         markers = {number, 0};
     }
     markers.paths |= PathMask{1} << path;

@@ -20,7 +20,7 @@ struct Iov {
     void* buffer;
     std::size_t length;
     verbs::MemoryKeys* memory; // contains the buffer; ignored for length 0
-    std::size_t stride;        // unused (count is 1), as in UCX
+    std::size_t stride;        // unused: `count` is 1
     unsigned count;
 };
 [[nodiscard]] inline std::size_t total_length(const Iov* iov, std::size_t n) {

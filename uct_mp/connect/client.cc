@@ -41,6 +41,7 @@ Status status_of(wire::Reason reason) {
         return Status::no_memory;
     case wire::Reason::settled:
     case wire::Reason::unknown:
+    case wire::Reason::closing:
         return Status::connection_reset;
     }
     return Status::io_error;
@@ -178,7 +179,7 @@ void Client::on_reply(const Target& way_back, const Message& m) {
         ++plane_.counters.late;
         return;
     }
-    if (!newer(m.incarnation, c->incarnation)) {
+    if (!is_news(m.incarnation, c->incarnation)) {
         ++plane_.counters.dropped;
         return;
     }
@@ -206,7 +207,10 @@ void Client::on_reply(const Target& way_back, const Message& m) {
     c->rails_number = 0;
     c->remote_ends = m.ends;
     plane_.identity.take_terms(*c, m);
-    if (m.void_through && (c->seen == 0 || newer(m.void_through, c->seen))) c->seen = m.void_through;
+    if (is_news(m.void_through, c->seen)) {
+        c->seen = m.void_through;
+        c->seen_at = plane_.services.now();
+    }
     plane_.states.cancel_timer(*c);
     plane_.turns.make(*c, {.what = Due::What::make, .way_back = way_back, .incarnation = before});
 }

@@ -35,6 +35,15 @@ void ControlPlane::forget(Connection& connection) {
     if (connection.state != State::closed) plane_->states.set(connection, State::closed, "forgotten");
     plane_->rail_lists.stop(connection); // of a parked one
 }
+void ControlPlane::close() { plane_->closing = true; }
+void ControlPlane::give_up(Connection& connection) {
+    const State state = connection.state;
+    if (const auto way = plane_->outbox.route(connection, 0); way && state == State::accepting)
+        plane_->outbox.refuse(*way, connection, wire::Kind::request, wire::Reason::closing);
+    else if (way && (state == State::confirming || (state == State::requesting && connection.remote_id)))
+        plane_->outbox.refuse(*way, connection, wire::Kind::reply, wire::Reason::unknown);
+    if (state != State::closed) plane_->states.set(connection, State::closed, "given up");
+}
 void ControlPlane::ask(Connection& connection, Nanos limit) {
     const std::lock_guard lock(plane_->services);
     plane_->questions.ask(connection, limit);

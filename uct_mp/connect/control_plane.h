@@ -191,6 +191,7 @@ struct Connection {
     // The control plane's own
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
+    Nanos seen_at = 0;             // since then
     std::uint64_t place = 0;       // among those who wait for their turn; 0: it does not
     Services::Timer timer = 0;
     Nanos started = 0;           // start() or the request
@@ -247,6 +248,7 @@ struct Connection {
         transaction = old.transaction;
         incarnation = old.incarnation;
         seen = old.seen;
+        seen_at = old.seen_at;
     }
     // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.
     void keep_ways(Connection& old) {
@@ -430,6 +432,11 @@ public:
     // Forget it: cancels its timer, sends nothing, state is closed. Its ends are the owner's to drop. Its memory may go
     // afterwards; kept and started again it is a new connection with the next incarnation.
     void forget(Connection& connection);
+
+    // The interface closes: from now on requests are refused. With the lock held.
+    void close();
+    // forget() of a handshake under way; a peer whose half we know of is told. With the lock held.
+    void give_up(Connection& connection);
 
     // Asks the peer of a connection that is or was established whether it lives, over every route in turn for `limit`
     // ns at most; Peers::answered() tells. A question under way is not asked again.

@@ -113,10 +113,7 @@ void Identity::take_terms(Connection& c, const Message& m) const {
     c.peer_segment = m.terms.segment;
 }
 
-std::uint32_t Identity::next_transaction() {
-    if (++newest_transaction == 0) ++newest_transaction;
-    return newest_transaction;
-}
+std::uint32_t Identity::next_transaction() { return newest_transaction = next_number(newest_transaction); }
 
 std::uint64_t Identity::random() {
     random_state_ += 0x9e3779b97f4a7c15u;

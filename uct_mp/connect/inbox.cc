@@ -96,7 +96,8 @@ Connection* Inbox::parked_of(const Message& m) {
     if (c->state == State::closed || c->state == State::requesting)
         return c->incarnation == m.incarnation ? c : nullptr;
     // Its request has made the next one here, and it may know of that or not.
-    return c->state == State::accepting && c->incarnation - m.incarnation <= 1 ? c : nullptr;
+    const bool fits = m.incarnation == c->incarnation || next_number(m.incarnation) == c->incarnation;
+    return c->state == State::accepting && fits ? c : nullptr;
 }
 
 void Inbox::on_refuse(const Message& m) {

@@ -73,6 +73,8 @@ const char* name(wire::Reason reason) {
         return "it has given up this handshake";
     case wire::Reason::terms:
         return "its SEG_SIZE and TX_WINDOW and ours do not go together (its log names them)";
+    case wire::Reason::closing:
+        return "it closes";
     }
     return "?";
 }

@@ -157,7 +157,8 @@ bool read_refuse(Reader& in, Message& out) {
     wire::Refuse b;
     if (!in.take(b)) return false;
     if (b.of < std::uint8_t(Kind::request) || b.of > std::uint8_t(Kind::refuse)) return false;
-    const bool known = b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::terms);
+    const bool known =
+        b.reason >= std::uint8_t(wire::Reason::version) && b.reason <= std::uint8_t(wire::Reason::closing);
     out.reason = known ? wire::Reason(b.reason) : wire::Reason::resources;
     out.refused = Kind(b.of);
     return true;

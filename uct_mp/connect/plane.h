@@ -28,6 +28,11 @@ namespace ucx_mp::connect {
 // Numbers that wrap: a is newer than b.
 [[nodiscard]] constexpr bool newer(std::uint32_t a, std::uint32_t b) { return std::int32_t(a - b) > 0; }
 [[nodiscard]] constexpr bool newer(std::uint16_t a, std::uint16_t b) { return std::int16_t(a - b) > 0; }
+// Likewise of numbers of which 0 is none: any is newer than that.
+[[nodiscard]] constexpr bool is_news(std::uint32_t a, std::uint32_t known) {
+    return a != 0 && (known == 0 || newer(a, known));
+}
+[[nodiscard]] constexpr std::uint32_t next_number(std::uint32_t n) { return n + 1 ? n + 1 : 1; }
 
 struct Plane {
     Plane(const verbs::DeviceSet& devices_in, const ControlConfig& config_in, Services& services_in,
@@ -43,6 +48,7 @@ struct Plane {
     Services& services;
     const Owner owner;
     bool polling = false; // within poll(), or a turn that a timer has begun
+    bool closing = false; // no handshake begins any more
     ControlCounters counters;
 
     Identity identity{*this};

@@ -103,7 +103,7 @@ void RailLists::on_rails(const Target& way_back, const Message& m) {
         ++plane_.counters.late; // or not the list of this peer
         return;
     }
-    if (newer(m.rails_number, c->rails_number))
+    if (is_news(m.rails_number, c->rails_number))
         plane_.owner.news.rails_told(*c, m.rails_number, m.rails);
     else
         answer(*c); // our answer was lost
@@ -115,13 +115,13 @@ void RailLists::on_rails(const Target& way_back, const Message& m) {
 void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.parked_of(m);
     if (Connection* const asks = plane_.inbox.connection_of(m);
-        !c && asks && asks->state == State::requesting && newer(m.incarnation, asks->incarnation))
+        !c && asks && asks->state == State::requesting && is_news(m.incarnation, asks->incarnation))
         c = asks;
     if (c && !c->remote_rails.empty() && !fits(c->remote_rails, m.rails)) {
         ++plane_.counters.late;
         return;
     }
-    if (c && (newer(m.rails_number, c->rails_number) || c->remote_rails.empty())) {
+    if (c && (is_news(m.rails_number, c->rails_number) || c->remote_rails.empty())) {
         c->remote_rails = m.rails;
         c->rails_number = m.rails_number;
     }
@@ -135,7 +135,7 @@ void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
 }
 
 void RailLists::take(Connection& c, std::uint32_t number, const std::vector<path::RemoteRail>& rails) {
-    if (c.state != State::established || newer(c.rails_number, number)) return;
+    if (c.state != State::established || is_news(c.rails_number, number)) return;
     c.remote_rails = rails;
     c.rails_number = number;
     answer(c);
@@ -152,11 +152,11 @@ void RailLists::on_rails_known(const Message& m) {
     Connection* const c = plane_.inbox.connection_of(m);
     const bool holds = c && (c->state == State::established || c->state == State::accepting ||
                              (c->state == State::closed && c->parked));
-    if (!holds || c->incarnation != m.incarnation || newer(m.rails_number, plane_.identity.rails_number)) {
+    if (!holds || c->incarnation != m.incarnation || is_news(m.rails_number, plane_.identity.rails_number)) {
         ++plane_.counters.late;
         return;
     }
-    if (!newer(m.rails_number, c->telling.known)) return; // overtaken by a later one
+    if (!is_news(m.rails_number, c->telling.known)) return; // overtaken by a later one
     c->telling.known = m.rails_number;
     if (m.rails_number == plane_.identity.rails_number) stop(*c);
 }

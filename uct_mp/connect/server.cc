@@ -8,6 +8,11 @@
 
 namespace ucx_mp::connect {
 
+namespace {
+// Copies of a request are younger, and nobody has half of all numbers used up by then.
+constexpr Nanos kRemembered = Nanos{12} * 3600 * 1'000'000'000;
+} // namespace
+
 // As many paths as the answer can carry over the rails of both sides.
 std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent) const {
     const std::vector<path::RemoteRail> own = plane_.identity.rails_to(m.max_version, 0);
@@ -49,6 +54,7 @@ void Server::note_answer(Connection& c, const Target& way_back) const {
 }
 
 void Server::on_request(const Target& way_back, const Message& m) {
+    if (plane_.closing) return plane_.outbox.refuse(way_back, m, wire::Reason::closing);
     if (!plane_.owner.peers.hears(m.sender_uid)) {
         ++plane_.counters.late; // it will be repeated
         return;
@@ -59,7 +65,9 @@ void Server::on_request(const Target& way_back, const Message& m) {
         return;
     }
     if (c) {
-        const bool late = c->seen && !newer(m.transaction, c->seen);
+        // The peer's numbers go on with all its handshakes, those with others too: after long they may have gone half
+        // of the round. No copy is as old as that.
+        const bool late = c->seen && !newer(m.transaction, c->seen) && plane_.services.now() - c->seen_at < kRemembered;
         // It has agreed to our goodbye, and comes again.
         if (c->state == State::established && c->parting.timer && !late) {
             plane_.goodbyes.stop(*c);
@@ -145,7 +153,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     if (c.state != State::closed && !c.ends.empty())
         plane_.states.drop_ends(c); // of an older handshake with the same peer
     const Due due{.what = Due::What::make, .way_back = way_back, .incarnation = c.incarnation, .seen = c.seen};
-    c.incarnation = (newer(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation) + 1;
+    c.incarnation = next_number(is_news(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation);
     c.remote_id = m.source;
     c.remote_rails = m.rails;
     c.own_dc_tag = plane_.identity.random_tag();
@@ -156,7 +164,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     c.telling.offered = plane_.identity.rails_number;
     c.server = true;
     c.transaction = c.seen = m.transaction;
-    c.started = plane_.services.now();
+    c.started = c.seen_at = plane_.services.now();
     c.attempts = 0;
     plane_.states.set(c, State::accepting, "request");
     plane_.states.set_timer(c, c.started + plane_.config.timeout, [this, &c] { silence(c); });

@@ -75,6 +75,7 @@ enum class Reason : std::uint8_t {
     settled = 6,     // the receiver holds an older connection and keeps it (control_plane.h: Peers::renew)
     unknown = 7,     // we know nothing of this handshake (any more)
     terms = 8,       // your Terms and ours don't go together
+    closing = 9,     // our interface closes
 };
 
 struct __attribute__((packed)) Header {

@@ -67,7 +67,8 @@ inline void clear_ring(std::byte* memory, const RingShape& shape, std::uint64_t 
 }
 
 // What nobody who knows the key has written into this slot is wiped. True: there was something. `expected`: the message
-// that is next.
+// that is next. So is a message of long ago, whose slot has not been used since: in the next round of all numbers it
+// would be taken for a new one. Called at least once in a quarter of a round.
 inline bool wipe_foreign_entry(std::byte* memory, const RingShape& shape, std::uint64_t key, std::uint32_t slot,
                                std::uint32_t expected) {
     const std::atomic_ref tail(*reinterpret_cast<std::uint64_t*>(memory + shape.end_of(slot) - kRingTail));
@@ -75,11 +76,13 @@ inline bool wipe_foreign_entry(std::byte* memory, const RingShape& shape, std::u
     std::uint64_t found = tail.load(std::memory_order_relaxed);
     const std::uint64_t told = found ^ key;
     const auto sequence = static_cast<std::uint32_t>(told);
+    constexpr std::uint32_t kQuarter = 1u << 30;
     const bool own = (sequence & (shape.slots - 1)) == slot && told >> 32 <= shape.longest() &&
                      static_cast<std::int32_t>(sequence - expected) < static_cast<std::int32_t>(shape.slots);
-    if (found == empty || own) return false;
+    const bool is_old = own && expected - sequence >= kQuarter && expected - sequence <= 2 * kQuarter;
+    if (found == empty || (own && !is_old)) return false;
     (void)tail.compare_exchange_strong(found, empty); // unless a message comes at this moment
-    return true;
+    return !is_old;
 }
 
 enum class RingEntry : std::uint8_t {

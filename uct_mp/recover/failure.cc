@@ -260,6 +260,7 @@ void Failure::lose(SendQueue& queue, const Posted& posted) {
                               .bytes = posted.bytes,
                               .end_psn = queue.psn() & kPsnMask,
                               .later_marker = 0,
+                              .newest_marker = channel.fences.next(),
                               .later_messages = 0});
             break;
         case WorkKind::get:

@@ -155,6 +155,10 @@ void Liveness::watch_peers(Nanos now) {
         }
         channel.watch.open = owes;
         channel.watch.acked = channel.acked;
+        // What is compared with numbers that go on, before these have gone round: writes; and for which message an
+        // acknowledgment was asked for.
+        (void)channel.has_unread(true);
+        channel.fences.asked = channel.moving.parts_asked = channel.next_sequence;
         if (channel.usage.endpoints == 0 && !channel.self && !owes) core_.endings.watch_unused(channel, now);
     }
 }

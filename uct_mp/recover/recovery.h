@@ -45,6 +45,7 @@ struct LostPut {
     std::uint32_t bytes;
     std::uint32_t end_psn;        // after its last packet
     std::uint32_t later_marker;   // fence number of the first marker posted behind it, 0: none
+    std::uint32_t newest_marker;  // no marker with a later number has been posted to that path
     std::uint32_t later_messages; // posted behind it
 };
 

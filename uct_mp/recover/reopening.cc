@@ -27,6 +27,9 @@ void Reopening::device_died(unsigned device) {
     }
     tell_rails();
     if (reopen_timer[device]) return;
+    if (const verbs::Device& dead = core_.devices.devices()[device]; dead.life >= verbs::kLastLife)
+        return core_.services.say(LogLevel::error, "%s has died %u times: it is not opened again", dead.name.c_str(),
+                                  dead.life + 1u);
     reopen_attempts[device] = 0;
     reopen_timer[device] = core_.services.at(core_.services.now() + core_.config.recovery.reopen_interval,
                                              [this, device] { try_reopen(device); });

@@ -52,7 +52,10 @@ bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Pha
 // neither of them covers nobody can have been told of.
 bool executed(const Channel& channel, const PathRecovery& r, const LostPut& put) {
     if (r.theirs.psn != connect::kUnknownPsn) return ((r.theirs.psn - put.end_psn) & kPsnMask) < kPsnMask / 2;
-    if (put.later_marker && static_cast<std::int32_t>(r.theirs.marker - put.later_marker) >= 0) return true;
+    // By the range of what was posted there: of a path that was quiet for long, the peer's may be far behind.
+    if (put.later_marker && r.theirs.marker &&
+        r.theirs.marker - put.later_marker <= put.newest_marker - put.later_marker)
+        return true;
     // A single path has no markers; messages keep the order there.
     return channel.wiring.path_count == 1 && put.later_messages > channel.next_sequence - r.theirs.delivered;
 }
@@ -242,8 +245,12 @@ void Replay::heal(Channel& channel) {
     if (!channel.fences.pending() && !channel.moving.gets_open) channel.gates &= ~gate::fence;
     if (channel.wiring.path_count == 1) return;
     // Those that were told before may have been lost with the path that carried them.
-    std::erase_if(recovery.told,
-                  [&](const Recovery::Marker& m) { return static_cast<std::int32_t>(m.sequence - channel.acked) < 0; });
+    // That may be long ago: both numbers have wrapped, perhaps.
+    std::erase_if(recovery.told, [&](const Recovery::Marker& m) {
+        return m.sequence - channel.acked >= channel.in_flight() ||
+               channel::Sender::trailer_of(*channel.wiring.retained[m.sequence & channel.window_mask]).number !=
+                   m.number;
+    });
     for (std::uint32_t i = channel.acked; i != channel.next_sequence; ++i) {
         Buffer& buffer = *channel.wiring.retained[i & channel.window_mask];
         if (!buffer.trailer) continue;

@@ -54,6 +54,35 @@ template <class Operation> Status tagged(Ep& e, uct_completion_t* completion, co
     }));
 }
 
+// Usual: each entry is one piece of memory.
+[[gnu::always_inline]] inline bool is_plain(const uct_iov_t* iov, std::size_t count) {
+    if (count == 1) [[likely]]
+        return iov->count == 1;
+    return std::all_of(iov, iov + count, [](const uct_iov_t& entry) { return entry.count == 1; });
+}
+
+// Strided entries: each element as an entry of its own.
+template <class Operation> [[gnu::noinline]] ucs_status_t with_elements(uct_ep_h ep, const uct_iov_t* iov,
+                                                                        std::size_t count, const Operation& operation) {
+    uct_iov_t elements[channel::kMaxIov];
+    const std::size_t most = std::min<std::size_t>(channel::kMaxIov, Iface::of(ep->iface).core().limits().max_iov);
+    std::size_t n = 0;
+    for (const uct_iov_t* entry = iov; entry != iov + count; ++entry) {
+        const bool joined = entry->stride == entry->length; // one behind the other
+        const std::size_t pieces = entry->length == 0 || entry->count == 0 ? 0 : joined ? 1 : entry->count;
+        if (pieces > most - n) {
+            ucs_error("mp: an operation on more than %zu pieces of memory (uct_iov_t.count and stride of entry %td: %u "
+                      "pieces of %zu bytes): allowed are max_iov in all",
+                      most, entry - iov, entry->count, entry->length);
+            return UCS_ERR_INVALID_PARAM;
+        }
+        for (std::size_t i = 0; i < pieces; ++i)
+            elements[n++] = {static_cast<std::byte*>(entry->buffer) + i * entry->stride,
+                             joined ? entry->length * entry->count : entry->length, entry->memh, 0, 1};
+    }
+    return operation(elements, n);
+}
+
 } // namespace
 
 ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const void* payload, unsigned length) {
@@ -63,6 +92,9 @@ ucs_status_t am_short(uct_ep_h ep, std::uint8_t id, std::uint64_t header, const 
 
 ucs_status_t am_short_iov(uct_ep_h ep, std::uint8_t id, const uct_iov_t* iov, std::size_t count) {
     Ep& e = Ep::of(ep);
+    if (!is_plain(iov, count)) [[unlikely]]
+        return with_elements(ep, iov, count,
+                             [&](const uct_iov_t* all, std::size_t n) { return am_short_iov(ep, id, all, n); });
     return to_ucs(channel::Interface::am_short_iov(*e.channel, id, to_core(iov), count));
 }
 
@@ -72,8 +104,12 @@ ssize_t am_bcopy(uct_ep_h ep, std::uint8_t id, uct_pack_callback_t pack, void* a
 }
 
 ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned header_length, const uct_iov_t* iov,
-                      std::size_t count, unsigned, uct_completion_t* completion) {
+                      std::size_t count, unsigned flags, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (!is_plain(iov, count)) [[unlikely]]
+        return with_elements(ep, iov, count, [&](const uct_iov_t* all, std::size_t n) {
+            return am_zcopy(ep, id, header, header_length, all, n, flags, completion);
+        });
     if (e.origin) [[unlikely]]
         return am_zcopy_tagged(ep, id, header, header_length, iov, count, completion);
     return to_ucs(
@@ -82,21 +118,21 @@ ucs_status_t am_zcopy(uct_ep_h ep, std::uint8_t id, const void* header, unsigned
 
 namespace {
 
-// A write of no bytes. Memory of no bytes has no key in UCX, and its own transports do not look at it then.
-[[gnu::noinline]] ucs_status_t put_nothing(Ep& e) {
+// A write or read of no bytes. Memory of no bytes has no key in UCX, and its own transports do not look at it then.
+[[gnu::noinline]] ucs_status_t move_nothing(Ep& e) {
     static constexpr verbs::RemoteKeys kNone{};
     return to_ucs(channel::Interface::put_short(*e.channel, nullptr, 0, 0, kNone));
 }
 
 [[gnu::noinline]] ssize_t put_bcopy_without_key(uct_ep_h ep, uct_pack_callback_t pack, void* arg) {
-    if (const ucs_status_t status = put_nothing(Ep::of(ep)); status != UCS_OK) return status;
+    if (const ucs_status_t status = move_nothing(Ep::of(ep)); status != UCS_OK) return status;
     std::vector<std::byte> packed(Iface::of(ep->iface).core().limits().max_bcopy);
     return pack(packed.data(), arg) == 0 ? 0 : UCS_ERR_INVALID_PARAM;
 }
 
-[[gnu::noinline]] ucs_status_t put_zcopy_without_key(Ep& e, const uct_iov_t* iov, std::size_t count) {
+[[gnu::noinline]] ucs_status_t zcopy_without_key(Ep& e, const uct_iov_t* iov, std::size_t count) {
     const auto is_empty = [](const uct_iov_t& piece) { return piece.length == 0 || piece.count == 0; };
-    return std::all_of(iov, iov + count, is_empty) ? put_nothing(e) : UCS_ERR_INVALID_PARAM;
+    return std::all_of(iov, iov + count, is_empty) ? move_nothing(e) : UCS_ERR_INVALID_PARAM;
 }
 
 } // namespace
@@ -104,7 +140,7 @@ namespace {
 ucs_status_t put_short(uct_ep_h ep, const void* buffer, unsigned length, std::uint64_t remote, uct_rkey_t rkey) {
     Ep& e = Ep::of(ep);
     if (length == 0) [[unlikely]]
-        return put_nothing(e);
+        return move_nothing(e);
     return to_ucs(channel::Interface::put_short(*e.channel, buffer, length, remote, keys(rkey)));
 }
 
@@ -119,7 +155,11 @@ ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
     if (rkey == UCT_INVALID_RKEY) [[unlikely]]
-        return put_zcopy_without_key(e, iov, count);
+        return zcopy_without_key(e, iov, count);
+    if (!is_plain(iov, count)) [[unlikely]]
+        return with_elements(ep, iov, count, [&](const uct_iov_t* all, std::size_t n) {
+            return put_zcopy(ep, all, n, remote, rkey, completion);
+        });
     if (e.origin) [[unlikely]]
         return put_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
@@ -129,6 +169,8 @@ ucs_status_t put_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std
 ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std::size_t length, std::uint64_t remote,
                        uct_rkey_t rkey, uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (rkey == UCT_INVALID_RKEY) [[unlikely]]
+        return length == 0 ? move_nothing(e) : UCS_ERR_INVALID_PARAM;
     if (e.origin) [[unlikely]]
         return get_bcopy_tagged(ep, unpack, arg, length, remote, rkey, completion);
     return to_ucs(
@@ -138,6 +180,12 @@ ucs_status_t get_bcopy(uct_ep_h ep, uct_unpack_callback_t unpack, void* arg, std
 ucs_status_t get_zcopy(uct_ep_h ep, const uct_iov_t* iov, std::size_t count, std::uint64_t remote, uct_rkey_t rkey,
                        uct_completion_t* completion) {
     Ep& e = Ep::of(ep);
+    if (rkey == UCT_INVALID_RKEY) [[unlikely]]
+        return zcopy_without_key(e, iov, count);
+    if (!is_plain(iov, count)) [[unlikely]]
+        return with_elements(ep, iov, count, [&](const uct_iov_t* all, std::size_t n) {
+            return get_zcopy(ep, all, n, remote, rkey, completion);
+        });
     if (e.origin) [[unlikely]]
         return get_zcopy_tagged(ep, iov, count, remote, rkey, completion);
     return to_ucs(
@@ -215,7 +263,7 @@ namespace {
         return to_ucs(e.origin && completion ? tagged(e, completion, operation) : operation(to_core(completion)));
     }
     if (e.cancelled) return to_ucs(e.core->cancel(*e.cancelled, e.origin, to_core(completion)));
-    if (e.peer->eps.size() == 1) {
+    if (e.peer->live == 1) {
         // As with rc_verbs, whose queue pair is put into the error state, that is noticed by a peer that goes on
         // sending.
         if (e.core->flush(*e.channel, nullptr) == Status::in_progress)

@@ -26,6 +26,7 @@ struct Ep : abi::EpBase {
     // 0: the first of those that share the channel (nearly always the only one). See cancelling above.
     std::uint32_t origin = 0;
     channel::Channel* cancelled = nullptr; // the channel that it has left: UCT_FLUSH_FLAG_CANCEL
+    std::size_t place = 0;                 // in Peer::eps
 
     [[nodiscard]] static Ep& of(uct_ep_h ep) { return *static_cast<Ep*>(reinterpret_cast<abi::EpBase*>(ep)); }
 };

@@ -83,7 +83,7 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
     if (invalidate && !completion) return UCS_ERR_INVALID_PARAM;
 
     const std::unique_ptr<Memory> memory(static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh)));
-    const bool all_revoked = memory->revocable || !memory->region;
+    const bool all_revoked = !memory->region || (memory->revocable && !memory->packed);
     // From here on no key that was packed for invalidation works.
     memory->revocable.reset();
     if (memory->packed) { // what stays in the cache is no longer offered to anybody

@@ -36,25 +36,48 @@ Peer& Peers::of(channel::Channel& channel, std::uint64_t uid) {
 }
 
 void Peers::drop_if_unused(Peer& peer) {
-    if (!peer.eps.empty() || peer.busy) return;
+    if (peer.live || peer.busy) return;
     if (peer.retry) std::erase(retry_, &peer);
     const std::lock_guard lock(lock_);
     peers_.erase(peer.channel);
 }
 
+void Peers::take_in(Peer& peer, Ep& ep) {
+    ep.peer = &peer;
+    ep.place = peer.eps.size();
+    peer.eps.push_back(&ep);
+    ++peer.live;
+    peer.has_first |= ep.origin == 0;
+}
+
+// There may be very many of one peer: none is looked for.
+void Peers::take_out(Ep& ep) {
+    Peer& peer = *ep.peer;
+    --peer.live;
+    peer.has_first &= ep.origin != 0;
+    if (peer.failed && peer.busy) { // failed() goes through them
+        peer.eps[ep.place] = nullptr;
+        return;
+    }
+    Ep* const last = peer.eps.back();
+    peer.eps.pop_back();
+    if (last == &ep) return;
+    peer.eps[ep.place] = last;
+    if (last) last->place = ep.place;
+}
+
 void Peers::add(Ep& ep, std::uint64_t uid) {
     const std::lock_guard lock(lock_);
-    ep.peer = &of(*ep.channel, uid);
-    std::vector<Ep*>& eps = ep.peer->eps;
-    if (!std::ranges::all_of(eps, &Ep::origin)) ep.origin = ++ep.peer->numbers; // someone is the first
-    eps.push_back(&ep);
+    Peer& peer = of(*ep.channel, uid);
+    if (peer.has_first) ep.origin = ++peer.numbers;
+    take_in(peer, ep);
 }
 
 void Peers::remove(Ep& ep) {
     Peer& peer = *ep.peer;
     {
         const std::lock_guard lock(lock_);
-        std::erase(peer.eps, &ep);
+        take_out(ep);
     }
     drop_if_unused(peer);
 }
@@ -67,9 +90,8 @@ void Peers::leave(Ep& ep) {
         const std::lock_guard lock(lock_);
         Peer& after = of(to, before.uid);
         after.failed = true;
-        std::erase(before.eps, &ep);
-        after.eps.push_back(&ep);
-        ep.peer = &after;
+        take_out(ep);
+        take_in(after, ep);
     }
     ep.cancelled = std::exchange(ep.channel, &to);
     core_->detach(*ep.cancelled);
@@ -165,7 +187,8 @@ bool Peers::waiting() const {
 void Peers::each_endpoint(const std::function<void(Ep&, const Peer&)>& visit) {
     const std::lock_guard lock(lock_);
     for (const auto& [channel, peer] : peers_)
-        for (Ep* ep : peer->eps) visit(*ep, *peer);
+        for (Ep* ep : peer->eps)
+            if (ep) visit(*ep, *peer);
 }
 
 unsigned Peers::retry() {
@@ -188,14 +211,19 @@ void Peers::failed(channel::Channel& channel, Status status) {
     ++peer.busy;
     // Waiting requests stay until the user purges them; held back any longer they would wait for ever.
     core_->hold(channel, false);
-    const std::vector<Ep*> eps = peer.eps;
-    for (Ep* ep : eps) {
-        if (std::find(peer.eps.begin(), peer.eps.end(), ep) == peer.eps.end()) continue; // destroyed by a handler
+    for (std::size_t i = 0, n = peer.eps.size(); i < n; ++i) {
+        Ep* const ep = peer.eps[i];
+        if (!ep) continue; // destroyed by a handler
         const ucs_status_t handled = abi::ep_failed(&base_.super, &ep->super, to_ucs(status));
         ucs_log(level_of(base_, handled, to_ucs(status)), "mp: endpoint %p failed: %s", ep,
                 ucs_status_string(to_ucs(status)));
     }
     --peer.busy;
+    {
+        const std::lock_guard lock(lock_);
+        std::erase(peer.eps, nullptr);
+        for (std::size_t i = 0; i < peer.eps.size(); ++i) peer.eps[i]->place = i;
+    }
     drop_if_unused(peer);
 }
 

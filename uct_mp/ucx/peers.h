@@ -32,8 +32,10 @@ static_assert(sizeof(PendingLink) <= UCT_PENDING_REQ_PRIV_LEN);
 // Exists while it has endpoints, or is being worked on (busy).
 struct Peer {
     channel::Channel* channel = nullptr;
-    std::uint64_t uid = 0; // of the peer's interface
-    std::vector<Ep*> eps;
+    std::uint64_t uid = 0;  // of the peer's interface
+    std::vector<Ep*> eps;   // any order; null: destroyed while the others are being told of a failure
+    std::size_t live = 0;   // of eps
+    bool has_first = false; // one of them has origin 0
     uct_pending_req_t* first = nullptr;
     uct_pending_req_t* last = nullptr;
     std::uint32_t numbers = 0; // of endpoints, given out
@@ -70,6 +72,8 @@ public:
 
 private:
     void dispatch(Peer& peer);
+    void take_in(Peer& peer, Ep& ep); // with the lock held
+    void take_out(Ep& ep);            // of its peer; likewise
     void drop_if_unused(Peer& peer);
     Peer& of(channel::Channel& channel, std::uint64_t uid);
 

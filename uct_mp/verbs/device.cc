@@ -307,6 +307,8 @@ Status DeviceSet::open(const DeviceConfig& config, DeviceSet& out, std::string& 
 }
 
 bool open_again(const Device& dead, Device& out, std::string& trouble) {
+    trouble = dead.name + ": it has died " + std::to_string(dead.life + 1) + " times";
+    if (dead.life >= kLastLife) return false;
     trouble = dead.name + ": no adapter with its GUID";
     int count = 0;
     const DeviceList list(ibv_get_device_list(&count));

@@ -41,7 +41,7 @@ struct Device {
     bool has_timestamps = false;          // ibv_cq_ex with completion timestamps, and a clock that can be read
     double ns_per_tick = 1;               // nominal, of the completion clock
     unsigned timestamp_bits = 64;         // of a completion timestamp that count; the counter wraps behind them
-    std::uint8_t life = 0;                // how often it has been opened again; wraps
+    std::uint8_t life = 0;                // how often it has been opened again; kLastLife at most
     std::shared_ptr<DeviceEvents> events; // shared by all who use the device
 };
 
@@ -103,6 +103,8 @@ private:
 [[nodiscard]] std::uint8_t gid_index_now(ibv_context* context, const Rail& rail);
 
 // The device after its death, if it is there again (by its GUID) and can do what it could. False: `trouble` says why.
+// One that has died in its last life is not opened again: keys of its first one could not be told from those of now.
+inline constexpr std::uint8_t kLastLife = 240;
 [[nodiscard]] bool open_again(const Device& dead, Device& out, std::string& trouble);
 
 // Asks the port again and updates what may have changed (LID, LMC, prefix, GID, MTU, rate, active). For a copy of a

@@ -6,10 +6,14 @@
 // together are no larger than the current one.
 #include "uct_mp/verbs/key_table.h"
 
+#include <linux/membarrier.h>
+#include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <mutex>
 #include <vector>
 
@@ -62,10 +66,36 @@ struct Table {
     std::size_t mask;
 };
 
+// How often this process is a forked child. Nothing is locked before fork(): whoever else prepares for it may unmap
+// memory then.
+std::atomic<unsigned> g_forks{0};
+unsigned count_forks() {
+    static const int result = pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
+    (void)result; // no memory: a child may wait for a thread of its parent
+    return g_forks.load(std::memory_order_relaxed);
+}
+
+int membarrier(int command) { return static_cast<int>(syscall(SYS_membarrier, command, 0, 0)); }
+bool has_membarrier() {
+    static const bool has = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0;
+    return has;
+}
+// What users have stored before they looked into the table is seen, and who looks from now on sees what has changed.
+void meet_users() {
+    if (!has_membarrier() || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
+    (void)membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); // a forked child, perhaps
+    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0) (void)membarrier(MEMBARRIER_CMD_GLOBAL);
+}
+
+struct Range {
+    std::uint64_t first, last;
+    [[nodiscard]] bool overlaps(const Range& other) const { return first <= other.last && other.first <= last; }
+};
+
 } // namespace
 
 struct KeyTable::Impl {
-    Impl() {
+    Impl() : made_in(count_forks()) {
         tables.reserve(64); // sizes double: more there will never be
         tables.push_back(std::make_unique<Table>(kFirstCapacity));
         current.store(tables.back().get(), std::memory_order_release);
@@ -85,7 +115,29 @@ struct KeyTable::Impl {
         end_change();
     }
     [[nodiscard]] bool full() const { return (used + 1) * 2 > tables.back()->slots.size(); }
+    // It is the parent's, and this is a child: a thread that is not here may hold the mutex, or be a user.
+    [[nodiscard]] bool is_inherited() const { return made_in != g_forks.load(std::memory_order_relaxed); }
 
+    // Nothing more begins there. What has begun is awaited when somebody unmaps it, or there are many.
+    void retire(std::uint64_t address, std::uint64_t length) {
+        retired[retired_count++] = {address, address + (length - 1)};
+        if (retired_count == retired.size()) await_users();
+    }
+    // Nobody is at work any more in what has been retired. No bound: each is through in a few instructions.
+    void await_users() {
+        meet_users();
+        for (const User* user = users; user; user = user->next_)
+            for (unsigned i = 0; i < retired_count;) {
+                const std::uint64_t at = user->at_.load(std::memory_order_acquire);
+                if (at && retired[i].overlaps({at, at + (User::kMost - 1)}))
+                    sched_yield();
+                else
+                    ++i;
+            }
+        retired_count = 0;
+    }
+
+    bool take_out(const Range& range);
     void erase_at(Table& table, std::size_t hole) {
         begin_change();
         // Entries behind the hole move up unless they are at home between hole and their place: no tombstones are
@@ -104,7 +156,11 @@ struct KeyTable::Impl {
     }
 
     std::uint64_t lowest = ~std::uint64_t{0}, highest = 0; // all memory that is in it lies between them
+    const unsigned made_in;                                // g_forks then
     std::mutex mutex;
+    User* users = nullptr;
+    std::array<Range, 32> retired;
+    unsigned retired_count = 0;
     std::size_t used = 0;
     std::vector<std::unique_ptr<Table>> tables;         // the last one is current
     alignas(64) std::atomic<std::uint64_t> sequence{0}; // odd: a change is under way
@@ -114,7 +170,23 @@ struct KeyTable::Impl {
 KeyTable::KeyTable() : impl_(std::make_unique<Impl>()) {}
 KeyTable::~KeyTable() = default;
 
+KeyTable::User::User(const KeyTable& table) : table_(table), fences_(!has_membarrier()) {
+    if (table.impl_->is_inherited()) return;
+    const std::lock_guard guard(table.impl_->mutex);
+    next_ = table.impl_->users;
+    table.impl_->users = this;
+}
+
+KeyTable::User::~User() {
+    if (table_.impl_->is_inherited()) return;
+    const std::lock_guard guard(table_.impl_->mutex);
+    User** at = &table_.impl_->users;
+    while (*at && *at != this) at = &(*at)->next_;
+    if (*at) *at = next_;
+}
+
 void KeyTable::insert(Key key, std::uint64_t address, std::uint64_t length) {
+    if (impl_->is_inherited()) return;
     std::unique_ptr<Table> larger;
     std::unique_lock guard(impl_->mutex);
     while (impl_->full()) {
@@ -127,46 +199,66 @@ void KeyTable::insert(Key key, std::uint64_t address, std::uint64_t length) {
     Table& table = *impl_->tables.back();
     const Entry entry{kPresent | key, address, length};
     Slot& slot = table.slots[table.find(entry.tag)];
-    if (slot.tag.load(std::memory_order_relaxed) == 0) ++impl_->used;
+    const Entry before = slot.load();
+    if (!before.tag) ++impl_->used;
     impl_->lowest = std::min(impl_->lowest, address);
     impl_->highest = std::max(impl_->highest, address + (length - 1));
     impl_->begin_change();
     slot.store(entry);
     impl_->end_change();
+    if (before.tag) impl_->retire(before.address, before.length);
     guard.unlock(); // before `larger` goes, if another thread was first
 }
 
 void KeyTable::erase(Key key) {
+    if (impl_->is_inherited()) return;
     const std::lock_guard guard(impl_->mutex);
     Table& table = *impl_->tables.back();
     const std::size_t place = table.find(kPresent | key);
-    if (table.slots[place].tag.load(std::memory_order_relaxed) != 0) impl_->erase_at(table, place);
+    const Entry e = table.slots[place].load();
+    if (!e.tag) return;
+    impl_->erase_at(table, place);
+    impl_->retire(e.address, e.length);
 }
 
 void KeyTable::unmapped(std::uint64_t address, std::uint64_t length) {
+    if (length == 0 || impl_->is_inherited()) return;
     const std::lock_guard guard(impl_->mutex);
-    const std::uint64_t last = address + (length - 1);
-    if (length == 0 || impl_->used == 0 || last < impl_->lowest || address > impl_->highest) return;
-    Table& table = *impl_->tables.back();
+    const Range range{address, address + (length - 1)};
+    const auto ends = impl_->retired.begin() + impl_->retired_count;
+    bool used = std::any_of(impl_->retired.begin(), ends, [&](const Range& r) { return r.overlaps(range); });
+    if (impl_->used && range.overlaps({impl_->lowest, impl_->highest})) used |= impl_->take_out(range);
+    if (!used) return;
+    impl_->retire(address, length);
+    impl_->await_users();
+}
+
+// What overlaps; false: nothing does.
+bool KeyTable::Impl::take_out(const Range& range) {
+    const auto [address, last] = range;
+    bool any = false;
+    Table& table = *tables.back();
     for (std::size_t i = 0; i < table.slots.size();) {
         const Entry e = table.slots[i].load();
         const std::uint64_t end = e.address + (e.length - 1);
-        if (!e.tag || e.address > last || address > end) {
+        if (!e.tag || !range.overlaps({e.address, end})) {
             ++i;
             continue;
         }
+        any = true;
         // A region may be larger than what is used of it: a cache registers whole blocks of a heap that gives back its
         // end.
         const std::uint64_t before = address > e.address ? address - e.address : 0,
                             behind = last < end ? end - last : 0;
         if (before == 0 && behind == 0) {
-            impl_->erase_at(table, i); // and another may be here
+            erase_at(table, i); // and another may be here
             continue;
         }
-        impl_->begin_change();
+        begin_change();
         table.slots[i++].store(before >= behind ? Entry{e.tag, e.address, before} : Entry{e.tag, last + 1, behind});
-        impl_->end_change();
+        end_change();
     }
+    return any;
 }
 
 bool KeyTable::allows(Key key, std::uint64_t address, std::uint64_t length) const {
@@ -180,7 +272,9 @@ bool KeyTable::allows(Key key, std::uint64_t address, std::uint64_t length) cons
                 return e.tag == tag && length > 0 && address >= e.address && length <= e.length &&
                        address - e.address <= e.length - length;
         }
-        if (tries % kSpins == 0) sched_yield();
+        if (tries % kSpins != 0) continue;
+        if (impl_->is_inherited()) return false; // a change that nobody ends any more
+        sched_yield();
     }
 }
 

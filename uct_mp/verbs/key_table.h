@@ -6,13 +6,18 @@
 // Threads: insert and erase under a lock (registration is slow path), allows() from any progress thread without one
 // (readers retry while a writer is busy). An erased key is refused as soon as erase() has returned, except to an
 // operation that is being executed at that moment. So: insert() after registering, erase() before deregistering (the
-// adapter may give the key to somebody else at once). Memory of an erased key is unmapped no earlier than the progress
-// threads' next poll.
+// adapter may give the key to somebody else at once).
 //
 // An adapter keeps the pages of memory that its owner unmaps; we would be killed. So who unmaps calls unmapped()
-// before, from a hook of munmap() perhaps: nothing here allocates or frees while the lock is held.
+// before, from a hook of munmap() perhaps: nothing here allocates or frees while the lock is held. It waits for
+// operations that are being executed there (User), of keys that have been erased, too. An operation takes a few
+// instructions and calls nothing, so that ends soon, and nobody can wait for himself.
+//
+// A forked child executes nothing of its parent's, whose threads it has not got: no table that was there before fork()
+// does anything, or waits for anybody, in the child.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -33,6 +38,32 @@ public:
                   std::uint64_t length); // what overlaps is taken out; of a region cut in two the larger part stays
     // [address, address + length) lies within the region of this key (no overflow), length > 0.
     [[nodiscard]] bool allows(Key key, std::uint64_t address, std::uint64_t length) const;
+
+    // Who executes operations there: one at a time. It is gone before the table.
+    class User {
+    public:
+        explicit User(const KeyTable& table);
+        User(const User&) = delete;
+        ~User();
+        // allows(), of kMost bytes at most; and the memory stays mapped until leave(), which follows in any case.
+        [[nodiscard]] bool enter(Key key, std::uint64_t address, std::uint64_t length) {
+            at_.store(address, std::memory_order_relaxed);
+            // Who unmaps lets this thread pass a barrier (membarrier). Where that is not possible, it is here.
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+            if (fences_) [[unlikely]]
+                at_.exchange(address, std::memory_order_seq_cst);
+            return table_.allows(key, address, length);
+        }
+        void leave() { at_.store(0, std::memory_order_release); }
+        static constexpr std::uint64_t kMost = 8;
+
+    private:
+        friend class KeyTable;
+        const KeyTable& table_;
+        std::atomic<std::uint64_t> at_{0}; // 0: nowhere
+        User* next_ = nullptr;
+        const bool fences_;
+    };
 
 private:
     struct Impl;

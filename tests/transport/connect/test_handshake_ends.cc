@@ -214,3 +214,42 @@ BOOST_AUTO_TEST_CASE(closing_while_handshakes_are_under_way) {
         BOOST_TEST(c[0].errors == 0u);
     }
 }
+
+// Numbers of connections and of handshakes wrap; and who has forgotten a peer begins with 0, however far that one is.
+BOOST_AUTO_TEST_CASE(numbers_near_their_edges) {
+    for (const std::uint32_t before : {1u, 0x7fffffffu, 0x80000005u, 0xfffffffeu, 0xffffffffu})
+        for (const unsigned remembers : {1u, 2u, 3u}) { // bit 0: client
+            Cluster c({"a", "a"});
+            Peer& client = c[0].connect_to(c[1]);
+            BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); }));
+            Peer& server = *c[1].peer_of(c[0]);
+            c[0].forget(client);
+            c[1].forget(server);
+            client.connection.incarnation = remembers & 1 ? before : 0;
+            server.connection.incarnation = remembers & 2 ? before : 0;
+            c[0].connect_to(c[1]);
+            BOOST_TEST(c.run([&] { return c.connected(0, 1); }, kSecond));
+            const std::uint32_t now = before + 1 ? before + 1 : 1;
+            BOOST_TEST(client.connection.incarnation == now);
+            BOOST_TEST(server.connection.incarnation == now);
+            BOOST_TEST(c.greet());
+        }
+}
+
+// A client counts its handshakes with everybody. A server that has not heard of it for long knows a number that seems
+// to be one to come; but what it heard just now rules out what is older.
+BOOST_AUTO_TEST_CASE(a_client_that_has_had_many_handshakes) {
+    for (const std::uint32_t ahead : {1u, 0x7fffffffu, 0x80000001u, 0xf0000000u})
+        for (const bool long_ago : {false, true}) {
+            Cluster c({"a", "a"});
+            Peer& client = c[0].connect_to(c[1]);
+            BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); }));
+            Peer& server = *c[1].peer_of(c[0]);
+            c[0].forget(client);
+            c[1].forget(server);
+            server.connection.seen = client.connection.transaction + 1 - ahead;
+            server.connection.seen_at = c.world().now() - (long_ago ? Nanos{24} * 3600 * kSecond : 0);
+            c[0].connect_to(c[1]);
+            BOOST_TEST(c.run([&] { return c.connected(0, 1); }, kSecond) == (long_ago || ahead < 0x80000000u));
+        }
+}

@@ -139,23 +139,88 @@ struct Request : uct_pending_req_t {
 } // namespace
 
 // Memory of no bytes cannot be registered, so it has no key.
-BOOST_DATA_TEST_CASE(writes_of_nothing_need_no_key, each_transport, transport) {
+BOOST_DATA_TEST_CASE(nothing_needs_no_key, each_transport, transport) {
     Domain domain;
     Interface a(domain, transport), b(domain, transport);
     const uct_ep_h ep = a.connect(b);
     Inbox inbox;
     uct_iface_set_am_handler(b.iface, kId, Inbox::take, &inbox, 0);
     const auto pack_nothing = [](void*, void*) -> std::size_t { return 0; };
-    const uct_iov_t nothing{nullptr, 0, UCT_MEM_HANDLE_NULL, 0, 1};
+    const uct_iov_t nothing{nullptr, 0, UCT_MEM_HANDLE_NULL, 0, 1}, none_of_8{nullptr, 8, UCT_MEM_HANDLE_NULL, 8, 0};
+    const auto unpack = [](void*, const void*, std::size_t) {};
     for (const bool connected : {false, true}) {
         BOOST_TEST(uct_ep_put_short(ep, nullptr, 0, 0, UCT_INVALID_RKEY) == UCS_OK);
         BOOST_TEST(uct_ep_put_short(ep, nullptr, 0, 0, 0) == UCS_OK);
         BOOST_TEST(uct_ep_put_bcopy(ep, pack_nothing, nullptr, 0, UCT_INVALID_RKEY) == 0);
-        BOOST_TEST(uct_ep_put_zcopy(ep, &nothing, 1, 0, UCT_INVALID_RKEY, nullptr) == UCS_OK);
+        for (const uct_iov_t* iov : {&nothing, &none_of_8}) {
+            BOOST_TEST(uct_ep_put_zcopy(ep, iov, 1, 0, UCT_INVALID_RKEY, nullptr) == UCS_OK);
+            BOOST_TEST(uct_ep_get_zcopy(ep, iov, 1, 0, UCT_INVALID_RKEY, nullptr) == UCS_OK);
+        }
+        BOOST_TEST(uct_ep_get_bcopy(ep, unpack, nullptr, 0, 0, UCT_INVALID_RKEY, nullptr) == UCS_OK);
+        BOOST_TEST(uct_ep_get_bcopy(ep, unpack, nullptr, 8, 0, UCT_INVALID_RKEY, nullptr) == UCS_ERR_INVALID_PARAM);
         if (!connected) BOOST_REQUIRE(domain.until([&] { return uct_ep_am_short(ep, kId, 0, nullptr, 0) == UCS_OK; }));
     }
     a.flush(ep);
     uct_ep_destroy(ep);
+}
+
+// Entries of several elements: count and stride of uct_iov_t. Also by an endpoint that is not the first of its channel.
+BOOST_DATA_TEST_CASE(strided_memory, each_transport* boost::unit_test::data::make({false, true}), transport, second) {
+    Domain domain;
+    Interface a(domain, transport), b(domain, transport);
+    const uct_ep_h first = a.connect(b), other = a.connect(b), ep = second ? other : first;
+    std::vector<char> here(4096), there(4096), back(4096);
+    for (std::size_t i = 0; i < here.size(); ++i) here[i] = char(i * 7 + i / 256);
+    Memory source(domain, here.data(), here.size()), target(domain, there.data(), there.size()),
+        result(domain, back.data(), back.size());
+    const uct_iov_t from[] = {{here.data() + 100, 10, source.handle, 64, 3},   // three of 10, 64 apart
+                              {here.data() + 1000, 20, source.handle, 20, 50}, // one behind the other
+                              {here.data() + 3000, 99, source.handle, 99, 0},  // none
+                              {here.data() + 3500, 33, source.handle, 0, 1}};
+    std::string wanted;
+    for (unsigned i = 0; i < 3; ++i) wanted.append(here.data() + 100 + 64 * i, 10);
+    wanted.append(here.data() + 1000, 1000).append(here.data() + 3500, 33);
+    struct Seen {
+        std::string text;
+        static ucs_status_t take(void* arg, void* data, std::size_t length, unsigned) {
+            static_cast<Seen*>(arg)->text.assign(static_cast<char*>(data), length);
+            return UCS_OK;
+        }
+    } seen;
+    uct_iface_set_am_handler(b.iface, kId, Seen::take, &seen, 0);
+    const auto done = [&](const auto& call) {
+        Done completion;
+        ucs_status_t status = UCS_ERR_NO_RESOURCE;
+        BOOST_REQUIRE(domain.until([&] { return (status = call(&completion)) != UCS_ERR_NO_RESOURCE; }));
+        BOOST_REQUIRE((status == UCS_OK || status == UCS_INPROGRESS));
+        if (status == UCS_INPROGRESS) BOOST_REQUIRE(domain.until([&] { return completion.fired; }));
+        a.flush(ep);
+    };
+    done([&](Done* c) { return uct_ep_put_zcopy(ep, from, 4, std::uint64_t(there.data()), target.key.rkey, c); });
+    BOOST_TEST(std::string(there.data(), wanted.size()) == wanted);
+    BOOST_TEST(there[wanted.size()] == 0);
+    done([&](Done* c) { return uct_ep_am_zcopy(ep, kId, nullptr, 0, from, 4, 0, c); });
+    BOOST_TEST(domain.until([&] { return seen.text == wanted; }));
+    const uct_iov_t to{back.data(), 10, result.handle, 100, 3};
+    done([&](Done* c) { return uct_ep_get_zcopy(ep, &to, 1, std::uint64_t(there.data()), target.key.rkey, c); });
+    for (unsigned i = 0; i < 3; ++i)
+        BOOST_TEST(std::memcmp(back.data() + 100 * i, here.data() + 100 + 64 * i, 10) == 0);
+    BOOST_TEST(back[10] == 0);
+    // More pieces than an operation may have.
+    static unsigned errors;
+    errors = 0;
+    ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t level,
+                            const ucs_log_component_config_t*, const char*, va_list) {
+        errors += level == UCS_LOG_LEVEL_ERROR;
+        return UCS_LOG_FUNC_RC_STOP;
+    });
+    const uct_iov_t many{here.data(), 1, source.handle, 2, unsigned(a.attr.cap.put.max_iov) + 1};
+    BOOST_TEST(uct_ep_put_zcopy(ep, &many, 1, std::uint64_t(there.data()), target.key.rkey, nullptr) ==
+               UCS_ERR_INVALID_PARAM);
+    ucs_log_pop_handler();
+    BOOST_TEST(errors == 1u);
+    uct_ep_destroy(first);
+    uct_ep_destroy(other);
 }
 
 // UCT does not ask that an operation has been refused before.

@@ -137,6 +137,40 @@ BOOST_DATA_TEST_CASE(invalidated_keys_stop_working, boost::unit_test::data::make
     uct_ep_destroy(ep);
 }
 
+// One handle, packed both ways: both keys end.
+BOOST_DATA_TEST_CASE(both_keys_of_a_handle_are_invalidated, boost::unit_test::data::make({"yes", "no"}), cache) {
+    ucs_log_push_handler([](const char*, unsigned, const char*, ucs_log_level_t, const ucs_log_component_config_t*,
+                            const char*, va_list) { return UCS_LOG_FUNC_RC_STOP; });
+    {
+        Domain domain(Options{{"RCACHE", cache}});
+        Interface a(domain, "mp_rc"), b(domain, "mp_rc");
+        const uct_ep_h ep = a.connect(b);
+        alignas(4096) static char buffer[1 << 16];
+        Memory memory(domain, buffer, sizeof buffer, v2::kPackRevocable);
+        std::vector<std::byte> plain(domain.attr.rkey_packed_size);
+        const v2::PackParameters pack{.field_mask = ucx_mp::face::abi::kPackFlags, .flags = 0};
+        BOOST_REQUIRE(v2::pack(domain.md, memory.handle, buffer, sizeof buffer, &pack, plain.data()) == UCS_OK);
+        uct_rkey_bundle_t key{};
+        BOOST_REQUIRE(uct_rkey_unpack(component(), plain.data(), &key) == UCS_OK);
+        put(domain, a, ep, "before", buffer, key.rkey);
+        Done done;
+        namespace abi = ucx_mp::face::abi;
+        const v2::DeregParameters params{.field_mask = abi::kDeregMemh | abi::kDeregFlags | abi::kDeregCompletion,
+                                         .flags = abi::kDeregInvalidate,
+                                         .memh = memory.handle,
+                                         .comp = &done};
+        BOOST_REQUIRE(v2::dereg(domain.md, &params) == UCS_OK);
+        memory.handle = nullptr;
+        BOOST_REQUIRE(domain.until([&] { return done.fired; }));
+        BOOST_REQUIRE(domain.until([&] { return uct_ep_put_short(ep, "late", 5, at(buffer), key.rkey) == UCS_OK; }));
+        BOOST_TEST(domain.until([&] { return !a.errors.empty(); }));
+        BOOST_TEST(std::string(buffer) == "before");
+        uct_rkey_release(component(), &key);
+        uct_ep_destroy(ep);
+    }
+    ucs_log_pop_handler();
+}
+
 // The transport executes atomics itself, so it must know what its adapters would know: that the memory has been
 // released, or is not there. The operation fails at its origin; the target lives on.
 BOOST_DATA_TEST_CASE(atomics_end_with_their_memory,

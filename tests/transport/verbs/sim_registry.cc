@@ -105,7 +105,7 @@ BOOST_FIXTURE_TEST_CASE(many_lives, Fixture) {
     std::vector<std::unique_ptr<Registration>> all;
     std::set<std::uint64_t> ids;
     std::weak_ptr<ibv_context> earlier = set.devices()[0].context;
-    for (unsigned life = 1; life <= 300; ++life) { // the count wraps
+    for (unsigned life = 1; life <= kLastLife; ++life) {
         all.push_back(std::make_unique<Registration>());
         BOOST_CHECK(add(*all.back()) == Status::ok);
         BOOST_TEST(ids.insert(all.back()->id).second);
@@ -119,6 +119,12 @@ BOOST_FIXTURE_TEST_CASE(many_lives, Fixture) {
         earlier = set.devices()[0].context;
         if (all.size() > 20) all.erase(all.begin());
     }
+    // Keys of the first lives would be taken for those of the next ones.
+    world.fault("adapter-death 0:softhca_0");
+    world.fault("adapter-revive 0:softhca_0");
+    BOOST_TEST(!reopen(0));
+    BOOST_TEST(trouble == "softhca_0: it has died 241 times");
+    BOOST_TEST(registry.life(0) == kLastLife);
 }
 
 // What has never been packed for a peer, or is offered no longer, is told to nobody.

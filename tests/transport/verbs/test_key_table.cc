@@ -3,8 +3,14 @@
 #include "uct_mp/verbs/key_table.h"
 #include "uct_mp/verbs/memory.h"
 
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>
+#include <chrono>
 #include <random>
 #include <thread>
 #include <unordered_map>
@@ -199,4 +205,99 @@ BOOST_AUTO_TEST_CASE(erased_is_refused_at_once) {
     stop = true;
     reader.join();
     BOOST_TEST(late == 0u);
+}
+
+// Who unmaps waits for what is being executed there, also by a key that has been erased meanwhile; not for anything
+// else.
+BOOST_DATA_TEST_CASE(unmapping_waits_for_users,
+                     boost::unit_test::data::make({"unmapped", "erased", "erased with many"}), how) {
+    KeyTable keys;
+    KeyTable::User user(keys), other(keys);
+    keys.insert(1, 0x1000, 0x1000);
+    keys.insert(2, 0x4000, 0x1000);
+    BOOST_TEST(user.enter(1, 0x1ff8, 8));
+    BOOST_TEST(other.enter(2, 0x4000, 8));
+    const bool erased = how[0] == 'e';
+    if (erased) keys.erase(1);
+    if (erased && how[6]) // not awaited: it stays out of the way of who releases memory
+        for (unsigned i = 0; i < 20; ++i) {
+            keys.insert(3, 0x10000 + 0x1000 * i, 0x1000);
+            keys.erase(3);
+        }
+    keys.unmapped(0x8000, 0x1000); // nobody is there
+    std::atomic<bool> done{false};
+    std::thread unmaps([&] {
+        keys.unmapped(0, 0x4000);
+        done = true;
+    });
+    while (!erased && keys.allows(1, 0x1000, 8)) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    BOOST_TEST(!done);
+    user.leave();
+    unmaps.join();
+    BOOST_TEST(!user.enter(1, 0x1000, 8));
+    user.leave();
+    BOOST_TEST(keys.allows(2, 0x4000, 8));
+    other.leave();
+}
+
+// One thread maps, offers, takes back and unmaps; another one changes what it may, whenever it may.
+BOOST_DATA_TEST_CASE(memory_that_comes_and_goes, boost::unit_test::data::make({false, true}), erased) {
+    constexpr std::size_t kBytes = 4096;
+    KeyTable keys;
+    std::atomic<std::uint64_t> where{0};
+    std::atomic<bool> stop{false};
+    std::atomic<unsigned> changes{0};
+    std::thread user_thread([&] {
+        KeyTable::User user(keys);
+        while (!stop.load(std::memory_order_relaxed)) {
+            const std::uint64_t at = where.load();
+            if (user.enter(7, at, 8)) {
+                __atomic_fetch_add(reinterpret_cast<std::uint64_t*>(at), 1, __ATOMIC_SEQ_CST); // else a crash
+                changes.fetch_add(1, std::memory_order_relaxed);
+            }
+            user.leave();
+        }
+    });
+    for (unsigned round = 0; round < 3000 || changes < 1000; ++round) {
+        void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        BOOST_REQUIRE(memory != MAP_FAILED);
+        const auto at = reinterpret_cast<std::uint64_t>(memory);
+        keys.insert(7, at, kBytes);
+        where = at;
+        if (round % 16 == 0) sched_yield();
+        if (erased) keys.erase(7);
+        keys.unmapped(at, kBytes);
+        munmap(memory, kBytes);
+    }
+    stop = true;
+    user_thread.join();
+}
+
+// A forked child has not got the thread that holds the lock, nor the one that is being waited for.
+BOOST_AUTO_TEST_CASE(a_forked_child_waits_for_nobody) {
+    KeyTable keys;
+    KeyTable::User user(keys);
+    keys.insert(1, 0x1000, 0x1000);
+    BOOST_TEST(user.enter(1, 0x1000, 8));
+    std::thread unmaps([&] { keys.unmapped(0x1000, 0x1000); }); // holds the lock, and waits
+    while (keys.allows(1, 0x1000, 8)) std::this_thread::yield();
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        keys.unmapped(0x1000, 0x1000);
+        keys.insert(2, 0x3000, 0x1000);
+        keys.erase(1);
+        KeyTable fresh; // its own is as any
+        fresh.insert(5, 0x5000, 0x1000);
+        const bool good = fresh.allows(5, 0x5000, 8);
+        fresh.unmapped(0x5000, 0x1000);
+        _exit(good && !fresh.allows(5, 0x5000, 8) ? 0 : 1);
+    }
+    BOOST_REQUIRE(child > 0);
+    int status = -1;
+    BOOST_TEST(waitpid(child, &status, 0) == child);
+    BOOST_TEST((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+    user.leave();
+    unmaps.join();
 }

@@ -136,3 +136,15 @@ BOOST_AUTO_TEST_CASE(forged) {
     ring.memory = other.memory;
     BOOST_TEST((ring.look(5) == RingEntry::none));
 }
+
+// A slot that has not been used for long: in the next round of all numbers its message would be a new one.
+BOOST_AUTO_TEST_CASE(what_is_left_of_a_round_before) {
+    constexpr std::uint32_t kQuarter = 1u << 30;
+    for (const std::uint32_t sequence : {5u, 0x7ffffff5u, 0xfffffff5u})
+        for (const std::uint32_t age : {1u, kQuarter - 1, kQuarter, kQuarter + 100, 2 * kQuarter - 1, 2 * kQuarter}) {
+            Ring ring({16, 256});
+            ring.write(sequence, 40);
+            BOOST_TEST(!wipe_foreign_entry(ring.bytes(), ring.shape, ring.key, sequence % 16, sequence + age));
+            BOOST_TEST((ring.look(sequence) == RingEntry::message) == (age < kQuarter));
+        }
+}
