@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(pool_of_one) {
 // Who has as many as are allowed says no; the wish is repeated by whom it concerns.
 BOOST_AUTO_TEST_CASE(limits) {
     channel::Config limited = config();
-    limited.adapt.max_rc = 2;
+    limited.adapt.max_rc = 1; // a peer, on two paths
     std::vector<channel::Config> configs(4, config());
     configs[0] = limited;
     Cluster cluster("two-rail", configs);

@@ -64,8 +64,8 @@ void Adaptation::connected(Channel& channel) {
     if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
     // Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
     if (core_.config.max_connections && core_.endings.parks) return;
-    const unsigned places = core_.observer->served(channel).places;
-    if (places && channel.usage.endpoints && core_.directory.connected * places <= core_.config.adapt.max_rc)
+    if (core_.observer->served(channel).places && channel.usage.endpoints &&
+        core_.directory.connected <= core_.config.adapt.max_rc)
         (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);
 }
 
@@ -322,7 +322,7 @@ void Adaptation::look() {
         places = std::max(places, served.places);
         // Who has RC because it has wished so itself needs no wish of ours.
         const bool theirs = served.theirs == Service::rc && served.ours != Service::rc;
-        others += theirs ? served.places : 0;
+        others += theirs;
         refusals_ += served.refused;
         if (served.ours == Service::rc)
             present.set(slot, Service::rc);
@@ -332,8 +332,7 @@ void Adaptation::look() {
     std::ranges::sort(refusing);
     adapt::Tuning tuning = core_.config.adapt.tuning;
     tuning.limits.rings = 0;
-    tuning.limits.rc = std::max(others ? 0u : 1u, // as Demand::has_room()
-                                (core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others)) / places);
+    tuning.limits.rc = core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others);
     if (core_.config.adapt.measured) tuning.costs = {.rc = rc_saves(), .make_rc = both_halves() * places};
     windows_->set(tuning.costs, tuning.limits);
     const adapt::Windows::Verdict verdict = windows_->look(present, refusing);
@@ -366,7 +365,7 @@ void Adaptation::choose_among_askers() {
     double all = 0;
     for (const adapt::Source& source : counts) all += source.count;
     unsigned in_use = 0;
-    for (const Peer& peer : peers_) in_use += peer.has_rc() ? peer.served.places : 0;
+    for (const Peer& peer : peers_) in_use += peer.has_rc();
     const Peer *lightest = nullptr, *heaviest = nullptr;
     for (const Peer& peer : peers_) {
         if (peer.served.theirs == Service::rc && peer.served.ours != Service::rc &&
@@ -374,8 +373,7 @@ void Adaptation::choose_among_askers() {
             lightest = &peer;
         const bool asks = peer.served.asks && peer.served.asks != seen_[peer.slot()].judged;
         const double make = measured ? both_halves() * peer.served.places : core_.config.adapt.tuning.costs.make_rc;
-        const bool wished = !peer.has_rc() && !peer.served.refused && in_use &&
-                            in_use + peer.served.places > core_.config.adapt.max_rc &&
+        const bool wished = !peer.has_rc() && !peer.served.refused && in_use >= core_.config.adapt.max_rc &&
                             count(peer) * rc_saves() > make + windows_->least_gain() * all;
         if ((asks || wished) && (!heaviest || count(peer) > count(*heaviest))) heaviest = &peer;
     }

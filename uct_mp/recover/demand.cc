@@ -29,8 +29,7 @@ unsigned Demand::places(const Channel& channel) const {
 }
 
 bool Demand::has_room(const Channel& channel) const {
-    return channel.wiring.recovery->wishes.counted || in_use == 0 ||
-           in_use + places(channel) <= core_.config.adapt.max_rc;
+    return channel.wiring.recovery->wishes.counted || in_use < core_.config.adapt.max_rc;
 }
 
 bool Demand::is_wanted(const Channel& channel) const {
@@ -131,7 +130,7 @@ void Demand::forget(Channel& channel) {
     Wishes& wishes = channel.wiring.recovery->wishes;
     stop_revoking(channel);
     if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
-    if (std::exchange(wishes.counted, false)) in_use -= places(channel);
+    in_use -= std::exchange(wishes.counted, false);
     wishes.ours = wishes.theirs = Service::shared;
     wishes.why = channel::Reason::none;
 }
@@ -238,7 +237,7 @@ void Demand::refresh(Channel& channel) {
     const bool wanted = is_wanted(channel);
     if (wanted != wishes.counted) {
         wishes.counted = wanted;
-        wanted ? in_use += places(channel) : in_use -= places(channel);
+        wanted ? ++in_use : --in_use;
         wishes.left_at = core_.services.now();
     }
     if (wanted) {

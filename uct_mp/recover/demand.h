@@ -58,7 +58,7 @@ public:
     void trim();
 
     // -- What others read
-    unsigned in_use = 0; // places of channels that want RC
+    unsigned in_use = 0; // peers that RC is wanted for
     unsigned kept = 0;   // paths of RC on demand that are not absent
     bool trim_due = false;
     Services::Timer trim_timer = 0;
