@@ -48,6 +48,8 @@ public:
     void void_life(Channel& channel, const connect::PathNews& news);
     // After is_wanted() or the phase of a path has changed: paths join, or are left.
     void refresh(Channel& channel);
+    // Of the other kind, over the same route.
+    [[nodiscard]] PathMask twins(const Channel& channel, PathIndex path) const;
     // Those that carry nothing while there are others.
     [[nodiscard]] PathMask spares(const Channel& channel) const;
     // Of set_phase().
