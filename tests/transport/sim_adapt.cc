@@ -140,6 +140,26 @@ BOOST_AUTO_TEST_CASE(eager) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
+// Who had no endpoint yet has refused. It is asked again.
+BOOST_AUTO_TEST_CASE(eager_asks_again) {
+    std::vector<channel::Config> configs{config(2, Mode::eager), config(2)};
+    configs[1].adapt.tuning.costs.make_rc = 1e12; // it wishes nothing
+    Cluster cluster("two-rail", configs);
+    Messages messages(cluster);
+    while (messages.to(1, 0)->usage.endpoints) cluster.node(1).iface().detach(*messages.to(1, 0));
+    BOOST_REQUIRE(messages.all({{0, 1}}, 1000));
+    pass(cluster, 10 * kMs);
+    BOOST_TEST(with_rc(cluster, 0).empty());
+    std::string error;
+    BOOST_REQUIRE(cluster.node(1).iface().attach(cluster.node(0).iface().address(), error));
+    for (unsigned round = 0; round < 100 && with_rc(cluster, 0).empty(); ++round) {
+        BOOST_REQUIRE(messages.all({{0, 1}}, 100));
+        pass(cluster, 10 * kMs);
+    }
+    BOOST_TEST(with_rc(cluster, 0).size() == 1u);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // The limit is of peers, however many paths each of them has.
 BOOST_AUTO_TEST_CASE(peers_are_counted) {
     channel::Config c = config(2, Mode::eager);

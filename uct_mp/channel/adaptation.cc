@@ -60,19 +60,32 @@ double Adaptation::rc_saves() const {
     return saving_.known ? std::max(saving_.value, turned) : turned;
 }
 
+// Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
+bool Adaptation::all_have_room() const {
+    return mode_ == Mode::eager && !(core_.config.max_connections && core_.endings.parks) &&
+           core_.directory.connected <= core_.config.adapt.max_rc;
+}
+
 void Adaptation::connected(Channel& channel) {
-    if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
-    // Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
-    if (core_.config.max_connections && core_.endings.parks) return;
-    if (core_.observer->served(channel).places && channel.usage.endpoints &&
-        core_.directory.connected <= core_.config.adapt.max_rc)
+    if (!all_have_room() || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
+    if (core_.observer->served(channel).places && channel.usage.endpoints)
         (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);
+}
+
+// Nobody is chosen, so nothing is measured for that, and nobody goes by DC to show what it takes. Who has refused is
+// asked again, later and later: it may have had no endpoint yet.
+void Adaptation::serve_all() {
+    const Nanos now = windows_->counts().end();
+    const bool again = now >= next_trial_;
+    if (again) next_trial_ = now + (windows_->interval() << std::min(trials_++, 6u));
+    for (const Peer& peer : peers_)
+        if (!peer.has_rc() && (again || !peer.served.refused)) connected(*peer.channel);
 }
 
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
-    if (core_.config.adapt.measured && core_.directory.endpoints) turns.attend(now);
+    if (core_.config.adapt.measured && core_.directory.endpoints && !all_have_room()) turns.attend(now);
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
@@ -135,6 +148,7 @@ void Adaptation::parking(const Channel& channel) {
 void Adaptation::end_slice(Nanos now) {
     const bool due = windows_->end_slice(now, read_counts());
     if (core_.directory.endpoints == 0) return leave_all();
+    if (all_have_room()) return serve_all();
     const bool measured = core_.config.adapt.measured;
     if (measured) measure();
     // Who may get RC next does not wait for all of it.
@@ -185,13 +199,14 @@ void Adaptation::renew_reference() {
 void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
-        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc, Reason::counts);
+        if (peer.channel->local_id == id)
+            (void)core_.observer->serve_by(*peer.channel, Service::rc, looks_ ? Reason::counts : Reason::first_peers);
 }
 
 // Who has refused may be asked again when we look next.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
-        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::counts);
+        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::refusal);
 }
 
 // Nobody here sends: whoever sends to us has DC.
