@@ -101,7 +101,7 @@ void add_transport(CLI::App& app, SimOptions& o) {
         ->capture_default_str()
         ->group("Transport");
     app.add_option("--max-rc", o.max_rc,
-                   "adaptive, eager: queue pairs of RC that a process may have; 0: the transport's default")
+                   "adaptive, eager: peers that may have RC, each on all its paths; 0: the transport's default")
         ->capture_default_str()
         ->group("Transport");
     app.add_option("--rings", o.rings, "rings that a process may have for messages of its peers; 0: none")

@@ -15,11 +15,11 @@ channel::Config config_of(const CampaignOptions& options) {
         config.adapt.mode = channel::AdaptConfig::Mode::manual;
         constexpr unsigned kPools[] = {0, 4, 128};
         config.adapt.pool = kPools[options.seed % 3];
-        if (options.seed % 4 == 0) config.adapt.max_rc = 4; // some are refused
+        if (options.seed % 4 == 0) config.adapt.max_rc = 1; // some are refused
     }
     if (options.adapt) {
         config.adapt.mode = options.seed % 2 ? channel::AdaptConfig::Mode::on : channel::AdaptConfig::Mode::eager;
-        config.adapt.max_rc = options.seed % 3 ? 8 : 2;
+        config.adapt.max_rc = options.seed % 3 ? 2 : 1;
         config.adapt.pool = options.seed % 5 ? 128 : 4;
         config.adapt.tuning.interval = 100'000; // a run takes some 10 ms
         config.adapt.tuning.min_interval = 50'000;

@@ -229,7 +229,7 @@ for transport in TRANSPORTS:
 
 # Adaptive selection with costs that make everything worth its while: RC and rings come and go every 100 ms.
 RESTLESS = {"UCX_MP_DC_ADAPT": "on", "UCX_MP_DC_ADAPT_INTERVAL": "100ms", "UCX_MP_DC_ADAPT_GAIN": "0ns",
-            "UCX_MP_DC_ADAPT_MAX_RC": "4", "UCX_MP_DC_ADAPT_POOL": "2", "UCX_MP_DC_ADAPT_MAX_RINGS": "2",
+            "UCX_MP_DC_ADAPT_MAX_RC": "2", "UCX_MP_DC_ADAPT_POOL": "2", "UCX_MP_DC_ADAPT_MAX_RINGS": "2",
             "UCX_MP_DC_ADAPT_COSTS": "r=2000,rho=1000,d=1000,p=1,c=1,delta=1000", "UCX_LOG_LEVEL": "debug"}
 
 

@@ -16,14 +16,14 @@ using adapt::Service;
 
 // The limit holds at the one, whoever wishes; who has been refused is served by DC.
 BOOST_DATA_TEST_CASE(one_and_all, boost::unit_test::data::make({true, false}), to) {
-    Cluster cluster("two-rail", 6, config(4)); // two queue pairs each: two peers
+    Cluster cluster("two-rail", 6, config(2)); // peers, two queue pairs each
     Messages messages(cluster);
     const auto pairs = to ? from_one({1, 2, 3, 4, 5}) : to_one({1, 2, 3, 4, 5});
     for (unsigned round = 0; round < 12; ++round) BOOST_REQUIRE(messages.all(pairs, 2000));
     BOOST_TEST(messages.mistakes == 0u);
     BOOST_TEST(with_rc(cluster, 0).size() == 2u);
     const Interface::Statistics now = statistics(cluster.node(0));
-    BOOST_TEST(now.adaptation.rc_in_use == 4u);
+    BOOST_TEST(now.adaptation.rc_in_use == 2u);
     BOOST_TEST(now.adaptation.looks >= 2u);
     BOOST_TEST(now.adaptation.count_bytes > 0u);
     BOOST_TEST(now.adaptation.count_bytes < 20'000u);
@@ -32,7 +32,7 @@ BOOST_DATA_TEST_CASE(one_and_all, boost::unit_test::data::make({true, false}), t
 
 // The heaviest have it, also those that come later.
 BOOST_AUTO_TEST_CASE(the_heaviest) {
-    Cluster cluster("two-rail", 6, config(4));
+    Cluster cluster("two-rail", 6, config(2));
     Messages messages(cluster);
     for (unsigned round = 0; round < 10; ++round) {
         BOOST_REQUIRE(messages.all(from_one({1, 2, 3}), 300));
@@ -45,7 +45,7 @@ BOOST_AUTO_TEST_CASE(the_heaviest) {
 // Of those who ask the destination prefers the heaviest: who has it and sends less loses it.
 // Whether it wishes by itself, or only judges the wishes of others.
 BOOST_DATA_TEST_CASE(the_destination_chooses, boost::unit_test::data::make({true, false}), wishes) {
-    std::vector<channel::Config> configs(6, config(4));
+    std::vector<channel::Config> configs(6, config(2));
     if (!wishes) configs[0].adapt.tuning.costs.rc = 0;
     Cluster cluster("two-rail", configs);
     Messages messages(cluster);
@@ -70,7 +70,7 @@ BOOST_DATA_TEST_CASE(the_destination_chooses, boost::unit_test::data::make({true
 
 // Whoever is new gets it after a while, and nothing is sent again for that.
 BOOST_AUTO_TEST_CASE(patterns_change) {
-    Cluster cluster("two-rail", 6, config(4));
+    Cluster cluster("two-rail", 6, config(2));
     Messages messages(cluster);
     for (unsigned phase = 0; phase < 4; ++phase) {
         const auto now = phase % 2 ? from_one({3, 4}) : from_one({1, 2});
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(patterns_change) {
 BOOST_DATA_TEST_CASE(links_fail,
                      boost::unit_test::data::make({1u, 2u, 3u}) * boost::unit_test::data::make({false, true}), seed,
                      measured) {
-    channel::Config c = config(4);
+    channel::Config c = config(2);
     c.adapt.measured = measured;
     c.dci_count = 2;
     c.adapt.pool = seed % 2 ? 0 : 128;
@@ -130,7 +130,7 @@ BOOST_DATA_TEST_CASE(links_fail,
 
 // Few peers get RC at once, and keep it.
 BOOST_AUTO_TEST_CASE(eager) {
-    Cluster cluster("two-rail", 3, config(4, Mode::eager));
+    Cluster cluster("two-rail", 3, config(2, Mode::eager));
     Messages messages(cluster);
     BOOST_REQUIRE(messages.all({{0, 1}, {1, 2}, {2, 0}}, 1));
     cluster.run_for(kMs);
@@ -140,9 +140,47 @@ BOOST_AUTO_TEST_CASE(eager) {
     BOOST_TEST(messages.mistakes == 0u);
 }
 
+// Who had no endpoint yet has refused. It is asked again.
+BOOST_AUTO_TEST_CASE(eager_asks_again) {
+    std::vector<channel::Config> configs{config(2, Mode::eager), config(2)};
+    configs[1].adapt.tuning.costs.make_rc = 1e12; // it wishes nothing
+    Cluster cluster("two-rail", configs);
+    Messages messages(cluster);
+    while (messages.to(1, 0)->usage.endpoints) cluster.node(1).iface().detach(*messages.to(1, 0));
+    BOOST_REQUIRE(messages.all({{0, 1}}, 1000));
+    pass(cluster, 10 * kMs);
+    BOOST_TEST(with_rc(cluster, 0).empty());
+    std::string error;
+    BOOST_REQUIRE(cluster.node(1).iface().attach(cluster.node(0).iface().address(), error));
+    for (unsigned round = 0; round < 100 && with_rc(cluster, 0).empty(); ++round) {
+        BOOST_REQUIRE(messages.all({{0, 1}}, 100));
+        pass(cluster, 10 * kMs);
+    }
+    BOOST_TEST(with_rc(cluster, 0).size() == 1u);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
+// The limit is of peers, however many paths each of them has.
+BOOST_AUTO_TEST_CASE(peers_are_counted) {
+    channel::Config c = config(2, Mode::eager);
+    c.paths.num_paths = 0;               // four routes between two rails each
+    c.adapt.tuning.costs.make_rc = 1e12; // the counts choose nobody
+    Cluster cluster("four-path", 4, c);
+    Messages messages(cluster);
+    BOOST_REQUIRE(messages.all({{0, 1}, {0, 2}, {1, 2}}, 1));
+    BOOST_REQUIRE(messages.all({{0, 3}}, 1));
+    cluster.run_for(10 * kMs);
+    BOOST_TEST((with_rc(cluster, 0) == std::vector<unsigned>{1, 2}));
+    BOOST_TEST(with_rc(cluster, 3).empty());
+    const Interface::Statistics now = statistics(cluster.node(0));
+    BOOST_TEST(now.adaptation.rc_in_use == 2u);
+    BOOST_TEST(now.adaptation.rc_kept == 16u);
+    BOOST_TEST(messages.mistakes == 0u);
+}
+
 // Connections that come and go by a limit do not bring RC each time: it would cost more than the connection.
 BOOST_AUTO_TEST_CASE(eager_with_a_limit) {
-    channel::Config c = config(16, Mode::eager);
+    channel::Config c = config(8, Mode::eager);
     c.adapt.tuning.costs.make_rc = 1e9; // the counts choose nobody
     c.max_connections = 1;
     Cluster cluster("two-rail", 4, c);
@@ -165,7 +203,7 @@ BOOST_AUTO_TEST_CASE(eager_with_a_limit) {
 
 // What costs more than it saves is not done.
 BOOST_AUTO_TEST_CASE(not_worth_it) {
-    channel::Config dear = config(4);
+    channel::Config dear = config(2);
     dear.adapt.tuning.costs.make_rc = 1e9;
     Cluster cluster("two-rail", 4, dear);
     Messages messages(cluster);
@@ -176,7 +214,7 @@ BOOST_AUTO_TEST_CASE(not_worth_it) {
 
 // Whom we send most to comes before those that have asked us and send little.
 BOOST_AUTO_TEST_CASE(our_own_heaviest) {
-    std::vector<channel::Config> configs(4, config(4));
+    std::vector<channel::Config> configs(4, config(2));
     configs[3].adapt.tuning.costs.make_rc = 1e12; // it wishes nothing
     configs[0].adapt.tuning.costs.make_rc = 3'000'000;
     Cluster cluster("two-rail", configs);
@@ -201,7 +239,7 @@ BOOST_AUTO_TEST_CASE(our_own_heaviest) {
 
 // Who has asked once and does not come again takes RC from somebody once at most.
 BOOST_AUTO_TEST_CASE(an_old_wish) {
-    std::vector<channel::Config> configs(4, config(4));
+    std::vector<channel::Config> configs(4, config(2));
     configs[0].adapt.tuning.costs.rc = 0; // it only judges
     configs[3].adapt.mode = Mode::manual; // it asks once
     Cluster cluster("two-rail", configs);
@@ -231,7 +269,7 @@ BOOST_AUTO_TEST_CASE(an_old_wish) {
 
 // Writes count as messages do.
 BOOST_AUTO_TEST_CASE(writes_count) {
-    Cluster cluster("two-rail", 3, config(4));
+    Cluster cluster("two-rail", 3, config(2));
     Messages messages(cluster);
     BOOST_REQUIRE(messages.all(from_one({1, 2}), 1));
     std::vector<Node::Memory> memory;
@@ -259,7 +297,7 @@ static void detach_all(Cluster& cluster) {
 
 // Who has no endpoints any more holds no queue pairs of RC.
 BOOST_AUTO_TEST_CASE(without_endpoints) {
-    Cluster cluster("two-rail", 3, config(4));
+    Cluster cluster("two-rail", 3, config(2));
     Messages messages(cluster);
     for (unsigned round = 0; round < 10; ++round) BOOST_REQUIRE(messages.all(from_one({1, 2}), 1000));
     BOOST_REQUIRE(with_rc(cluster, 0).size() == 2u);
@@ -276,7 +314,7 @@ BOOST_AUTO_TEST_CASE(without_endpoints) {
 }
 
 BOOST_AUTO_TEST_CASE(rings_without_endpoints) {
-    channel::Config c = config(4);
+    channel::Config c = config(2);
     c.adapt.max_rings = 8;
     c.adapt.rings_at_once = true;
     Cluster cluster("two-rail", 3, c);
@@ -298,7 +336,7 @@ BOOST_AUTO_TEST_CASE(rings_without_endpoints) {
 
 // Who only receives from a peer has no endpoint there, and gives RC to that peer all the same.
 BOOST_AUTO_TEST_CASE(who_only_receives) {
-    std::vector<channel::Config> configs(3, config(4));
+    std::vector<channel::Config> configs(3, config(2));
     configs[1].adapt.tuning.costs.make_rc = configs[2].adapt.tuning.costs.make_rc = 1e9; // they wish nothing
     Cluster cluster("two-rail", configs);
     Messages messages(cluster);
@@ -313,7 +351,7 @@ BOOST_AUTO_TEST_CASE(who_only_receives) {
 
 // Connections that are parked before anybody has counted: their messages count.
 BOOST_AUTO_TEST_CASE(parked_between_counts) {
-    channel::Config c = config(4);
+    channel::Config c = config(2);
     c.adapt.tuning.min_interval = c.adapt.tuning.interval = 80 * kMs;
     c.adapt.tuning.costs.make_rc = 600'000; // 4000 messages
     Cluster cluster("two-rail", 2, c);

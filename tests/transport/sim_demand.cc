@@ -84,6 +84,42 @@ BOOST_DATA_TEST_CASE(comes_and_goes, boost::unit_test::data::make({0u, 1u, 2u}),
     BOOST_TEST(again(cluster) == 0u); // nothing was in the way of a switch
 }
 
+// RC takes over from DC on all routes at once, though its queue pairs come one after the other, and knows then what DC
+// has shown of them.
+BOOST_AUTO_TEST_CASE(all_routes_at_once) {
+    Cluster cluster("four-path", 2, config());
+    BOOST_TEST(traffic(cluster, 1) == "");
+    cluster.world.fault("command-cost create 100us all");
+    const unsigned routes = of_kind(cluster.node(0), Kind::dc).up;
+    BOOST_REQUIRE(routes == 8u);
+    const schedule::PathTable& paths = cluster.channel(0, 1).wiring.scheduler->paths();
+    BOOST_TEST((serve(cluster, 0, 1, Service::rc) == Status::ok));
+    unsigned waited = 0;
+    BOOST_TEST(cluster.until(
+        [&] {
+            for (unsigned i = 0; i < 2; ++i) {
+                const OfKind dc = of_kind(cluster.node(i), Kind::dc), rc = of_kind(cluster.node(i), Kind::rc);
+                BOOST_REQUIRE((dc.spare == 0 || (dc.spare == routes && rc.spare == 0)));
+                BOOST_REQUIRE(rc.spare <= rc.up);
+                waited += rc.up > 0 && rc.up < routes;
+            }
+            return of_kind(cluster, Kind::dc).spare == 2 * routes;
+        },
+        100 * kMs));
+    BOOST_TEST(waited > 0u);
+    for (schedule::PathIndex path = 0; path < routes; ++path) {
+        BOOST_TEST(paths[path].of(schedule::Direction::write).rate > 0);
+        BOOST_TEST(paths[static_cast<schedule::PathIndex>(routes + path)].of(schedule::Direction::write).rate ==
+                   paths[path].of(schedule::Direction::write).rate);
+    }
+    BOOST_TEST(traffic(cluster, 2) == "");
+    BOOST_TEST((serve(cluster, 0, 1, Service::shared) == Status::ok));
+    BOOST_TEST(of_kind(cluster.node(0), Kind::rc).spare == routes);
+    BOOST_TEST(of_kind(cluster.node(0), Kind::dc).spare == 0u);
+    BOOST_TEST(traffic(cluster, 3) == "");
+    BOOST_TEST(again(cluster) == 0u);
+}
+
 // Whoever makes progress pays no command when RC comes, and no message waits for it. What is not wanted any more when
 // it has been made is kept for others.
 BOOST_DATA_TEST_CASE(commands_are_paid_aside, boost::unit_test::data::make({0u, 1u}), who) {
@@ -236,7 +272,7 @@ BOOST_AUTO_TEST_CASE(pool_of_one) {
 // Who has as many as are allowed says no; the wish is repeated by whom it concerns.
 BOOST_AUTO_TEST_CASE(limits) {
     channel::Config limited = config();
-    limited.adapt.max_rc = 2;
+    limited.adapt.max_rc = 1; // a peer, on two paths
     std::vector<channel::Config> configs(4, config());
     configs[0] = limited;
     Cluster cluster("two-rail", configs);

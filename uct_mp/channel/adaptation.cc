@@ -60,19 +60,32 @@ double Adaptation::rc_saves() const {
     return saving_.known ? std::max(saving_.value, turned) : turned;
 }
 
+// Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
+bool Adaptation::all_have_room() const {
+    return mode_ == Mode::eager && !(core_.config.max_connections && core_.endings.parks) &&
+           core_.directory.connected <= core_.config.adapt.max_rc;
+}
+
 void Adaptation::connected(Channel& channel) {
-    if (mode_ != Mode::eager || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
-    // Where connections come and go by a limit RC would be made for each anew: the counts say who is worth it.
-    if (core_.config.max_connections && core_.endings.parks) return;
-    const unsigned places = core_.observer->served(channel).places;
-    if (places && channel.usage.endpoints && core_.directory.connected * places <= core_.config.adapt.max_rc)
+    if (!all_have_room() || channel.self || (channel.gates & (gate::not_ready | gate::failed))) return;
+    if (core_.observer->served(channel).places && channel.usage.endpoints)
         (void)core_.observer->serve_by(channel, Service::rc, Reason::first_peers);
+}
+
+// Nobody is chosen, so nothing is measured for that, and nobody goes by DC to show what it takes. Who has refused is
+// asked again, later and later: it may have had no endpoint yet.
+void Adaptation::serve_all() {
+    const Nanos now = windows_->counts().end();
+    const bool again = now >= next_trial_;
+    if (again) next_trial_ = now + (windows_->interval() << std::min(trials_++, 6u));
+    for (const Peer& peer : peers_)
+        if (!peer.has_rc() && (again || !peer.served.refused)) connected(*peer.channel);
 }
 
 void Adaptation::attend(Nanos now) {
     if (mode_ != Mode::on && mode_ != Mode::eager) return;
     if (!windows_) windows_.emplace(core_.config.adapt.tuning, now);
-    if (core_.config.adapt.measured && core_.directory.endpoints) turns.attend(now);
+    if (core_.config.adapt.measured && core_.directory.endpoints && !all_have_room()) turns.attend(now);
     if (now >= windows_->slice_end()) end_slice(now);
 }
 
@@ -135,6 +148,7 @@ void Adaptation::parking(const Channel& channel) {
 void Adaptation::end_slice(Nanos now) {
     const bool due = windows_->end_slice(now, read_counts());
     if (core_.directory.endpoints == 0) return leave_all();
+    if (all_have_room()) return serve_all();
     const bool measured = core_.config.adapt.measured;
     if (measured) measure();
     // Who may get RC next does not wait for all of it.
@@ -185,13 +199,14 @@ void Adaptation::renew_reference() {
 void Adaptation::end_reference() {
     const std::uint32_t id = std::exchange(reference_, kSlotMask);
     for (Peer& peer : peers_)
-        if (peer.channel->local_id == id) (void)core_.observer->serve_by(*peer.channel, Service::rc, Reason::counts);
+        if (peer.channel->local_id == id)
+            (void)core_.observer->serve_by(*peer.channel, Service::rc, looks_ ? Reason::counts : Reason::first_peers);
 }
 
 // Who has refused may be asked again when we look next.
 void Adaptation::clear_refusals() {
     for (const Peer& peer : peers_)
-        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::counts);
+        if (peer.served.refused) (void)core_.observer->serve_by(*peer.channel, Service::shared, Reason::refusal);
 }
 
 // Nobody here sends: whoever sends to us has DC.
@@ -322,7 +337,7 @@ void Adaptation::look() {
         places = std::max(places, served.places);
         // Who has RC because it has wished so itself needs no wish of ours.
         const bool theirs = served.theirs == Service::rc && served.ours != Service::rc;
-        others += theirs ? served.places : 0;
+        others += theirs;
         refusals_ += served.refused;
         if (served.ours == Service::rc)
             present.set(slot, Service::rc);
@@ -332,8 +347,7 @@ void Adaptation::look() {
     std::ranges::sort(refusing);
     adapt::Tuning tuning = core_.config.adapt.tuning;
     tuning.limits.rings = 0;
-    tuning.limits.rc = std::max(others ? 0u : 1u, // as Demand::has_room()
-                                (core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others)) / places);
+    tuning.limits.rc = core_.config.adapt.max_rc - std::min(core_.config.adapt.max_rc, others);
     if (core_.config.adapt.measured) tuning.costs = {.rc = rc_saves(), .make_rc = both_halves() * places};
     windows_->set(tuning.costs, tuning.limits);
     const adapt::Windows::Verdict verdict = windows_->look(present, refusing);
@@ -366,7 +380,7 @@ void Adaptation::choose_among_askers() {
     double all = 0;
     for (const adapt::Source& source : counts) all += source.count;
     unsigned in_use = 0;
-    for (const Peer& peer : peers_) in_use += peer.has_rc() ? peer.served.places : 0;
+    for (const Peer& peer : peers_) in_use += peer.has_rc();
     const Peer *lightest = nullptr, *heaviest = nullptr;
     for (const Peer& peer : peers_) {
         if (peer.served.theirs == Service::rc && peer.served.ours != Service::rc &&
@@ -374,8 +388,7 @@ void Adaptation::choose_among_askers() {
             lightest = &peer;
         const bool asks = peer.served.asks && peer.served.asks != seen_[peer.slot()].judged;
         const double make = measured ? both_halves() * peer.served.places : core_.config.adapt.tuning.costs.make_rc;
-        const bool wished = !peer.has_rc() && !peer.served.refused && in_use &&
-                            in_use + peer.served.places > core_.config.adapt.max_rc &&
+        const bool wished = !peer.has_rc() && !peer.served.refused && in_use >= core_.config.adapt.max_rc &&
                             count(peer) * rc_saves() > make + windows_->least_gain() * all;
         if ((asks || wished) && (!heaviest || count(peer) > count(*heaviest))) heaviest = &peer;
     }

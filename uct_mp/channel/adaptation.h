@@ -18,6 +18,8 @@
 // apart (DcTurns), and weighed by the part of all messages that turn, as it follows from the counts. What RC saves is
 // the larger of the two, since either may have the other in it.
 //
+// Eager, while there are no more peers than may have RC: all have it, so nobody is chosen and nothing is measured.
+//
 // Writes and reads count at the side that posts them, by their requests: a large one is as many as it has pieces.
 // Each of them may make an initiator turn. The few requests that carry nothing (acknowledgments, markers) count, too.
 //
@@ -40,7 +42,7 @@ public:
     explicit Adaptation(Core& core);
 
     void attend(Nanos now);
-    // Eager: RC at once, while max_rc allows it.
+    // Eager: RC at once, while there are no more peers than max_rc.
     void connected(Channel& channel);
     // It is parked now: what has come and gone counts nevertheless.
     void parking(const Channel& channel);
@@ -76,6 +78,8 @@ private:
         bool known = false;
         void add(double now);
     };
+    [[nodiscard]] bool all_have_room() const; // eager, and as few peers as may have RC
+    void serve_all();
     [[nodiscard]] std::vector<adapt::Counts::Entry> read_counts();
     void end_slice(Nanos now);
     void measure();

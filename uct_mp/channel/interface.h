@@ -79,7 +79,7 @@ struct AdaptConfig {
     } mode = Mode::off;
     adapt::Tuning tuning;
     bool measured = true; // the costs are, when the first source could get RC; else those of `tuning`
-    unsigned max_rc = 26; // queue pairs of RC that are wanted at a time, for either direction; one peer's in any case
+    unsigned max_rc = 26; // peers that RC is wanted for at a time, for either direction; each on all its paths
     // Rings, of either transport
     bool rings_at_once = false;  // each peer that has sent something gets one; else as `tuning` says, if costs.ring is
                                  // known

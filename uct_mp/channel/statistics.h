@@ -111,7 +111,7 @@ struct ChannelStatistics {
 
 // What uct_mp/adapt has decided here.
 struct AdaptationStatistics {
-    unsigned rc_in_use = 0, rc_kept = 0; // queue pairs: wanted, and all in all
+    unsigned rc_in_use = 0, rc_kept = 0; // peers that it is wanted for; queue pairs
     std::uint64_t looks = 0;             // at the counts of a time window
     std::uint64_t changes = 0;           // of them: another map was better
     std::uint64_t refusals = 0;          // by sources that have no more queue pairs of RC

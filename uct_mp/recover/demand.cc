@@ -29,8 +29,7 @@ unsigned Demand::places(const Channel& channel) const {
 }
 
 bool Demand::has_room(const Channel& channel) const {
-    return channel.wiring.recovery->wishes.counted || in_use == 0 ||
-           in_use + places(channel) <= core_.config.adapt.max_rc;
+    return channel.wiring.recovery->wishes.counted || in_use < core_.config.adapt.max_rc;
 }
 
 bool Demand::is_wanted(const Channel& channel) const {
@@ -131,7 +130,7 @@ void Demand::forget(Channel& channel) {
     Wishes& wishes = channel.wiring.recovery->wishes;
     stop_revoking(channel);
     if (wishes.timer) core_.services.cancel(std::exchange(wishes.timer, 0));
-    if (std::exchange(wishes.counted, false)) in_use -= places(channel);
+    in_use -= std::exchange(wishes.counted, false);
     wishes.ours = wishes.theirs = Service::shared;
     wishes.why = channel::Reason::none;
 }
@@ -238,7 +237,7 @@ void Demand::refresh(Channel& channel) {
     const bool wanted = is_wanted(channel);
     if (wanted != wishes.counted) {
         wishes.counted = wanted;
-        wanted ? in_use += places(channel) : in_use -= places(channel);
+        wanted ? ++in_use : --in_use;
         wishes.left_at = core_.services.now();
     }
     if (wanted) {
@@ -267,19 +266,32 @@ bool Demand::is_of_use(const Channel& channel, PathIndex path) const {
     return twins & ~(choosy ? static_cast<PathMask>(path::spare_paths(paths, there)) : 0);
 }
 
-PathMask Demand::spares(const Channel& channel) const {
-    PathMask spare = 0;
+PathMask Demand::twins(const Channel& channel, PathIndex path) const {
     const std::vector<path::PathSpec>& paths = channel.connection.paths;
-    for (PathIndex rc = 0; rc < channel.wiring.places; ++rc) {
-        if (!paths[rc].on_demand || channel.wiring.paths[rc].phase != Phase::up) continue;
-        if (!is_wanted(channel)) {
-            spare |= PathMask{1} << rc;
-            continue;
-        }
-        for (PathIndex dc = 0; dc < channel.wiring.places; ++dc)
-            if (paths[dc].kind == path::Kind::dc && same_route(paths[dc], paths[rc])) spare |= PathMask{1} << dc;
+    PathMask found = 0;
+    for (PathIndex other = 0; other < channel.wiring.places; ++other)
+        if (paths[other].kind != paths[path].kind && same_route(paths[other], paths[path]))
+            found |= PathMask{1} << other;
+    return found;
+}
+
+// All at once: half of the routes by DC and half of them by RC would be compared with each other as if they differed.
+PathMask Demand::spares(const Channel& channel) const {
+    PathMask rc_up = 0, dc_up = 0, beside_rc = 0;
+    for (PathIndex path = 0; path < channel.wiring.places; ++path) {
+        if (channel.wiring.paths[path].phase != Phase::up) continue;
+        (channel.connection.paths[path].on_demand ? rc_up : dc_up) |= PathMask{1} << path;
     }
-    return spare;
+    bool whole = is_wanted(channel);
+    for (PathIndex rc = 0; rc < channel.wiring.places; ++rc) {
+        if (!is_on_demand(channel, rc)) continue;
+        const PathMask dc = twins(channel, rc);
+        if (rc_up >> rc & 1)
+            beside_rc |= dc;
+        else if (dc & dc_up && is_of_use(channel, rc))
+            whole = false;
+    }
+    return whole ? beside_rc : rc_up;
 }
 
 // -- Giving back

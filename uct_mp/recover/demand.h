@@ -48,6 +48,8 @@ public:
     void void_life(Channel& channel, const connect::PathNews& news);
     // After is_wanted() or the phase of a path has changed: paths join, or are left.
     void refresh(Channel& channel);
+    // Of the other kind, over the same route.
+    [[nodiscard]] PathMask twins(const Channel& channel, PathIndex path) const;
     // Those that carry nothing while there are others.
     [[nodiscard]] PathMask spares(const Channel& channel) const;
     // Of set_phase().
@@ -58,7 +60,7 @@ public:
     void trim();
 
     // -- What others read
-    unsigned in_use = 0; // places of channels that want RC
+    unsigned in_use = 0; // peers that RC is wanted for
     unsigned kept = 0;   // paths of RC on demand that are not absent
     bool trim_due = false;
     Services::Timer trim_timer = 0;

@@ -159,9 +159,13 @@ void Joining::join(Channel& channel, PathIndex path) {
 void Joining::find_spares(Channel& channel) {
     if (!channel.connection.absent) return;
     PathMask spare = all_.demand.spares(channel);
+    schedule::Scheduler& scheduler = *channel.wiring.scheduler;
+    for (const PathIndex left : schedule::each(spare))
+        for (const PathIndex next : schedule::each(all_.demand.twins(channel, left) & ~spare))
+            scheduler.inherit(next, left);
     if (!core_.config.paths.cross_rails)
-        spare |= path::spare_paths(channel.connection.paths, channel.wiring.scheduler->paths().usable());
-    channel.wiring.scheduler->set_spare(spare);
+        spare |= path::spare_paths(channel.connection.paths, scheduler.paths().usable());
+    scheduler.set_spare(spare);
 }
 
 // DC: where the other side's target is, with the present LIDs.

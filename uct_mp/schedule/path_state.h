@@ -178,6 +178,9 @@ public:
     void set_rail_rate(std::uint8_t rail, double rate); // at least this, as PathSetup::rail_rate
     [[nodiscard]] bool is_spare(PathIndex i) const { return spare_ >> i & 1; }
     void set_spare(PathMask paths); // these, and no others: usable(Direction) has none of them while it has others
+    // Two paths over the same route, of which one is used at a time: what the latter has shown of it, if that is newer.
+    // Latencies are their own.
+    void inherit(PathIndex i, PathIndex from);
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);
     bool set_nominal_rate(PathIndex i, double rate);

@@ -76,6 +76,20 @@ void PathTable::set_spare(PathMask paths) {
     sort_usable();
 }
 
+void PathTable::inherit(PathIndex i, PathIndex from) {
+    if (i >= size_ || from >= size_) return;
+    paths_[i].ramp = std::max(paths_[i].ramp, paths_[from].ramp);
+    for (const Direction d : {Direction::write, Direction::read}) {
+        Account& account = paths_[i].of(d);
+        const Account& known = paths_[from].of(d);
+        if (known.sampled_at <= account.sampled_at) continue;
+        account.sampled_at = known.sampled_at;
+        account.rate = account.rate_before = known.rate;
+        account.usual = known.usual;
+        account.jammed = known.jammed;
+    }
+}
+
 std::uint64_t PathTable::under_way(Direction d) const {
     std::uint64_t bytes = 0;
     for (PathIndex i : each(usable(d))) bytes += paths_[i].of(d).in_flight;

@@ -65,8 +65,9 @@ std::vector<Variable> dc_variables(const channel::Config& defaults) {
         {.group = Group::tuning,
          .name = "ADAPT_MAX_RC",
          .initial = std::to_string(adapt.max_rc),
-         .help = "Queue pairs of RC in use at a time, " + range(1, kMaxAdaptQueuePairs) +
-                 "; one for each path to a peer. Fewer than the adapter's cache of connections holds. See ADAPT.",
+         .help = "Peers that have RC at a time, " + range(1, kMaxAdaptQueuePairs) +
+                 ". Each takes a queue pair on each of its paths. All together fewer than the adapter's cache of "
+                 "connections holds. See ADAPT.",
          .syntax = Syntax::count,
          .offset = offsetof(IfaceOptions, adapt_max_rc)});
     list.push_back({.group = Group::tuning,

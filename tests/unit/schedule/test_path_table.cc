@@ -227,6 +227,36 @@ BOOST_AUTO_TEST_CASE(spare_paths_carry_nothing_while_there_are_others) {
     BOOST_TEST(paths.usable(kWrite) == 0b011u);
 }
 
+// RC takes over from DC, and gives back.
+BOOST_AUTO_TEST_CASE(what_a_path_has_shown_of_its_route_is_inherited) {
+    PathTable paths(std::vector<PathSetup>(4, PathSetup{.nominal_rate = 1, .state = PathState::down}));
+    for (PathIndex i = 0; i < 4; ++i) BOOST_TEST(paths.set_state(i, PathState::up)); // with a small share
+    paths.set_spare(0b1100);
+    for (Nanos post = 1000; post < 10'000'000; post += 200'000) { // path 1 has a quarter of path 0's rate
+        for (PathIndex i = 0; i < 2; ++i) paths.place(i, kWrite, 32768);
+        paths.settle({0, kWrite, 32768, 32768, post, post + 2000 + 32768});
+        paths.settle({1, kWrite, 32768, 32768, post, post + 2000 + 4 * 32768});
+    }
+    paths.place(1, kWrite, 8192);
+    BOOST_TEST(paths[1].of(kWrite).usual.relative < 0.6);
+    for (const auto& [to, from] : {std::pair<PathIndex, PathIndex>{2, 0}, {3, 1}}) {
+        paths.inherit(to, from);
+        BOOST_TEST(paths[to].of(kWrite).rate == paths[from].of(kWrite).rate);
+        BOOST_TEST(paths[to].of(kWrite).usual.relative == paths[from].of(kWrite).usual.relative);
+        BOOST_TEST(paths[to].ramp == 1.0);
+        BOOST_TEST(paths[to].of(kWrite).in_flight == 0u);
+        BOOST_TEST(paths[to].latencies == 0u); // its own
+        BOOST_TEST(paths[to].of(kRead).rate == 0.0);
+    }
+    paths.settle({3, kWrite, 32768, 32768, 20'000'000, 20'000'000 + 2000 + 32768});
+    const double newer = paths[3].of(kWrite).rate;
+    paths.inherit(3, 1); // older
+    BOOST_TEST(paths[3].of(kWrite).rate == newer);
+    paths.inherit(1, 3);
+    BOOST_TEST(paths[1].of(kWrite).rate == newer);
+    paths.inherit(9, 1), paths.inherit(1, 9); // there is none
+}
+
 BOOST_AUTO_TEST_CASE(paths_of_a_rail_have_no_more_than_the_rail) {
     std::vector<PathSetup> setup(5, PathSetup{.nominal_rate = 1, .rail = 1, .rail_rate = 1});
     setup[4].rail = 0;
