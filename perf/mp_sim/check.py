@@ -34,27 +34,45 @@ def measured(line):
 
 
 def bound(words):
-    """us: the time, what links need in order, what they need for all at once."""
+    """us: the time, what links need in order, what they need for all at once, what the busiest processor needs."""
     lines = [line.split() for line in output([*words, "--bound"]) if re.match("mp_", line)]
     time, needs = lines[0], lines[1]
-    return float(time[2]), float(needs[needs.index("need") + 1]), float(needs[needs.index("time),") + 1])
+    return float(time[2]), float(needs[needs.index("need") + 1]), float(needs[needs.index("time),") + 1]), \
+        float(needs[needs.index("processors") + 1])
 
 
 def check_bounds(kernels):
     for kernel in set(kernels) - {"barrier"}: # which has no data
         for rendezvous in ("put", "get"):
-            time, _, at_once = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5",
+            time, _, at_once, _ = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5",
                                       "--rendezvous", rendezvous])
             if not 0 < at_once <= time:
                 sys.exit(f"{kernel}, {rendezvous}: {time} us, but links need {at_once} us")
     # 15 times 64 KiB into one port of 2 GB/s, with 26 bytes around each 2048, by whatever routes.
-    _, in_order, at_once = bound(["--fabric", "fattree-144", "--kernel", "incast", "--nodes", "16", "--size", "65536"])
+    _, in_order, at_once, _ = bound(["--fabric", "fattree-144", "--kernel", "incast", "--nodes", "16", "--size", "65536"])
     # From leaf to leaf over one route each: in each of twelve steps some link has two flows at least, four at most.
-    _, one_route, _ = bound(["--fabric", "fattree-144", "--kernel", "displaced", "--nodes", "24", "--size", "65536", "--paths", "1"])
+    _, one_route, _, _ = bound(["--fabric", "fattree-144", "--kernel", "displaced", "--nodes", "24", "--size", "65536", "--paths", "1"])
     per_message = 65536 / 2 * 2074 / 2048 / 1000
     for what, us, least, most in (("incast", in_order, 15, 15), ("incast at once", at_once, 15, 15), ("one route", one_route, 24, 48)):
         if not 0.98 * least * per_message <= us <= 1.01 * most * per_message:
             sys.exit(f"the bound of {what}: {us} us, {us / per_message:.2f} messages")
+
+
+def check_processors():
+    """Rank 0 takes seven eager messages; by rendezvous it takes a request, posts a read, collects it and posts the finish."""
+    for size, needed in ((1000, 7 * 0.3), (4000, 7 * (0.3 + 0.5 + 0.3 + 0.5))):
+        time, _, _, processors = bound(["--fabric", "connect-ib-64", "--kernel", "incast", "--nodes", "8", "--size", str(size), "--rendezvous", "get",
+                                        "--host-post", "500", "--host-completion", "300"])
+        if abs(processors - needed) > 0.06 or processors > time:
+            sys.exit(f"processors need {processors} us of {time} us for {size} bytes, by hand {needed}")
+
+
+def check_window():
+    """64 messages unless something else is said, and each takes longer in a smaller window."""
+    words = ["--fabric", "two-rail", "--kernel", "windows", "--nodes", "2", "--size", "65536", "--messages", "4"]
+    times = [float(run([*words, *more])[0].split()[2]) for more in ([], ["--window", "64"], ["--window", "2"])]
+    if times[0] != times[1] or not 1 / 64 < times[2] / times[0] < 1:
+        sys.exit(f"windows of 64, 64 and 2 messages: {times} us")
 
 
 def check_rendezvous():
@@ -111,6 +129,8 @@ def main():
                 print(kernel, *first, sep="\n")
     check_bounds(kernels)
     check_rendezvous()
+    check_processors()
+    check_window()
     check_bound()
     check_fault()
     check_refused("--bound", "--on-demand")

@@ -26,6 +26,10 @@ void add_job(CLI::App& app, SimOptions& o) {
                    "messages, phases, or tasks of a kernel that has a number of them; 0: its own")
         ->capture_default_str()
         ->group("Job");
+    app.add_option("--window", o.window, "messages that are started at once, in kernels of windows")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1024))
+        ->group("Job");
     app.add_option("--compute", o.compute, "ns of computation in kernels that compute; 0: their own")
         ->capture_default_str()
         ->group("Job");
@@ -203,7 +207,7 @@ void add_runs(CLI::App& app, SimOptions& o) {
     app.add_flag(
            "--bound", o.bound,
            "also print what the links need for it over these routes: if all is sent at once, which is the least, and "
-           "if all ranks do each step together")
+           "if all ranks do each step together; and what the busiest processor needs")
         ->group("Runs");
     app.add_flag("--quiet", o.quiet, "no progress on standard error")->group("Runs");
 }
@@ -281,6 +285,7 @@ KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed) {
     return {.ranks = o.ranks ? o.ranks : o.nodes * o.per_node,
             .size = o.size,
             .messages = o.messages,
+            .window = o.window,
             .compute = o.compute,
             .skew = o.skew,
             .problem = o.problem[0],

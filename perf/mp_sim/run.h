@@ -34,6 +34,8 @@ public:
     Nanos connect();
     // From now on ranks begin up to `ns` late, each as late as is drawn, anew for every run. 0: all at once.
     void begin_late(Nanos ns, std::uint64_t seed) { late_ = ns, random_.seed(seed); }
+    // Bytes of the largest message that is eager here.
+    [[nodiscard]] std::uint64_t eager() const { return eager_; }
     // Runs the job once; ns. `progress` is told now and then how many steps of all are done.
     Nanos once(const std::function<void(double)>& progress = {});
 
