@@ -69,7 +69,7 @@ public:
             wire = std::min(wire, 1 + image.device(image.port(i).device).limits.wire_header / mtu);
         }
         for (std::uint32_t i = 0; i < image.links; ++i)
-            rate_.push_back(static_cast<double>(image.link(i).rate) / 1e9 / wire);
+            rate_.push_back(static_cast<double>(world.link_rate(i)) / 1e9 / wire);
     }
     double operator()(const std::vector<Flow>& flows) { // ns
         std::fill(load_.begin(), load_.end(), 0);
