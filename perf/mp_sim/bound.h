@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "run.h"
 #include "simulator/cluster.h"
+#include "transport_run.h"
 
 namespace ucx_mp::sim {
 

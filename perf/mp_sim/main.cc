@@ -7,10 +7,11 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 
 #include "bound.h"
 #include "options.h"
-#include "run.h"
+#include "pml_run.h"
 #include "tables.h"
 
 using namespace ucx_mp;
@@ -94,33 +95,55 @@ struct Tables {
     std::optional<KindTable> kinds;
 };
 
+// A crossbar's rate is what its ports report, but nothing on it is slowed down: times would be those of no fabric. With
+// --bound nothing would hold either.
+void refuse_unmodelled(const SimOptions& o, const softhca::FabricImage& image) {
+    if (image.ideal) return; // that is what it is for
+    for (std::uint32_t i = 0; i < image.ports; ++i)
+        if (image.port(i).cabled && image.port(i).link == softhca::kNone)
+            throw std::runtime_error("--fabric " + o.fabric +
+                                     ": the ports of a crossbar have no wires, so their rate is not modelled; give "
+                                     "them links to a switch, or say ideal: true in the file");
+}
+
 Sample measure(const SimOptions& o, Tables& tables, const std::string& transport, const std::string& policy,
                std::uint64_t seed) {
     const Job job = find_kernel(o.kernel).make(kernel_options(o, seed));
     Meter meter(o.quiet, transport + " " + policy + (o.seeds > 1 ? " seed " + std::to_string(seed) : ""));
     meter.say("opening...");
     // Messages are carried, what is written and read is not.
-    const std::uint64_t carried = std::max<std::uint64_t>(512, o.eager + 128);
+    const bool pml = o.module == "pml";
+    const channel::Config config = config_of(o, transport, policy);
+    const std::uint64_t carried = pml ? config.segment + 128 : std::max<std::uint64_t>(512, o.eager + 128);
     const std::vector<unsigned> hosts = hosts_of(o, seed);
-    std::vector<channel::Config> configs(hosts.size(), config_of(o, transport, policy));
+    std::vector<channel::Config> configs(hosts.size(), config);
     for (std::size_t i = 0; o.unlimited && i < configs.size(); i += o.unlimited) configs[i].max_connections = 0;
     Cluster cluster(o.fabric, hosts, configs, {.seed = seed, .payload_limit = carried}, rails_of(o, policy, hosts));
+    refuse_unmodelled(o, cluster.world.image());
     // What links that fail make each process say is no part of the table.
     for (unsigned i = 0; o.quiet && i < cluster.size(); ++i) cluster.node(i).services().quiet = true;
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
     const Rendezvous rendezvous = o.rendezvous == "get" ? Rendezvous::get : Rendezvous::put;
-    Run run(cluster, job, o.eager, rendezvous);
-    run.begin_late(o.late, seed);
+    std::unique_ptr<Run> run;
+    TransportRun* own = nullptr; // of the transport alone
+    if (pml) {
+        run = std::make_unique<PmlRun>(cluster, job, rendezvous == Rendezvous::put);
+    } else {
+        auto alone = std::make_unique<TransportRun>(cluster, job, o.eager, rendezvous);
+        own = alone.get();
+        run = std::move(alone);
+    }
+    run->begin_late(o.late, seed);
     Sample out;
     meter.say("connecting...");
-    if (!o.on_demand) out.connect_us = static_cast<double>(run.connect()) / 1e3;
-    if (o.bound) out.bound = bound_of(cluster, job, hosts, run.eager(), rendezvous);
-    if (tables.kinds) tables.kinds->begin(cluster, run, transport + " " + policy);
+    if (!o.on_demand) out.connect_us = static_cast<double>(run->connect()) / 1e3;
+    if (o.bound) out.bound = bound_of(cluster, job, hosts, run->eager(), rendezvous);
+    if (tables.kinds) tables.kinds->begin(cluster, *run, transport + " " + policy);
     const auto once = [&](const char* what, unsigned i) {
         const double us =
-            static_cast<double>(run.once([&](double share) { meter.say(what + std::to_string(i + 1), share); })) / 1e3;
+            static_cast<double>(run->once([&](double share) { meter.say(what + std::to_string(i + 1), share); })) / 1e3;
         if (out.first_us == 0) out.first_us = us;
         return us;
     };
@@ -128,7 +151,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
     Sample before;
     count(o, cluster, before);
     std::vector<Transfer> transfers;
-    if (tables.transfers) run.record(&transfers);
+    if (tables.transfers && own) own->record(&transfers);
     if (tables.links) tables.links->begin(cluster.world);
     const auto later = later_faults(o);
     for (unsigned i = 0; i < o.repeat; ++i) {
@@ -138,7 +161,7 @@ Sample measure(const SimOptions& o, Tables& tables, const std::string& transport
         out.time_us += once("run ", i) / o.repeat;
         for (const auto timer : due) cluster.world.cancel(timer); // of a time after the job
     }
-    run.record(nullptr);
+    if (own) own->record(nullptr);
     if (tables.kinds) tables.kinds->end();
     if (tables.transfers) tables.transfers->add(transport + " " + policy, transfers);
     if (tables.links) tables.links->end(cluster.world, transport + " " + policy);

@@ -100,6 +100,12 @@ void add_transport(CLI::App& app, SimOptions& o) {
         ->capture_default_str()
         ->check(CLI::IsMember({"mp_rc", "mp_dc", "adaptive", "eager"}))
         ->group("Transport");
+    app.add_option("--module", o.module,
+                   "what makes a program's messages of it:\ntransport: as --eager and --rendezvous say\npml: pml/mp's "
+                   "core, with its own eager limit; writes and reads by a window")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"transport", "pml"}))
+        ->group("Transport");
     app.add_option("--adapt-interval", o.adapt_interval,
                    "adaptive, eager: ns between two looks; 0: the transport's default")
         ->capture_default_str()
@@ -229,6 +235,7 @@ SimOptions parse(int argc, char** argv) {
         app.parse(argc, argv);
         // The routes are those of connections, which must be there before the job.
         if (o.bound && o.on_demand) throw CLI::ExcludesError("--bound", "--on-demand");
+        if (o.module == "pml" && !o.transfers.empty()) throw CLI::ExcludesError("--module pml", "--transfers");
     } catch (const CLI::ParseError& error) { std::exit(app.exit(error)); }
     return o;
 }
@@ -358,9 +365,12 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     config.policy = *choice.config;
     config.paths.num_paths = o.paths;
     // Small: what a simulation needs, not what a node has. Payload is not carried.
-    config.segment = static_cast<unsigned>(std::clamp<std::uint64_t>(o.eager + 64, 1024, 65536));
+    if (o.module == "transport")
+        config.segment = static_cast<unsigned>(std::clamp<std::uint64_t>(o.eager + 64, 1024, 65536));
     config.send_depth = 32;
-    config.receive_depth = o.receives ? o.receives : o.nodes * o.per_node <= 256 ? 1024 : 256;
+    config.receive_depth = o.receives                                               ? o.receives
+                           : o.module == "transport" && o.nodes * o.per_node <= 256 ? 1024
+                                                                                    : 256;
     config.window = 64;
     config.completion_depth = 1024;
     config.background = o.background;

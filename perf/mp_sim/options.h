@@ -12,8 +12,8 @@
 namespace ucx_mp::sim {
 
 struct SimOptions {
-    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", rendezvous = "put", csv, trace,
-                transfers, links, kinds;
+    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", rendezvous = "put",
+                module = "transport", csv, trace, transfers, links, kinds;
     std::vector<std::string> transports{"mp_rc"},
         policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
     std::vector<std::string> faults;

@@ -19,7 +19,7 @@ class Place:
     nodes: tuple
     per_node: tuple
     rates: tuple  # Gb/s of links that are slow
-    rails: tuple = ()  # ports of a node, which may be slow: adapter:port
+    rails: tuple = ()  # links of a node, which may be slow: (adapter:port, the switch of the node with this number)
     links: tuple = ()  # between switches, by names with ranges: ("leaf", 1, 3, "spine", 1, 12)
     crossing: int = 0  # more nodes than this use these
     paths: tuple = (0,)
@@ -30,9 +30,14 @@ class Place:
             a, a_first, a_last, b, b_first, b_last = rng.choice(self.links)
             where = f"{a}{rng.randint(a_first, a_last)} {b}{rng.randint(b_first, b_last)}"
         else:
-            adapter, port = rng.choice(self.rails).split(":")
-            where = f"{rng.randrange(nodes)}:softhca_{adapter}:{port}"
+            (port, switch), node = rng.choice(self.rails), rng.randrange(nodes)
+            where = f"{node}:{port} {switch(node)}"
         return f"rate {rng.choice(self.rates)}Gb/s {where}"
+
+
+def on(adapter, port, switch, later=None, first_later=0):
+    """A rail: its nodes hang on `switch`, from the node `first_later` on on `later`."""
+    return f"softhca_{adapter}:{port}", lambda node: later if later and node >= first_later else switch
 
 
 def own(name):
@@ -40,13 +45,14 @@ def own(name):
 
 
 PLACES = (
-    Place("two-rail", (2, 2, 3, 4, 6, 8, 16), (1, 1, 2), (1, 2, 4), rails=("0:1", "1:1")),
-    Place("two-rail-unequal", (2, 3, 4, 6, 8, 12), (1, 1, 2), (1, 2, 4), rails=("0:1",)),
-    Place("four-path", (6, 8, 8), (1, 1, 2), (1, 2, 4), rails=("0:1", "1:1"), links=(("leaf", 1, 4, "spine", 1, 4),)),
+    Place("two-rail", (2, 2, 3, 4, 6, 8, 16), (1, 1, 2), (1, 2, 4), rails=(on(0, 1, "switch"), on(1, 1, "switch"))),
+    Place("two-rail-unequal", (2, 3, 4, 6, 8, 12), (1, 1, 2), (1, 2, 4), rails=(on(0, 1, "switch"),)),
+    Place("four-path", (6, 8, 8), (1, 1, 2), (1, 2, 4), rails=(on(0, 1, "leaf1", "leaf3", 4), on(1, 1, "leaf2", "leaf4", 4)),
+          links=(("leaf", 1, 4, "spine", 1, 4),)),
     Place(own("four-path-pair"), (2,), (1, 2, 4), (1, 2, 4), links=(("leaf", 1, 4, "spine", 1, 4),)),
-    Place("dual-plane", (2, 4, 12, 16, 16), (1, 1, 2), (1, 2, 4), rails=("0:1", "0:2"),
+    Place("dual-plane", (2, 4, 12, 16, 16), (1, 1, 2), (1, 2, 4), rails=(on(0, 1, "a-leaf1", "a-leaf2", 8), on(0, 2, "b-leaf1", "b-leaf2", 8)),
           links=(("a-leaf", 1, 2, "a-spine", 1, 2), ("b-leaf", 1, 2, "b-spine", 1, 2)), crossing=8),
-    Place(own("eight-rail"), (2, 4, 6, 8, 12), (1, 1, 2), (2, 4, 8, 16), rails=tuple(f"{i}:1" for i in range(8))),
+    Place(own("eight-rail"), (2, 4, 6, 8, 12), (1, 1, 2), (2, 4, 8, 16), rails=tuple(on(i, 1, f"plane{i}") for i in range(8))),
     Place("fattree-144", (16, 24, 24, 32, 36), (1, 1, 2), (1, 2, 4, 8), links=(("leaf", 1, 3, "spine", 1, 12),), paths=(0, 0, 12)),
 )
 
