@@ -45,7 +45,7 @@ struct Options {
 
 class Windows {
 public:
-    Windows(Job& job, std::size_t size)
+    Windows(MpiJob& job, std::size_t size)
         : job_(job), size_(size), sent_(job.cluster.node(0).memory(size)), received_(job.cluster.node(1).memory(size)) {
         job.on_completed = [this](mp_request_t& request) { completed(request); };
         next();
@@ -79,7 +79,7 @@ private:
         ended = job_.cluster.world.now();
         job_[0].node.services().at(ended, [this] { next(); });
     }
-    Job& job_;
+    MpiJob& job_;
     const std::size_t size_;
     Node::Memory sent_, received_;
     mp_request_storage_t sends_[kWindow] = {}, receives_[kWindow] = {}, answer_{}, answered_{};
@@ -114,7 +114,7 @@ double rate(const Options& o, const char* policy) {
     core.eager_limit = 8192;
     core.zero_copy = SIZE_MAX;
     if (o.silent) core.hint_limit = SIZE_MAX;
-    Job job(cluster, core);
+    MpiJob job(cluster, core);
     Windows windows(job, o.size);
     const Nanos run = std::max<Nanos>(20, o.size / 2500) * 1'000'000;
     cluster.run_for(5'000'000);
@@ -129,7 +129,7 @@ double rate(const Options& o, const char* policy) {
 // Processes with a window each that put, end the epoch, and begin anew.
 class Fences {
 public:
-    Fences(Job& job, bool own) : job_(job), own_(own), sides_(job.cluster.size()) {
+    Fences(MpiJob& job, bool own) : job_(job), own_(own), sides_(job.cluster.size()) {
         job.on_completed = [](mp_request_t&) {};
         const unsigned ranks = job.cluster.size();
         std::vector<std::uint64_t> names(ranks);
@@ -198,7 +198,7 @@ private:
             if (side.window->start(rma) != MP_OK) throw std::runtime_error("a put cannot start");
         }
     }
-    Job& job_;
+    MpiJob& job_;
     const bool own_;
     std::vector<Side> sides_;
     std::vector<std::byte> keys_;
@@ -209,7 +209,7 @@ private:
 class Epochs {
 public:
     static constexpr unsigned kMoves = 16;
-    Epochs(Job& job, std::size_t size, std::size_t in_flight, unsigned origins, bool fenced)
+    Epochs(MpiJob& job, std::size_t size, std::size_t in_flight, unsigned origins, bool fenced)
         : size_(size), origins_(origins), fenced_(fenced) {
         job.on_completed = [](mp_request_t&) {};
         const std::uint64_t names[2] = {0, 1};
@@ -309,7 +309,7 @@ double epoch(const Options& o, unsigned origins, bool fenced, const std::vector<
     softhca::sim::HostCosts host;
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, 2, {}, {.seed = 1, .host = host}, {.rails = rails});
-    Job job(cluster, settings());
+    MpiJob job(cluster, settings());
     Epochs epochs(job, o.epoch, o.in_flight, origins, fenced);
     const unsigned counted = fenced ? 2 : origins; // whose epochs end
     const auto run = [&](std::uint64_t count) {
@@ -330,7 +330,7 @@ double fence(const Options& o, bool own) {
     softhca::sim::HostCosts host;
     host.post = host.completion = 150;
     Cluster cluster(o.fabric, o.fence, {}, {.seed = 1, .host = host});
-    Job job(cluster, settings());
+    MpiJob job(cluster, settings());
     Fences fences(job, own);
     const auto run = [&](std::uint64_t count) {
         const std::uint64_t end = fences.ended() + count;

@@ -14,8 +14,11 @@ namespace {
 using Route = std::vector<std::uint32_t>; // links
 using Routes = std::vector<Route>;
 
-// The links from a port to a LID, by the switches' tables. Empty: a wire that is not modelled, or no way.
-Route route(const softhca::FabricImage& image, const softhca::PortImage& from, std::uint32_t lid) {
+// The links from a port to a LID, by the switches' tables. Empty: none, for the adapter's own loop-back and in a
+// crossbar, or no way.
+Route route(const softhca::FabricImage& image, std::uint32_t source, std::uint32_t lid) {
+    const softhca::PortImage& from = image.port(source);
+    if (image.port_of_lid(from.subnet, lid) == source) return {};
     Route out;
     for (std::uint32_t link = from.link; link != softhca::kNone && out.size() < softhca::kMaxHops;) {
         out.push_back(link);
@@ -36,8 +39,8 @@ std::map<unsigned, Routes> routes_of(Cluster& cluster, unsigned rank, unsigned h
             unsigned device = 0, number = 0;
             if (std::sscanf(path.local_rail.c_str(), "softhca_%u:%u", &device, &number) != 2) continue;
             const softhca::DeviceImage& adapter = image.device(image.node(host).first_device + device);
-            const softhca::PortImage& port = image.port(adapter.first_port + number - 1);
-            const std::uint32_t to = image.port_of_lid(port.subnet, path.remote_lid);
+            const std::uint32_t port = adapter.first_port + number - 1;
+            const std::uint32_t to = image.port_of_lid(image.port(port).subnet, path.remote_lid);
             if (to == softhca::kNone) continue;
             found[image.device(image.port(to).device).node].insert(route(image, port, path.remote_lid));
         }
@@ -57,7 +60,8 @@ struct Flow {
 // or two.
 class LeastTime {
 public:
-    explicit LeastTime(const softhca::FabricImage& image) : load_(image.links), price_(image.links) {
+    explicit LeastTime(const softhca::sim::World& world) : load_(world.image().links), price_(world.image().links) {
+        const softhca::FabricImage& image = world.image();
         double wire =
             std::numeric_limits<double>::infinity(); // bytes there per byte of payload, the least of all ports
         for (std::uint32_t i = 0; i < image.ports; ++i) {
@@ -65,7 +69,7 @@ public:
             wire = std::min(wire, 1 + image.device(image.port(i).device).limits.wire_header / mtu);
         }
         for (std::uint32_t i = 0; i < image.links; ++i)
-            rate_.push_back(static_cast<double>(image.link(i).rate) / 1e9 / wire);
+            rate_.push_back(static_cast<double>(world.link_rate(i)) / 1e9 / wire);
     }
     double operator()(const std::vector<Flow>& flows) { // ns
         std::fill(load_.begin(), load_.end(), 0);
@@ -120,14 +124,47 @@ private:
         return prices > 0 ? cheapest / prices : 0;
     }
 
-    std::vector<double> rate_, load_, price_; // by link; rate: bytes of payload per ns, 0: it carries anything
+    // By link; rate: bytes of payload per ns, 0: it carries anything.
+    std::vector<double> rate_, load_, price_;
     std::set<std::uint32_t> used_;
     double fullest_ = 0; // ns, after all turns up to now
 };
 
+// us of the busiest process. A write and a read have a completion; a message from a completion queue is a receive.
+double busiest(const softhca::sim::HostCosts& costs, const Job& job, std::uint64_t eager, Rendezvous rendezvous) {
+    const Nanos receive = costs.receive != 0 ? costs.receive : costs.completion, move = costs.post + costs.completion;
+    std::vector<Nanos> spent(job.size());
+    for (std::size_t i = 0; i < job.size(); ++i)
+        for (const Step& s : job[i]) switch (s.kind) {
+            case Step::Kind::send:
+            case Step::Kind::sync: // a message, and what goes before it by rendezvous
+                if (s.kind == Step::Kind::send && s.amount > eager) {
+                    spent[rendezvous == Rendezvous::get ? s.peer : i] += move;
+                    if (rendezvous == Rendezvous::get) spent[s.peer] += costs.post, spent[i] += receive; // it finishes
+                }
+                spent[i] += costs.post;
+                spent[s.peer] += receive;
+                break;
+            case Step::Kind::get:
+            case Step::Kind::put:
+            case Step::Kind::add:
+                spent[i] += move;
+                break;
+            case Step::Kind::compute:
+                spent[i] += s.amount;
+                break;
+            case Step::Kind::wait:
+            case Step::Kind::complete:
+            case Step::Kind::meet:
+                break;
+            }
+    return static_cast<double>(*std::max_element(spent.begin(), spent.end())) / 1e3;
+}
+
 } // namespace
 
-Bound bound_of(Cluster& cluster, const Job& job, const std::vector<unsigned>& hosts) {
+Bound bound_of(Cluster& cluster, const Job& job, const std::vector<unsigned>& hosts, std::uint64_t eager,
+               Rendezvous rendezvous) {
     std::vector<std::map<unsigned, Routes>> routes;
     for (unsigned i = 0; i < job.size(); ++i) routes.push_back(routes_of(cluster, i, hosts[i]));
     std::vector<std::vector<Flow>> steps;
@@ -144,12 +181,13 @@ Bound bound_of(Cluster& cluster, const Job& job, const std::vector<unsigned>& ho
             all[way] += static_cast<double>(s.amount);
         }
     }
-    LeastTime least(cluster.world.image());
+    LeastTime least(cluster.world);
     Bound out;
     for (const std::vector<Flow>& flows : steps) out.in_order += least(flows) / 1e3;
     std::vector<Flow> together;
     for (const auto& [way, bytes] : all) together.push_back({&routes[way.first][way.second], bytes});
     out.at_once = least(together) / 1e3;
+    out.processors = busiest(cluster.world.host_costs(), job, eager, rendezvous);
     return out;
 }
 

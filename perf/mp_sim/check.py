@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 PROGRAM = sys.argv[1] + "/bin/mp_sim"
+ATOMIC = ("taskpool", "dataservers")  # nothing for pml/mp
 POWERS_OF_TWO = ("cg",)  # these have to have so many processes, as two of the jobs
 JOBS = [["--nodes", "4", "--ranks-per-node", "2"], ["--nodes", "7", "--mapping", "random", "--of-nodes", "16"],
         ["--nodes", "4", "--ranks-per-node", "3", "--mapping", "cyclic", "--on-demand", "--eager", "64"],
@@ -34,27 +35,49 @@ def measured(line):
 
 
 def bound(words):
-    """us: the time, what links need in order, what they need for all at once."""
+    """us: the time, what links need in order, what they need for all at once, what the busiest processor needs."""
     lines = [line.split() for line in output([*words, "--bound"]) if re.match("mp_", line)]
     time, needs = lines[0], lines[1]
-    return float(time[2]), float(needs[needs.index("need") + 1]), float(needs[needs.index("time),") + 1])
+    return float(time[2]), float(needs[needs.index("need") + 1]), float(needs[needs.index("time),") + 1]), \
+        float(needs[needs.index("processors") + 1])
 
 
 def check_bounds(kernels):
     for kernel in set(kernels) - {"barrier"}: # which has no data
         for rendezvous in ("put", "get"):
-            time, _, at_once = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5",
+            time, _, at_once, _ = bound(["--fabric", "connect-ib-64", "--kernel", kernel, "--nodes", "8", "--size", "65536", "--messages", "5",
                                       "--rendezvous", rendezvous])
             if not 0 < at_once <= time:
                 sys.exit(f"{kernel}, {rendezvous}: {time} us, but links need {at_once} us")
     # 15 times 64 KiB into one port of 2 GB/s, with 26 bytes around each 2048, by whatever routes.
-    _, in_order, at_once = bound(["--fabric", "fattree-144", "--kernel", "incast", "--nodes", "16", "--size", "65536"])
+    _, in_order, at_once, _ = bound(["--fabric", "fattree-144", "--kernel", "incast", "--nodes", "16", "--size", "65536"])
     # From leaf to leaf over one route each: in each of twelve steps some link has two flows at least, four at most.
-    _, one_route, _ = bound(["--fabric", "fattree-144", "--kernel", "displaced", "--nodes", "24", "--size", "65536", "--paths", "1"])
+    _, one_route, _, _ = bound(["--fabric", "fattree-144", "--kernel", "displaced", "--nodes", "24", "--size", "65536", "--paths", "1"])
+    # A link of a quarter of the rate, to the one node that all send to.
+    *_, slow, _ = bound(["--fabric", "two-rail", "--kernel", "incast", "--nodes", "4", "--size", "65536", "--fault", "rate 2Gb/s 0:softhca_0:1 switch"])
+    if not 0.98 <= slow / (3 * 65536 / 1.25e3) <= 1.01:
+        sys.exit(f"the bound of an incast over rails of 8 and 2 Gb/s: {slow} us")
     per_message = 65536 / 2 * 2074 / 2048 / 1000
     for what, us, least, most in (("incast", in_order, 15, 15), ("incast at once", at_once, 15, 15), ("one route", one_route, 24, 48)):
         if not 0.98 * least * per_message <= us <= 1.01 * most * per_message:
             sys.exit(f"the bound of {what}: {us} us, {us / per_message:.2f} messages")
+
+
+def check_processors():
+    """Rank 0 takes seven eager messages; by rendezvous it takes a request, posts a read, collects it and posts the finish."""
+    for size, needed in ((1000, 7 * 0.3), (4000, 7 * (0.3 + 0.5 + 0.3 + 0.5))):
+        time, _, _, processors = bound(["--fabric", "connect-ib-64", "--kernel", "incast", "--nodes", "8", "--size", str(size), "--rendezvous", "get",
+                                        "--host-post", "500", "--host-completion", "300", "--host-receive", "300"])
+        if abs(processors - needed) > 0.06 or processors > time:
+            sys.exit(f"processors need {processors} us of {time} us for {size} bytes, by hand {needed}")
+
+
+def check_window():
+    """64 messages unless something else is said, and each takes longer in a smaller window."""
+    words = ["--fabric", "two-rail", "--kernel", "windows", "--nodes", "2", "--size", "65536", "--messages", "4"]
+    times = [float(run([*words, *more])[0].split()[2]) for more in ([], ["--window", "64"], ["--window", "2"])]
+    if times[0] != times[1] or not 1 / 64 < times[2] / times[0] < 1:
+        sys.exit(f"windows of 64, 64 and 2 messages: {times} us")
 
 
 def check_rendezvous():
@@ -77,6 +100,15 @@ def check_bound():
             sys.exit(f"{kernel}: processes bound to a rail take {ratio} of the time of even striping")
 
 
+def check_pml():
+    """Large messages by pml/mp's core come about as fast as by the transport alone, and no faster than links can."""
+    words = ["--fabric", "two-rail", "--kernel", "windows", "--nodes", "2", "--size", "1048576", "--messages", "2", "--rendezvous", "get"]
+    alone, _, at_once, _ = bound(words)
+    pml, *_ = bound([*words, "--module", "pml"])
+    if not at_once <= pml <= 1.3 * alone:
+        sys.exit(f"windows of 1 MiB: {alone} us, by pml/mp {pml} us; links need {at_once} us")
+
+
 def check_fault():
     """A port that goes down in the middle of a job takes half of what carries the rest; one that does afterwards takes nothing."""
     words = ["--fabric", "two-rail", "--kernel", "windows", "--nodes", "2", "--size", "1048576", "--messages", "4"]
@@ -89,9 +121,9 @@ def check_fault():
             sys.exit(f"a port that goes down after {part} of the job: {ratio} of the time without")
 
 
-def check_refused(*words):
+def check_refused(*words, said=""):
     done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, check=False)
-    if done.returncode == 0 or words[-1] not in done.stderr:
+    if done.returncode == 0 or (said or words[-1]) not in done.stderr:
         sys.exit(f"mp_sim {' '.join(words)} is not refused")
 
 
@@ -109,12 +141,22 @@ def main():
                 sys.exit(f"{kernel}: two runs differ:\n" + "\n".join(first + again))
             if i == 0:
                 print(kernel, *first, sep="\n")
+        if kernel not in ATOMIC:
+            words = ["--fabric", "two-rail", "--kernel", kernel, "--module", "pml", "--size", "3000", "--messages", "5", *JOBS[0]]
+            first, again = run(words), run(words)
+            if [measured(line) for line in first] != [measured(line) for line in again]:
+                sys.exit(f"{kernel} by pml/mp: two runs differ:\n" + "\n".join(first + again))
     check_bounds(kernels)
     check_rendezvous()
+    check_processors()
+    check_window()
     check_bound()
     check_fault()
+    check_pml()
     check_refused("--bound", "--on-demand")
+    check_refused("--quiet", "--module", "pml", "--kernel", "taskpool", "--fabric", "two-rail", "--nodes", "2", said="atomic")
     check_refused("--fault-at", "port down 0:softhca_0:1")
+    check_refused("--quiet", "--kernel", "windows", "--nodes", "2", "--fabric", "sixteen-rail", said="sixteen-rail")
     check_refused("--rendezvous", "neither")
 
 

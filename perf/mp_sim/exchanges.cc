@@ -106,12 +106,13 @@ Job displaced_ring(const KernelOptions& o) {
     return job;
 }
 
-// Bandwidth tests of pairs of nodes (dissertation, 4.3.2): the first half of the ranks with the second, 64 messages,
-// then a short answer, `messages` times. One way, every other pair the other way round, or both ways.
+// Bandwidth tests of pairs of nodes (dissertation, 4.3.2): the first half of the ranks with the second, 64 messages
+// (`window`), then a short answer, `messages` times. One way, every other pair the other way round, or both ways.
 Job windows(const KernelOptions& o, bool both) {
     Job job(o.ranks);
     const unsigned half = o.ranks / 2;
-    constexpr unsigned window = 64, answer = 8;
+    const unsigned window = o.window;
+    constexpr unsigned answer = 8;
     for (std::uint64_t round = 0; round < (o.messages ? o.messages : 4); ++round)
         for (unsigned i = 0; i < half; ++i) {
             const unsigned from = i % 2 ? half + i : i, to = i % 2 ? i : half + i;
@@ -241,7 +242,7 @@ std::vector<Kernel> exchanges() {
             {"epoch", "16 writes, then 16 reads of a neighbour's memory, one flush (dissertation, chapter 5)", epoch},
             {"displaced-ring", "in step k every rank sends to rank + k (dissertation, figure 3.4)", displaced_ring},
             {"windows",
-             "64 messages to the rank of the other half, an answer, --messages times; odd pairs the other way",
+             "--window messages to the rank of the other half, an answer, --messages times; odd pairs the other way",
              windows_one_way},
             {"windows-both", "likewise, in both directions at once", windows_both_ways},
             {"displaced", "the first half sends to the second, shifted by k", half_to_half},

@@ -35,6 +35,7 @@ struct KernelOptions {
     unsigned ranks = 2;
     std::uint64_t size = 65536; // bytes per message
     std::uint64_t messages = 0; // how many of them (or tasks, or phases); 0: as the kernel likes
+    unsigned window = 64;       // messages that are started at once, in kernels of windows
     std::uint64_t compute = 0;  // ns of computation, where a kernel has some; 0: as it likes
     double skew = 0.6;          // of kernels that draw whom they talk to: Zipf's exponent
     char problem = 'A';         // of applications: NPB's class, A to C

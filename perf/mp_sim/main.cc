@@ -7,10 +7,11 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <memory>
 
 #include "bound.h"
 #include "options.h"
-#include "run.h"
+#include "pml_run.h"
 #include "tables.h"
 
 using namespace ucx_mp;
@@ -22,7 +23,7 @@ double seconds() { return std::chrono::duration<double>(std::chrono::steady_cloc
 
 // Of one seed.
 struct Sample {
-    double time_us = 0, connect_us = 0;
+    double time_us = 0, first_us = 0, connect_us = 0; // first: of the first run, warm-up or not
     std::uint64_t bytes = 0, messages = 0, queue_pairs = 0, limited_pairs = 0, control = 0, parks = 0, misses = 0,
                   fingerprint = 0;
     channel::AdmissionStatistics limit; // all processes together
@@ -34,6 +35,12 @@ struct Result {
     std::vector<Sample> samples; // by time
     double wall = 0;
     [[nodiscard]] const Sample& median() const { return samples[samples.size() / 2]; }
+    [[nodiscard]] double first_us() const {
+        std::vector<double> all;
+        for (const Sample& s : samples) all.push_back(s.first_us);
+        std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
+        return all[all.size() / 2];
+    }
     [[nodiscard]] std::string name() const { return transport + " " + policy; }
 };
 
@@ -88,47 +95,73 @@ struct Tables {
     std::optional<KindTable> kinds;
 };
 
+// A crossbar's rate is what its ports report, but nothing on it is slowed down: times would be those of no fabric. With
+// --bound nothing would hold either.
+void refuse_unmodelled(const SimOptions& o, const softhca::FabricImage& image) {
+    if (image.ideal) return; // that is what it is for
+    for (std::uint32_t i = 0; i < image.ports; ++i)
+        if (image.port(i).cabled && image.port(i).link == softhca::kNone)
+            throw std::runtime_error("--fabric " + o.fabric +
+                                     ": the ports of a crossbar have no wires, so their rate is not modelled; give "
+                                     "them links to a switch, or say ideal: true in the file");
+}
+
 Sample measure(const SimOptions& o, Tables& tables, const std::string& transport, const std::string& policy,
                std::uint64_t seed) {
     const Job job = find_kernel(o.kernel).make(kernel_options(o, seed));
     Meter meter(o.quiet, transport + " " + policy + (o.seeds > 1 ? " seed " + std::to_string(seed) : ""));
     meter.say("opening...");
     // Messages are carried, what is written and read is not.
-    const std::uint64_t carried = std::max<std::uint64_t>(512, o.eager + 128);
+    const bool pml = o.module == "pml";
+    const channel::Config config = config_of(o, transport, policy);
+    const std::uint64_t carried = pml ? config.segment + 128 : std::max<std::uint64_t>(512, o.eager + 128);
     const std::vector<unsigned> hosts = hosts_of(o, seed);
-    std::vector<channel::Config> configs(hosts.size(), config_of(o, transport, policy));
+    std::vector<channel::Config> configs(hosts.size(), config);
     for (std::size_t i = 0; o.unlimited && i < configs.size(); i += o.unlimited) configs[i].max_connections = 0;
     Cluster cluster(o.fabric, hosts, configs, {.seed = seed, .payload_limit = carried}, rails_of(o, policy, hosts));
+    refuse_unmodelled(o, cluster.world.image());
     // What links that fail make each process say is no part of the table.
     for (unsigned i = 0; o.quiet && i < cluster.size(); ++i) cluster.node(i).services().quiet = true;
     // Opening the interfaces is free; connecting is not.
     cluster.world.host_costs(host_costs(o, softhca::sim::host_costs(cluster.world.image())));
     for (const std::string& fault : o.faults) cluster.world.fault(fault);
-    Run run(cluster, job, o.eager, o.rendezvous == "get" ? Rendezvous::get : Rendezvous::put);
-    run.begin_late(o.late, seed);
+    const Rendezvous rendezvous = o.rendezvous == "get" ? Rendezvous::get : Rendezvous::put;
+    std::unique_ptr<Run> run;
+    TransportRun* own = nullptr; // of the transport alone
+    if (pml) {
+        run = std::make_unique<PmlRun>(cluster, job, rendezvous == Rendezvous::put);
+    } else {
+        auto alone = std::make_unique<TransportRun>(cluster, job, o.eager, rendezvous);
+        own = alone.get();
+        run = std::move(alone);
+    }
+    run->begin_late(o.late, seed);
     Sample out;
     meter.say("connecting...");
-    if (!o.on_demand) out.connect_us = static_cast<double>(run.connect()) / 1e3;
-    if (o.bound) out.bound = bound_of(cluster, job, hosts);
-    if (tables.kinds) tables.kinds->begin(cluster, run, transport + " " + policy);
-    for (unsigned i = 0; i < o.warm_up; ++i)
-        (void)run.once([&](double share) { meter.say("warm-up " + std::to_string(i + 1), share); });
+    if (!o.on_demand) out.connect_us = static_cast<double>(run->connect()) / 1e3;
+    if (o.bound) out.bound = bound_of(cluster, job, hosts, run->eager(), rendezvous);
+    if (tables.kinds) tables.kinds->begin(cluster, *run, transport + " " + policy);
+    const auto once = [&](const char* what, unsigned i) {
+        const double us =
+            static_cast<double>(run->once([&](double share) { meter.say(what + std::to_string(i + 1), share); })) / 1e3;
+        if (out.first_us == 0) out.first_us = us;
+        return us;
+    };
+    for (unsigned i = 0; i < o.warm_up; ++i) (void)once("warm-up ", i);
     Sample before;
     count(o, cluster, before);
     std::vector<Transfer> transfers;
-    if (tables.transfers) run.record(&transfers);
+    if (tables.transfers && own) own->record(&transfers);
     if (tables.links) tables.links->begin(cluster.world);
     const auto later = later_faults(o);
     for (unsigned i = 0; i < o.repeat; ++i) {
         std::vector<softhca::sim::World::Timer> due;
         due.reserve(later.size());
         for (const auto& [at, fault] : later) due.push_back(cluster.world.fault_at(cluster.world.now() + at, fault));
-        out.time_us +=
-            static_cast<double>(run.once([&](double share) { meter.say("run " + std::to_string(i + 1), share); })) /
-            1e3 / o.repeat;
+        out.time_us += once("run ", i) / o.repeat;
         for (const auto timer : due) cluster.world.cancel(timer); // of a time after the job
     }
-    run.record(nullptr);
+    if (own) own->record(nullptr);
     if (tables.kinds) tables.kinds->end();
     if (tables.transfers) tables.transfers->add(transport + " " + policy, transfers);
     if (tables.links) tables.links->end(cluster.world, transport + " " + policy);
@@ -173,9 +206,10 @@ void print(const SimOptions& o, const std::vector<Result>& results, unsigned ran
     for (const Result& r : results)
         if (const Bound& b = r.median().bound; b.in_order > 0)
             std::printf(
-                "%-34s links need %.1f us step by step (%.2f of the time), %.1f us if all is sent at once (%.2f)\n",
+                "%-34s links need %.1f us step by step (%.2f of the time), %.1f us if all is sent at once (%.2f); "
+                "processors %.1f us (%.2f)\n",
                 r.name().c_str(), b.in_order, b.in_order / r.median().time_us, b.at_once,
-                b.at_once / r.median().time_us);
+                b.at_once / r.median().time_us, b.processors, b.processors / r.median().time_us);
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
     std::printf("peak memory %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
@@ -185,7 +219,8 @@ void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned
     std::ofstream out(o.csv);
     out << "transport,policy,time_us,ratio,least_us,most_us,us_per_message,connect_us,queue_pairs,limited_pairs,parks,"
            "misses,"
-           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most,in_order_us,at_once_us\n";
+           "waits,wait_us,handshakes,handshake_us,partings,parting_us,most,in_order_us,at_once_us,processors_us,first_"
+           "us\n";
     for (const Result& r : results) {
         const Sample& s = r.median();
         out << r.transport << ",\"" << r.policy << "\"," << s.time_us << ',' << s.time_us / results[0].median().time_us
@@ -200,7 +235,7 @@ void write_csv(const SimOptions& o, const std::vector<Result>& results, unsigned
         out << ',' << double(l.waits) / n << ',' << double(l.for_places) / 1e3 / n << ',' << double(l.connections) / n
             << ',' << double(l.handshakes) / 1e3 / n << ',' << double(l.partings) / n << ','
             << double(l.questions) / 1e3 / n << ',' << l.most << ',' << s.bound.in_order << ',' << s.bound.at_once
-            << '\n';
+            << ',' << s.bound.processors << ',' << r.first_us() << '\n';
     }
     if (!out.flush()) throw std::runtime_error("--csv " + o.csv + ": cannot be written");
 }

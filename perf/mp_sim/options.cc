@@ -26,6 +26,10 @@ void add_job(CLI::App& app, SimOptions& o) {
                    "messages, phases, or tasks of a kernel that has a number of them; 0: its own")
         ->capture_default_str()
         ->group("Job");
+    app.add_option("--window", o.window, "messages that are started at once, in kernels of windows")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1024))
+        ->group("Job");
     app.add_option("--compute", o.compute, "ns of computation in kernels that compute; 0: their own")
         ->capture_default_str()
         ->group("Job");
@@ -95,6 +99,12 @@ void add_transport(CLI::App& app, SimOptions& o) {
         ->delimiter(';')
         ->capture_default_str()
         ->check(CLI::IsMember({"mp_rc", "mp_dc", "adaptive", "eager"}))
+        ->group("Transport");
+    app.add_option("--module", o.module,
+                   "what makes a program's messages of it:\ntransport: as --eager and --rendezvous say\npml: pml/mp's "
+                   "core, with its own eager limit; writes and reads by a window")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"transport", "pml"}))
         ->group("Transport");
     app.add_option("--adapt-interval", o.adapt_interval,
                    "adaptive, eager: ns between two looks; 0: the transport's default")
@@ -203,7 +213,7 @@ void add_runs(CLI::App& app, SimOptions& o) {
     app.add_flag(
            "--bound", o.bound,
            "also print what the links need for it over these routes: if all is sent at once, which is the least, and "
-           "if all ranks do each step together")
+           "if all ranks do each step together; and what the busiest processor needs")
         ->group("Runs");
     app.add_flag("--quiet", o.quiet, "no progress on standard error")->group("Runs");
 }
@@ -225,6 +235,7 @@ SimOptions parse(int argc, char** argv) {
         app.parse(argc, argv);
         // The routes are those of connections, which must be there before the job.
         if (o.bound && o.on_demand) throw CLI::ExcludesError("--bound", "--on-demand");
+        if (o.module == "pml" && !o.transfers.empty()) throw CLI::ExcludesError("--module pml", "--transfers");
     } catch (const CLI::ParseError& error) { std::exit(app.exit(error)); }
     return o;
 }
@@ -281,6 +292,7 @@ KernelOptions kernel_options(const SimOptions& o, std::uint64_t seed) {
     return {.ranks = o.ranks ? o.ranks : o.nodes * o.per_node,
             .size = o.size,
             .messages = o.messages,
+            .window = o.window,
             .compute = o.compute,
             .skew = o.skew,
             .problem = o.problem[0],
@@ -353,9 +365,12 @@ channel::Config config_of(const SimOptions& o, const std::string& transport, con
     config.policy = *choice.config;
     config.paths.num_paths = o.paths;
     // Small: what a simulation needs, not what a node has. Payload is not carried.
-    config.segment = static_cast<unsigned>(std::clamp<std::uint64_t>(o.eager + 64, 1024, 65536));
+    if (o.module == "transport")
+        config.segment = static_cast<unsigned>(std::clamp<std::uint64_t>(o.eager + 64, 1024, 65536));
     config.send_depth = 32;
-    config.receive_depth = o.receives ? o.receives : o.nodes * o.per_node <= 256 ? 1024 : 256;
+    config.receive_depth = o.receives                                               ? o.receives
+                           : o.module == "transport" && o.nodes * o.per_node <= 256 ? 1024
+                                                                                    : 256;
     config.window = 64;
     config.completion_depth = 1024;
     config.background = o.background;

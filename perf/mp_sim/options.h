@@ -12,14 +12,14 @@
 namespace ucx_mp::sim {
 
 struct SimOptions {
-    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", rendezvous = "put", csv, trace,
-                transfers, links, kinds;
+    std::string fabric = "fattree-144", kernel = "alltoall", mapping = "block", rendezvous = "put",
+                module = "transport", csv, trace, transfers, links, kinds;
     std::vector<std::string> transports{"mp_rc"},
         policies{"binding", "hsam", "bss:n_paths=4,n_batch=2", "spray", "default"};
     std::vector<std::string> faults;
     std::vector<std::string> later_faults; // "NS COMMAND"
     unsigned nodes = 64, of_nodes = 0, unlimited = 0, per_node = 1, ranks = 0, paths = 0, repeat = 1, warm_up = 1,
-             seeds = 1;
+             seeds = 1, window = 64;
     unsigned initiators = 0, targets = 0, receives = 0;
     std::string dci_policy, victims = "own";
     std::uint64_t size = 65536, eager = 1024, messages = 0, compute = 0, seed = 1, max_conn = 0, adapt_interval = 0;

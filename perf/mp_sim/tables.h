@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "run.h"
 #include "softhca/world.h"
+#include "transport_run.h"
 
 namespace ucx_mp::sim {
 

@@ -65,7 +65,7 @@ struct Message {
 // Messages between processes: each starts at a moment of its own, those of a process in order.
 class Messages {
 public:
-    Messages(Job& job, std::uint64_t seed, unsigned each) : job_(job), random_(seed) {
+    Messages(MpiJob& job, std::uint64_t seed, unsigned each) : job_(job), random_(seed) {
         const unsigned ranks = job.cluster.size();
         job.on_completed = [this](mp_request_t& request) { completed(request); };
         for (unsigned from = 0; from < ranks; ++from) {
@@ -170,7 +170,7 @@ private:
         message.memory = {};
     }
 
-    Job& job_;
+    MpiJob& job_;
     std::mt19937_64 random_;
     std::deque<Message> all_;
     std::map<std::tuple<unsigned, unsigned, unsigned>, Nanos> posted_;
@@ -188,7 +188,8 @@ public:
         std::uint64_t locked = 0, added = 0;
         std::byte block[kBlock] = {}; // of the one rank that writes here
     };
-    Accesses(Job& job, std::uint64_t seed, unsigned rounds) : job_(job), sides_(job.cluster.size()), rounds_(rounds) {
+    Accesses(MpiJob& job, std::uint64_t seed, unsigned rounds)
+        : job_(job), sides_(job.cluster.size()), rounds_(rounds) {
         const unsigned ranks = job.cluster.size();
         std::vector<std::uint64_t> names(ranks);
         for (unsigned rank = 0; rank < ranks; ++rank) names[rank] = rank;
@@ -340,7 +341,7 @@ private:
         return true;
     }
 
-    Job& job_;
+    MpiJob& job_;
     std::vector<Side> sides_;
     const unsigned rounds_;
     std::vector<std::byte> keys_;
@@ -349,7 +350,7 @@ private:
 
 constexpr const char* kFabric = UCX_MP_SOURCE_DIR "/tests/pml/two-rail-64.yaml";
 
-template <class What> void judge(Cluster& cluster, Job& job, What& what, bool over, const Faults& faults) {
+template <class What> void judge(Cluster& cluster, MpiJob& job, What& what, bool over, const Faults& faults) {
     BOOST_TEST(over);
     BOOST_TEST(what.mistakes == "");
     BOOST_TEST(job.reports.empty());
@@ -361,7 +362,7 @@ template <class What> void judge(Cluster& cluster, Job& job, What& what, bool ov
 
 void run_messages(std::uint64_t seed) {
     Cluster cluster(kFabric, 64, small_queues(seed), {.seed = seed});
-    Job job(cluster, core_config(seed));
+    MpiJob job(cluster, core_config(seed));
     Faults faults(cluster, seed);
     Messages messages(job, seed, 24);
     const bool over = cluster.until([&] { return messages.over(); });
@@ -372,7 +373,7 @@ void run_messages(std::uint64_t seed) {
 
 void run_accesses(std::uint64_t seed) {
     Cluster cluster(kFabric, 64, small_queues(seed), {.seed = seed});
-    Job job(cluster, core_config(seed));
+    MpiJob job(cluster, core_config(seed));
     Faults faults(cluster, seed);
     Accesses accesses(job, seed, 6);
     for (unsigned rank = 0; rank < cluster.size(); ++rank)

@@ -145,6 +145,11 @@ World::LinkCounters World::link(uint32_t index) const {
     return {s.bytes, s.packets, s.chunks, s.drops, s.corrupted, s.wait_ns, s.peak_queue_ns};
 }
 
+uint64_t World::link_rate(uint32_t index) const {
+    const uint64_t rate = segment_->link(index).faults.rate_override;
+    return rate != 0 ? rate : image().link(index).rate;
+}
+
 World::PortCounters World::port(uint32_t index) const {
     const PortState& s = segment_->port(index);
     return {s.tx_packets, s.rx_packets};

@@ -11,11 +11,11 @@
 
 namespace ucx_mp::sim {
 
-class Job;
+class MpiJob;
 
 // Programs are turns: each is called whenever its process may have something to do.
 struct Process {
-    Process(Job& job, Cluster& cluster, unsigned rank, const mp_config_t& config, const mp_hooks_t& hooks)
+    Process(MpiJob& job, Cluster& cluster, unsigned rank, const mp_config_t& config, const mp_hooks_t& hooks)
         : job(job), rank(rank), node(cluster.node(rank)), port(cluster, rank), engine(port, config, hooks),
           windows(engine, port, hooks) {
         node.on_turn = [this] {
@@ -27,7 +27,7 @@ struct Process {
     Process(const Process&) = delete;
     glue::Peer& peer(unsigned rank) { return *engine.peer(rank); }
 
-    Job& job;
+    MpiJob& job;
     const unsigned rank;
     Node& node;
     SimPort port;
@@ -36,10 +36,10 @@ struct Process {
     std::function<bool()> turn; // false: had nothing to do
 };
 
-class Job {
+class MpiJob {
 public:
     // `config.process` is set here: the rank.
-    Job(Cluster& cluster, mp_config_t config) : cluster(cluster) {
+    MpiJob(Cluster& cluster, mp_config_t config) : cluster(cluster) {
         for (unsigned rank = 0; rank < cluster.size(); ++rank) {
             config.process = rank;
             const mp_hooks_t hooks{.argument = this,
@@ -55,10 +55,10 @@ public:
             processes.push_back(std::make_unique<Process>(*this, cluster, rank, config, hooks));
         }
     }
-    ~Job() {
+    ~MpiJob() {
         for (unsigned rank = 0; rank < cluster.size(); ++rank) cluster.node(rank).on_turn = {};
     }
-    Job(const Job&) = delete;
+    MpiJob(const MpiJob&) = delete;
     Process& operator[](unsigned rank) { return *processes[rank]; }
 
     Cluster& cluster;
@@ -67,7 +67,7 @@ public:
     std::vector<std::string> reports;
 
 private:
-    static void completed(void* self, mp_request_t* request) { static_cast<Job*>(self)->on_completed(*request); }
+    static void completed(void* self, mp_request_t* request) { static_cast<MpiJob*>(self)->on_completed(*request); }
     static bool address(void*, std::uint64_t process, void** out, std::size_t* length) {
         const auto bytes = SimPort::address_of(static_cast<unsigned>(process));
         *out = std::malloc(bytes.size());
@@ -82,7 +82,7 @@ private:
         *process = static_cast<std::uint64_t>(source);
         return true;
     }
-    static void report(void* self, const char* line) { static_cast<Job*>(self)->reports.emplace_back(line); }
+    static void report(void* self, const char* line) { static_cast<MpiJob*>(self)->reports.emplace_back(line); }
 };
 
 } // namespace ucx_mp::sim

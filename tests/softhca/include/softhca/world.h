@@ -102,6 +102,8 @@ public:
         uint64_t bytes, packets, chunks, drops, corrupted, wait_ns, peak_queue_ns;
     };
     [[nodiscard]] LinkCounters link(uint32_t index) const;
+    // Bytes/s that it carries now, by fault or as the fabric says; 0: any number.
+    [[nodiscard]] uint64_t link_rate(uint32_t index) const;
     // Index of the (first) link from A to B, by the names of switches and nodes; kNone if there is none.
     [[nodiscard]] uint32_t find_link(const std::string& from, const std::string& to) const;
     struct PortCounters {
