@@ -457,7 +457,8 @@ BOOST_DATA_TEST_CASE(endpoints_go, kFlavours* boost::unit_test::data::make({"par
     BOOST_REQUIRE(pair.both());
     BOOST_REQUIRE((which[0] == 'p' ? pair.park(0) : pair.ask(0)));
     for (unsigned i = 0; i < 2; ++i) {
-        BOOST_TEST((pair.iface(i).cancel(*pair.to[i], 0, nullptr) == Status::ok));
+        std::uint32_t none = 0; // nothing is under way
+        BOOST_TEST((pair.iface(i).cancel(*pair.to[i], none, nullptr) == Status::ok));
         pair.iface(i).detach(*pair.to[i]);
     }
     for (unsigned i = 0; i < 2; ++i)
