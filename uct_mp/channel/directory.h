@@ -32,11 +32,11 @@ public:
     void bury(Channel& channel);
 
     // -- What others read
-    unsigned connected = 0; // channels that have been established, and not been given back
-    unsigned unused = 0;    // channels without an endpoint. Under the lock
-    unsigned endpoints = 0; // in all channels. Likewise
-    unsigned turns = 0;     // of the channels' schedulers, see there. Before them
-    Channel nobody;         // stands in free slots, and matches no message
+    unsigned connected = 0;    // channels that have been established, and not been given back
+    unsigned unused = 0;       // channels without an endpoint. Under the lock
+    unsigned endpoints = 0;    // in all channels. Likewise
+    schedule::Commons commons; // of the channels' schedulers, see there. Before them
+    Channel nobody;            // stands in free slots, and matches no message
     // Ids carry a generation, so that late messages of an earlier run are recognised.
     ChannelTable channels{nobody};
     // The channel with this id of ours; null: there is none.

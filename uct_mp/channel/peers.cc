@@ -209,7 +209,7 @@ void Peers::establish(Channel& channel) {
             setup[i].weight = rate;
     }
     channel.wiring.scheduler.emplace(core_.config.policy, setup, static_cast<unsigned>(connection.local_id & kSlotMask),
-                                     &core_.directory.turns);
+                                     &core_.directory.commons);
     channel.wiring.retained = std::make_unique<Buffer*[]>(core_.ring);
     core_.parts.agree(channel);
     channel.window_mask = core_.ring - 1;

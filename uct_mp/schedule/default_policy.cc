@@ -98,16 +98,17 @@ template <class F> void each_from(PathMask mask, PathIndex first, F&& f) {
 
 // Whoever exchanges with several peers has the same number of them on each rail by the order. So has each of the peers:
 // programs that do the same thing reach their neighbours in the same order.
-void DefaultPolicy::take_turn() {
-    if (in_turn_ || !turns_) [[likely]]
+void DefaultPolicy::take_turn(PathTable& paths) {
+    if (in_turn_ || !commons_) [[likely]]
         return;
-    seed_ = (*turns_)++;
+    seed_ = commons_->turns++;
     in_turn_ = true;
+    paths.begin();
 }
 
 Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     PathIndex& current = lane_path_[static_cast<unsigned>(d)];
-    take_turn();
+    take_turn(paths);
     const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
     PathIndex best = start;
     const Account& here = paths[start].of(d);
@@ -129,7 +130,7 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
 
 Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& plan) {
     const Direction d = direction(message.kind);
-    take_turn();
+    take_turn(paths);
     Load load;
     load.bytes = static_cast<double>(message.size);
     load.least = static_cast<double>(message.size < config_->stripe_threshold

@@ -30,9 +30,9 @@ namespace ucx_mp::schedule {
 class DefaultPolicy {
 public:
     // `seed`: differs between peers, so that those that share routes don't all begin at the same one. Where all peers
-    // share `turns`, the order in which they are sent something for the first time decides, see take_turn().
-    DefaultPolicy(const PolicyConfig& config, unsigned seed, unsigned* turns)
-        : config_(&config), seed_(seed), turns_(turns) {}
+    // share `commons`, the order in which they are sent something for the first time decides, see take_turn().
+    DefaultPolicy(const PolicyConfig& config, unsigned seed, Commons* commons)
+        : config_(&config), seed_(seed), commons_(commons) {}
     Lane next_lane(PathTable& paths, Direction d);
     Outcome split(PathTable& paths, const Message& message, Plan& plan);
     void observe(PathTable& paths, const Delivery& delivery, const Sample& sample, Lane& lane);
@@ -45,7 +45,7 @@ private:
         double last;         // probability that somebody waits for its end
         double descriptor;   // ns
     };
-    void take_turn(); // with the first message to the peer
+    void take_turn(PathTable& paths); // with the first message to the peer
     // Adds the bytes of a port to `shares`, by its routes. `rate`: by path.
     void add_routes(const PathTable& paths, Direction d, PathMask routes, const double* rate, double of_port,
                     const Load& load, Shares& shares);
@@ -53,7 +53,7 @@ private:
     const PolicyConfig* config_;
     unsigned seed_;
     bool in_turn_ = false; // the seed is that of the order
-    unsigned* turns_;
+    Commons* commons_;
     PathIndex first_[2] = {}; // by Direction: of routes that are alike, where the next message begins
     PathIndex lane_path_[2] = {kNoPath, kNoPath}; // by Direction
 };

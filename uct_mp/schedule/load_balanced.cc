@@ -40,7 +40,6 @@ void fill(const PathTable& paths, PathMask candidates, Direction d, double bytes
         const unsigned to = level.count++;
         level.path[to] = level.path[k], level.rate[to] = level.rate[k], level.ready[to] = level.ready[k];
     }
-    level.rate_sum = rates;
 }
 
 PathIndex stale_path(const PathTable& paths, PathMask chosen, Direction d, double interval) {

@@ -10,7 +10,6 @@ namespace ucx_mp::schedule {
 struct Level {
     Level() {}
     double time = 0;
-    double rate_sum = 0;
     unsigned count = 0; // chosen paths, soonest ready first
     PathIndex path[kMaxPaths];
     double rate[kMaxPaths];

@@ -114,6 +114,14 @@ struct Sample {
     bool measurable() const { return ns > 0; }
 };
 
+// What all peers of an interface share. Zero: nothing is known.
+struct Commons {
+    unsigned turns = 0; // peers that have been sent something
+    // What our own ports give beside one another, by rail and Direction. A port that is slow is slow to every peer.
+    Standing port[kMaxRails][2];
+    Scatter scatter[2]; // by Direction: of all peers, so it is large where peers differ
+};
+
 class PathTable {
 public:
     // Deliveries below this teach latency, from this on they teach rate.
@@ -125,7 +133,8 @@ public:
     static constexpr double kRampGrowth = 1.25;
 
     // At most kMaxPaths entries are taken.
-    explicit PathTable(std::span<const PathSetup> setup);
+    // `commons` outlives it; null: the peer is alone.
+    explicit PathTable(std::span<const PathSetup> setup, Commons* commons = nullptr);
 
     [[nodiscard]] unsigned size() const { return size_; }
     [[nodiscard]] PathMask usable() const { return usable_; } // for anything
@@ -135,10 +144,6 @@ public:
     [[nodiscard]] PathMask usable(Direction d) const { return usable_for_[static_cast<unsigned>(d)]; }
     [[nodiscard]] bool is_usable(PathIndex i, Direction d) const { return i < size_ && (usable(d) >> i & 1); }
     [[nodiscard]] unsigned usable_count(Direction d) const { return static_cast<unsigned>(std::popcount(usable(d))); }
-    // Usable paths for this direction: rails among them, and the fastest link (0: unknown).
-    [[nodiscard]] unsigned rails(Direction d) const { return width_[static_cast<unsigned>(d)].rails; }
-    [[nodiscard]] std::uint64_t under_way(Direction d) const; // bytes, on usable paths
-    [[nodiscard]] double fastest_link(Direction d) const { return width_[static_cast<unsigned>(d)].link; }
     [[nodiscard]] bool apart() const { return meant_[0] != meant_[1]; } // reads and writes have paths of their own
     [[nodiscard]] PathMask meant(Direction d) const { return meant_[static_cast<unsigned>(d)]; } // usable or not
     // The seed-th of those meant for it, so that peers begin at different ones. While that is not usable, one of those
@@ -182,6 +187,9 @@ public:
     // Two paths over the same route, of which one is used at a time: what the latter has shown of it, if that is newer.
     // Latencies are their own.
     void inherit(PathIndex i, PathIndex from);
+    // Before the first message to the peer: what other peers have shown of our ports. Paths that were measured keep
+    // that.
+    void begin();
     bool set_state(PathIndex i, PathState state); // down voids the accounts; return from anything but suspect: ramp
     bool set_weight(PathIndex i, double weight);
     bool set_nominal_rate(PathIndex i, double rate);
@@ -189,18 +197,14 @@ public:
 private:
     double default_rate() const;
     void find_shared_rails();
-    void measure_width();
     void compare(PathIndex at, Direction d);
     void sort_usable();
 
+    Commons* commons_;
     std::unique_ptr<Path[]> paths_;
     PathMask usable_ = 0, spare_ = 0;
     PathMask usable_for_[2] = {}, meant_[2] = {}; // by Direction
-    struct Width {
-        double link = 0;
-        unsigned rails = 0;
-    } width_[2];                                // by Direction
-    PathIndex settled_[2] = {kNoPath, kNoPath}; // by Direction, see take_settled()
+    PathIndex settled_[2] = {kNoPath, kNoPath};   // by Direction, see take_settled()
     unsigned size_ = 0;
     Nanos now_ = 0;
     double total_weight_ = 0;

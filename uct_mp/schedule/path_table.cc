@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace ucx_mp::schedule {
@@ -26,8 +27,8 @@ double clean_rate(double value) { return clean(value) < 1e-6 ? 0 : clean(value);
 
 } // namespace
 
-PathTable::PathTable(std::span<const PathSetup> setup)
-    : paths_(std::make_unique<Path[]>(std::min<std::size_t>(setup.size(), kMaxPaths))),
+PathTable::PathTable(std::span<const PathSetup> setup, Commons* commons)
+    : commons_(commons), paths_(std::make_unique<Path[]>(std::min<std::size_t>(setup.size(), kMaxPaths))),
       size_(static_cast<unsigned>(std::min<std::size_t>(setup.size(), kMaxPaths))) {
     for (unsigned i = 0; i < size_; ++i) {
         Path& path = paths_[i];
@@ -58,17 +59,6 @@ void PathTable::sort_usable() {
         const PathMask meant = usable_ & meant_[d] ? usable_ & meant_[d] : usable_;
         usable_for_[d] = meant & ~spare_ ? meant & ~spare_ : meant;
     }
-    measure_width();
-}
-
-void PathTable::measure_width() {
-    for (unsigned d = 0; d < 2; ++d) {
-        double link = 0;
-        unsigned rails = 0;
-        for (PathIndex i : each(usable_for_[d]))
-            link = std::max(link, paths_[i].nominal_rate), rails |= 1u << paths_[i].rail;
-        width_[d] = {link, static_cast<unsigned>(std::popcount(rails))};
-    }
 }
 
 void PathTable::set_spare(PathMask paths) {
@@ -88,12 +78,6 @@ void PathTable::inherit(PathIndex i, PathIndex from) {
         account.standing = known.standing;
         account.relative = known.relative;
     }
-}
-
-std::uint64_t PathTable::under_way(Direction d) const {
-    std::uint64_t bytes = 0;
-    for (PathIndex i : each(usable(d))) bytes += paths_[i].of(d).in_flight;
-    return bytes;
 }
 
 PathIndex PathTable::home(unsigned seed, Direction d) const {
@@ -237,14 +221,32 @@ void PathTable::compare(PathIndex at, Direction d) {
     }
     if (count == 1) return;
     Scatter& scatter = scatter_[static_cast<unsigned>(d)];
-    account.standing.learn(account.pace - fastest, account.sampled_at, scatter);
+    const double beside = account.pace - fastest;
+    account.standing.learn(beside, account.sampled_at, scatter);
+    if (commons_) {
+        const auto k = static_cast<unsigned>(d);
+        commons_->port[paths_[at].rail][k].learn(beside, account.sampled_at, commons_->scatter[k]);
+    }
     account.relative = std::exp(account.standing.behind(best, scatter));
+}
+
+void PathTable::begin() {
+    if (!commons_) return;
+    for (unsigned d = 0; d < 2; ++d) {
+        double best = -std::numeric_limits<double>::infinity();
+        for (unsigned i = 0; i < size_; ++i) best = std::max(best, commons_->port[paths_[i].rail][d].mean());
+        for (unsigned i = 0; i < size_; ++i) {
+            const Standing& port = commons_->port[paths_[i].rail][d];
+            Account& account = paths_[i].account[d];
+            if (port.known() && !account.standing.known())
+                account.relative = std::exp(port.behind(best, commons_->scatter[d]));
+        }
+    }
 }
 
 void PathTable::set_rail(PathIndex path, std::uint8_t rail) {
     paths_[path].rail = rail % kMaxRails;
     find_shared_rails();
-    measure_width();
 }
 
 void PathTable::set_rail_rate(std::uint8_t rail, double rate) {
@@ -289,7 +291,6 @@ bool PathTable::set_nominal_rate(PathIndex i, double rate) {
     if (i >= size_) return false;
     paths_[i].nominal_rate = clean_rate(rate);
     default_rate_ = default_rate();
-    measure_width();
     return true;
 }
 

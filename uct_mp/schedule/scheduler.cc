@@ -19,10 +19,10 @@ static_assert(Policy<DefaultPolicy> && Policy<Binding> && Policy<RoundRobin> && 
               Policy<Even> && Policy<Weighted> && Policy<Adaptive> && Policy<Bss> && Policy<Epc> &&
               Policy<LoadBalanced> && Policy<Spray>);
 
-Scheduler::AnyPolicy Scheduler::make(const PolicyConfig& config, unsigned seed, unsigned* turns) {
+Scheduler::AnyPolicy Scheduler::make(const PolicyConfig& config, unsigned seed, Commons* commons) {
     switch (config.kind) {
     case PolicyKind::default_policy:
-        return DefaultPolicy(config, seed, turns);
+        return DefaultPolicy(config, seed, commons);
     case PolicyKind::binding:
         return Binding(config, seed);
     case PolicyKind::round_robin:
@@ -77,13 +77,13 @@ template <class F> decltype(auto) Scheduler::with_policy(F&& f) {
     __builtin_unreachable();
 }
 
-Scheduler::Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed, unsigned* turns)
-    : paths_(setup), single_(paths_.size() == 1), unit_shift_(unit_shift(config.kind)),
+Scheduler::Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed, Commons* commons)
+    : paths_(setup, commons), single_(paths_.size() == 1), unit_shift_(unit_shift(config.kind)),
       threshold_(multiplexes(config.kind)                    ? UINT64_MAX
                  : config.kind == PolicyKind::default_policy ? config.stripe_threshold / 2
                                                              : config.stripe_threshold),
       one_sided_threshold_(multiplexes(config.kind) ? UINT64_MAX : config.one_sided_threshold), config_(&config),
-      windows_(config), policy_(make(config, seed, turns)) {
+      windows_(config), policy_(make(config, seed, commons)) {
     static_assert(std::variant_size_v<AnyPolicy> == 11);
 }
 

@@ -22,10 +22,10 @@ namespace ucx_mp::schedule {
 
 class Scheduler {
 public:
-    // `config` must outlive it. `seed`: anything that differs between peers. `turns`: counts the peers that have been
-    // sent something; all schedulers share it, and it outlives them.
+    // `config` must outlive it. `seed`: anything that differs between peers. `commons`: what all peers share. It
+    // outlives them.
     Scheduler(const PolicyConfig& config, std::span<const PathSetup> setup, unsigned seed = 0,
-              unsigned* turns = nullptr);
+              Commons* commons = nullptr);
     Scheduler(const Scheduler&) = delete;
     Scheduler& operator=(const Scheduler&) = delete;
 
@@ -99,7 +99,7 @@ private:
     // In the order of the cases of with_policy().
     using AnyPolicy = std::variant<DefaultPolicy, Binding, RoundRobin, WeightedRoundRobin, Even, Weighted, Adaptive,
                                    Bss, Epc, LoadBalanced, Spray>;
-    static AnyPolicy make(const PolicyConfig& config, unsigned seed, unsigned* turns);
+    static AnyPolicy make(const PolicyConfig& config, unsigned seed, Commons* commons);
     template <class F> decltype(auto) with_policy(F&& f);
 
     [[nodiscard]] std::uint64_t threshold(const Message& message) const {

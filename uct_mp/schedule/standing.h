@@ -27,6 +27,7 @@ class Standing {
 public:
     // `y`: see above.
     void learn(double y, std::uint64_t now, Scatter& scatter);
+    [[nodiscard]] bool known() const { return samples_ > 0; }
     [[nodiscard]] double mean() const { return mean_; }
     // How far the path is behind `best`, the largest mean, as far as it is believed: <= 0.
     [[nodiscard]] double behind(double best, const Scatter& scatter) const;

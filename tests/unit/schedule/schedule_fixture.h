@@ -27,8 +27,8 @@ inline std::vector<PathSetup> weighted_paths(std::initializer_list<double> weigh
 }
 
 struct Peer {
-    Peer(const std::string& text, std::span<const PathSetup> setup, unsigned seed = 0, unsigned* turns = nullptr)
-        : config(policy(text)), scheduler(config, setup, seed, turns) {}
+    Peer(const std::string& text, std::span<const PathSetup> setup, unsigned seed = 0, Commons* commons = nullptr)
+        : config(policy(text)), scheduler(config, setup, seed, commons) {}
 
     Outcome put(std::uint64_t size, TrafficHint hint = TrafficHint::none, Nanos now = 0) {
         return scheduler.plan({size, MessageKind::put, hint, now}, plan);

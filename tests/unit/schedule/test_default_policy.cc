@@ -324,7 +324,7 @@ BOOST_AUTO_TEST_CASE(a_rate_from_long_ago_is_tried_again) {
 // Peers begin at the paths in turns, in the order in which they are sent something.
 BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages) {
     const PolicyConfig config = policy("default"), binding = policy("binding");
-    unsigned all = 0;
+    Commons all;
     Scheduler a(config, equal_paths(2), 0, &all), b(config, equal_paths(2), 2, &all),
         c(config, equal_paths(2), 4, &all);
     const auto first = [](Scheduler& s) { return unsigned{s.place(Direction::write, 8)}; };
@@ -334,5 +334,28 @@ BOOST_AUTO_TEST_CASE(peers_share_the_paths_by_the_order_of_their_first_messages)
     BOOST_TEST(first(a) == 1u);
     Scheduler other(binding, equal_paths(2), 1, &all); // the papers' policies are what they are
     BOOST_TEST(first(other) == 1u);
-    BOOST_TEST(all == 3u);
+    BOOST_TEST(all.turns == 3u);
+}
+
+// A port of ours that is slow to one peer is slow to the next one, a peer's port is not.
+BOOST_AUTO_TEST_CASE(what_our_port_gives_is_known_to_new_peers) {
+    const auto share_of_slow = [](unsigned peers_where_it_is_slow) {
+        Commons commons;
+        Nanos now = 1000;
+        for (unsigned n = 0; n < 8; ++n) {
+            Peer peer("default", two_rails(), 0, &commons);
+            for (int i = 0; i < 2; ++i) {
+                (void)peer.put(262144, TrafficHint::none, now);
+                now = complete(peer, now, n % 8 < peers_where_it_is_slow ? 1 : kNoPath, 4, 1) + 10000;
+            }
+        }
+        Peer last("default", two_rails(), 0, &commons);
+        (void)last.put(262144, TrafficHint::none, now);
+        double slow = 0;
+        for (unsigned k = 0; k < last.plan.count; ++k)
+            if (last.plan.stripes[k].path == 1) slow += double(last.plan.stripes[k].length) / 262144;
+        return slow;
+    };
+    BOOST_TEST(share_of_slow(8) < 0.3);
+    BOOST_TEST(share_of_slow(1) > 0.45);
 }
