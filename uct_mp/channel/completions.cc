@@ -72,7 +72,6 @@ unsigned Completions::take_receives(Adapter& adapter, ibv_wc* batch, unsigned n)
     const unsigned peeked = adapter.peeked_count ? handle_peeked(adapter) : 0;
     for (unsigned total = 0;;) {
         adapter.to_post += static_cast<std::int32_t>(n);
-        core.completions.at_work += n;
         for (unsigned i = 0; i < n; ++i)
             handle_receive(core, adapter, batch[i].wr_id, batch[i].status, batch[i].byte_len, batch[i].qp_num);
         if (adapter.to_post >= adapter.batch) adapter.refill(core.devices, core.layout);
@@ -85,7 +84,6 @@ unsigned Completions::take_receives(Adapter& adapter, ibv_wc* batch, unsigned n)
 template <class Entry> unsigned Completions::take_sends(Adapter& adapter, Entry* batch, unsigned n) {
     Core& core = core_; // once: callbacks in between
     for (unsigned total = 0;;) {
-        core.completions.at_work += n;
         for (unsigned i = 0; i < n; ++i) {
             if constexpr (std::is_same_v<Entry, Completed>)
                 handle_send(core, adapter, batch[i].id, batch[i].status, batch[i].ticks, batch[i].vendor_error);

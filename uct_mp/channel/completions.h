@@ -23,7 +23,6 @@ public:
     static void settle(Core& core, const Posted& posted);
 
     // -- What others read
-    std::uint32_t at_work = 0; // completions found since progress has last found nothing
 
 private:
     // `n` have been found; the batch, of kFetch entries, is used for those behind them, too.

@@ -8,6 +8,7 @@
 
 namespace ucx_mp::channel {
 
+constexpr double kOpenMemory = 16;   // operations that count in their usual number
 constexpr unsigned kTimedPlans = 4;  // one of so many is timed,
 constexpr unsigned kFirstPlans = 16; // but for the first ones: those all
 
@@ -319,12 +320,15 @@ Status Mover::rdma_by_plan(Channel& channel, Work& work) {
     return Status::in_progress;
 }
 
-schedule::Message Mover::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const {
+schedule::Message Mover::message(const Channel& channel, std::uint64_t size, bool read, Nanos now) {
+    // The first of six that a program always sends together is not alone, although nothing is under way yet.
+    const double open = core_.works.pool.in_use();
+    usual_open_ += (open - usual_open_) / kOpenMemory;
     return {size,
             read ? schedule::MessageKind::get : schedule::MessageKind::put,
             channel.hint,
             now,
-            core_.completions.at_work,
+            std::max(open, usual_open_),
             descriptor_time_,
             !read && channel.fences.put_paths != 0};
 }

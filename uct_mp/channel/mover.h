@@ -64,7 +64,7 @@ private:
     void post_piece(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path,
                     SendQueue& queue, bool timed = true);
     bool post_stripe(Channel& channel, Work& work, std::uint64_t offset, std::uint64_t length, PathIndex path);
-    [[nodiscard]] schedule::Message message(const Channel& channel, std::uint64_t size, bool read, Nanos now) const;
+    [[nodiscard]] schedule::Message message(const Channel& channel, std::uint64_t size, bool read, Nanos now);
     void append(Channel& channel, Work& work);
     std::uint64_t ahead_of_reads(Channel& channel, std::uint64_t size, Nanos now);
     void release_writes(Channel& channel, Nanos now);
@@ -76,6 +76,7 @@ private:
 
     schedule::Plan plan;                                // scratch
     static constexpr double kLongestDescriptor = 20000; // ns: above it, something else had the processor
+    double usual_open_ = 0;                             // mean of the operations under way
     double descriptor_time_ = 0;                        // see schedule::Message
     double quickest_ = kLongestDescriptor;              // of the first plans
     unsigned plans_ = 0;

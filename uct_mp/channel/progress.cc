@@ -31,7 +31,6 @@ unsigned Progress::step() {
     if (--until_control_ == 0 || look || core_.due || core_.alert || core_.recovery_steps ||
         core_.attention.load(std::memory_order_relaxed))
         return serve(n, look);
-    if (n == 0) core_.completions.at_work = 0;
     return n;
 }
 
@@ -70,7 +69,6 @@ unsigned Progress::serve(unsigned n, bool look) {
         serve_lists(n);
         n += std::exchange(core_.recovery_steps, 0);
     }
-    if (n == 0) core_.completions.at_work = 0;
     return n;
 }
 

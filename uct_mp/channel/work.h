@@ -69,13 +69,16 @@ public:
             grow();
         Work* work = free_;
         free_ = work->next;
+        ++in_use_;
         return work;
     }
     [[nodiscard]] bool at_hand() const { return free_ != nullptr; } // get() need not make any
     void put(Work* work) {
+        --in_use_;
         work->next = free_;
         free_ = work;
     }
+    [[nodiscard]] std::uint32_t in_use() const { return in_use_; }
 
     // Those that are in use. Slow.
     template <class Fn> void for_each(const Fn& fn) {
@@ -90,9 +93,11 @@ private:
     static constexpr unsigned kChunk = 64;
     [[gnu::noinline]] void grow() {
         chunks_.emplace_back(new Work[kChunk]);
+        in_use_ += kChunk;
         for (unsigned i = 0; i < kChunk; ++i) put(&chunks_.back()[i]);
     }
     Work* free_ = nullptr;
+    std::uint32_t in_use_ = 0;
     std::vector<std::unique_ptr<Work[]>> chunks_;
 };
 

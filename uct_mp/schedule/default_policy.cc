@@ -40,14 +40,15 @@ struct Bins {
 };
 
 // Water-filling: the bins are taken in order while each has at least `least` bytes, and while `worth(time, with,
-// chosen)` says so of the time with it in place of that without it. The others are dropped. Returns when all end.
+// chosen, next)` says so of the time with the next one in place of that without it. The others are dropped. Returns
+// when all end.
 template <class Worth> double fill(Bins& bins, double bytes, double least, Worth&& worth) {
     double rates = bins.bin[0].rate, work = bytes + rates * bins.bin[0].ready, time = work / rates;
     unsigned chosen = 1;
     for (unsigned k = 1; k < bins.count; ++k) {
         const Bin next = bins.bin[k];
         const double with = (work + next.rate * next.ready) / (rates + next.rate);
-        if (next.rate * (with - next.ready) < least || !worth(time, with, chosen)) continue;
+        if (next.rate * (with - next.ready) < least || !worth(time, with, chosen, next)) continue;
         rates += next.rate, work += next.rate * next.ready, time = with;
         bins.bin[chosen++] = next;
     }
@@ -71,18 +72,19 @@ struct Port {
 // What a path gives, by its link and what is believed of it.
 double rate_of(const PathTable& paths, PathIndex i, Direction d) {
     const Path& path = paths[i];
-    return path.nominal_rate > 0 ? path.nominal_rate * path.ramp * path.of(d).relative : paths.rate(i, d);
+    if (path.nominal_rate <= 0) return paths.rate(i, d);
+    return std::max(path.of(d).proven, path.nominal_rate * path.of(d).relative) * path.ramp;
 }
 
-// What a small message may expect on this path.
-double lane_cost(const PathTable& paths, PathIndex i, Direction d) {
+// What a message of `bytes` may expect on this path, ns.
+double lane_cost(const PathTable& paths, PathIndex i, Direction d, double bytes) {
     const Path& path = paths[i];
     const double age = static_cast<double>(paths.now() - std::min(path.latency_at, paths.now()));
-    const double trust = std::max(0.0, 1 - age / kLatencyFades);
+    const double trust = std::max(0.0, 1 - age / kHalfLife);
     const double excess = std::max(0.0, path.latency - path.base_latency) * trust;
-    const double backlog = static_cast<double>(path.of(d).in_flight) / rate_of(paths, i, d);
+    const double rate = rate_of(paths, i, d), backlog = static_cast<double>(path.of(d).in_flight) / rate;
     // Latency contains the backlog that was there when it was measured: take the larger.
-    return path.base_latency + std::max(excess, backlog);
+    return path.base_latency + std::max(excess, backlog) + bytes / rate;
 }
 
 // f for each path of `mask`, beginning with `first` and going round.
@@ -108,13 +110,19 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     take_turn();
     const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
     PathIndex best = start;
-    const double stay = lane_cost(paths, start, d);
+    const Account& here = paths[start].of(d);
+    const double bytes = here.sample_bytes; // as many as the last had: it is about such messages
+    const double stay = lane_cost(paths, start, d, bytes);
     double best_cost = stay;
     for (PathIndex i : each(paths.usable(d) & ~(PathMask{1} << start))) {
-        const double cost = lane_cost(paths, i, d);
+        const double cost = lane_cost(paths, i, d, bytes);
         if (cost < best_cost) best = i, best_cost = cost;
     }
     if (stay <= best_cost + config_->lane_slack) best = start;
+    // What is slow beside its link may be slow beside the other paths: that is known once one of them was tried.
+    if (here.pace < -kSure * paths.scatter(d) && here.relative == 1)
+        for (PathIndex i : each(paths.usable(d)))
+            if (paths[i].of(d).sampled_at + static_cast<Nanos>(kHalfLife) < here.sampled_at) best = i;
     current = best;
     return {best, config_->window};
 }
@@ -142,7 +150,8 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
         Port& p = port[path.rail];
         if (p.routes == 0) used[rails++] = path.rail;
         const double limit = paths.rail_rate(path.rail);
-        p.rate = limit > 0 ? std::min(limit, p.rate + rate[i]) : p.rate + rate[i];
+        p.rate += rate[i];
+        if (limit > 0) p.rate = std::min(p.rate, std::max(limit, rate[i]));
         p.latency = std::min(p.latency, path.base_latency);
         p.queued += static_cast<double>(path.of(d).in_flight);
         if (path.of(d).in_flight > 0) p.since = std::max(p.since, path.of(d).busy_from);
@@ -160,12 +169,22 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
 
     // How many of them.
     const bool waited_for = message.hint == TrafficHint::blocking || message.hint == TrafficHint::collective;
-    const double ahead = waited_for ? 0 : std::max(idle * rates / load.bytes, message.burst / kPerMessage);
+    const double ahead = waited_for ? 0 : std::max({0.0, idle * rates / load.bytes, message.open - 1});
     load.last = 1 / (1 + ahead);
     load.descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
-    const double over_rails = load.descriptor + message.descriptor_time * (d == Direction::read ? kCollect : kMarker);
-    const Bin whole = ports.soonest(load.bytes);
-    const double end = fill(ports, load.bytes, load.least, [&](double time, double with, unsigned chosen) {
+    // Writes need a marker on each rail but that of the lane, which tells of them, unless one is due there anyway.
+    const double marker = d == Direction::read || message.shares_markers ? 0 : kMarker * message.descriptor_time;
+    const double over_rails =
+        load.descriptor + marker + (d == Direction::read ? kCollect * message.descriptor_time : 0);
+    const PathIndex lane = lane_path_[static_cast<unsigned>(d)];
+    const unsigned lane_rail = paths[paths.is_usable(lane, d) ? lane : paths.home(seed_, d)].rail;
+    const Bin whole = *std::min_element(ports.bin, ports.bin + ports.count, [&](const Bin& a, const Bin& b) {
+        const auto cost = [&](const Bin& x) {
+            return load.last * x.done(load.bytes) + (x.id == lane_rail ? 0 : marker);
+        };
+        return cost(a) < cost(b);
+    });
+    const double end = fill(ports, load.bytes, load.least, [&](double time, double with, unsigned chosen, const Bin&) {
         const double without = chosen == 1 ? std::min(time, whole.done(load.bytes)) : time;
         return load.last * (without - with) > over_rails;
     });
@@ -200,11 +219,13 @@ void DefaultPolicy::add_routes(const PathTable& paths, Direction d, PathMask rou
     });
     const Bin single = ways.soonest(load.bytes);
     const double risk = kRisk * load.bytes / of_port * paths.scatter(d);
-    const double level = fill(ways, load.bytes, load.least, [&](double, double, unsigned chosen) {
-        double given = 0;
-        for (unsigned j = 0; j < chosen; ++j) given += ways.bin[j].rate;
+    const double level = fill(ways, load.bytes, load.least, [&](double, double, unsigned chosen, const Bin& next) {
+        double given = 0, squares = 0; // of the rates
+        for (unsigned j = 0; j < chosen; ++j) given += ways.bin[j].rate, squares += ways.bin[j].rate * ways.bin[j].rate;
         const double slower = std::max(0.0, load.bytes / given - load.bytes / of_port); // than the port
-        return load.last * (slower + risk / (chosen * (chosen + 1.0))) > kOverRoutes * load.descriptor;
+        const double more = given + next.rate;
+        const double spread = squares / (given * given) - (squares + next.rate * next.rate) / (more * more);
+        return load.last * (slower + risk * spread) > kOverRoutes * load.descriptor;
     });
     if (ways.count == 1) ways.keep(single);
     for (unsigned j = 0; j < ways.count; ++j) {

@@ -4,20 +4,22 @@
 //    that all ports that it uses end together (water-filling), or goes whole where it ends first. A window of messages,
 //    however few, ends on all paths at the same time.
 // 2. *One cost decides.* A further stripe is worth the time by which the message ends sooner, times the probability
-// that
-//    somebody waits for just this end. Of n + 1 messages at work one is the last, so that is 1 / (n + 1). How long a
-//    burst will be is told only by how long it has been (rule of succession, Laplace). A stripe costs what its
-//    descriptors take of the processor, as measured. So a message alone is cut. Deep in a window only a long one is. A
+//    that somebody waits for just this end. Of n + 1 messages at work, to all peers, one is the last, so that is 1 / (n
+//    + 1). How many a burst will have is told only by how many it has, and by how many there are usually. A stripe
+//    costs what its descriptors take of the processor, as measured. A write over another rail than that of messages
+//    needs a marker there, whole or cut. So a message alone is cut, and deep in a window only a long one is. A
 //    processor that has more to do than the links posts no further descriptors.
 // 3. *What a path gives is an estimate with an uncertainty* (standing.h). Differences within the noise are none.
 //
 // Routes that share a port give no more than that port. A further one saves only what collisions with others' traffic
-// cost. k routes share that risk: the expected loss is bytes / rate x scatter / k, with the scatter that was measured.
+// cost. Routes share that risk by their shares s of the message: the expected loss is bytes / rate x scatter x sum of
+// s^2. The scatter is measured. With k equal routes the sum is 1 / k.
 //
 // *Small messages*, and all that cannot be cut, keep to one lane for a few microseconds (order, no search per message).
 // The lane is left when what it has to do, or its latency as measured lately, exceeds that of the best path by more
-// than lane_slack. *Large messages* are pulled in chunks (spray.h) where some path gives less than its link. There even
-// a good estimate is too coarse for their many bytes.
+// than lane_slack. A lane that is slow beside its link is compared with a path that was not tried. *Large messages* are
+// pulled in chunks (spray.h) where some path gives less than its link. There even a good estimate is too coarse for
+// their many bytes.
 #pragma once
 
 #include "uct_mp/schedule/policy_config.h"

@@ -160,6 +160,11 @@ Sample PathTable::settle(const Delivery& delivery) {
         return {};
     }
 
+    // A lower bound: the time contains the latency and what was queued before. Within a node it exceeds the link's
+    // rate.
+    const double all_ns = std::max(1.0, static_cast<double>(delivery.t_done - delivery.t_post));
+    account.proven += kRateGain * (static_cast<double>(delivery.bytes) / all_ns - account.proven);
+
     const bool found_together = delivery.t_done == account.last_done && account.sample_ns > 0;
     if (found_together) {
         account.sample_bytes += static_cast<double>(delivery.bytes);

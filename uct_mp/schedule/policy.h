@@ -31,11 +31,9 @@ struct Message {
     std::uint64_t size = 0; // 0 is a message too: it gets a path
     MessageKind kind = MessageKind::am;
     TrafficHint hint = TrafficHint::none;
-    Nanos now = 0; // time of this call; 0: unknown, the latest completion stands in
-    std::uint32_t burst =
-        0; // operations that have ended since the processor had nothing to do: it is what all wait for
-    double descriptor_time =
-        0; // ns that a descriptor takes of the processor, posted and collected; 0: not measured yet
+    Nanos now = 0;               // time of this call; 0: unknown, the latest completion stands in
+    double open = 0;             // operations under way to all peers, this one too, or as many as usual
+    double descriptor_time = 0;  // ns of the processor for a descriptor, posted and collected; 0: not measured yet
     bool shares_markers = false; // a write behind others, with no fence between: few markers are for all of them
 };
 

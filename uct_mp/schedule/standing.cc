@@ -20,7 +20,9 @@ void Standing::learn(double y, std::uint64_t now, Scatter& scatter) {
 }
 
 double Standing::behind(double best, const Scatter& scatter) const {
-    return std::min(0.0, mean_ - best + kSure * std::sqrt(scatter.variance / samples_));
+    const double difference = mean_ - best, noise = kSure * std::sqrt(scatter.variance / samples_);
+    if (difference >= -noise) return 0;
+    return difference - noise * noise / difference; // both are negative: it comes nearer to 0
 }
 
 } // namespace ucx_mp::schedule
