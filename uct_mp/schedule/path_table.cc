@@ -85,8 +85,8 @@ void PathTable::inherit(PathIndex i, PathIndex from) {
         if (known.sampled_at <= account.sampled_at) continue;
         account.sampled_at = known.sampled_at;
         account.rate = account.rate_before = known.rate;
-        account.usual = known.usual;
-        account.jammed = known.jammed;
+        account.standing = known.standing;
+        account.relative = known.relative;
     }
 }
 

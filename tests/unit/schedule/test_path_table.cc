@@ -238,11 +238,11 @@ BOOST_AUTO_TEST_CASE(what_a_path_has_shown_of_its_route_is_inherited) {
         paths.settle({1, kWrite, 32768, 32768, post, post + 2000 + 4 * 32768});
     }
     paths.place(1, kWrite, 8192);
-    BOOST_TEST(paths[1].of(kWrite).usual.relative < 0.6);
+    BOOST_TEST(paths[1].of(kWrite).relative < 0.6);
     for (const auto& [to, from] : {std::pair<PathIndex, PathIndex>{2, 0}, {3, 1}}) {
         paths.inherit(to, from);
         BOOST_TEST(paths[to].of(kWrite).rate == paths[from].of(kWrite).rate);
-        BOOST_TEST(paths[to].of(kWrite).usual.relative == paths[from].of(kWrite).usual.relative);
+        BOOST_TEST(paths[to].of(kWrite).relative == paths[from].of(kWrite).relative);
         BOOST_TEST(paths[to].ramp == 1.0);
         BOOST_TEST(paths[to].of(kWrite).in_flight == 0u);
         BOOST_TEST(paths[to].latencies == 0u); // its own
