@@ -99,6 +99,10 @@ void Questions::on_ping(const Target& way_back, const Message& m) {
     pong.holds = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.secret, c->own_secret)) ||
                  (!m.holds && parked && known_as(*parked, m) && shows_secret(*parked, m));
     plane_.outbox.send(way_back, pong);
+    if (pong.holds) return;
+    // Our own request is why it asks, perhaps. It waits for a copy that comes after this answer.
+    Connection* const ours = plane_.owner.peers.find(m.sender_uid);
+    if (ours && ours->state == State::requesting && known_as(*ours, m)) plane_.client.ask_again(*ours);
 }
 
 void Questions::on_pong(const Message& m) {

@@ -53,9 +53,9 @@ void Server::note_answer(Connection& c, const Target& way_back) const {
     c.answered_to = way_back.to;
 }
 
-// The handshake under way has been begun by whoever was first, and voids no others before it is over. The peer's numbers
-// go on with all its handshakes, those with others too: after long they may have gone half of the round. No copy is as
-// old as that.
+// The handshake under way has been begun by whoever was first, and voids no others before it is over. The peer's
+// numbers go on with all its handshakes, those with others too: after long they may have gone half of the round. No
+// copy is as old as that.
 bool Server::is_late(const Connection& c, const Message& request) const {
     const bool accepting = c.state == State::accepting;
     const std::uint32_t seen = accepting ? c.before.seen : c.seen;

@@ -57,8 +57,7 @@ bool executed(const Channel& channel, PathIndex path, const PathRecovery& r, con
     };
     if (r.theirs.psn != connect::kUnknownPsn)
         return between(r.theirs.psn, put.end_psn, channel.wiring.paths[path].own[0]->psn(), kPsnMask);
-    if (put.later_marker && r.theirs.marker &&
-        between(r.theirs.marker, put.later_marker, put.newest_marker, ~0u))
+    if (put.later_marker && r.theirs.marker && between(r.theirs.marker, put.later_marker, put.newest_marker, ~0u))
         return true;
     // A single path has no markers; messages keep the order there.
     return channel.wiring.path_count == 1 && put.later_messages > channel.next_sequence - r.theirs.delivered;
