@@ -147,6 +147,27 @@ BOOST_FIXTURE_TEST_CASE(messages_of_a_connection, Fixture) {
     }
 }
 
+// News of a path that have come over another one.
+BOOST_FIXTURE_TEST_CASE(over_their_paths, Fixture) {
+    using connect::NewsKind;
+    connect();
+    const Connection& mine = a->connection;
+    for (const std::size_t route : {0, 1})
+        for (const NewsKind kind : {NewsKind::open, NewsKind::opened, NewsKind::probe, NewsKind::probed}) {
+            const bool probe = kind == NewsKind::probe || kind == NewsKind::probed;
+            const unsigned before = c[1].told;
+            {
+                const std::lock_guard lock(c.services);
+                const connect::LocalEnd end = probe ? connect::LocalEnd{} : connect::LocalEnd{77, 5};
+                BOOST_TEST(
+                    c[0].plane->tell_over_route(mine, mine.paths[route], kind, {.path = 0, .life = 1, .end = end}));
+            }
+            c.settle(kMilli);
+            // Of probes the routes may differ while one side has migrated.
+            BOOST_TEST(c[1].told - before == (route == 0 || probe ? 1u : 0u));
+        }
+}
+
 // What answers a question shows its random number: nobody else can say that the peer has gone.
 BOOST_FIXTURE_TEST_CASE(answers_to_questions, Fixture) {
     connect();
