@@ -232,6 +232,21 @@ void Campaign::next() {
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
 }
 
+// Everything is tried in turn; in each phase of everything else.
+void Campaign::intrude() {
+    if (over_) return;
+    const auto victim = unsigned(lies_() % cluster_->size()), peer = unsigned(lies_() % cluster_->size());
+    if (victim != peer) {
+        constexpr std::size_t kHandshakes = std::size(Intruder::kOfHandshakes),
+                              kConnections = std::size(Intruder::kOfConnections);
+        const std::size_t i = lies_() % (2 * kHandshakes + kConnections);
+        const Intruder::Kind kind =
+            i < kConnections ? Intruder::kOfConnections[i] : Intruder::kOfHandshakes[i % kHandshakes];
+        intruder_->say(victim, peer, kind);
+    }
+    cluster_->world.at(cluster_->world.now() + 1 + lies_() % 20'000, [this] { intrude(); });
+}
+
 CampaignResult Campaign::run() {
     Stress stress(*cluster_, {.seed = options_.seed,
                               .operations = options_.operations,
@@ -243,6 +258,12 @@ CampaignResult Campaign::run() {
     cluster_->world.at(cluster_->world.now() + about(options_.mean_gap), [this] { next(); });
     raise_tripped();
     if (options_.switch_kinds || options_.rings) switch_kinds();
+    if (options_.intruder) {
+        lies_.seed(options_.seed);
+        const std::uint32_t host = options_.nodes < cluster_->world.nodes() ? options_.nodes : 0;
+        intruder_.emplace(*cluster_, host, options_.seed);
+        intrude();
+    }
     for (const std::string& fault : late_)
         cluster_->world.at(cluster_->world.now() + about(4 * options_.mean_gap), [this, fault] {
             cluster_->world.fault("port up" + fault.substr(std::string("port down").size()));

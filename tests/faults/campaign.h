@@ -4,11 +4,13 @@
 
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "simulator/intruder.h"
 #include "simulator/stress.h"
 
 namespace ucx_mp::sim {
@@ -43,6 +45,7 @@ struct CampaignOptions {
     bool apm = false;             // queue pairs have an alternate route
     bool adapter_death = false;   // one adapter dies for good at some moment (never the last rail of a node)
     bool adapter_return = false;  // adapters die, one at a time, and are there again
+    bool intruder = false;        // somebody speaks in the others' names, and knows all but their secrets
 };
 
 struct CampaignResult {
@@ -85,6 +88,7 @@ private:
     void count_kinds();
     [[nodiscard]] static std::vector<std::string> ports_down(const CampaignOptions& options);
     void next();
+    void intrude();
     [[nodiscard]] Nanos about(Nanos mean) { return 1 + static_cast<Nanos>(random_() % (2 * mean)); }
 
     const CampaignOptions options_;
@@ -99,6 +103,8 @@ private:
     unsigned done_ = 0, open_ = 0;
     bool over_ = false, dead_ = false;
     std::uint64_t revivals_ = 0;
+    std::optional<Intruder> intruder_;
+    std::mt19937_64 lies_; // of its own: what else happens is the same without it
 };
 
 } // namespace ucx_mp::sim

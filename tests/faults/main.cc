@@ -77,6 +77,8 @@ int main(int argc, char** argv) {
     app.add_flag("--apm", options.apm, "mp_rc with automatic path migration (UCX_MP_APM)");
     app.add_flag("--adapter-death", options.adapter_death, "an adapter dies in every run");
     app.add_flag("--adapter-return", options.adapter_return, "adapters die, one at a time, and are there again");
+    app.add_flag("--intruder", options.intruder,
+                 "somebody speaks in the others' names, and knows everything but their secrets");
     app.add_flag("--loud", options.loud, "tell what happens");
     CLI11_PARSE(app, argc, argv);
     if (const auto policy = schedule::make_policy(options.policy, "--policy"); !policy.config) {

@@ -1,4 +1,4 @@
-// Sixteen rails on eight adapters, and peers of a release that knew eight.
+// Sixteen rails on eight adapters.
 #define BOOST_TEST_MODULE transport_many_rails
 #include <set>
 
@@ -17,11 +17,6 @@ constexpr unsigned kRails = 16;
 channel::Config even(connect::Transport transport) {
     channel::Config config = config_of(transport);
     config.policy.kind = schedule::PolicyKind::round_robin;
-    return config;
-}
-channel::Config before(connect::Transport transport) {
-    channel::Config config = even(transport);
-    config.max_version = 4;
     return config;
 }
 
@@ -66,25 +61,4 @@ BOOST_DATA_TEST_CASE(the_last_ones_fail_and_come_back, kBoth, transport) {
     cluster.world.fault("adapter-revive 0:softhca_7");
     BOOST_TEST(all_up(cluster, kRails, 3'000'000'000));
     BOOST_TEST(traffic(cluster, 5) == "");
-}
-
-// It would drop a longer list, and an address that names a later rail.
-BOOST_DATA_TEST_CASE(a_peer_that_knows_eight, kBoth* boost::unit_test::data::make({0u, 1u}), transport, old) {
-    std::vector<channel::Config> configs{even(transport), even(transport)};
-    configs[old] = before(transport);
-    Cluster cluster(kFabric, configs);
-    for (unsigned i = 0; i < cluster.node(1 - old).iface().address().count; ++i)
-        BOOST_TEST(cluster.node(1 - old).iface().address().control[i].rail < connect::kRailsOfVersion4);
-    BOOST_TEST(traffic(cluster, 6, 200) == "");
-    for (const unsigned i : {0u, 1u}) {
-        const connect::Connection& seen = cluster.channel(i, 1 - i).connection;
-        BOOST_TEST(seen.remote_rails.size() == connect::kRailsOfVersion4);
-        BOOST_TEST(paths_up(cluster.node(i)) == connect::kRailsOfVersion4);
-    }
-    // What becomes of them is told with lists that it knows.
-    cluster.world.fault("port down 0:softhca_1:1");
-    BOOST_TEST(all_up(cluster, connect::kRailsOfVersion4 - 1));
-    cluster.world.fault("port up 0:softhca_1:1");
-    BOOST_TEST(all_up(cluster, connect::kRailsOfVersion4, 1'000'000'000));
-    BOOST_TEST(traffic(cluster, 7) == "");
 }

@@ -55,8 +55,7 @@ Channel* Directory::attach(const connect::InterfaceAddress& peer, std::string& e
             error = "too many peers";
             return nullptr;
         }
-        // Known only from its request: the full address has come out of band now.
-        if (channel->connection.peer.count == 0) channel->connection.peer = peer;
+        channel->connection.take_address(peer); // it may be known only from its request
     } else {
         if (!connect::reachable(peer, core_.rails, core_.config.transport, core_.config.min_version,
                                 core_.config.max_version)) {

@@ -65,11 +65,17 @@ Connection* Peers::find(std::uint64_t peer_uid) {
     return channel ? &channel->connection : nullptr;
 }
 
-Connection* Peers::find_parked(std::uint64_t peer_uid) {
+Connection* Peers::find_present(std::uint64_t peer_uid) {
     const auto found = core_.directory.by_uid.find(peer_uid);
-    if (found == core_.directory.by_uid.end()) return nullptr;
-    Channel& channel = *found->second;
-    return (channel.parked || channel.ending.renewing) && !channel.ending.buried ? &channel.connection : nullptr;
+    if (found == core_.directory.by_uid.end() || found->second->ending.buried) return nullptr;
+    return &found->second->connection;
+}
+
+Connection* Peers::find_parked(std::uint64_t peer_uid) {
+    Connection* const present = find_present(peer_uid);
+    if (!present) return nullptr;
+    const Channel& channel = channel_of(*present);
+    return channel.parked || channel.ending.renewing ? present : nullptr;
 }
 
 Connection* Peers::find_local(std::uint32_t local_id) {

@@ -46,6 +46,7 @@ public:
     explicit Peers(Core& core) : core_(core) {}
     connect::Connection* accept(std::uint64_t peer_uid) override;
     connect::Connection* find(std::uint64_t peer_uid) override;
+    connect::Connection* find_present(std::uint64_t peer_uid) override;
     connect::Connection* find_parked(std::uint64_t peer_uid) override;
     connect::Connection* find_local(std::uint32_t local_id) override;
     void established(connect::Connection& connection) override;

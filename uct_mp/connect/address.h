@@ -11,8 +11,7 @@
 //   u32 q_key                        of the owner's control queue pairs
 //   count x { u16 lid; u24 qp_number; u8 lmc | rail << 4; u16 subnet tag }
 // The number of bytes never grows, what they say may change: a port that is down has a place with LID 0. One at least
-// works. Who speaks version 4 takes an address with a rail above 7 for a broken one. So such rails are in it only if no
-// other works (wire.h: how 4 and 5 differ). Since version 2 an entry may be a RoCE port:
+// works. An entry may be a RoCE port:
 //   lmc 8: IPv4, whose address stands in place of lid (first two bytes) and subnet tag
 //   lmc 9: IPv6, lid and tag are 0, u8 gid[16] follows
 #pragma once
@@ -27,8 +26,7 @@
 
 namespace ucx_mp::connect {
 
-inline constexpr std::uint8_t kMinVersion = 4, kMaxVersion = 5; // those before were never released
-inline constexpr unsigned kRailsOfVersion4 = 8;                 // that fit into its messages
+inline constexpr std::uint8_t kMinVersion = 6, kMaxVersion = 6; // those before have no secrets (wire.h: Proof)
 inline constexpr unsigned kMaxControlAddresses = 4;
 inline constexpr std::size_t kMaxInterfaceAddress = 24 + 8 * kMaxControlAddresses; // 56, so at most one is IPv6
 inline constexpr std::size_t kDeviceAddress = 8;                                   // u64 host id

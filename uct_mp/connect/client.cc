@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cinttypes>
 #include <cstdio>
+#include <utility>
 
 #include "uct_mp/connect/bytes.h"
 #include "uct_mp/connect/plane.h"
@@ -57,6 +58,7 @@ void Client::start(Connection& c) {
     c.ends.clear();
     c.transaction = plane_.identity.next_transaction();
     c.own_dc_tag = plane_.identity.random_tag();
+    c.own_secret = plane_.identity.random_tag();
     c.started = plane_.services.now();
     c.attempts = c.sent = 0;
     c.telling.offered = plane_.identity.rails_number; // of repetitions the first that arrives counts
@@ -119,7 +121,8 @@ bool Client::send_request(Connection& c, bool patient) {
     m.split_reads = plane_.config.paths.split_reads;
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
-    m.rails = plane_.identity.rails_to(c.peer.max_version, c.peer.uid);
+    m.rails = plane_.identity.rails_to(c.peer.uid);
+    plane_.outbox.add_tail(c, m);
     const bool two = c.attempts >= kTwoWays;
     const unsigned way = two ? 2 * c.attempts - kTwoWays : c.attempts;
     if (!plane_.outbox.send_to(c, way, m) && patient) return false;
@@ -164,7 +167,11 @@ void Client::ask_again(Connection& c) {
 }
 
 void Client::on_reply(const Target& way_back, const Message& m) {
-    Connection* c = plane_.inbox.connection_of(m);
+    Connection* c = plane_.inbox.addressed(m);
+    if (c && is_under_way(c->state) && !same_secret(m.secret, c->own_secret)) {
+        ++plane_.counters.late; // of an earlier request, or nobody has asked for it
+        return;
+    }
     if (!c || c->state == State::closed || c->state == State::failed) {
         // The server would keep its half until its time is over.
         plane_.outbox.refuse(way_back, m, wire::Reason::unknown);
@@ -200,6 +207,7 @@ void Client::on_reply(const Target& way_back, const Message& m) {
     }
     const std::uint32_t before = c->incarnation;
     c->remote_id = m.source;
+    c->secret = m.nonce;
     c->incarnation = m.incarnation;
     c->remote_rails = m.rails;
     c->paths = m.paths;
@@ -219,6 +227,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
     if (due.what == Due::What::make && transient(status)) { // we repeat the request, the server its reply
         plane_.states.drop_ends(c);
         c.incarnation = due.incarnation;
+        c.secret = c.held.secret;
         c.remote_id = 0; // the request's (R215)
         wait_for_answer(c);
         return;
@@ -241,7 +250,7 @@ void Client::on_ready(const Message& m) {
         return;
     }
     plane_.states.set(*c, State::established, "ready");
-    said_ = false;
+    said_ = said_version_ = false;
     c->telling.known = c->telling.offered;
     plane_.owner.peers.established(*c);
     plane_.rail_lists.tell(*c); // what has changed since the request
@@ -251,6 +260,11 @@ void Client::refused(Connection& c, const Message& m) {
     if (m.reason == wire::Reason::unknown) {
         if (c.state != State::confirming) {
             ++plane_.counters.late; // a request can't be unknown
+            return;
+        }
+        if (plane_.owner.peers.carries_data(c)) { // it is in use: the owner ends it
+            c.disowned = true;
+            plane_.owner.peers.answered(c, Answer::lost);
             return;
         }
         // Between reply and confirm the server has forgotten us. Try anew, within the same time limit, but not at once.
@@ -266,6 +280,18 @@ void Client::refused(Connection& c, const Message& m) {
         why += " (" + range(m.min_version, m.max_version) +
                "; we: " + range(plane_.identity.address.min_version, plane_.identity.address.max_version) + ")";
     plane_.states.fail(c, status_of(m.reason), why);
+}
+
+// Its address says that it speaks one of our versions. The library was exchanged there meanwhile, or somebody lies. So
+// it is only told, once: the request is repeated until its time is over.
+void Client::refused_without_proof(const Connection& c, const Message& m) {
+    ++plane_.counters.late;
+    if (m.reason != wire::Reason::version || c.state != State::requesting || std::exchange(said_version_, true)) return;
+    plane_.services.say(LogLevel::warn,
+                        "mp: peer %016" PRIx64 " says that it speaks %s of the handshake, we %s: waiting, %s at most",
+                        c.peer.uid, range(m.min_version, m.max_version).c_str(),
+                        range(plane_.identity.address.min_version, plane_.identity.address.max_version).c_str(),
+                        seconds(plane_.config.timeout).c_str());
 }
 
 } // namespace ucx_mp::connect

@@ -22,6 +22,7 @@ public:
     void reply_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
     void on_ready(const Message& m);
     void refused(Connection& c, const Message& m);
+    void refused_without_proof(const Connection& c, const Message& m);
 
 private:
     void repeat(Connection& c);  // timer
@@ -33,7 +34,8 @@ private:
     void say_waiting(const Connection& c);
 
     Plane& plane_;
-    bool said_ = false; // that we wait for a port; until the next connection
+    bool said_ = false;         // that we wait for a port; until the next connection
+    bool said_version_ = false; // that a peer speaks none of ours; likewise
 };
 
 } // namespace ucx_mp::connect

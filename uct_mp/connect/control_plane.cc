@@ -33,7 +33,8 @@ void ControlPlane::start(Connection& connection) {
 void ControlPlane::forget(Connection& connection) {
     const std::lock_guard lock(plane_->services);
     if (connection.state != State::closed) plane_->states.set(connection, State::closed, "forgotten");
-    plane_->rail_lists.stop(connection); // of a parked one
+    plane_->rail_lists.stop(connection); // of a parked one, both
+    plane_->questions.stop(connection);
 }
 void ControlPlane::close() { plane_->closing = true; }
 void ControlPlane::give_up(Connection& connection) {

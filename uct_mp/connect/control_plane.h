@@ -45,13 +45,11 @@
 #include <string>
 #include <vector>
 
-#include "uct_mp/adapt/map.h"
 #include "uct_mp/connect/address.h"
+#include "uct_mp/connect/terms.h"
 #include "uct_mp/host/services.h"
 #include "uct_mp/host/status.h"
-#include "uct_mp/link/ring.h"
 #include "uct_mp/path/path.h"
-#include "uct_mp/verbs/memory.h"
 #include "uct_mp/verbs/queue_pair.h"
 
 namespace ucx_mp::connect {
@@ -78,58 +76,19 @@ struct Telling {
     std::uint32_t offered = 0; // likewise, as soon as the handshake under way is over
     unsigned sent = 0;         // how often the present one has been
     unsigned answers = 0;      // of ours to the peer's lists
+    std::uint64_t nonce = 0;   // that an answer may carry
     Services::Timer timer = 0;
 };
 
-struct Question {             // the control plane's own
-    std::uint32_t number = 0; // 0: none
+struct Question {                  // the control plane's own
+    std::uint32_t number = 0;      // 0: none
+    std::uint32_t incarnation = 0; // that it is about
+    std::uint64_t nonce = 0;       // that its answer carries
+    bool by_owner = false;         // who hears the answer
+    bool by_request = false;       // somebody in the peer's name asks for another connection
     unsigned sent = 0;
     Nanos until = 0;
     Services::Timer timer = 0;
-};
-
-// What one side tells the other of itself in the handshake; wire.h, Terms.
-struct Terms {
-    std::uint64_t features = 0;
-    std::uint64_t probe_address = 0;
-    std::uint64_t dc_tag = 0;
-    std::uint32_t window = 1, ring = 1, segment = 1;
-    path::Kinds kinds = path::Kinds::none; // that it has; none: that of its transport. Perhaps with bits of later ones
-};
-// Bits of Terms::features: what this library can do. None of them may be taken for granted, and unknown ones are
-// ignored.
-namespace feature {
-inline constexpr std::uint64_t parts = 1; // joins messages in parts, which are larger than its segment (channel/wire.h)
-inline constexpr std::uint64_t kinds = 2; // each path has a kind of its own: Terms::kinds, wire::kOtherKind
-inline constexpr std::uint64_t park = 4;  // idle connections end by agreement: questions are numbered, and parked
-                                          // peers hear of rails
-inline constexpr std::uint64_t on_demand = 8; // paths of RC come and go: wire::kOnDemand, `service`, path_down's `home`
-inline constexpr std::uint64_t rings = 16;    // messages may be written into rings: `ring`
-inline constexpr std::uint64_t packet_numbers =
-    32; // all adapters tell them: it is known what a queue pair has executed
-inline constexpr std::uint64_t known = parts | kinds | park | on_demand | rings | packet_numbers;
-} // namespace feature
-inline constexpr unsigned kProbeBytes = 64; // that may be read at Terms::probe_address
-
-// How messages of the other side shall come to the one that wishes (recover/demand.h).
-struct ServiceWish {
-    std::uint32_t number = 0; // counted by who wishes; 0: none
-    adapt::Service service = adapt::Service::shared;
-};
-
-// A ring in memory of who offers it, for messages of the other side (channel/rings.h, link/ring.h).
-struct RingOffer {
-    std::uint32_t number = 0; // counted by who offers; 0: none
-    link::RingShape shape;    // no slots: the ring before is taken back
-    std::uint64_t address = 0, key = 0;
-    verbs::RemoteKeys keys; // without an id
-};
-
-// One side of a connection ends it.
-struct Goodbye {
-    bool idle = false;           // it asks only: nothing is under way there. Else its interface closes
-    std::uint32_t delivered = 0; // number of the next message that it would have delivered
-    std::uint16_t number = 0;    // of the question
 };
 
 // Our goodbye on its way; the control plane's own.
@@ -137,6 +96,7 @@ struct Parting {
     bool closing = false; // it has been told that our interface closes
     bool known = false;   // ... and the peer has answered
     Goodbye goodbye;
+    std::uint64_t nonce = 0; // that an answer may carry
     unsigned sent = 0;
     Services::Timer timer = 0;
     // Questions of either side, as long as the connection lasts. Each gets one answer, whatever copies of it come: who
@@ -145,13 +105,6 @@ struct Parting {
     std::uint16_t heard = 0;      // the newest of the peer's that has been answered
     bool heard_is_needed = false; // ... so
 };
-
-// What its sender can have paths of, whose messages say that it is of `transport`.
-[[nodiscard]] constexpr path::Kinds kinds_of(const Terms& terms, Transport transport) {
-    const path::Kinds told = terms.features & feature::kinds ? terms.kinds & path::Kinds::both : path::Kinds::none;
-    if (told != path::Kinds::none) return told;
-    return transport == Transport::dc ? path::Kinds::dc : path::Kinds::rc;
-}
 
 // One side's half of a path (DC: zeros).
 struct LocalEnd {
@@ -163,6 +116,13 @@ struct LocalEnd {
 struct Route {
     std::uint8_t ours, our_bits, theirs, their_bits;
     bool operator==(const Route&) const = default;
+};
+
+// A connection as messages name it.
+struct Bond {
+    std::uint64_t own_secret = 0; // that messages to us carry; 0: there was none
+    std::uint64_t secret = 0;     // ... and those to the peer
+    std::uint32_t remote_id = 0, incarnation = 0;
 };
 
 // One peer. Part of the owner's channel; the control plane alone changes it.
@@ -189,6 +149,15 @@ struct Connection {
     std::uint64_t dc_tag = 0;                   // what messages to the peer begin with, if wants_tag()
     std::uint64_t own_dc_tag = 0;               // ... and those to us, if we have DC targets
     // The control plane's own
+    std::uint64_t own_secret = 0, secret = 0; // of this connection, or of the handshake under way; see Bond
+    Bond held;                                // the latest connection that was established: this one, or one before
+    bool disowned = false; // the peer does not hold that, nor what is under way: it has been asked, or says so
+    // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody.
+    struct {
+        std::uint32_t incarnation = 0, seen = 0, rails_number = 0;
+        Nanos seen_at = 0;
+        std::vector<path::RemoteRail> rails;
+    } before;
     std::uint32_t transaction = 0; // of the handshake under way or the latest one, numbered by its client
     std::uint32_t seen = 0;        // newest transaction of the peer that is settled or void: not again
     Nanos seen_at = 0;             // since then
@@ -242,6 +211,12 @@ struct Connection {
         return path % part >= part - absent;
     }
 
+    // It has come out of band. Before it, whoever was first has said who and where the peer is.
+    void take_address(const InterfaceAddress& address) {
+        if (peer.count) return;
+        peer = address;
+        if (state == State::closed && !held.own_secret) remote_rails.clear();
+    }
     // Takes the place of `old`, a connection with the same peer: what its numbers rule out is no news here either.
     void follow(const Connection& old) {
         peer = old.peer;
@@ -249,6 +224,11 @@ struct Connection {
         incarnation = old.incarnation;
         seen = old.seen;
         seen_at = old.seen_at;
+        held = old.held;
+        own_secret = held.own_secret;
+        secret = held.secret;
+        disowned = old.disowned;
+        if (peer.count == 0) remote_rails = old.remote_rails; // it may have to be asked
     }
     // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.
     void keep_ways(Connection& old) {
@@ -303,8 +283,11 @@ public:
     virtual ~Peers() = default;
     // A request of an unknown peer: a new Connection (local_id set), or nullptr to refuse (limits).
     virtual Connection* accept(std::uint64_t peer_uid) = 0;
-    // A known peer by its uid, or nullptr.
+    // For a request of a known peer, by its uid: the present connection, or one that is to take the place of a failed
+    // one and may be made now. nullptr: unknown.
     virtual Connection* find(std::uint64_t peer_uid) = 0;
+    // The present one, or nullptr. Nothing is made.
+    virtual Connection* find_present(std::uint64_t peer_uid) { return find(peer_uid); }
     // Likewise, if the connection with it was ended by agreement (say_idle) and there is no other one yet.
     virtual Connection* find_parked(std::uint64_t /*peer_uid*/) { return nullptr; }
     // By our own local_id as a message brought it; nullptr: none such.
@@ -330,9 +313,9 @@ public:
     // R38).
     virtual bool carries_data(Connection&) { return false; }
     // A connection that is established or failed here, or carries data: the peer asks for a new one. It has dropped its
-    // side. (Never a late repetition: those are told apart.) Either a new Connection takes the old one's place (closed,
-    // local_id set; follow() called; the old one is the owner's to bury), or the same: drop_ends() follows. nullptr:
-    // refused.
+    // side: it has shown the secret, or has been asked. (Never a late repetition: those are told apart.) Either a new
+    // Connection takes the old one's place (closed, local_id set; follow() called; the old one is the owner's to bury),
+    // or the same: drop_ends() follows. nullptr: refused.
     virtual Connection* renew(Connection&) { return nullptr; }
     // Why nothing can be exchanged with a peer of these terms, one line; empty: it can.
     virtual std::string misfit(const Terms&) { return {}; }
@@ -384,6 +367,7 @@ struct ControlConfig {
     std::uint64_t seed = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion; // for tests
     std::uint8_t reserved = 0; // likewise: in all reserved bytes of our messages, as a later version may write them
+    std::vector<std::uint8_t> tail; // likewise: of our requests and replies (wire::Part)
 };
 
 struct ControlCounters { // messages

@@ -1,6 +1,7 @@
 #include "uct_mp/connect/goodbye.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "uct_mp/connect/plane.h"
 
@@ -16,6 +17,7 @@ constexpr unsigned kAttempts = 10;        // before that: about a second
 Message Goodbyes::goodbye_to(const Connection& c, const Goodbye& goodbye) const {
     Message m = plane_.outbox.message_to(wire::Kind::ended, c);
     m.goodbye = goodbye;
+    m.nonce = c.parting.nonce;
     return m;
 }
 
@@ -80,11 +82,16 @@ void Goodbyes::on_ended(const Target& way_back, const Message& m) {
     known.source = m.destination;
     known.incarnation = m.incarnation;
     known.goodbye.number = m.goodbye.number;
+    known.secret = m.nonce;
     plane_.outbox.send(way_back, known);
 }
 
 void Goodbyes::on_ended_known(const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
+    Connection* const c = plane_.inbox.addressed(m);
+    if (c && !shows_secret(*c, m) && !same_secret(m.secret, c->parting.nonce)) {
+        ++plane_.counters.dropped;
+        return;
+    }
     const bool closing = c && c->incarnation == m.incarnation && c->parting.closing;
     // An older question, or one that has been answered, is late.
     const bool asked =
@@ -104,13 +111,14 @@ void Goodbyes::say_idle(Connection& connection, std::uint32_t delivered) {
     if (++connection.parting.asked == 0) ++connection.parting.asked;
     connection.parting.goodbye = {.idle = true, .delivered = delivered, .number = connection.parting.asked};
     connection.parting.sent = 0;
+    connection.parting.nonce = plane_.identity.random_tag();
     plane_.outbox.mend();
     repeat(connection);
 }
 
 bool Goodbyes::say_closing(Connection& connection, std::uint32_t delivered, unsigned attempt) {
     if (connection.parting.timer) stop(connection);
-    connection.parting.closing = true;
+    if (!std::exchange(connection.parting.closing, true)) connection.parting.nonce = plane_.identity.random_tag();
     plane_.outbox.mend();
     return plane_.outbox.send_to(connection, attempt, goodbye_to(connection, {.delivered = delivered}));
 }

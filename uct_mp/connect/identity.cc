@@ -33,8 +33,8 @@ void Identity::choose() {
     address.transport = plane_.config.transport;
 }
 
-// Few addresses for many rails: every subnet gets its turn. Peers that speak version 4 know the first rails only. Ports
-// that are down take what is left, for its length does not grow when they come up.
+// Few addresses for many rails: every subnet gets its turn. Ports that are down take what is left, for its length does
+// not grow when they come up.
 void Identity::make_address() {
     address.count = 0;
     std::vector<bool> used(rails.size());
@@ -49,12 +49,10 @@ void Identity::make_address() {
         for (std::size_t i = 0; i < used.size(); ++i) n += used[i] && rails[i].subnet_prefix == prefix;
         return n;
     };
-    const auto first = std::span(rails).first(std::min<std::size_t>(rails.size(), kRailsOfVersion4));
-    const std::size_t some = std::ranges::any_of(first, &path::RemoteRail::usable) ? first.size() : rails.size();
     while (address.count < kMaxControlAddresses) {
         const std::size_t room = address_room_ - packed_size(address);
         std::size_t best = rails.size();
-        for (std::size_t i = 0; i < some; ++i)
+        for (std::size_t i = 0; i < rails.size(); ++i)
             if (!used[i] && packed_size(entry_of(i)) <= room &&
                 (best == rails.size() || (rails[i].usable() && !rails[best].usable()) ||
                  (rails[i].usable() == rails[best].usable() &&
@@ -86,13 +84,12 @@ void Identity::set_rail(const verbs::Rail& rail) {
 
 std::uint8_t Identity::version_to(std::uint8_t newest) const { return std::min(address.max_version, newest); }
 
-std::vector<path::RemoteRail> Identity::rails_to(std::uint8_t newest, std::uint64_t uid) const {
+std::vector<path::RemoteRail> Identity::rails_to(std::uint64_t uid) const {
     std::vector<path::RemoteRail> told = rails;
     for (std::size_t i = 0; i < dct_numbers.size(); ++i) {
         const std::vector<std::uint32_t>& targets = dct_numbers[i];
         if (targets.size() > 1) told[i].dct_number = targets[(uid * 0x9e3779b97f4a7c15ull >> 32) % targets.size()];
     }
-    if (version_to(newest) < 5 && told.size() > kRailsOfVersion4) told.resize(kRailsOfVersion4);
     return told;
 }
 
@@ -125,8 +122,8 @@ std::uint32_t Identity::random_psn() { return std::uint32_t(random() >> 40); }
 // Not from random(), which peers are shown: who knows one of its numbers can compute the others.
 std::uint64_t Identity::random_tag() {
     std::uint64_t tag = 0;
-    if (plane_.config.seed) return mix(mix(plane_.config.seed) ^ ++tags_made_);
-    while (getrandom(&tag, sizeof tag, 0) != sizeof tag) {}
+    if (plane_.config.seed) return mix(mix(plane_.config.seed) ^ ++tags_made_) | 1;
+    while (getrandom(&tag, sizeof tag, 0) != sizeof tag || tag == 0) {}
     return tag;
 }
 

@@ -18,16 +18,16 @@ public:
     [[nodiscard]] std::size_t smallest_mtu() const; // bytes, that our handshake takes
     void set_rail(const verbs::Rail& rail);         // its entry in `rails`
 
-    // What messages to a peer that speaks up to `newest` say: their version, and those of our rails that fit into it.
-    // Of several DC targets of a rail a peer is told always the same, by its interface's uid.
+    // Of messages to a peer that speaks up to `newest`.
     [[nodiscard]] std::uint8_t version_to(std::uint8_t newest) const;
-    [[nodiscard]] std::vector<path::RemoteRail> rails_to(std::uint8_t newest, std::uint64_t uid) const;
+    // Of several DC targets of a rail a peer is told always the same, by its interface's uid.
+    [[nodiscard]] std::vector<path::RemoteRail> rails_to(std::uint64_t uid) const;
 
     [[nodiscard]] Terms terms_for(const Connection& c) const; // ours
     void take_terms(Connection& c, const Message& m) const;   // the peer's
 
     [[nodiscard]] std::uint32_t random_psn(); // 24 bits
-    [[nodiscard]] std::uint64_t random_tag();
+    [[nodiscard]] std::uint64_t random_tag(); // not 0; tells nothing of others
     [[nodiscard]] std::uint32_t next_transaction();
 
     InterfaceAddress address;

@@ -85,14 +85,19 @@ void Inbox::dispatch(const Target& way_back, const Message& m) {
     }
 }
 
-Connection* Inbox::connection_of(const Message& m) {
-    Connection* c = plane_.owner.peers.find_local(m.destination);
+Connection* Inbox::addressed(const Message& m) {
+    Connection* const c = plane_.owner.peers.find_local(m.destination);
     return c && known_as(*c, m) ? c : nullptr;
+}
+
+Connection* Inbox::connection_of(const Message& m) {
+    Connection* const c = addressed(m);
+    return c && shows_secret(*c, m) ? c : nullptr;
 }
 
 Connection* Inbox::parked_of(const Message& m) {
     Connection* const c = plane_.owner.peers.find_parked(m.sender_uid);
-    if (!c || !known_as(*c, m)) return nullptr;
+    if (!c || !known_as(*c, m) || !shows_secret(*c, m)) return nullptr;
     if (c->state == State::closed || c->state == State::requesting)
         return c->incarnation == m.incarnation ? c : nullptr;
     // Its request has made the next one here, and it may know of that or not.
@@ -101,9 +106,11 @@ Connection* Inbox::parked_of(const Message& m) {
 }
 
 void Inbox::on_refuse(const Message& m) {
-    Connection* c = connection_of(m);
+    Connection* const c = m.bare ? addressed(m) : connection_of(m);
     if (!c || !is_under_way(c->state) || c->transaction != m.transaction) {
         ++plane_.counters.late;
+    } else if (m.bare) {
+        plane_.client.refused_without_proof(*c, m);
     } else if (c->state != State::accepting) {
         plane_.client.refused(*c, m);
     } else {

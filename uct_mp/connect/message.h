@@ -24,7 +24,9 @@ struct Message {
     std::uint32_t transaction = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion;
     Transport transport = Transport::rc;
-    std::uint8_t reserved = 0; // what pack() writes into reserved bytes, parse() leaves 0: for tests
+    std::uint64_t secret = 0, nonce = 0; // wire::Proof
+    bool bare = false;                   // refuse: without a proof
+    std::uint8_t reserved = 0;           // what pack() writes into reserved bytes, parse() leaves 0: for tests
 
     std::uint32_t incarnation = 0;
     std::uint32_t void_through = 0;
@@ -38,7 +40,7 @@ struct Message {
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
     PathNews news;                  // path_down, path_open, path_opened
-    bool holds = false;             // pong, keys_told; ended_known: not agreed; service_known: taken
+    bool holds = false;             // pong, keys_told; ping: current; ended_known: not agreed; service_known: taken
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
     Goodbye goodbye;                // ended; ended_known: its number
@@ -46,6 +48,7 @@ struct Message {
     RingOffer ring;                 // ring; ring_known: its number
     std::uint32_t until = 0;        // ring_known, which `holds` if it is taken
     verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
+    std::vector<std::uint8_t> tail; // request, reply: parts (wire::Part), as they are
 };
 
 // Which kind of path a transport is named after.
@@ -56,7 +59,7 @@ struct Message {
 enum class Parse : std::uint8_t {
     ok,
     malformed, // not a message, or some value is out of range
-    version,   // the header is fine (and is in `out`), but the version is none of `min`..`max`
+    version,   // the header is fine (and is in `out`, with the proof), but the version is none of `min`..`max`
 };
 
 // Checks everything that a message alone can tell: length, counts, ranges; `out` holds only values that are in range.

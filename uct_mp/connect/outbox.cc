@@ -31,7 +31,21 @@ Message Outbox::message_to(wire::Kind kind, const Connection& c) const {
     m.destination = c.remote_id;
     m.source = c.local_id;
     m.incarnation = c.incarnation;
+    m.secret = kind == wire::Kind::request ? c.held.secret : c.secret;
+    if (kind == wire::Kind::request || kind == wire::Kind::reply || kind == wire::Kind::confirm) m.nonce = c.own_secret;
     return m;
+}
+
+void Outbox::add_tail(const Connection& c, Message& m) const {
+    std::size_t room = wire::kMaxMessage;
+    const std::vector<path::RemoteRail>& own = plane_.identity.rails;
+    for (const auto* rails : {&own, &c.remote_rails})
+        for (const path::RemoteRail& r : *rails)
+            if (r.usable()) room = std::min(room, mtu_bytes(r.mtu));
+    const std::size_t bytes = m.kind == wire::Kind::request
+                                  ? wire::request_size(m.rails.size(), gids(m.rails))
+                                  : wire::reply_size(m.rails.size(), gids(m.rails), m.paths.size());
+    if (bytes + plane_.config.tail.size() <= room) m.tail = plane_.config.tail;
 }
 
 // Pairs of rails that reach each other. They are ordered so that consecutive ones differ on both sides where they can.
@@ -123,6 +137,8 @@ void Outbox::refuse(const Target& way_back, const Message& m, wire::Reason reaso
     answer.source = m.destination;
     answer.reason = reason;
     answer.refused = m.kind;
+    answer.secret = m.nonce;
+    answer.bare = m.version < wire::kProofSince;
     ++plane_.counters.refused;
     Target to = way_back;
     to.q_key = m.sender_q_key;
@@ -137,6 +153,7 @@ void Outbox::refuse(const Target& way_back, const Connection& c, wire::Kind kind
     m.sender_q_key = way_back.q_key;
     m.transaction = c.transaction;
     m.source = c.remote_id;
+    m.nonce = c.secret;
     refuse(way_back, m, reason);
 }
 

@@ -19,7 +19,8 @@ public:
     // There is no route now, but may be when ports that are down are active.
     [[nodiscard]] bool may_come(const Connection& c) const;
     [[nodiscard]] bool may_come(std::span<const path::RemoteRail> remote) const;
-    bool send(const Target& to, const Message& m); // false: there is no room now
+    void add_tail(const Connection& c, Message& m) const; // if it fits
+    bool send(const Target& to, const Message& m);        // false: there is no room now
     // By route(). Without any it is counted as unsent, and true: waiting would not help.
     bool send_to(const Connection& c, unsigned attempt, const Message& m);
 

@@ -20,6 +20,7 @@ public:
         std::memcpy(at_, &value, sizeof value);
         at_ += sizeof value;
     }
+    void put_bytes(const std::vector<std::uint8_t>& bytes) { at_ = std::ranges::copy(bytes, at_).out; }
     [[nodiscard]] std::size_t size() const { return std::size_t(at_ - begin_); }
 
 private:
@@ -56,6 +57,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                          .max_version = m.max_version,
                          .transport = std::uint8_t(m.transport),
                          .reserved = m.reserved});
+    if (!m.bare) out.put(wire::Proof{.secret = m.secret, .nonce = m.nonce});
     const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
     const auto put_rails = [&] {
         for (const path::RemoteRail& r : m.rails) {
@@ -180,12 +182,13 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
             .incarnation = m.incarnation, .agreed = !m.holds, .reserved = 0, .number = m.goodbye.number});
         break;
     case Kind::ping:
-        out.put(wire::Ping{m.incarnation});
+        out.put(wire::Ping{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
         break;
     case Kind::pong:
         out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
         break;
     }
+    out.put_bytes(m.tail);
     assert(out.size() <= wire::kMaxMessage);
     store(buffer + offsetof(wire::Header, length), std::uint16_t(out.size()));
     return out.size();

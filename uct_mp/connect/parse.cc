@@ -1,6 +1,8 @@
 // Reads messages: nothing that a datagram says is believed unchecked.
 #include "uct_mp/connect/message.h"
 
+#include <utility>
+
 #include "uct_mp/connect/bytes.h"
 
 namespace ucx_mp::connect {
@@ -23,6 +25,13 @@ public:
         return true;
     }
     [[nodiscard]] std::size_t left() const { return left_.size(); }
+    [[nodiscard]] std::span<const std::uint8_t> take_rest() { return std::exchange(left_, {}); }
+
+    [[nodiscard]] bool skip(std::size_t bytes) {
+        if (left_.size() < bytes) return false;
+        left_ = left_.subspan(bytes);
+        return true;
+    }
 
 private:
     std::span<const std::uint8_t> left_;
@@ -58,6 +67,12 @@ bool read_rails(Reader& in, unsigned count, Message& out) {
     return true;
 }
 
+// Its answer shows the nonce.
+bool wants_answer(Kind kind) {
+    return kind == Kind::request || kind == Kind::reply || kind == Kind::confirm || kind == Kind::ping ||
+           kind == Kind::rails || kind == Kind::ended;
+}
+
 // Of a path of RC that is there, or none.
 bool valid_end(const wire::End& end, bool none) {
     return none ? end.qp_number == 0 && end.psn == 0 : valid_qpn(end.qp_number) && end.psn <= k24Bits;
@@ -81,11 +96,24 @@ bool read_terms(const wire::Terms& t, Message& out) {
     return true;
 }
 
+// Whatever a later library says there: parts that end where the message does.
+bool read_tail(Reader& in, Message& out) {
+    if (in.left() > wire::kMaxTail) return false;
+    const auto rest = in.take_rest();
+    out.tail.assign(rest.begin(), rest.end());
+    Reader parts(rest);
+    while (parts.left()) {
+        wire::Part part;
+        if (!parts.take(part) || !parts.skip(part.length)) return false;
+    }
+    return true;
+}
+
 bool read_request(Reader& in, Message& out) {
     wire::Request b;
     if (!in.take(b) || b.num_paths > path::kMaxPathsPerPeer) return false;
     if (b.split_reads > 1) return false;
-    if (!read_terms(b.terms, out) || !read_rails(in, b.rails, out)) return false;
+    if (!read_terms(b.terms, out) || !read_rails(in, b.rails, out) || !read_tail(in, out)) return false;
     out.incarnation = b.incarnation;
     out.num_paths = b.num_paths;
     out.split_reads = b.split_reads;
@@ -99,7 +127,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
     if (b.split_reads > 1 || (b.split_reads && b.paths % 2)) return false;
     const unsigned part = b.split_reads ? b.paths / 2u : b.paths;
     if (b.absent >= part || !read_terms(b.terms, out)) return false;
-    if (!read_rails(in, b.rails, out) || in.left() != b.paths * sizeof(wire::Path)) return false;
+    if (!read_rails(in, b.rails, out) || in.left() < b.paths * sizeof(wire::Path)) return false;
     const bool routed = path::must_route(own_rails, out.rails);
     for (unsigned i = 0; i < b.paths; ++i) {
         wire::Path p;
@@ -127,6 +155,7 @@ bool read_reply(Reader& in, std::span<const path::RemoteRail> own_rails, Message
                              .kind = kind,
                              .on_demand = on_demand});
     }
+    if (!read_tail(in, out)) return false;
     if (b.split_reads) path::mark_split(out.paths);
     out.incarnation = b.incarnation;
     out.void_through = b.void_through;
@@ -293,8 +322,9 @@ bool read_ended_known(Reader& in, Message& out) {
 
 bool read_ping(Reader& in, Message& out) {
     wire::Ping b;
-    if (!in.take(b)) return false;
+    if (!in.take(b) || b.current > 1) return false;
     out.incarnation = b.incarnation;
+    out.holds = b.current;
     return true;
 }
 
@@ -338,9 +368,18 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
                   .goodbye = {},
                   .wish = {},
                   .ring = {},
-                  .keys = {}};
+                  .keys = {},
+                  .tail = {}};
     // Refusals are the same in all versions: this is how the other one learns of it.
+    out.bare = kind == Kind::refuse && in.left() == sizeof(wire::Refuse);
+    if (h.version < wire::kProofSince && !out.bare) return Parse::version;
+    if (wire::Proof proof; !out.bare) {
+        if (!in.take(proof)) return Parse::malformed;
+        out.secret = proof.secret;
+        out.nonce = proof.nonce;
+    }
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;
+    if (wants_answer(kind) && out.nonce == 0) return Parse::malformed;
     bool good = false;
     switch (kind) {
     case Kind::request:

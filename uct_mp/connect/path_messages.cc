@@ -46,11 +46,18 @@ void PathMessages::on_path_news(const Target& way_back, const Message& m) {
         ++plane_.counters.late;
         return;
     }
-    // What a message alone does not tell: the kind of its path.
+    // What a message alone does not tell: the kind of its path, and whether it has come over it.
     const bool rc = c->paths[m.news.path].kind == path::Kind::rc;
     const bool open = m.kind == wire::Kind::path_open || m.kind == wire::Kind::path_opened;
     const bool retired = m.kind == wire::Kind::path_down && m.news.home; // nobody wants it: only paths on demand
-    if ((m.news.gone && rc) || (open && rc != (m.news.end.qp_number != 0)) ||
+    const bool probe = m.kind == wire::Kind::path_probe || m.kind == wire::Kind::path_probed;
+    const bool anyhow = m.kind == wire::Kind::path_down || m.news.home;
+    const bool over_it =
+        way_back.rail == c->local_rail(m.news.path) && way_back.qp_number == c->remote_rail(m.news.path).control_qpn;
+    // One side migrates before the other (APM), and meanwhile they probe over different routes.
+    const auto is_theirs = [&](const path::RemoteRail& r) { return r.control_qpn == way_back.qp_number; };
+    const bool perhaps = rc && probe && std::ranges::any_of(c->remote_rails, is_theirs);
+    if ((!anyhow && !over_it && !perhaps) || (m.news.gone && rc) || (open && rc != (m.news.end.qp_number != 0)) ||
         (retired && !c->paths[m.news.path].on_demand)) {
         ++plane_.counters.dropped;
         return;

@@ -6,11 +6,36 @@
 
 namespace ucx_mp::connect {
 
+namespace {
+
+constexpr Nanos kForRequest = 1'000'000'000; // whoever asks repeats itself
+
+// The peer may hold it by now; in other states the latest connection counts.
+bool is_current(const Connection& c) {
+    return c.state == State::established || c.state == State::confirming || c.state == State::accepting;
+}
+
+} // namespace
+
 void Questions::ask(Connection& c, Nanos limit) {
+    if (c.question.by_owner) return;
+    c.question.by_owner = true;
+    begin(c, limit);
+}
+
+void Questions::ask_for_request(Connection& c) {
+    c.question.by_request = true;
+    if (!c.question.number) begin(c, kForRequest);
+}
+
+void Questions::begin(Connection& c, Nanos limit) {
     Question& q = c.question;
-    if (q.number) return;
+    q.until = std::max(q.until, plane_.services.now() + limit);
+    if (q.number) return; // it has been asked already
     if (++newest_question_ == 0) ++newest_question_;
-    q = {.number = newest_question_, .until = plane_.services.now() + limit};
+    q.number = newest_question_;
+    q.incarnation = is_current(c) ? c.incarnation : c.held.incarnation;
+    q.nonce = plane_.identity.random_tag();
     asking_.insert(&c);
     send_ping(c);
 }
@@ -24,6 +49,13 @@ void Questions::send_ping(Connection& c) {
     }
     Message m = plane_.outbox.message_to(wire::Kind::ping, c);
     m.transaction = q.number;
+    m.nonce = q.nonce;
+    m.incarnation = q.incarnation;
+    m.holds = is_current(c);
+    if (!m.holds) {
+        m.secret = c.held.secret;
+        m.destination = c.held.remote_id;
+    }
     plane_.outbox.send_to(c, q.sent, m);
     const Nanos pause = std::min(plane_.config.retry << std::min(q.sent, 20u), plane_.config.max_retry);
     ++q.sent;
@@ -43,28 +75,42 @@ void Questions::stop_all() {
     while (!asking_.empty()) stop(**asking_.begin());
 }
 
+// Nobody's request shall make an owner act, unless the peer has ended what it has.
 void Questions::answer(Connection& c, Answer what) {
+    const Question was = c.question;
     stop(c);
-    plane_.owner.peers.answered(c, what);
+    const bool lost = what == Answer::lost;
+    // Who is silent may be cut off. But it has lost nothing if nothing was connected.
+    const bool nothing = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
+    if (was.by_request) c.disowned = lost || nothing;
+    if (was.by_owner || (lost && c.state == State::established)) plane_.owner.peers.answered(c, what);
 }
 
 void Questions::on_ping(const Target& way_back, const Message& m) {
-    const Connection* const c = plane_.inbox.connection_of(m);
+    const Connection *const c = plane_.inbox.connection_of(m), *const parked =
+                                                                   plane_.owner.peers.find_parked(m.sender_uid);
     Message pong = plane_.outbox.message(wire::Kind::pong, m.sender_cookie, m.transaction);
     pong.version = m.version;
     pong.destination = m.source;
     pong.source = m.destination;
     pong.incarnation = m.incarnation;
-    // Confirming: the asker is the server, and its `ready` has not come yet.
-    pong.holds =
-        c && (c->state == State::established || c->state == State::confirming) && c->incarnation == m.incarnation;
+    pong.secret = m.nonce;
+    // Established, or a handshake that goes on. Or it is what both have parked.
+    pong.holds = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.secret, c->own_secret)) ||
+                 (!m.holds && parked && known_as(*parked, m) && shows_secret(*parked, m));
     plane_.outbox.send(way_back, pong);
+    if (pong.holds) return;
+    // Our own request is why it asks, perhaps. It waits for a copy that comes after this answer.
+    Connection* const ours = plane_.owner.peers.find_present(m.sender_uid);
+    if (ours && ours->state == State::requesting && known_as(*ours, m)) plane_.client.ask_again(*ours);
 }
 
 void Questions::on_pong(const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
-    if (!c || c->question.number != m.transaction || c->incarnation != m.incarnation)
+    Connection* const c = plane_.inbox.addressed(m);
+    if (!c || c->question.number != m.transaction || c->question.incarnation != m.incarnation)
         ++plane_.counters.late;
+    else if (!same_secret(m.secret, c->question.nonce))
+        ++plane_.counters.dropped;
     else
         answer(*c, m.holds ? Answer::alive : Answer::lost);
 }

@@ -13,12 +13,16 @@ class Questions {
 public:
     explicit Questions(Plane& plane) : plane_(plane) {}
     void ask(Connection& c, Nanos limit);
+    // Somebody in the peer's name asks for another connection: Connection::disowned, if the peer does not hold the one
+    // that there is, or was.
+    void ask_for_request(Connection& c);
     void stop(Connection& c);
     void stop_all();
     void on_ping(const Target& way_back, const Message& m);
     void on_pong(const Message& m);
 
 private:
+    void begin(Connection& c, Nanos limit);
     void send_ping(Connection& c); // and timer
     void answer(Connection& c, Answer what);
 

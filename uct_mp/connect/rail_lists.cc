@@ -52,6 +52,7 @@ void RailLists::tell(Connection& c) {
     if (!may || c.telling.known == plane_.identity.rails_number) return;
     stop(c);
     telling_.insert(&c);
+    c.telling.nonce = plane_.identity.random_tag();
     if (c.state == State::accepting)
         set_timer(c, plane_.config.retry); // the reply says it as well
     else
@@ -60,7 +61,8 @@ void RailLists::tell(Connection& c) {
 
 bool RailLists::send(Connection& c, bool patient) {
     Message m = plane_.outbox.message_to(wire::Kind::rails, c);
-    m.rails = plane_.identity.rails_to(c.peer.max_version, c.peer.uid);
+    m.rails = plane_.identity.rails_to(c.peer.uid);
+    m.nonce = c.telling.nonce;
     m.rails_number = plane_.identity.rails_number;
     if (!plane_.outbox.send_to(c, c.telling.sent, m) && patient) return false;
     const Nanos ceiling = c.parked ? kPatient : plane_.config.max_retry;
@@ -131,6 +133,7 @@ void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
     answer.source = m.destination;
     answer.incarnation = m.incarnation;
     answer.rails_number = m.rails_number;
+    answer.secret = m.nonce;
     plane_.outbox.send(way_back, answer);
 }
 
@@ -149,7 +152,11 @@ void RailLists::answer(Connection& c) {
 }
 
 void RailLists::on_rails_known(const Message& m) {
-    Connection* const c = plane_.inbox.connection_of(m);
+    Connection* const c = plane_.inbox.addressed(m);
+    if (c && !shows_secret(*c, m) && !same_secret(m.secret, c->telling.nonce)) {
+        ++plane_.counters.dropped;
+        return;
+    }
     const bool holds = c && (c->state == State::established || c->state == State::accepting ||
                              (c->state == State::closed && c->parked));
     if (!holds || c->incarnation != m.incarnation || is_news(m.rails_number, plane_.identity.rails_number)) {

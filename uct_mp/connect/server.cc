@@ -15,7 +15,7 @@ constexpr Nanos kRemembered = Nanos{12} * 3600 * 1'000'000'000;
 
 // As many paths as the answer can carry over the rails of both sides.
 std::vector<path::PathSpec> Server::plan(const Message& m, std::uint8_t& absent) const {
-    const std::vector<path::RemoteRail> own = plane_.identity.rails_to(m.max_version, 0);
+    const std::vector<path::RemoteRail> own = plane_.identity.rails_to(0);
     std::size_t mtu = wire::kMaxMessage;
     for (const auto* rails : {&own, &m.rails})
         for (const path::RemoteRail& r : *rails)
@@ -53,6 +53,33 @@ void Server::note_answer(Connection& c, const Target& way_back) const {
     c.answered_to = way_back.to;
 }
 
+// The handshake under way has been begun by whoever was first, and voids no others before it is over. The peer's
+// numbers go on with all its handshakes, those with others too: after long they may have gone half of the round. No
+// copy is as old as that.
+bool Server::is_late(const Connection& c, const Message& request) const {
+    const bool accepting = c.state == State::accepting;
+    const std::uint32_t seen = accepting ? c.before.seen : c.seen;
+    const Nanos at = accepting ? c.before.seen_at : c.seen_at;
+    return seen && !newer(request.transaction, seen) && plane_.services.now() - at < kRemembered;
+}
+
+// It comes from who holds what it is to replace.
+bool Server::is_proved(const Connection& c, const Message& request) {
+    return same_secret(request.secret, c.held.own_secret) ||
+           (c.state == State::accepting && same_secret(request.nonce, c.secret) && newer(request.transaction, c.seen));
+}
+
+// Whose request shows no secret is perhaps not the peer. So the peer is asked by the way that we know, whether it still
+// holds what is to be replaced. True: it does not, or there is nothing. False: not now; the request will be repeated.
+bool Server::lets_go(Connection& c) {
+    const bool under_way = c.state == State::confirming || c.state == State::accepting;
+    if (!c.held.own_secret && !under_way) return true; // whoever is first (PROTOCOL.md, U1)
+    if (c.disowned) return true;
+    plane_.questions.ask_for_request(c);
+    ++plane_.counters.late;
+    return false;
+}
+
 void Server::on_request(const Target& way_back, const Message& m) {
     if (plane_.closing) return plane_.outbox.refuse(way_back, m, wire::Reason::closing);
     if (!plane_.owner.peers.hears(m.sender_uid)) {
@@ -60,22 +87,20 @@ void Server::on_request(const Target& way_back, const Message& m) {
         return;
     }
     Connection* c = plane_.owner.peers.find(m.sender_uid);
-    if (c && c->peer.uid && !known_as(*c, m)) {
+    if (c && (c->peer.count || c->held.own_secret) && !known_as(*c, m)) {
         ++plane_.counters.dropped;
         return;
     }
     if (c) {
-        // The peer's numbers go on with all its handshakes, those with others too: after long they may have gone half
-        // of the round. No copy is as old as that.
-        const bool late = c->seen && !newer(m.transaction, c->seen) && plane_.services.now() - c->seen_at < kRemembered;
+        const bool late = is_late(*c, m), proved = is_proved(*c, m);
         // It has agreed to our goodbye, and comes again.
-        if (c->state == State::established && c->parting.timer && !late) {
+        if (c->state == State::established && c->parting.timer && !late && proved) {
             plane_.goodbyes.stop(*c);
             plane_.owner.peers.parted(*c, Answer::lost);
             ++plane_.counters.late;
             return;
         }
-        if (c->state == State::accepting && c->transaction == m.transaction) {
+        if (c->state == State::accepting && c->transaction == m.transaction && same_secret(m.nonce, c->secret)) {
             if (Due* const due = plane_.turns.due_of(*c)) { // we are at it
                 if (due->what == Due::What::make) due->way_back = way_back;
                 ++plane_.counters.late;
@@ -90,7 +115,9 @@ void Server::on_request(const Target& way_back, const Message& m) {
         const bool ours = c->state == State::requesting && plane_.identity.address.uid < c->peer.uid;
         // It knows the way to us, and we may not know the one to it any more.
         if (ours && !late) {
-            if (c->remote_rails.empty() || c->remote_rails.size() == m.rails.size()) c->remote_rails = m.rails;
+            const bool believed = proved || !c->held.own_secret;
+            if (believed && (c->remote_rails.empty() || c->remote_rails.size() == m.rails.size()))
+                c->remote_rails = m.rails;
             if (m.destination && m.destination == c->local_id) // it had no place for ours, and has one now
                 plane_.client.ask_again(*c);
         }
@@ -98,6 +125,7 @@ void Server::on_request(const Target& way_back, const Message& m) {
             ++plane_.counters.late;
             return;
         }
+        if (!proved && !lets_go(*c)) return;
     }
     std::uint8_t absent = 0;
     std::vector<path::PathSpec> paths = plan(m, absent);
@@ -140,6 +168,7 @@ void Server::on_request(const Target& way_back, const Message& m) {
 }
 
 void Server::note_peer(Connection& c, const Message& m) {
+    if (c.peer.count) return; // its address says it, and a request is anybody's
     c.peer.uid = m.sender_uid;
     c.peer.cookie = m.sender_cookie;
     c.peer.q_key = m.sender_q_key;
@@ -152,11 +181,20 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
                     std::uint8_t absent) {
     if (c.state != State::closed && !c.ends.empty())
         plane_.states.drop_ends(c); // of an older handshake with the same peer
-    const Due due{.what = Due::What::make, .way_back = way_back, .incarnation = c.incarnation, .seen = c.seen};
+    if (c.state == State::accepting)
+        c.incarnation = c.before.incarnation; // whoever the other client was
+    else
+        c.before = {.incarnation = c.incarnation,
+                    .seen = c.seen,
+                    .rails_number = c.rails_number,
+                    .seen_at = c.seen_at,
+                    .rails = std::move(c.remote_rails)};
     c.incarnation = next_number(is_news(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation);
     c.remote_id = m.source;
     c.remote_rails = m.rails;
     c.own_dc_tag = plane_.identity.random_tag();
+    c.own_secret = plane_.identity.random_tag();
+    c.secret = m.nonce;
     plane_.identity.take_terms(c, m);
     c.paths = std::move(paths);
     c.absent = absent;
@@ -168,7 +206,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
     c.attempts = 0;
     plane_.states.set(c, State::accepting, "request");
     plane_.states.set_timer(c, c.started + plane_.config.timeout, [this, &c] { silence(c); });
-    plane_.turns.make(c, due);
+    plane_.turns.make(c, {.what = Due::What::make, .way_back = way_back});
     plane_.rail_lists.tell(c); // the reply may be lost, and the next request goes where we were
 }
 
@@ -177,8 +215,6 @@ void Server::request_done(Connection& c, const Due& due, Status status) {
     // Not now: the client repeats its request. It is not late then.
     if (status != Status::no_resource && status != Status::busy)
         plane_.outbox.refuse(due.way_back, c, wire::Kind::request, wire::Reason::resources);
-    c.incarnation = due.incarnation;
-    c.seen = due.seen;
     abandon(c, "no queue pairs for the peer's request");
 }
 
@@ -187,10 +223,11 @@ void Server::send_reply(Connection& c, const Target& way_back) {
     m.void_through = plane_.identity.newest_transaction;
     m.dc_key = plane_.config.dc_key;
     m.terms = plane_.identity.terms_for(c);
-    m.rails = plane_.identity.rails_to(c.peer.max_version, c.peer.uid);
+    m.rails = plane_.identity.rails_to(c.peer.uid);
     m.paths = c.paths;
     m.absent = c.absent;
     m.ends = c.ends;
+    plane_.outbox.add_tail(c, m);
     note_answer(c, way_back);
     plane_.outbox.send(way_back, m);
 }
@@ -246,6 +283,15 @@ void Server::silence(Connection& c) { abandon(c, "the client is silent"); }
 
 void Server::abandon(Connection& c, const char* why) {
     plane_.states.set(c, State::closed, why);
+    c.incarnation = c.before.incarnation;
+    c.seen = c.before.seen;
+    c.seen_at = c.before.seen_at;
+    // Without an address there is no other way to it.
+    if (!c.before.rails.empty() || c.peer.count) {
+        c.remote_rails = std::move(c.before.rails);
+        c.rails_number = c.before.rails_number;
+    }
+    c.before = {};
     c.server = false;
     plane_.states.drop_ends(c);
     plane_.rail_lists.tell(c);

@@ -19,6 +19,9 @@ public:
 
 private:
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
+    [[nodiscard]] bool is_late(const Connection& c, const Message& request) const;
+    [[nodiscard]] static bool is_proved(const Connection& c, const Message& request);
+    [[nodiscard]] bool lets_go(Connection& c);
     [[nodiscard]] bool just_answered(const Connection& c, const Target& way_back) const;
     void note_answer(Connection& c, const Target& way_back) const;
     void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,

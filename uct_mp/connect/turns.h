@@ -21,11 +21,11 @@ struct Due {
         connect, // our ends
     } what = What::send;
     Connection* connection = nullptr;
-    Target way_back{};                       // of the newest copy of the message that this is about
-    std::size_t path = 0;                    // next one
-    Nanos since = 0;                         // when it was put there
-    Nanos tried = 0;                         // send: first time that there was no room
-    std::uint32_t incarnation = 0, seen = 0; // make: the connection's before; they are again, if it can't be done now
+    Target way_back{};             // of the newest copy of the message that this is about
+    std::size_t path = 0;          // next one
+    Nanos since = 0;               // when it was put there
+    Nanos tried = 0;               // send: first time that there was no room
+    std::uint32_t incarnation = 0; // client, make: the connection's before; it is again, if it can't be done now
 };
 
 class Turns {

@@ -1,13 +1,14 @@
-// Messages of the handshake, version 5: UD datagrams, little endian, packed. control_plane.h tells the protocol.
+// Messages of the handshake, version 6: UD datagrams, little endian, packed. control_plane.h tells the protocol.
 //
-// Every message is a Header, a body by its kind, and for some kinds lists. The Header and Refuse keep their layout in
-// all versions, so that any two versions can tell each other that they don't fit. A request is written in the highest
-// version that both sides speak (the client knows the server's range from its address); the answers are in the version
-// of the request.
+// Every message is a Header, a Proof, a body by its kind, and for some kinds lists. These two and Refuse keep their
+// layout from version 6 on, so that any two versions can tell each other that they don't fit. Versions before have no
+// Proof: their requests are answered with a refusal without one, and from them nothing but such a refusal is read. A
+// request is written in the highest version that both sides speak (the client knows the server's range from its
+// address); the answers are in the version of the request.
 //
-// A later library may add two things without another version. Bits of Terms::features: both sides use those that both
+// A later library may add three things without another version. Bits of Terms::features: both sides use those that both
 // have told. Fields in bytes that are reserved today: a side that does not know them writes 0 there and ignores what it
-// reads. Another layout needs another version.
+// reads. Parts of the tail of a request or reply: who does not know one skips it. Another layout needs another version.
 //
 // What keeps old and foreign messages out:
 //   cookie       of the receiver: only who was given its address knows it
@@ -19,11 +20,12 @@
 //   void_through (reply) the server's own newest number: requests that it sent before it became the server (both had
 //                started at once) and that arrive late are void.
 //   incarnation  counts the connections of a pair; the data path's messages of an older one are told apart by it
-//
-// Version 4 has the same layout, and at most 8 rails: to a peer that speaks no other only the first 8 are told.
+//   secret       each side of a connection has one, which it has told the other side alone. All messages of the
+//                connection carry the receiver's. Everything above is known to each member of the job.
+//   nonce        random, of a question: who knows no such connection has no secret to show, and shows this
 //
 // Sizes: 16 rails and 32 paths fit in 1024 bytes, if they are RoCE in 1536. With a smaller MTU on some rail the server
-// plans fewer paths.
+// plans fewer paths. A tail is left out where it does not fit.
 //
 // Kinds from 16 on belong to an established connection and one of its paths (uct_mp/PROTOCOL.md), or to the
 // connection as a whole; more of them are free for what shares these queue pairs later.
@@ -96,6 +98,27 @@ struct __attribute__((packed)) Header {
     std::uint8_t reserved;
 };
 static_assert(sizeof(Header) == 52);
+
+// Who speaks. Missing in a refusal of what was written in a version before kProofSince.
+struct __attribute__((packed)) Proof {
+    // Kinds from 16 on: the receiver's secret of this connection, or the nonce of the question that this answers.
+    // reply, confirm, ready, refuse: the nonce of what they answer. request: the receiver's secret of the connection
+    // that it follows; 0: of none.
+    std::uint64_t secret;
+    // request, reply, confirm: the sender's secret of the new connection, not 0. ping, rails, ended: random, not 0, the
+    // same in all copies of one question. Else 0.
+    std::uint64_t nonce;
+};
+static_assert(sizeof(Proof) == 16);
+inline constexpr std::uint8_t kProofSince = 6;
+
+// Behind the lists of a request or a reply may stand a tail of such parts, which later libraries use: u8 value[length]
+// follows. None is known today.
+struct __attribute__((packed)) Part {
+    std::uint8_t kind;
+    std::uint8_t length; // of the value in bytes
+};
+inline constexpr std::size_t kMaxTail = 96; // bytes, of all parts
 
 // A port of the sender; path::RemoteRail. Behind it, if it is RoCE: u8 gid[16].
 struct __attribute__((packed)) Rail {
@@ -248,12 +271,14 @@ static_assert(sizeof(KeysTold) == 56);
 
 struct __attribute__((packed)) Ping {
     std::uint32_t incarnation;
+    std::uint8_t current; // 1: of the connection that the sender has, or makes; 0: that has ended, and is not replaced
+    std::uint8_t reserved[3];
 };
-static_assert(sizeof(Ping) == 4);
+static_assert(sizeof(Ping) == 8);
 
 struct __attribute__((packed)) Pong {
     std::uint32_t incarnation; // of the ping
-    std::uint8_t holds;        // 1: the sender has this connection in this incarnation; 0: it has not
+    std::uint8_t holds;        // 1: the sender has this connection, or remembers it if it has ended; 0: it does not
     std::uint8_t reserved[3];
 };
 static_assert(sizeof(Pong) == 8);
@@ -320,17 +345,17 @@ static_assert(sizeof(RingKnown) == 16);
 
 // `gids`: of the rails, how many are RoCE
 [[nodiscard]] constexpr std::size_t request_size(std::size_t rails, std::size_t gids) {
-    return sizeof(Header) + sizeof(Request) + rails * sizeof(Rail) + gids * kGid;
+    return sizeof(Header) + sizeof(Proof) + sizeof(Request) + rails * sizeof(Rail) + gids * kGid;
 }
 [[nodiscard]] constexpr std::size_t reply_size(std::size_t rails, std::size_t gids, std::size_t paths) {
-    return sizeof(Header) + sizeof(Reply) + rails * sizeof(Rail) + gids * kGid + paths * sizeof(Path);
+    return sizeof(Header) + sizeof(Proof) + sizeof(Reply) + rails * sizeof(Rail) + gids * kGid + paths * sizeof(Path);
 }
 [[nodiscard]] constexpr std::size_t confirm_size(std::size_t paths) {
-    return sizeof(Header) + sizeof(Confirm) + paths * sizeof(End);
+    return sizeof(Header) + sizeof(Proof) + sizeof(Confirm) + paths * sizeof(End);
 }
 static_assert(sizeof(Rails) <= sizeof(Request), "fits wherever a request does");
-static_assert(request_size(verbs::kMaxRails, verbs::kMaxRails) <= kMaxMessage);
-static_assert(reply_size(verbs::kMaxRails, verbs::kMaxRails, path::kMaxPathsPerPeer) <= kMaxMessage);
+static_assert(request_size(verbs::kMaxRails, verbs::kMaxRails) + kMaxTail <= kMaxMessage);
+static_assert(reply_size(verbs::kMaxRails, verbs::kMaxRails, path::kMaxPathsPerPeer) + kMaxTail <= kMaxMessage);
 static_assert(confirm_size(path::kMaxPathsPerPeer) <= kMaxMessage);
 
 } // namespace ucx_mp::connect::wire

@@ -49,12 +49,15 @@ namespace {
 bool is_unsettled(Phase phase) { return phase == Phase::draining || phase == Phase::asking; }
 
 // Was this write executed? Packet numbers say it exactly; else a marker or a message that came behind it does, and what
-// neither of them covers nobody can have been told of.
-bool executed(const Channel& channel, const PathRecovery& r, const LostPut& put) {
-    if (r.theirs.psn != connect::kUnknownPsn) return ((r.theirs.psn - put.end_psn) & kPsnMask) < kPsnMask / 2;
-    // By the range of what was posted there: of a path that was quiet for long, the peer's may be far behind.
-    if (put.later_marker && r.theirs.marker &&
-        r.theirs.marker - put.later_marker <= put.newest_marker - put.later_marker)
+// neither of them covers nobody can have been told of. More than was sent over this path the peer cannot have got: what
+// it says beyond that says nothing, and of a path that was quiet for long its marker may be far behind.
+bool executed(const Channel& channel, PathIndex path, const PathRecovery& r, const LostPut& put) {
+    const auto between = [](std::uint32_t told, std::uint32_t from, std::uint32_t to, std::uint32_t mask) {
+        return ((told - from) & mask) <= ((to - from) & mask);
+    };
+    if (r.theirs.psn != connect::kUnknownPsn)
+        return between(r.theirs.psn, put.end_psn, channel.wiring.paths[path].own[0]->psn(), kPsnMask);
+    if (put.later_marker && r.theirs.marker && between(r.theirs.marker, put.later_marker, put.newest_marker, ~0u))
         return true;
     // A single path has no markers; messages keep the order there.
     return channel.wiring.path_count == 1 && put.later_messages > channel.next_sequence - r.theirs.delivered;
@@ -81,7 +84,7 @@ void Replay::settled(Channel& channel, PathIndex path) {
         if (channel.gates & gate::failed) { // likewise
             if (!ucx_mp::failed(put.work->status)) put.work->status = channel.error;
             if (--put.work->open == 0) core_.works.finish_work(*put.work);
-        } else if (executed(channel, r, put)) {
+        } else if (executed(channel, path, r, put)) {
             ++recovery.puts_found_done;
             if (--put.work->open == 0) core_.works.finish_work(*put.work);
         } else {

@@ -149,9 +149,10 @@ bool read_options(const MdOptions& options, verbs::DeviceConfig& devices, channe
     check.time("PORT_TIMEOUT", options.port_timeout, 0, 1e7);
     out.recovery.partition_timeout = static_cast<Nanos>(options.partition_timeout * 1e9);
     unsigned protocol = connect::kMaxVersion;
-    check.count("PROTOCOL", options.protocol, connect::kMinVersion, kLaterProtocol, protocol);
+    check.count("PROTOCOL", options.protocol, kEarlierProtocol, kLaterProtocol, protocol);
     out.max_version = static_cast<std::uint8_t>(protocol);
-    out.min_version = protocol == kLaterProtocol ? out.max_version : connect::kMinVersion;
+    const bool other = protocol == kEarlierProtocol || protocol == kLaterProtocol;
+    out.min_version = other ? out.max_version : connect::kMinVersion;
     out.features = options.features == abi::kAmountInf ? ~std::uint64_t{0} : options.features;
     out.atomics = static_cast<channel::AtomicsMode>(options.atomics);
     out.read_back = static_cast<channel::ReadBack>(options.read_back);

@@ -71,7 +71,8 @@ inline constexpr unsigned kMaxAdaptQueuePairs = 1 << 16;
 inline constexpr unsigned kMaxAdaptRings = 1 << 16;
 inline constexpr unsigned kMaxRetryCount = 7;
 inline constexpr unsigned kMaxServiceLevel = 15;
-inline constexpr unsigned kLaterProtocol = connect::kMaxVersion + 1; // of a release that speaks none of ours
+inline constexpr unsigned kEarlierProtocol = connect::kMinVersion - 1; // of releases that speak none of ours
+inline constexpr unsigned kLaterProtocol = connect::kMaxVersion + 1;
 
 // What an adapter's codes stand for, in seconds (verbs::Reliability).
 [[nodiscard]] double timeout_of(std::uint8_t code);

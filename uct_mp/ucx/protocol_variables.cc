@@ -7,9 +7,9 @@ std::vector<Variable> protocol_variables() {
     return {{.group = Group::tuning,
              .name = "PROTOCOL",
              .initial = std::to_string(connect::kMaxVersion),
-             .help = "Newest version of the handshake that is spoken, " + range(connect::kMinVersion, kLaterProtocol) +
-                     "; " + std::to_string(kLaterProtocol) +
-                     " stands for a release that speaks none of these. For tests of nodes with different releases.",
+             .help = "Newest version of the handshake that is spoken, " + range(kEarlierProtocol, kLaterProtocol) +
+                     "; " + std::to_string(kEarlierProtocol) + " and " + std::to_string(kLaterProtocol) +
+                     " stand for releases that speak none of ours. For tests of nodes with different releases.",
              .syntax = Syntax::count,
              .offset = offsetof(MdOptions, protocol)},
             {.group = Group::tuning,

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "play.h"
+#include "simulator/intruder.h"
 #include "uct_mp/schedule/policy_factory.h"
 
 namespace ucx_mp::sim {
@@ -16,7 +17,7 @@ constexpr Nanos kBusy = 10'000;
 // After the last fault is over: a handshake that has backed off needs 400 ms at most.
 constexpr Nanos kPatience = 2'000'000'000;
 
-constexpr const char* kNames[kFaultKinds] = {"lose", "hush", "mute", "slow", "dip", "cut"};
+constexpr const char* kNames[kFaultKinds] = {"lose", "hush", "mute", "slow", "dip", "cut", "forge"};
 constexpr bool has_node(FaultKind kind) { return kind >= FaultKind::dip; }
 
 const Scenario kScenarios[] = {
@@ -167,6 +168,8 @@ public:
                         ports_[node][rail.index] = fabric.device(of.first_device + d).first_port;
             }
         }
+        if (std::ranges::any_of(faults_, [](const Fault& f) { return f.kind == FaultKind::forge; }))
+            intruder_.emplace(cluster_, 2);
         if (scenario.nasty) cluster_.world.fault("flush-accepted on all");
         if (scenario.late) cluster_.world.fault("place-delay 20us " + std::string(scenario.late));
         cluster_.after_progress = [this] { play_.pump(); };
@@ -244,6 +247,7 @@ private:
     Nanos begin(const Fault& fault) {
         softhca::sim::World& world = cluster_.world;
         busy_until_ = world.now() + kBusy;
+        if (fault.kind == FaultKind::forge) return forge(fault), world.now();
         if (fault.path >= paths_) return world.now();
         const std::string at = std::to_string(fault.node) + ":softhca_" + std::to_string(fault.path) + ":1";
         if (loud_) std::printf("%12.3f us  %s\n", static_cast<double>(world.now()) / 1e3, to_string(fault).c_str());
@@ -261,8 +265,19 @@ private:
             return take_back("port", at, kDip);
         case FaultKind::cut:
             return take_back("port", at, kCut);
+        case FaultKind::forge:
+            break;
         }
         return 0;
+    }
+    void forge(const Fault& fault) {
+        const unsigned victim = fault.node, peer = 1 - fault.node;
+        if (cluster_.node(victim).closed() || cluster_.node(peer).closed()) return;
+        if (loud_)
+            std::printf("%12.3f us  %s\n", static_cast<double>(cluster_.world.now()) / 1e3, to_string(fault).c_str());
+        const std::span<const Intruder::Kind> kinds =
+            fault.path ? std::span<const Intruder::Kind>(Intruder::kOfConnections) : Intruder::kOfHandshakes;
+        for (const Intruder::Kind kind : kinds) intruder_->say(victim, peer, kind);
     }
     // Of two faults of the same thing the later end counts.
     Nanos take_back(const std::string& what, const std::string& at, Nanos length) {
@@ -381,6 +396,7 @@ private:
     const bool loud_;
     Cluster cluster_;
     Play play_; // its memory goes before the adapters
+    std::optional<Intruder> intruder_;
     unsigned paths_ = 2;
     std::uint32_t ports_[2][verbs::kMaxRails] = {};
     std::uint64_t passed_[2][2] = {};

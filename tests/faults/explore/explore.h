@@ -17,19 +17,20 @@
 namespace ucx_mp::sim {
 
 enum class FaultKind : std::uint8_t {
-    lose, // the next packet of the path, data or acknowledgment or datagram of the control plane, in either direction
-    hush, // the path swallows everything for a while, nobody is told
-    mute, // the same, but only acknowledgments: what is sent is executed
-    slow, // packets of a while come much later, datagrams of the control plane after those that repeat them
-    dip,  // the port of one node goes down with its event, and comes up before anybody has repaired much
-    cut,  // the same for longer
+    lose,  // the next packet of the path, data or acknowledgment or datagram of the control plane, in either direction
+    hush,  // the path swallows everything for a while, nobody is told
+    mute,  // the same, but only acknowledgments: what is sent is executed
+    slow,  // packets of a while come much later, datagrams of the control plane after those that repeat them
+    dip,   // the port of one node goes down with its event, and comes up before anybody has repaired much
+    cut,   // the same for longer
+    forge, // a third member of the job sends everything to a node in the other's name: as if it knew all but secrets
 };
-inline constexpr unsigned kFaultKinds = 6;
+inline constexpr unsigned kFaultKinds = 7;
 
 struct Fault {
     FaultKind kind;
-    std::uint8_t node = 0; // dip, cut: whose port
-    std::uint8_t path = 0;
+    std::uint8_t node = 0; // dip, cut: whose port; forge: who gets it
+    std::uint8_t path = 0; // forge: 0: messages of handshakes, 1: those of connections
     std::uint32_t step = 0;
 };
 [[nodiscard]] std::string to_string(const Fault& fault); // KIND.PATH@STEP, KIND.NODE.PATH@STEP

@@ -253,7 +253,8 @@ int main(int argc, char** argv) {
         "second\n"
         "one at every later step, and checks everything. Faults: lose.PATH (one packet), hush.PATH (silent for a\n"
         "while), mute.PATH (no acknowledgments for a while), slow.PATH (packets of a while come much later),\n"
-        "dip.NODE.PATH and cut.NODE.PATH (the node's port is down for a short or long while). Without options\n"
+        "dip.NODE.PATH and cut.NODE.PATH (the node's port is down for a short or long while), forge.NODE.WHAT (an\n"
+        "intruder speaks to the node in the other's name: 0 handshakes, 1 connections). Without options\n"
         "everything is enumerated, which takes long; --first and --second take a part of it.\n"
         "Example: fault_explore --scenario fences --flavour markers --second 50"};
     Options options;
@@ -265,7 +266,7 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"rc", "markers", "dc"}));
     app.add_option("--kinds", options.kinds, "of faults; default: all")
         ->delimiter(',')
-        ->check(CLI::IsMember({"lose", "hush", "mute", "slow", "dip", "cut"}));
+        ->check(CLI::IsMember({"lose", "hush", "mute", "slow", "dip", "cut", "forge"}));
     app.add_flag("--singles", options.singles, "no second faults");
     app.add_option("--first", options.first, "only every so many first faults")
         ->check(CLI::PositiveNumber)

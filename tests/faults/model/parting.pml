@@ -4,11 +4,12 @@
  * datagrams are lost, doubled and overtaken.
  *
  * Modelled, with the names used there: the states of the handshake, transactions, incarnations, requests that cross;
- * questions and their numbers, the one verdict, `delivered`. Messages go over the data path, which recovery makes reliable:
- * in order, within their connection; acknowledgments come whenever they like.
+ * questions and their numbers, the one verdict, `delivered`; secrets, and what a request shows of them. Messages go over the
+ * data path, which recovery makes reliable: in order, within their connection; acknowledgments come whenever they like.
+ * An intruder sends anything in either side's name, with any number, but knows no secret. It comes after the first connection.
  * Not modelled: paths, several peers, limits of connections, time: a repetition comes when nothing else can happen.
  *
- * Side 0 has the smaller uid. `said` and `got` are ghosts.
+ * Side 0 has the smaller uid. `said` and `got` are ghosts. Secrets are counted, by the side that has chosen them.
  */
 #ifndef PARKS
 #define PARKS 2 /* questions, over both sides */
@@ -25,16 +26,22 @@
 #ifndef DOUBLES
 #define DOUBLES 1
 #endif
+#ifndef LIES
+#define LIES 1 /* of the intruder */
+#endif
+#define NOBODY 99  /* the intruder's nonce */
+#define RANDOM 100 /* a question's nonce, which the intruder does not know */
 
 mtype = { CLOSED, REQUESTING, CONFIRMING, ACCEPTING, ESTABLISHED };
-mtype = { request, reply, confirm, ready, refused, ended, known };
+mtype = { request, reply, confirm, ready, refused, ended, known, ping, pong };
 
-/* Datagrams to a side: kind; transaction, or number of a question; incarnation; void_through, delivered, or holds. */
-chan news[2] = [2] of { mtype, byte, byte, byte };
+/* Datagrams to a side: kind; transaction, or number of a question; incarnation, or current; void_through, delivered, or holds;
+   secret; nonce. */
+chan news[2] = [2] of { mtype, byte, byte, byte, byte, byte };
 /* Messages to a side: incarnation, number. */
 chan wire[2] = [2] of { byte, byte };
 
-byte parks = PARKS, losses = LOSSES, doubles = DOUBLES;
+byte parks = PARKS, losses = LOSSES, doubles = DOUBLES, lies = LIES;
 
 typedef Side {
     mtype state = CLOSED;
@@ -46,6 +53,14 @@ typedef Side {
     bit retiring;
     byte asked, heard, delivered; /* `delivered`: what our question says */
     bit needed;                   /* our verdict */
+    byte secrets;                 /* chosen so far */
+    byte own, theirs;             /* of this connection, or of the handshake under way */
+    byte held_own, held_theirs;   /* of the latest that was established */
+    byte before_seen, before;     /* what accepting has replaced: seen, incarnation */
+    bit parked;
+    byte question;                /* for a request that shows no secret; 0: none */
+    byte questions;
+    bit disowned;                 /* the peer does not hold what a request is to replace */
     bit due;
     byte said, got;
 };
@@ -53,16 +68,20 @@ Side s[2];
 
 #define OTHER (1 - me)
 #define IDLE (s[me].next == s[me].acked && !s[me].waiting && !s[me].writing)
-#define LATE(t) (s[me].seen && t <= s[me].seen)
+#define VOID(t, by) (by && t <= by)
+#define LATE(t) ((s[me].state == ACCEPTING && VOID(t, s[me].before_seen)) || (s[me].state != ACCEPTING && VOID(t, s[me].seen)))
+#define SHOWS(x) ((x && x == s[me].own) || (s[me].parked && x && x == s[me].held_own)) /* inbox.h: shows_secret() */
+#define PROVED(t, x, y) ((x && x == s[me].held_own) || (s[me].state == ACCEPTING && y == s[me].theirs && t > s[me].seen))
+#define CURRENT (s[me].state == ESTABLISHED || s[me].state == CONFIRMING || s[me].state == ACCEPTING)
 
-inline send(kind, x, y, z) {
+inline send(k, p, q, r, shown, nonce) {
     if
-    :: nfull(news[OTHER]) -> news[OTHER]!kind(x, y, z)
+    :: nfull(news[OTHER]) -> news[OTHER]!k(p, q, r, shown, nonce)
     :: nfull(news[OTHER]) && doubles > 0 ->
         doubles--;
-        news[OTHER]!kind(x, y, z);
+        news[OTHER]!k(p, q, r, shown, nonce);
         if
-        :: nfull(news[OTHER]) -> news[OTHER]!kind(x, y, z)
+        :: nfull(news[OTHER]) -> news[OTHER]!k(p, q, r, shown, nonce)
         :: full(news[OTHER])
         fi
     :: losses > 0 -> losses--
@@ -70,15 +89,45 @@ inline send(kind, x, y, z) {
     fi
 }
 
-inline ask() { send(ended, s[me].asked, s[me].incarnation, s[me].delivered) }
-inline send_request() { send(request, s[me].transaction, s[me].incarnation, 0) }
-inline send_reply() { send(reply, s[me].transaction, s[me].incarnation, s[me].newest) }
-inline send_confirm() { send(confirm, s[me].transaction, s[me].incarnation, 0) }
+inline ask() { send(ended, s[me].asked, s[me].incarnation, s[me].delivered, s[me].theirs, RANDOM) }
+inline send_request() { send(request, s[me].transaction, s[me].incarnation, 0, s[me].held_theirs, s[me].own) }
+inline send_reply() { send(reply, s[me].transaction, s[me].incarnation, s[me].newest, s[me].theirs, s[me].own) }
+inline send_confirm() { send(confirm, s[me].transaction, s[me].incarnation, 0, s[me].theirs, s[me].own) }
+inline send_ping() {
+    if
+    :: CURRENT -> send(ping, s[me].question, 1, 0, s[me].theirs, RANDOM)
+    :: else -> send(ping, s[me].question, 0, 0, s[me].held_theirs, RANDOM)
+    fi
+}
+
+inline choose_secret() {
+    s[me].secrets++;
+    s[me].own = s[me].secrets
+}
+
+/* states.cc: set(). */
+inline set(to) {
+    s[me].state = to;
+    s[me].question = 0;
+    s[me].disowned = 0;
+    if
+    :: to == ESTABLISHED ->
+        s[me].parked = 0;
+        s[me].held_own = s[me].own;
+        s[me].held_theirs = s[me].theirs;
+        s[me].before_seen = 0;
+        s[me].before = 0
+    :: to == CLOSED -> s[me].own = s[me].held_own; s[me].theirs = s[me].held_theirs
+    :: to == REQUESTING -> s[me].theirs = s[me].held_theirs
+    :: else
+    fi
+}
 
 /* endings.cc: begin_anew(). Counting begins from zero. */
 inline close() {
     assert(s[me].acked == s[me].next && !s[me].writing); /* nothing of ours is lost */
-    s[me].state = CLOSED;
+    set(CLOSED);
+    s[me].parked = 1;
     s[me].next = 0;
     s[me].acked = 0;
     s[me].expected = 0;
@@ -93,82 +142,122 @@ inline start() {
     s[me].newest++;
     s[me].transaction = s[me].newest;
     s[me].server = 0;
-    s[me].state = REQUESTING;
+    choose_secret();
+    set(REQUESTING);
     send_request()
 }
 
-/* server.cc: on_request(), accept(). */
-inline on_request(t, i) {
+/* server.cc: on_request(), lets_go(), accept(). */
+inline on_request(t, i, x, y) {
     if
-    :: s[me].state == ACCEPTING && s[me].transaction == t -> send_reply()
-    :: !(s[me].state == ACCEPTING && s[me].transaction == t) && LATE(t)
-    :: !LATE(t) && s[me].state == ESTABLISHED && s[me].retiring -> close() /* it has agreed; and it comes again */
-    :: !LATE(t) && s[me].state == ESTABLISHED && !s[me].retiring -> assert(false) /* it has ended without us */
+    :: s[me].state == ACCEPTING && s[me].transaction == t && y == s[me].theirs -> send_reply()
+    :: !(s[me].state == ACCEPTING && s[me].transaction == t && y == s[me].theirs) && LATE(t)
+    :: !LATE(t) && s[me].state == ESTABLISHED && s[me].retiring && PROVED(t, x, y) -> close() /* it has agreed; and it comes again */
+    :: !LATE(t) && s[me].state == ESTABLISHED && !s[me].retiring && PROVED(t, x, y) -> assert(false) /* it has ended without us */
     :: !LATE(t) && s[me].state == REQUESTING && me == 0 /* ours counts */
-    :: !LATE(t) && !(s[me].state == ACCEPTING && s[me].transaction == t) && s[me].state != ESTABLISHED &&
-       !(s[me].state == REQUESTING && me == 0) ->
+    :: !LATE(t) && !(s[me].state == ACCEPTING && s[me].transaction == t && y == s[me].theirs) &&
+       !(s[me].state == REQUESTING && me == 0) && !PROVED(t, x, y) &&
+       (s[me].held_own || s[me].state == CONFIRMING || s[me].state == ACCEPTING) && !s[me].disowned ->
+        if
+        :: !s[me].question -> s[me].questions++; s[me].question = s[me].questions
+        :: else
+        fi;
+        send_ping()
+    :: !LATE(t) && !(s[me].state == ACCEPTING && s[me].transaction == t && y == s[me].theirs) &&
+       !(s[me].state == REQUESTING && me == 0) && !(s[me].state == ESTABLISHED && PROVED(t, x, y)) &&
+       (PROVED(t, x, y) || !(s[me].held_own || s[me].state == CONFIRMING || s[me].state == ACCEPTING) || s[me].disowned) ->
+        assert(y != NOBODY); /* nobody else is let in */
+        if
+        :: s[me].state == ACCEPTING -> s[me].incarnation = s[me].before
+        :: else -> s[me].before = s[me].incarnation; s[me].before_seen = s[me].seen
+        fi;
         if
         :: i > s[me].incarnation -> s[me].incarnation = i + 1
         :: else -> s[me].incarnation++
         fi;
+        choose_secret();
+        s[me].theirs = y;
         s[me].transaction = t;
         s[me].seen = t;
         s[me].server = 1;
-        s[me].state = ACCEPTING;
+        set(ACCEPTING);
         send_reply()
     fi
 }
 
-/* client.cc: on_reply(). */
-inline on_reply(t, i, v) {
+/* question.cc: on_ping(), on_pong(). */
+inline on_ping(n, current, x, y) {
     if
-    :: s[me].state == REQUESTING && t == s[me].transaction && i > s[me].incarnation ->
+    :: (CURRENT || s[me].state == REQUESTING) && x == s[me].own -> send(pong, n, 0, 1, y, 0)
+    :: !((CURRENT || s[me].state == REQUESTING) && x == s[me].own) && !current && s[me].parked && SHOWS(x) -> send(pong, n, 0, 1, y, 0)
+    :: else -> send(pong, n, 0, 0, y, 0)
+    fi
+}
+
+inline on_pong(n, holds, x) {
+    if
+    :: x == RANDOM && s[me].question && n == s[me].question ->
+        s[me].question = 0;
+        s[me].disowned = !holds
+    :: else
+    fi
+}
+
+/* client.cc: on_reply(). */
+inline on_reply(t, i, v, x, y) {
+    if
+    :: s[me].state == REQUESTING && x == s[me].own && t == s[me].transaction && i > s[me].incarnation ->
         s[me].incarnation = i;
+        s[me].theirs = y;
         if
         :: v > s[me].seen -> s[me].seen = v
         :: else
         fi;
-        s[me].state = CONFIRMING;
+        set(CONFIRMING);
         send_confirm()
     :: else
     fi
 }
 
 /* server.cc: on_confirm(). */
-inline on_confirm(t, i) {
+inline on_confirm(t, i, x, y) {
     if
-    :: s[me].server && s[me].transaction == t && s[me].incarnation == i && s[me].state == ACCEPTING ->
-        s[me].state = ESTABLISHED;
-        send(ready, t, i, 0)
-    :: s[me].server && s[me].transaction == t && s[me].incarnation == i && s[me].state == ESTABLISHED -> send(ready, t, i, 0)
-    :: else -> send(refused, t, i, 0)
+    :: x == s[me].own && s[me].server && s[me].transaction == t && s[me].incarnation == i && s[me].state == ACCEPTING ->
+        set(ESTABLISHED);
+        send(ready, t, i, 0, s[me].theirs, 0)
+    :: x == s[me].own && s[me].server && s[me].transaction == t && s[me].incarnation == i && s[me].state == ESTABLISHED ->
+        send(ready, t, i, 0, s[me].theirs, 0)
+    :: else -> send(refused, t, i, 0, y, 0)
     fi
 }
 
-inline on_ready(t, i) {
+inline on_ready(t, i, x) {
     if
-    :: s[me].state == CONFIRMING && t == s[me].transaction && i == s[me].incarnation -> s[me].state = ESTABLISHED
+    :: s[me].state == CONFIRMING && x == s[me].own && t == s[me].transaction && i == s[me].incarnation -> set(ESTABLISHED)
     :: else
     fi
 }
 
-inline on_refused(t, i) {
+inline on_refused(t, i, x) {
     if
-    :: s[me].state == CONFIRMING && t == s[me].transaction && i == s[me].incarnation ->
+    :: s[me].state == CONFIRMING && x == s[me].own && t == s[me].transaction && i == s[me].incarnation ->
         s[me].newest++;
         s[me].transaction = s[me].newest;
-        s[me].state = REQUESTING
+        set(REQUESTING)
     :: else
     fi
 }
 
 /* goodbye.cc: on_ended(); endings.cc: judge_leaver(). */
-inline on_ended(n, i, d) {
+inline on_ended(n, i, d, x, y) {
     if
-    :: s[me].incarnation == i && (s[me].state == ESTABLISHED || s[me].state == CONFIRMING) ->
-        s[me].state = ESTABLISHED;
+    :: SHOWS(x) && s[me].incarnation == i && (s[me].state == ESTABLISHED || s[me].state == CONFIRMING) ->
         if
-        :: n == s[me].heard -> send(known, n, i, s[me].needed)
+        :: s[me].state == CONFIRMING -> set(ESTABLISHED)
+        :: else
+        fi;
+        if
+        :: n == s[me].heard -> send(known, n, i, s[me].needed, s[me].theirs, 0)
         :: n > s[me].heard ->
             assert(d <= s[me].next);
             if
@@ -177,20 +266,20 @@ inline on_ended(n, i, d) {
             fi;
             s[me].heard = n;
             s[me].needed = !(IDLE && d == s[me].next);
-            send(known, n, i, s[me].needed);
+            send(known, n, i, s[me].needed, s[me].theirs, 0);
             if
             :: !s[me].needed -> close()
             :: else
             fi
         :: n < s[me].heard
         fi
-    :: else -> send(known, n, i, 0) /* we know of no such connection: it has ended here */
+    :: else -> send(known, n, i, 0, y, 0) /* we know of no such connection: it has ended here */
     fi
 }
 
-inline on_known(n, i, holds) {
+inline on_known(n, i, holds, x) {
     if
-    :: s[me].state == ESTABLISHED && s[me].incarnation == i && s[me].retiring && n == s[me].asked ->
+    :: (SHOWS(x) || x == RANDOM) && s[me].state == ESTABLISHED && s[me].incarnation == i && s[me].retiring && n == s[me].asked ->
         s[me].retiring = 0;
         if
         :: !holds -> close()
@@ -201,11 +290,11 @@ inline on_known(n, i, holds) {
 }
 
 /* What has been handled shall not make states differ. */
-inline forget() { kind = 0; a = 0; b = 0; c = 0 }
+inline forget() { kind = 0; a = 0; b = 0; c = 0; x = 0; y = 0 }
 
 proctype side(bit me) {
     mtype kind;
-    byte a, b, c;
+    byte a, b, c, x, y;
 end:
     do
     /* operations */
@@ -225,7 +314,10 @@ end:
     :: atomic { wire[me]?a, b ->
         assert(a == s[me].incarnation && (s[me].state == ESTABLISHED || s[me].state == CONFIRMING)); /* else it is lost */
         assert(b == s[me].expected);
-        s[me].state = ESTABLISHED;
+        if
+        :: s[me].state == CONFIRMING -> set(ESTABLISHED)
+        :: else
+        fi;
         s[me].expected++;
         s[me].got++;
         forget() }
@@ -250,21 +342,41 @@ end:
         fi }
 
     /* news, in any order */
-    :: atomic { news[me]?kind(a, b, c) ->
+    :: atomic { news[me]?kind(a, b, c, x, y) ->
         if
         :: true
-        :: nempty(news[me]) -> news[me]!kind(a, b, c); news[me]?kind(a, b, c) /* the next one first */
+        :: nempty(news[me]) -> news[me]!kind(a, b, c, x, y); news[me]?kind(a, b, c, x, y) /* the next one first */
         fi;
         if
-        :: kind == request -> on_request(a, b)
-        :: kind == reply -> on_reply(a, b, c)
-        :: kind == confirm -> on_confirm(a, b)
-        :: kind == ready -> on_ready(a, b)
-        :: kind == refused -> on_refused(a, b)
-        :: kind == ended -> on_ended(a, b, c)
-        :: kind == known -> on_known(a, b, c)
+        :: kind == request -> on_request(a, b, x, y)
+        :: kind == reply -> on_reply(a, b, c, x, y)
+        :: kind == confirm -> on_confirm(a, b, x, y)
+        :: kind == ready -> on_ready(a, b, x)
+        :: kind == refused -> on_refused(a, b, x)
+        :: kind == ended -> on_ended(a, b, c, x, y)
+        :: kind == known -> on_known(a, b, c, x)
+        :: kind == ping -> on_ping(a, b, x, y)
+        :: kind == pong -> on_pong(a, c, x)
         fi;
         forget() }
+    od
+}
+
+/* In the other side's name: with the numbers that fit best. */
+#define LIE(kind, p, q, r) atomic { lies > 0 && s[me].held_own && nfull(news[me]) -> lies--; news[me]!kind(p, q, r, 0, NOBODY) }
+proctype intruder(bit me) {
+end:
+    do
+    :: LIE(request, s[me].transaction, s[me].incarnation, 0)
+    :: LIE(request, s[me].seen + 1, 0, 0)
+    :: LIE(request, 90, 90, 0)
+    :: LIE(reply, s[me].transaction, s[me].incarnation + 1, 0)
+    :: LIE(confirm, s[me].transaction, s[me].incarnation, 0)
+    :: LIE(ready, s[me].transaction, s[me].incarnation, 0)
+    :: LIE(refused, s[me].transaction, s[me].incarnation, 0)
+    :: LIE(ended, s[me].heard + 1, s[me].incarnation, s[me].next)
+    :: LIE(known, s[me].asked, s[me].incarnation, 0)
+    :: LIE(pong, s[me].question, 0, 0)
     od
 }
 
@@ -280,6 +392,8 @@ init {
     atomic {
         run side(0);
         run side(1);
+        run intruder(0);
+        run intruder(1);
         run clock()
     }
 }

@@ -171,6 +171,16 @@ public:
     }
     void parted(Connection& c, connect::Answer answer) override { peer(c).parted.push_back(answer); }
     std::function<void(Connection&, const connect::Goodbye&)> on_ended;
+    // What the peer has told of paths and the like, so often.
+    void path_news(Connection&, connect::NewsKind, const connect::PathNews&) override { ++told; }
+    void rails_told(Connection&, std::uint32_t, const std::vector<path::RemoteRail>&) override { ++told; }
+    bool find_keys(std::uint64_t, verbs::RemoteKeys&) override { return ++told, false; }
+    void keys_told(Connection&, bool, const verbs::RemoteKeys&) override { ++told; }
+    void wished(Connection&, const connect::ServiceWish&) override { ++told; }
+    void wish_answered(Connection&, std::uint32_t, bool) override { ++told; }
+    void ring_offered(Connection&, const connect::RingOffer&) override { ++told; }
+    void ring_answered(Connection&, std::uint32_t, bool, std::uint32_t) override { ++told; }
+    unsigned told = 0;
     Connection* renew(Connection& c) override { return ++renewed, renews ? &c : nullptr; }
     bool carries_data(Connection&) override { return carries; }
 
@@ -187,7 +197,7 @@ public:
     Peer& connect_to(const connect::InterfaceAddress& address) {
         Connection* known = find(address.uid);
         Peer& p = known ? peer(*known) : make(address.uid);
-        if (p.connection.peer.count == 0) p.connection.peer = address;
+        p.connection.take_address(address);
         if (p.connection.state == State::closed) plane->start(p.connection);
         return p;
     }

@@ -101,7 +101,7 @@ BOOST_AUTO_TEST_CASE(smaller_packets) {
     c[0].connect_to(c[1]);
     BOOST_TEST(c.run([&] { return c.connected(0, 1); }));
     const std::size_t paths = c[0].peer_of(c[1])->connection.paths.size();
-    BOOST_TEST(paths == 6u); // (256 - 52 - 60 - 2 * 32) / 12, whole rounds
+    BOOST_TEST(paths == 4u); // (256 - 52 - 16 - 60 - 2 * 32) / 12, whole rounds
     BOOST_TEST(c.greet());
     BOOST_CHECK_THROW(Cluster({"aaaaaaaa"}, {}, {}, 1, "{mtu: 256}"), std::runtime_error);
 }
@@ -231,23 +231,31 @@ BOOST_AUTO_TEST_CASE(roles_may_change) {
 }
 
 BOOST_AUTO_TEST_CASE(versions) {
-    ControlConfig old, both, fresh;
+    ControlConfig old, both, fresh, oldest;
+    oldest.min_version = oldest.max_version = connect::kMinVersion - 1;
     both.max_version = connect::kMaxVersion + 1;
     fresh.min_version = fresh.max_version = connect::kMaxVersion + 1;
-    Cluster c({"a", "a", "a"}, {old, both, fresh});
+    Cluster c({"a", "a", "a", "a"}, {old, both, fresh, oldest});
     // The address says it already.
     Peer& known = c[2].connect_to(c[0]);
     BOOST_TEST(c.run([&] { return known.times_failed == 1; }));
     BOOST_TEST((known.status == Status::unsupported));
-    BOOST_TEST(known.why == "it speaks versions 4 to 5 of the handshake, we version 6: libuct_mp.so is too old there");
+    BOOST_TEST(known.why == "it speaks version 6 of the handshake, we version 7: libuct_mp.so is too old there");
     c[2].erase(known);
+    for (const std::size_t here : {0, 3}) {
+        Peer& other = c[here].connect_to(c[3 - here]);
+        BOOST_TEST(c.run([&] { return other.times_failed == 1; }));
+        const std::string side = here == 3 ? "here" : "there";
+        BOOST_TEST(other.why.ends_with("libuct_mp.so is too old " + side), other.why);
+        c[here].erase(other);
+    }
     // The address is wrong (the library was exchanged meanwhile): the server says it.
     connect::InterfaceAddress forged = c[0].plane->address();
     forged.max_version = connect::kMaxVersion + 1;
     Peer& refused = c[2].connect_to(forged);
     BOOST_TEST(c.run([&] { return refused.times_failed == 1; }, kSecond));
     BOOST_TEST((refused.status == Status::unsupported));
-    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (versions 4 to 5; we: version 6)");
+    BOOST_TEST(refused.why == "refused: it speaks other versions of the handshake (version 6; we: version 7)");
     BOOST_TEST(c[0].peers.empty());
     // Common versions are found.
     c[1].connect_to(c[0]);
@@ -265,6 +273,7 @@ BOOST_AUTO_TEST_CASE(a_later_version) {
     later.terms = {
         .features = ~std::uint64_t{2}, .probe_address = 0x1234, .window = 200, .ring = 0xffffffff, .segment = 1u << 30};
     later.reserved = 0xa5;
+    later.tail = {200, 5, 1, 2, 3, 4, 5, 201, 0, 202, 1, 9};
     for (const std::size_t client : {0, 1}) {
         Cluster c({"ab", "ab"}, {present, later});
         c[client].connect_to(c[!client]);

@@ -69,6 +69,8 @@ inline std::vector<connect::Message> sample_messages() {
                 m.destination = kind == wire::Kind::request ? 0 : 5;
                 m.source = 9;
                 m.transaction = 3;
+                m.secret = kind == wire::Kind::request && rails == 1 ? 0 : 0xaaaaaaaabbbbbbbb;
+                m.nonce = 0xccccccccdddddddd;
                 if (kind != wire::Kind::refuse) m.incarnation = 2;
                 if (kind == wire::Kind::rails) m.rails = sample_rails(rails), m.rails[0].life = 255;
                 if (kind == wire::Kind::keys) m.keys.id = 0x5555555566666666;
@@ -97,6 +99,7 @@ inline std::vector<connect::Message> sample_messages() {
                 }
                 if (kind == wire::Kind::ring_known)
                     m.ring.number = 7, m.holds = rails > 1, m.until = rails > 1 ? 0 : 0xfffffffa;
+                if (kind == wire::Kind::ping) m.holds = rails > 1;
                 if (kind == wire::Kind::ended_known) m.holds = rails > 1, m.goodbye.number = 0x8001;
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
@@ -106,6 +109,10 @@ inline std::vector<connect::Message> sample_messages() {
                 }
                 if (kind == wire::Kind::request) m.num_paths = std::uint8_t(4 * rails), m.split_reads = rails > 1;
                 if (kind == wire::Kind::reply) m.void_through = 7;
+                if (kind == wire::Kind::request && rails > 1) // what is not known
+                    m.tail = {1, 4, 'h', 'o', 's', 't', 255, 0};
+                if (kind == wire::Kind::reply && rails > 1)
+                    m.tail.assign(wire::kMaxTail, 0), m.tail[1] = wire::kMaxTail - 2;
                 for (unsigned i = 0; i < 4 * rails; ++i) {
                     const auto rail = std::uint8_t(i % rails), bits = std::uint8_t(i / rails);
                     const path::Kind named = transport == Transport::dc ? path::Kind::dc : path::Kind::rc;
@@ -141,6 +148,10 @@ inline std::vector<connect::Message> sample_messages() {
                 }
                 all.push_back(m);
             }
+    Message bare = all[4]; // to a release without proofs
+    bare.bare = true;
+    bare.secret = bare.nonce = 0;
+    all.push_back(bare);
     Message roce = all[0];
     roce.rails = mixed_rails(8);
     all.push_back(roce);
@@ -209,7 +220,8 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
     const auto note = [&](std::size_t at, std::size_t n) {
         while (n-- > 0) places.push_back(at++);
     };
-    constexpr std::size_t body = sizeof(wire::Header);
+    const bool bare = b.size() == sizeof(wire::Header) + sizeof(wire::Refuse);
+    const std::size_t body = sizeof(wire::Header) + (bare ? 0 : sizeof(wire::Proof));
     note(offsetof(wire::Header, reserved), 1);
     std::size_t rails = 0, at = body;
     const auto list = [&](std::size_t count, std::size_t size) {
@@ -252,6 +264,7 @@ inline std::vector<std::size_t> reserved_bytes(std::span<const std::uint8_t> b) 
     case wire::Kind::ring_known:
         note(body + offsetof(wire::RingKnown, reserved), 3);
         break;
+    case wire::Kind::ping:
     case wire::Kind::pong:
         note(body + offsetof(wire::Pong, reserved), 3);
         break;
@@ -282,6 +295,9 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
     must(m.paths.size() <= path::kMaxPathsPerPeer && m.ends.size() <= path::kMaxPathsPerPeer);
     must(m.kind == wire::Kind::reply ? m.paths.size() == m.ends.size() && !m.paths.empty() : m.paths.empty());
     must(m.transaction != 0 && m.sender_uid != 0);
+    must(m.nonce != 0 || m.kind == wire::Kind::ready || m.kind == wire::Kind::refuse || m.kind > wire::Kind::ping);
+    must(m.tail.size() <= wire::kMaxTail && (m.tail.empty() || m.kind <= wire::Kind::reply));
+    must(!m.bare || m.kind == wire::Kind::refuse);
     for (const path::RemoteRail& r : m.rails) {
         must(!verbs::is_set(r.gid) || (r.lid == 0 && verbs::is_unicast(r.gid)));
         must(r.lmc <= 7 && r.lid + (1u << r.lmc) <= 0xc000 && r.device < verbs::kMaxDevices && r.rate > 0);
