@@ -104,11 +104,14 @@ BOOST_DATA_TEST_CASE(refused_beside_another_peer,
     // What is left is of requests that asked for no completion: a flush gets one for them.
     const auto flushed = [&] { return cluster.world.select(1), cluster.node(1).iface().flush_all() == Status::ok; };
     BOOST_REQUIRE(cluster.until(flushed, 1'000 * kMs));
-    for (const channel::Channel* of : {&channel, &other}) {
+    for (channel::Channel* of : {&channel, &other}) {
         for (const std::uint32_t open : of->epoch_open) BOOST_TEST(open == 0u); // counted once
         for (unsigned i = 0; i < of->wiring.path_count; ++i) {
             BOOST_TEST(of->wiring.scheduler->paths()[i].account[0].in_flight == 0u);
-            BOOST_TEST(of->wiring.paths[i].open == 0u);
+            // A path that the lane has left keeps its last requests, which asked for no completion, until it is used
+            // again.
+            BOOST_TEST(of->wiring.paths[i].open <=
+                       (i == of->wiring.scheduler->current(schedule::Direction::write).lane.path ? 0u : 2u));
         }
     }
 }

@@ -57,8 +57,9 @@ void PathMessages::on_path_news(const Target& way_back, const Message& m) {
     // One side migrates before the other (APM), and meanwhile they probe over different routes.
     const auto is_theirs = [&](const path::RemoteRail& r) { return r.control_qpn == way_back.qp_number; };
     const bool perhaps = rc && probe && std::ranges::any_of(c->remote_rails, is_theirs);
-    if ((!anyhow && !over_it && !perhaps) || (m.news.gone && rc) || (open && rc != (m.news.end.qp_number != 0)) ||
-        (retired && !c->paths[m.news.path].on_demand)) {
+    // Only a queue pair of RC has packet numbers that both ends count.
+    if ((!anyhow && !over_it && !perhaps) || (m.news.gone && rc) || (m.news.psn != kUnknownPsn && !rc) ||
+        (open && rc != (m.news.end.qp_number != 0)) || (retired && !c->paths[m.news.path].on_demand)) {
         ++plane_.counters.dropped;
         return;
     }

@@ -80,6 +80,12 @@ void Questions::answer(Connection& c, Answer what) {
     const Question was = c.question;
     stop(c);
     const bool lost = what == Answer::lost;
+    // It has agreed to our goodbye: that it no longer holds the connection is what we have asked for.
+    if (lost && c.state == State::established && c.parting.timer) {
+        plane_.goodbyes.stop(c);
+        plane_.owner.peers.parted(c, what);
+        return;
+    }
     // Who is silent may be cut off. But it has lost nothing if nothing was connected.
     const bool nothing = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
     if (was.by_request) c.disowned = lost || nothing;

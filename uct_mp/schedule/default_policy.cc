@@ -58,9 +58,10 @@ template <class Worth> double fill(Bins& bins, double bytes, double least, Worth
 
 // A rail's port, as this message finds it.
 struct Port {
-    double rate = 0, latency = kInfinite;
-    double queued = 0; // bytes of this peer
-    Nanos since = 0;   // they count from here, see Account::busy_from
+    double rate = 0, latency = kInfinite; // rate: of its routes together
+    double fastest = 0;                   // of them
+    double queued = 0;                    // bytes of this peer
+    Nanos since = 0;                      // they count from here, see Account::busy_from
     PathMask routes = 0;
     [[nodiscard]] double busy(Nanos now) const {
         if (queued == 0) return 0;
@@ -73,7 +74,8 @@ struct Port {
 double rate_of(const PathTable& paths, PathIndex i, Direction d) {
     const Path& path = paths[i];
     if (path.nominal_rate <= 0) return paths.rate(i, d);
-    return std::max(path.of(d).proven, path.nominal_rate * path.of(d).relative) * path.ramp;
+    const double proven = path.of(d).spent > 0 ? 1 / path.of(d).spent : 0;
+    return std::max(proven, path.nominal_rate * path.of(d).relative) * path.ramp;
 }
 
 // What a message of `bytes` may expect on this path, ns.
@@ -112,7 +114,8 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     const PathIndex start = paths.is_usable(current, d) ? current : paths.home(seed_, d);
     PathIndex best = start;
     const Account& here = paths[start].of(d);
-    const double bytes = here.sample_bytes; // as many as the last had: it is about such messages
+    // As many as the last had that went whole: it is about such messages, not about parts of larger ones.
+    const double bytes = here.sample_bytes < static_cast<double>(config_->stripe_threshold) ? here.sample_bytes : 0;
     const double stay = lane_cost(paths, start, d, bytes);
     double best_cost = stay;
     for (PathIndex i : each(paths.usable(d) & ~(PathMask{1} << start))) {
@@ -121,7 +124,7 @@ Lane DefaultPolicy::next_lane(PathTable& paths, Direction d) {
     }
     if (stay <= best_cost + config_->lane_slack) best = start;
     // What is slow beside its link may be slow beside the other paths: that is known once one of them was tried.
-    if (here.pace < -kSure * paths.scatter(d) && here.relative == 1)
+    if (bytes > 0 && here.pace < -kSure * paths.scatter(d) && here.relative == 1)
         for (PathIndex i : each(paths.usable(d)))
             if (paths[i].of(d).sampled_at + static_cast<Nanos>(kHalfLife) < here.sampled_at) best = i;
     current = best;
@@ -146,13 +149,13 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     // The ports: what they give, and when they are free.
     Port port[kMaxRails];
     unsigned used[kMaxRails], rails = 0;
-    each_from(paths.usable(d), paths.home(seed_, d), [&](PathIndex i) {
+    const PathIndex home = paths.home(seed_, d);
+    each_from(paths.usable(d), home, [&](PathIndex i) {
         const Path& path = paths[i];
         Port& p = port[path.rail];
         if (p.routes == 0) used[rails++] = path.rail;
-        const double limit = paths.rail_rate(path.rail);
         p.rate += rate[i];
-        if (limit > 0) p.rate = std::min(p.rate, std::max(limit, rate[i]));
+        p.fastest = std::max(p.fastest, rate[i]);
         p.latency = std::min(p.latency, path.base_latency);
         p.queued += static_cast<double>(path.of(d).in_flight);
         if (path.of(d).in_flight > 0) p.since = std::max(p.since, path.of(d).busy_from);
@@ -161,8 +164,9 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     Bins ports;
     double rates = 0, idle = kInfinite;
     for (unsigned k = 0; k < rails; ++k) {
-        const Port& p = port[used[k]];
-        const double busy = p.busy(paths.now());
+        Port& p = port[used[k]];
+        const double limit = paths.rail_rate(static_cast<std::uint8_t>(used[k])), busy = p.busy(paths.now());
+        if (limit > 0) p.rate = std::min(p.rate, std::max(limit, p.fastest));
         rates += p.rate;
         idle = std::min(idle, busy);
         ports.insert({p.rate, p.latency + busy, used[k]}, load.least);
@@ -175,20 +179,20 @@ Outcome DefaultPolicy::split(PathTable& paths, const Message& message, Plan& pla
     load.descriptor = std::max(config_->descriptor_cost, message.descriptor_time);
     // Writes need a marker on each rail but that of the lane, which tells of them, unless one is due there anyway.
     const double marker = d == Direction::read || message.shares_markers ? 0 : kMarker * message.descriptor_time;
-    const double over_rails =
-        load.descriptor + marker + (d == Direction::read ? kCollect * message.descriptor_time : 0);
+    const double stripe = load.descriptor + (d == Direction::read ? kCollect * message.descriptor_time : 0);
     const PathIndex lane = lane_path_[static_cast<unsigned>(d)];
-    const unsigned lane_rail = paths[paths.is_usable(lane, d) ? lane : paths.home(seed_, d)].rail;
+    const unsigned lane_rail = paths[paths.is_usable(lane, d) ? lane : home].rail;
     const Bin whole = *std::min_element(ports.bin, ports.bin + ports.count, [&](const Bin& a, const Bin& b) {
         const auto cost = [&](const Bin& x) {
             return load.last * x.done(load.bytes) + (x.id == lane_rail ? 0 : marker);
         };
         return cost(a) < cost(b);
     });
-    const double end = fill(ports, load.bytes, load.least, [&](double time, double with, unsigned chosen, const Bin&) {
-        const double without = chosen == 1 ? std::min(time, whole.done(load.bytes)) : time;
-        return load.last * (without - with) > over_rails;
-    });
+    const double end =
+        fill(ports, load.bytes, load.least, [&](double time, double with, unsigned chosen, const Bin& next) {
+            const double without = chosen == 1 ? std::min(time, whole.done(load.bytes)) : time;
+            return load.last * (without - with) > stripe + (next.id == lane_rail ? 0 : marker);
+        });
     Shares shares;
     if (ports.count == 1) {
         add_routes(paths, d, port[whole.id].routes, rate, whole.rate, load, shares);

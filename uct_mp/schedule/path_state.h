@@ -51,7 +51,7 @@ struct Account {
     double sample_bytes = 0;     // the last sample
     double sample_ns = 0;        // its delivery time
     double sample_service_ns = 0;  // its time of service, without the path's latency
-    double proven = 0;             // what it gives at least: bytes of a delivery / all of its time, smoothed
+    double spent = 0;              // ns per byte from post to completion, smoothed; 0: none yet
     double pace = 0;               // ln(rate of the last sample / link's rate)
     Standing standing;             // beside the other paths,
     double relative = 1;           // and what is believed of it: the part of its link's rate that it gives

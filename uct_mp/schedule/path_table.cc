@@ -16,6 +16,7 @@ constexpr double kLatencyGain = 0.125;
 constexpr double kBaseRise = 1.0 / 1024; // so that a route that has become longer is believed some day
 constexpr double kMaxOverNominal = 4;    // completions of other queue pairs can make a gap look too short
 constexpr double kMaxWeight = 1e12;
+constexpr double kLeastSpent = 1e-6; // ns per byte
 // Lateness: between the two gains about one completion of sixteen is later than what is believed.
 constexpr double kLateRises = 1.0 / 4, kLateFalls = 1.0 / 64;
 constexpr Nanos kMostLate = 10'000'000; // ns: some turns of a processor. Who was stopped for seconds shows nothing
@@ -144,10 +145,14 @@ Sample PathTable::settle(const Delivery& delivery) {
         return {};
     }
 
-    // A lower bound: the time contains the latency and what was queued before. Within a node it exceeds the link's
-    // rate.
-    const double all_ns = std::max(1.0, static_cast<double>(delivery.t_done - delivery.t_post));
-    account.proven += kRateGain * (static_cast<double>(delivery.bytes) / all_ns - account.proven);
+    // The time contains the latency and what was queued before, so what it shows is a lower bound. Within a node that
+    // exceeds the link's rate. Times are averaged, not rates: two clocks that differ a little make a single time 0.
+    if (path.nominal_rate > 0) {
+        const double spent =
+            static_cast<double>(delivery.t_done - delivery.t_post) / static_cast<double>(delivery.bytes);
+        if (account.spent == 0) account.spent = 1 / path.nominal_rate;
+        account.spent = std::max(kLeastSpent, account.spent + kRateGain * (spent - account.spent));
+    }
 
     const bool found_together = delivery.t_done == account.last_done && account.sample_ns > 0;
     if (found_together) {
@@ -234,7 +239,9 @@ void PathTable::begin() {
     if (!commons_) return;
     for (unsigned d = 0; d < 2; ++d) {
         double best = -std::numeric_limits<double>::infinity();
-        for (unsigned i = 0; i < size_; ++i) best = std::max(best, commons_->port[paths_[i].rail][d].mean());
+        for (unsigned i = 0; i < size_; ++i)
+            if (const Standing& port = commons_->port[paths_[i].rail][d]; port.known())
+                best = std::max(best, port.mean());
         for (unsigned i = 0; i < size_; ++i) {
             const Standing& port = commons_->port[paths_[i].rail][d];
             Account& account = paths_[i].account[d];
