@@ -22,8 +22,6 @@ public:
     // A record has come back, or counts as done: its work or its epoch loses it. May call the user.
     static void settle(Core& core, const Posted& posted);
 
-    // -- What others read
-
 private:
     // `n` have been found; the batch, of kFetch entries, is used for those behind them, too.
     [[gnu::noinline]] unsigned take_receives(Adapter& adapter, ibv_wc* batch, unsigned n);

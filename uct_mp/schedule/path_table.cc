@@ -76,6 +76,7 @@ void PathTable::inherit(PathIndex i, PathIndex from) {
         if (known.sampled_at <= account.sampled_at) continue;
         account.sampled_at = known.sampled_at;
         account.rate = account.rate_before = known.rate;
+        account.spent = known.spent;
         account.standing = known.standing;
         account.relative = known.relative;
     }
