@@ -168,6 +168,45 @@ BOOST_FIXTURE_TEST_CASE(over_their_paths, Fixture) {
         }
 }
 
+// Only a queue pair of RC has packet numbers: of a path of DC nobody compares them with any.
+BOOST_AUTO_TEST_CASE(packet_numbers_of_dc) {
+    ControlConfig config;
+    config.transport = connect::Transport::dc;
+    config.dct_numbers = {{100}, {101}};
+    Cluster c({"aa", "aa"}, config);
+    const Connection& mine = c[0].connect_to(c[1]).connection;
+    BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); }));
+    for (const std::uint32_t psn : {5u, connect::kUnknownPsn}) {
+        const unsigned before = c[1].told;
+        connect::PathNews news;
+        news.answer = true;
+        news.psn = psn;
+        {
+            const std::lock_guard lock(c.services);
+            c[0].plane->tell(mine, connect::NewsKind::down, news, 0);
+        }
+        c.settle(kMilli);
+        BOOST_TEST(c[1].told - before == (psn == connect::kUnknownPsn ? 1u : 0u));
+    }
+}
+
+// The peer has agreed to our goodbye, and has forgotten us. That is no loss, whoever tells us of it.
+BOOST_FIXTURE_TEST_CASE(a_goodbye_that_was_agreed_to, Fixture) {
+    connect();
+    c.world().fault("drop 100% all");
+    {
+        const std::lock_guard lock(c.services);
+        c[0].plane->say_idle(a->connection, 0);
+    }
+    c.settle(kSecond); // by now its copies are rare
+    c[1].erase(*b);
+    c.world().fault("clear");
+    c[1].connect_to(c[0]); // shows no secret, so it is asked
+    BOOST_REQUIRE(c.run([&] { return !a->parted.empty() || !a->answers.empty(); }));
+    BOOST_TEST(a->answers.empty());
+    BOOST_TEST((a->parted == std::vector{connect::Answer::lost}));
+}
+
 // What answers a question shows its random number: nobody else can say that the peer has gone.
 BOOST_FIXTURE_TEST_CASE(answers_to_questions, Fixture) {
     connect();
