@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "pml_glue/core/async/thread.h"
 #include "pml_glue/core/engine/engine.h"
 #include "pml_glue/core/uct/uct_port.h"
 #include "pml_glue/core/window/window.h"
@@ -12,4 +13,5 @@ struct mp_core {
     ucx_mp::glue::UctPort port;
     std::optional<ucx_mp::glue::Engine> engine;
     std::optional<ucx_mp::glue::Windows> windows;
+    std::optional<ucx_mp::glue::async::Thread> thread;
 };

@@ -4,7 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <sstream>
 
+#include "pml_glue/core/async/processors.h"
 #include "pml_glue/core/core.h"
 #include "pml_glue/core/no_memory.h"
 
@@ -20,6 +22,38 @@ static_assert(MP_ANY_SOURCE == kAnySource && MP_ANY_TAG == kAnyTag);
 
 void tell(const StoredEntry& message, mp_status_t* status) {
     *status = {.source = message.envelope.source, .tag = message.envelope.tag, .error = MP_OK, .bytes = message.bytes};
+}
+
+void tell_kept(void* core) {
+    or_end("telling what the thread has done", [&] { static_cast<mp_core*>(core)->engine->tell_kept(); });
+}
+
+async::Work work_of(mp_core& core, const mp_thread_config_t& config) {
+    return {.progress =
+                [&core] {
+                    return or_end("making progress in the thread", [&] {
+                        core.engine->kept().in_thread = true;
+                        const unsigned found = core.engine->progress_in_thread() + core.windows->progress();
+                        core.engine->kept().in_thread = false;
+                        return found;
+                    });
+                },
+            .arm = [&core] { return core.port.arm(); },
+            .stops = [&core] { return core.engine->stops_thread(); },
+            .all_wake = [&core] { return core.port.all_wake(); },
+            .fds = core.port.event_descriptors(),
+            .times = config.spare ? async::kSpare : async::kShared,
+            .try_lock = config.try_lock,
+            .unlock = config.unlock};
+}
+
+std::string statistics_of(const async::Thread& thread) {
+    const async::Counts& counts = thread.counts();
+    std::ostringstream text;
+    text << "; thread" << (thread.spare() ? "" : " without a processor") << ": looks " << counts.looks << ", turns "
+         << counts.turns << " (refused " << counts.refused << "), found " << counts.found << ", "
+         << static_cast<double>(thread.processor_time()) / 1e6 << " ms";
+    return text.str();
 }
 
 } // namespace
@@ -40,7 +74,33 @@ mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char
     return nullptr;
 }
 
+bool mp_core_start_thread(mp_core_t* core, const mp_thread_config_t* config, char* error, size_t error_size) {
+    std::string why = "no memory";
+    try {
+        config->turn->tell = tell_kept;
+        config->turn->core = core;
+        core->thread.emplace(*config->turn, work_of(*core, *config));
+        if (core->thread->start(why)) return true;
+    } catch (const std::exception& exception) { why = exception.what(); }
+    core->thread.reset();
+    std::snprintf(error, error_size, "%s", why.c_str());
+    return false;
+}
+
+void mp_core_stop_thread(mp_core_t* core) {
+    if (core->thread) core->thread->stop();
+}
+
+bool mp_core_thread_is_spare(unsigned ranks, unsigned threads, char* why, size_t why_size) {
+    std::string text;
+    const bool spare = async::is_spare(async::processors(), ranks, threads, text);
+    std::snprintf(why, why_size, "%s", text.c_str());
+    return spare;
+}
+
 void mp_core_close(mp_core_t* core) {
+    mp_core_stop_thread(core);
+    core->engine->tell_kept();
     // What waits for room, or to leave with others: somebody may need it.
     core->engine->leave();
     const std::uint64_t begin = core->port.now();
@@ -134,7 +194,10 @@ bool mp_core_source_failed(mp_core_t* core, mp_envelope_t pattern) {
 }
 
 void mp_core_statistics(mp_core_t* core, char* text, size_t size) {
-    std::snprintf(text, size, "%s", (core->engine->statistics() + core->windows->statistics()).c_str());
+    std::snprintf(text, size, "%s",
+                  (core->engine->statistics() + core->windows->statistics() +
+                   (core->thread ? statistics_of(*core->thread) : std::string()))
+                      .c_str());
 }
 
 } // extern "C"

@@ -2,9 +2,10 @@
  * The core of the MPI modules behind a C header: point-to-point messages with MPI's matching, over UCT. Knows nothing
  * of an MPI library; pml_glue/ompi joins it with Open MPI 4.1.
  *
- * Threads: one call at a time, the caller locks. Hooks are called from within calls, also from mp_core_progress(), and
- * may start operations, but not call mp_core_progress(), which returns 0 then.
- * Ownership: requests are the caller's memory (mp_request_storage_t) until `completed` is called for them.
+ * Threads: one call at a time, the caller locks; within a turn (mp_turn.h) if there is a progress thread. Hooks are
+ * called from within calls, also from mp_core_progress(), and may start operations, but not call mp_core_progress(),
+ * which returns 0 then. Ownership: requests are the caller's memory (mp_request_storage_t) until `completed` is called
+ * for them.
  */
 #ifndef UCX_MP_PML_GLUE_MP_CORE_H
 #define UCX_MP_PML_GLUE_MP_CORE_H
@@ -12,6 +13,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "pml_glue/core/mp_turn.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -102,6 +105,15 @@ typedef struct mp_config {
     bool watch_strangers;
 } mp_config_t;
 
+/* Of the progress thread. */
+typedef struct mp_thread_config {
+    mp_turn_t* turn; /* which every call of the program takes (mp_turn.h); lives until the thread has stopped */
+    bool spare;      /* it has a processor for itself; else it does what others wait for, now and then */
+    /* If several threads of the program make calls: the lock that they hold meanwhile. Null: one makes them. */
+    bool (*try_lock)(void);
+    void (*unlock)(void);
+} mp_thread_config_t;
+
 /* Null: `error` has one line that says why. */
 mp_core_t* mp_core_open(const mp_config_t* config, const mp_hooks_t* hooks, char* error, size_t error_size);
 /* After the last call of anybody in the job. Requests that are open are forgotten. */
@@ -112,6 +124,14 @@ void* mp_core_address(mp_core_t* core, size_t* length);
 mp_peer_t* mp_core_peer(mp_core_t* core, uint64_t process);
 /* Returns how much was found. Bounded. */
 unsigned mp_core_progress(mp_core_t* core);
+/* A thread that makes progress while the program is outside. It calls pack, unpack and mp_window_hooks_t::apply; what
+ * it has done is told by the program's next call. False: there is none, and `error` has one line. */
+bool mp_core_start_thread(mp_core_t* core, const mp_thread_config_t* config, char* error, size_t error_size);
+/* The program has the turn behind it. Without a thread: nothing happens. Outside of any turn. */
+void mp_core_stop_thread(mp_core_t* core);
+/* Whether a thread would have a processor for itself beside so many ranks on this host, which compute with so many
+ * threads each. `why` has the numbers in one line. */
+bool mp_core_thread_is_spare(unsigned ranks, unsigned threads, char* why, size_t why_size);
 
 /* `source`: our rank in the communicator. */
 typedef struct mp_envelope {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "pml_glue/core/handlers.h"
+
 namespace ucx_mp::glue {
 
 // Outcome of an operation that was handed to an endpoint.
@@ -31,10 +33,6 @@ struct Completion {
 struct Memory;    // registered, of an endpoint's network
 struct RemoteKey; // unpacked key of a peer's memory
 
-// Numbers of message kinds are the engine's; below 32.
-using MessageKind = std::uint8_t;
-// Called from progress(), or (to itself) from within the sending call. The bytes are gone when it returns.
-using Handler = void (*)(void* argument, const std::byte* data, std::size_t length);
 // Writes a message of at most max_packed bytes; returns its length. Called at most once, and only if there is room.
 using Packer = std::size_t (*)(void* out, void* argument);
 
@@ -157,6 +155,19 @@ public:
     [[nodiscard]] virtual bool fences_cost() const { return false; }
     // Returns how much has been found.
     virtual unsigned progress() = 0;
+
+    // For a thread that sleeps until there is something to do. Descriptors that become readable then, behind an arm()
+    // that has returned true; false: there is something already, so make progress.
+    [[nodiscard]] virtual std::vector<int> event_descriptors() { return {}; }
+    [[nodiscard]] virtual bool arm() { return true; }
+    // Whether every transport that connects us to somebody has such a descriptor.
+    [[nodiscard]] virtual bool all_wake() const { return false; }
+    // Messages that must not be taken now: see MessageHandlers. Slow path.
+    void hold_back(MessageKind kind, const std::byte* data, std::size_t length) {
+        handlers_.hold_back(kind, data, length);
+    }
+    [[nodiscard]] bool holds_back() const { return handlers_.holds_back(); }
+    void give_back() { handlers_.give_back(); }
     // Waits until what was sent needs nothing of us any more, but not for long. Then only destructors may follow.
     virtual void drain() = 0;
     // Nanoseconds since some moment. Slow path.
@@ -166,6 +177,9 @@ public:
     }
     // What was carried, in words: "mp_rc 12 messages 3456 bytes, self ..."
     [[nodiscard]] virtual std::string traffic() const = 0;
+
+protected:
+    MessageHandlers handlers_;
 };
 
 } // namespace ucx_mp::glue

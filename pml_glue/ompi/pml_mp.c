@@ -1,15 +1,6 @@
 /* The module: what MPI calls. */
 #include "pml_mp.h"
 
-/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
-enum { POLLS = 64 };
-
-static mp_envelope_t pattern_of(const ompi_communicator_t* comm, int source, int tag) {
-    return (mp_envelope_t){.context = mca_pml_mp_context(comm),
-                           .source = source == MPI_ANY_SOURCE ? MP_ANY_SOURCE : source,
-                           .tag = tag == MPI_ANY_TAG ? MP_ANY_TAG : tag};
-}
-
 _Thread_local unsigned mca_pml_mp_in_collective;
 
 static __attribute__((noinline)) int progress_among_threads(void) {
@@ -21,9 +12,11 @@ static __attribute__((noinline)) int progress_among_threads(void) {
     return found + callbacks; /* who looks for a request looks again */
 }
 
-static int progress(void) {
+int mca_pml_mp_progress(void) {
     if (mca_pml_mp.threads) return progress_among_threads();
+    mca_pml_mp_enter();
     const int found = (int)mp_core_progress(mca_pml_mp.core);
+    mca_pml_mp_exit();
     if (OPAL_UNLIKELY(mca_pml_mp.ended != NULL)) mca_pml_mp_call_back();
     return found;
 }
@@ -34,8 +27,8 @@ static void wait_for(mca_pml_mp_request_t* request) {
         return;
     }
     while (!REQUEST_COMPLETE(&request->super)) {
-        for (int i = 0; i < POLLS; i++) {
-            (void)progress();
+        for (int i = 0; i < MP_POLLS; i++) {
+            (void)mca_pml_mp_progress();
             if (REQUEST_COMPLETE(&request->super)) return;
         }
         opal_progress();
@@ -63,8 +56,8 @@ static void leave_own(void) {
 static int wait_for_own(ompi_status_public_t* status) {
     const mp_request_t* const request = &mca_pml_mp.own.core.request;
     for (int i = 1; !request->complete; i++) {
-        (void)progress();
-        if (i % POLLS == 0 && !request->complete) opal_progress();
+        (void)mca_pml_mp_progress();
+        if (i % MP_POLLS == 0 && !request->complete) opal_progress();
     }
     leave_own();
     if (status != MPI_STATUS_IGNORE) {
@@ -93,7 +86,11 @@ static int enable(bool on) {
 /* Messages of communicators that are not known yet are found when their receives come: they are kept by context. With
  * 5.0 a session may have selected us before MPI_Init_thread() asks for threads; its communicators come after that. */
 static int add_comm(struct ompi_communicator_t* comm) {
-    mca_pml_mp.threads |= ompi_mpi_thread_multiple;
+    if (ompi_mpi_thread_multiple && !mca_pml_mp.threads) {
+        mp_core_stop_thread(mca_pml_mp.core); /* its turns are others then */
+        mca_pml_mp.threads = true;
+        if (!mca_pml_mp_start_thread()) return OMPI_ERROR;
+    }
     if (mca_pml_mp.threads) mca_pml_mp_wait_among_threads();
     mca_pml_mp_lock();
     const bool named = mca_pml_mp_name_others(comm, true);
@@ -130,7 +127,7 @@ void mca_pml_mp_start_receive(mca_pml_mp_request_t* request, void* buffer, size_
                               int source, int tag, ompi_communicator_t* comm, mp_hint_t hint) {
     const mp_data_t data = mca_pml_mp_data(request, buffer, count, datatype, false);
     request->active = true;
-    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data,
+    mp_core_receive(mca_pml_mp.core, &request->core, mca_pml_mp_pattern(comm, source, tag), data,
                     mca_pml_mp_hint(tag, data.bytes, hint));
 }
 
@@ -154,8 +151,11 @@ static inline bool send_now(const void* buffer, size_t count, ompi_datatype_t* d
 static inline bool send_at_once(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
                                 mca_pml_base_send_mode_t mode, ompi_communicator_t* comm) {
     if (OPAL_UNLIKELY(mca_pml_mp.threads)) return false;
+    mca_pml_mp_enter(); /* first: a peer may be forgotten */
     mp_peer_t* const peer = mca_pml_mp_known_peer(comm, rank);
-    return OPAL_LIKELY(peer != NULL) && send_now(buffer, count, datatype, tag, mode, comm, peer, true);
+    const bool left = OPAL_LIKELY(peer != NULL) && send_now(buffer, count, datatype, tag, mode, comm, peer, true);
+    mca_pml_mp_exit();
+    return left;
 }
 
 /* One of many small messages: leaves with others. Null: it does not. */
@@ -200,14 +200,24 @@ static __attribute__((noinline)) int isend_slowly(const void* buffer, size_t cou
 
 static int isend(const void* buffer, size_t count, ompi_datatype_t* datatype, int rank, int tag,
                  mca_pml_base_send_mode_t mode, ompi_communicator_t* comm, ompi_request_t** out) {
-    mp_peer_t* const peer = OPAL_LIKELY(!mca_pml_mp.threads) ? mca_pml_mp_known_peer(comm, rank) : NULL;
-    if (OPAL_LIKELY(peer != NULL && is_plain(count, datatype, tag, mode, comm))) {
-        const uint64_t compact = mp_compact(mca_pml_mp_context(comm), comm->c_my_rank, tag);
-        const char* const data = (const char*)buffer + datatype->super.true_lb;
-        const size_t bytes = count * datatype->super.size;
-        *out = &mca_pml_mp.sent;
-        if (mp_core_send_now(mca_pml_mp.core, peer, compact, data, bytes, false)) return OMPI_SUCCESS;
-        if (bytes <= MP_HELD_MOST && (*out = hold_back(data, bytes, compact, comm, peer)) != NULL) return OMPI_SUCCESS;
+    if (OPAL_LIKELY(!mca_pml_mp.threads)) {
+        mca_pml_mp_enter();
+        ompi_request_t* left = NULL;
+        mp_peer_t* const peer = mca_pml_mp_known_peer(comm, rank);
+        if (OPAL_LIKELY(peer != NULL && is_plain(count, datatype, tag, mode, comm))) {
+            const uint64_t compact = mp_compact(mca_pml_mp_context(comm), comm->c_my_rank, tag);
+            const char* const data = (const char*)buffer + datatype->super.true_lb;
+            const size_t bytes = count * datatype->super.size;
+            if (mp_core_send_now(mca_pml_mp.core, peer, compact, data, bytes, false))
+                left = &mca_pml_mp.sent;
+            else if (bytes <= MP_HELD_MOST)
+                left = hold_back(data, bytes, compact, comm, peer);
+        }
+        mca_pml_mp_exit();
+        if (OPAL_LIKELY(left != NULL)) {
+            *out = left;
+            return OMPI_SUCCESS;
+        }
     }
     return isend_slowly(buffer, count, datatype, rank, tag, mode, comm, out);
 }
@@ -225,6 +235,7 @@ static __attribute__((noinline)) int send_slowly(const void* buffer, size_t coun
         result = mca_pml_mp_send_buffered(buffer, count, datatype, peer, tag, comm);
     } else if ((request = own_request(true)) != NULL) {
         result = mca_pml_mp_start_send(request, buffer, count, datatype, rank, tag, mode, comm, MP_HINT_BLOCKING);
+        mca_pml_mp_leave();
         if (result == OMPI_SUCCESS) return wait_for_own(MPI_STATUS_IGNORE);
         leave_own();
         return result;
@@ -301,14 +312,19 @@ static __attribute__((noinline)) int irecv_slowly(void* buffer, size_t count, om
 
 static int irecv(void* buffer, size_t count, ompi_datatype_t* datatype, int source, int tag, ompi_communicator_t* comm,
                  ompi_request_t** out) {
-    const bool plain = OPAL_LIKELY(!mca_pml_mp.threads && mca_pml_mp_contiguous(datatype, count));
-    mca_pml_mp_request_t* const request = plain ? mca_pml_mp_new_receive(comm) : NULL;
-    if (OPAL_UNLIKELY(request == NULL)) return irecv_slowly(buffer, count, datatype, source, tag, comm, out);
-    const mp_data_t data = {.buffer = (char*)buffer + datatype->super.true_lb, .bytes = count * datatype->super.size};
-    *out = &request->super;
-    mp_core_receive(mca_pml_mp.core, &request->core, pattern_of(comm, source, tag), data,
-                    mca_pml_mp_hint(tag, data.bytes, MP_HINT_NON_BLOCKING));
-    return OMPI_SUCCESS;
+    if (OPAL_UNLIKELY(mca_pml_mp.threads || !mca_pml_mp_contiguous(datatype, count)))
+        return irecv_slowly(buffer, count, datatype, source, tag, comm, out);
+    mca_pml_mp_enter();
+    mca_pml_mp_request_t* const request = mca_pml_mp_new_receive(comm);
+    if (OPAL_LIKELY(request != NULL)) {
+        const mp_data_t data = {.buffer = (char*)buffer + datatype->super.true_lb,
+                                .bytes = count * datatype->super.size};
+        *out = &request->super;
+        mp_core_receive(mca_pml_mp.core, &request->core, mca_pml_mp_pattern(comm, source, tag), data,
+                        mca_pml_mp_hint(tag, data.bytes, MP_HINT_NON_BLOCKING));
+    }
+    mca_pml_mp_exit();
+    return OPAL_LIKELY(request != NULL) ? OMPI_SUCCESS : irecv_slowly(buffer, count, datatype, source, tag, comm, out);
 }
 
 /* The end of a blocking receive. */
@@ -328,6 +344,7 @@ static __attribute__((noinline)) int receive_slowly(void* buffer, size_t count, 
     mca_pml_mp_request_t* const own = own_request(false);
     if (OPAL_LIKELY(own != NULL)) {
         mca_pml_mp_start_receive(own, buffer, count, datatype, source, tag, comm, MP_HINT_BLOCKING);
+        mca_pml_mp_leave();
         return wait_for_own(status);
     }
     mca_pml_mp_request_t* const request = mca_pml_mp_new_request(comm, false, MP_KIND_ONCE);
@@ -351,77 +368,17 @@ static int receive_and_wait(void* buffer, size_t count, ompi_datatype_t* datatyp
                             ompi_communicator_t* comm, ompi_status_public_t* status) {
     if (OPAL_LIKELY(!mca_pml_mp.threads && mca_pml_mp_contiguous(datatype, count))) {
         mp_status_t now;
-        if (mp_core_receive_now(mca_pml_mp.core, pattern_of(comm, source, tag), (char*)buffer + datatype->super.true_lb,
-                                count * datatype->super.size, &now)) {
+        mca_pml_mp_enter();
+        const bool received =
+            mp_core_receive_now(mca_pml_mp.core, mca_pml_mp_pattern(comm, source, tag),
+                                (char*)buffer + datatype->super.true_lb, count * datatype->super.size, &now);
+        mca_pml_mp_exit();
+        if (received) {
             if (OPAL_LIKELY(status == MPI_STATUS_IGNORE && now.error == MP_OK)) return OMPI_SUCCESS;
             return tell_now(&now, status);
         }
     }
     return receive_slowly(buffer, count, datatype, source, tag, comm, status);
-}
-
-/* One look; `message`: takes it. Progress is made if there is none. */
-static int look(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
-                ompi_status_public_t* status) {
-    const mp_envelope_t pattern = pattern_of(comm, source, tag);
-    mp_status_t of;
-    mp_message_t* taken = NULL;
-    mca_pml_mp_lock();
-    if (message != NULL)
-        *found = (taken = mp_core_mprobe(mca_pml_mp.core, pattern, &of)) != NULL;
-    else
-        *found = mp_core_probe(mca_pml_mp.core, pattern, &of);
-    const bool failed = !*found && mp_core_source_failed(mca_pml_mp.core, pattern);
-    mca_pml_mp_unlock();
-    if (failed) return MP_ERR_PEER_FAILED;
-    if (!*found) return OMPI_SUCCESS;
-    ompi_status_public_t result = ompi_status_empty;
-    mca_pml_mp_set_status(&result, &of);
-    if (status != MPI_STATUS_IGNORE) OMPI_COPY_STATUS(status, result, false);
-    if (message != NULL) {
-        *message = ompi_message_alloc();
-        if (*message == NULL) return OMPI_ERR_OUT_OF_RESOURCE;
-        OBJ_RETAIN(comm); /* until it is received: the program may free it before */
-        (*message)->comm = comm;
-        (*message)->req_ptr = taken;
-        (*message)->peer = of.source;
-        (*message)->count = of.bytes;
-    }
-    return OMPI_SUCCESS;
-}
-
-static int look_once(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
-                     ompi_status_public_t* status) {
-    static unsigned turn;
-    const int result = look(source, tag, comm, found, message, status);
-    if (result != OMPI_SUCCESS || *found) return result;
-    if (++turn % POLLS == 0)
-        opal_progress();
-    else
-        progress();
-    return look(source, tag, comm, found, message, status);
-}
-
-static int iprobe(int source, int tag, ompi_communicator_t* comm, int* found, ompi_status_public_t* status) {
-    return look_once(source, tag, comm, found, NULL, status);
-}
-
-static int improbe(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
-                   ompi_status_public_t* status) {
-    return look_once(source, tag, comm, found, message, status);
-}
-
-static int probe(int source, int tag, ompi_communicator_t* comm, ompi_status_public_t* status) {
-    int found = 0, result = OMPI_SUCCESS;
-    while (result == OMPI_SUCCESS && !found) result = look_once(source, tag, comm, &found, NULL, status);
-    return result;
-}
-
-static int mprobe(int source, int tag, ompi_communicator_t* comm, struct ompi_message_t** message,
-                  ompi_status_public_t* status) {
-    int found = 0, result = OMPI_SUCCESS;
-    while (result == OMPI_SUCCESS && !found) result = look_once(source, tag, comm, &found, message, status);
-    return result;
 }
 
 /* A request for a message that was taken by a probe; null: no memory. Called with the lock. */
@@ -478,7 +435,7 @@ static int dump(struct ompi_communicator_t* comm, int verbose) {
 mca_pml_mp_module_t mca_pml_mp = {.super = {.pml_add_procs = add_procs,
                                             .pml_del_procs = del_procs,
                                             .pml_enable = enable,
-                                            .pml_progress = progress,
+                                            .pml_progress = mca_pml_mp_progress,
                                             .pml_add_comm = add_comm,
                                             .pml_del_comm = del_comm,
                                             .pml_irecv_init = irecv_init,
@@ -487,11 +444,11 @@ mca_pml_mp_module_t mca_pml_mp = {.super = {.pml_add_procs = add_procs,
                                             .pml_isend_init = isend_init,
                                             .pml_isend = isend,
                                             .pml_send = send_and_wait,
-                                            .pml_iprobe = iprobe,
-                                            .pml_probe = probe,
+                                            .pml_iprobe = mca_pml_mp_iprobe,
+                                            .pml_probe = mca_pml_mp_probe,
                                             .pml_start = mca_pml_mp_start,
-                                            .pml_improbe = improbe,
-                                            .pml_mprobe = mprobe,
+                                            .pml_improbe = mca_pml_mp_improbe,
+                                            .pml_mprobe = mca_pml_mp_mprobe,
                                             .pml_imrecv = imrecv,
                                             .pml_mrecv = mrecv,
                                             .pml_dump = dump,

@@ -3,9 +3,11 @@
  * and modex. C, since Open MPI's internal headers are C. What is not the same in each series of it is in series.h of
  * pml_glue/ompi4 and pml_glue/ompi5.
  *
- * Threads: with MPI_THREAD_MULTIPLE every call of the core is under one lock, which is recursive: what completes may
- * start operations. Nobody waits with the lock held, and no callback of a request is called with it: callbacks take
- * locks of their own. Who waits for a request may be woken with it: that lock is the innermost.
+ * Threads: every call of the core is within a turn (mp_turn.h), so that the progress thread is not inside. With
+ * MPI_THREAD_MULTIPLE it is also under one lock, which is recursive: what completes may start operations. Below, "the
+ * lock" is the turn, and the lock if there are threads. Nobody waits with the lock held, and no callback of a request
+ * is called with it: callbacks take locks of their own. Who waits for a request may be woken with it: that lock is the
+ * innermost.
  */
 #ifndef UCX_MP_PML_GLUE_OMPI_PML_MP_H
 #define UCX_MP_PML_GLUE_OMPI_PML_MP_H
@@ -78,7 +80,7 @@ typedef struct mca_pml_mp_module {
     bool own_used;
     ompi_request_t sent; /* complete: of sends that have left at once */
     pthread_mutex_t lock;
-    unsigned depth; /* of whoever has the lock, if there are threads */
+    mp_turn_t turn; /* the program's, or the progress thread's */
     bool threads;
     bool marked;                /* coll/mp tells who is in a collective operation */
     unsigned in_collective;     /* without threads: of so many */
@@ -88,7 +90,7 @@ typedef struct mca_pml_mp_module {
     unsigned buffered;    /* copies for MPI_Bsend that are under way */
     uint64_t collectives; /* operations that coll/mp has told of */
     /* MCA parameters */
-    char *transports, *local, *rendezvous, *eager_limit, *zero_copy;
+    char *transports, *local, *rendezvous, *eager_limit, *zero_copy, *async;
     size_t hint_limit;
     unsigned watch_interval; /* ms */
     bool watch_strangers;
@@ -100,19 +102,21 @@ OMPI_DECLSPEC extern mca_pml_mp_module_t mca_pml_mp;
 
 OMPI_DECLSPEC extern mca_pml_base_component_t mca_pml_mp_component;
 
+/* One thread of the program has only to take its turn. */
+static inline void mca_pml_mp_enter(void) { mp_turn_enter(&mca_pml_mp.turn); }
+static inline void mca_pml_mp_exit(void) { mp_turn_leave(&mca_pml_mp.turn); }
+
 static inline void mca_pml_mp_lock(void) {
-    if (!mca_pml_mp.threads) return;
-    pthread_mutex_lock(&mca_pml_mp.lock);
-    mca_pml_mp.depth++;
+    if (mca_pml_mp.threads) pthread_mutex_lock(&mca_pml_mp.lock);
+    mca_pml_mp_enter();
 }
 static inline void mca_pml_mp_unlock(void) {
-    if (!mca_pml_mp.threads) return;
-    mca_pml_mp.depth--;
-    pthread_mutex_unlock(&mca_pml_mp.lock);
+    mca_pml_mp_exit();
+    if (mca_pml_mp.threads) pthread_mutex_unlock(&mca_pml_mp.lock);
 }
 static inline bool mca_pml_mp_try_lock(void) {
     if (pthread_mutex_trylock(&mca_pml_mp.lock) != 0) return false;
-    mca_pml_mp.depth++;
+    mca_pml_mp_enter();
     return true;
 }
 
@@ -146,6 +150,8 @@ OMPI_DECLSPEC uint64_t mca_pml_mp_name(const opal_process_name_t* name);
 
 /* pml_mp_component.c: the core, with what it asks of Open MPI; one line to the user if it cannot be had. */
 bool mca_pml_mp_open_core(bool threads);
+/* The progress thread, if pml_mp_async asks for it; again after `threads` has changed. */
+bool mca_pml_mp_start_thread(void);
 void mca_pml_mp_close_core(void);
 /* The peer behind a rank; null: cannot be reached. */
 mp_peer_t* mca_pml_mp_connect(ompi_proc_t* proc);
@@ -172,6 +178,23 @@ static inline mp_peer_t* mca_pml_mp_known_peer(const ompi_communicator_t* comm, 
     return OPAL_LIKELY(!ompi_proc_is_sentinel(proc)) ? proc->proc_endpoints[OMPI_PROC_ENDPOINT_TAG_PML] : NULL;
 #endif
 }
+
+/* Polls of our own between two of everything that Open MPI has to poll: it yields the processor there. */
+enum { MP_POLLS = 64 };
+static inline mp_envelope_t mca_pml_mp_pattern(const ompi_communicator_t* comm, int source, int tag) {
+    return (mp_envelope_t){.context = mca_pml_mp_context(comm),
+                           .source = source == MPI_ANY_SOURCE ? MP_ANY_SOURCE : source,
+                           .tag = tag == MPI_ANY_TAG ? MP_ANY_TAG : tag};
+}
+int mca_pml_mp_progress(void);
+
+/* pml_mp_probe.c */
+int mca_pml_mp_iprobe(int source, int tag, ompi_communicator_t* comm, int* found, ompi_status_public_t* status);
+int mca_pml_mp_improbe(int source, int tag, ompi_communicator_t* comm, int* found, struct ompi_message_t** message,
+                       ompi_status_public_t* status);
+int mca_pml_mp_probe(int source, int tag, ompi_communicator_t* comm, ompi_status_public_t* status);
+int mca_pml_mp_mprobe(int source, int tag, ompi_communicator_t* comm, struct ompi_message_t** message,
+                      ompi_status_public_t* status);
 
 /* pml_mp_memory.c: UCX hears of memory that is given back */
 void mca_pml_mp_watch_memory(void);
@@ -234,7 +257,10 @@ void mca_pml_mp_call_back(void);
  * wait for progress, and hide none behind them: who calls us may hold a lock that the callback takes. */
 void mca_pml_mp_leave_among_threads(void);
 static inline void mca_pml_mp_leave(void) {
-    if (OPAL_UNLIKELY(mca_pml_mp.threads)) mca_pml_mp_leave_among_threads();
+    if (OPAL_UNLIKELY(mca_pml_mp.threads))
+        mca_pml_mp_leave_among_threads();
+    else
+        mca_pml_mp_exit();
 }
 int mca_pml_mp_start(size_t count, ompi_request_t** requests);
 int mca_pml_mp_set_bad_status(ompi_status_public_t* out, const mp_status_t* status);

@@ -54,6 +54,12 @@ static int component_register(void) {
     mca_pml_mp.watch_interval = 1000;
     parameter("watch_interval", "Who is waited for is asked so often whether it lives, ms; 0: never",
               MCA_BASE_VAR_TYPE_UNSIGNED_INT, &mca_pml_mp.watch_interval);
+    mca_pml_mp.async = "auto";
+    parameter(
+        "async",
+        "A thread that makes progress while the program computes: y (as if it had a processor for itself), n (none), "
+        "or auto (if there is no processor for it, it takes a little of the program's time every 10 ms)",
+        MCA_BASE_VAR_TYPE_STRING, &mca_pml_mp.async);
     mca_pml_mp.statistics = false;
     parameter("statistics", "Print what was carried by which transport, at the end", MCA_BASE_VAR_TYPE_BOOL,
               &mca_pml_mp.statistics);
@@ -184,6 +190,35 @@ static bool read_size(const char* name, const char* text, size_t* out) {
     return true;
 }
 
+static bool thread_tries_lock(void) { return pthread_mutex_trylock(&mca_pml_mp.lock) == 0; }
+static void thread_unlocks(void) { pthread_mutex_unlock(&mca_pml_mp.lock); }
+
+/* As OpenMP reads it: the first number is that of the outermost level. */
+static unsigned threads_that_compute(void) {
+    const char* const text = getenv("OMP_NUM_THREADS");
+    const long threads = text == NULL ? 1 : strtol(text, NULL, 10);
+    return threads > 0 && threads < 100000 ? (unsigned)threads : 1;
+}
+
+bool mca_pml_mp_start_thread(void) {
+    char text[256];
+    const bool automatic = strcmp(mca_pml_mp.async, "auto") == 0;
+    if (strcmp(mca_pml_mp.async, "n") == 0) return true;
+    if (!automatic && strcmp(mca_pml_mp.async, "y") != 0) {
+        opal_output(0, "pml/mp: pml_mp_async=%s: y, n or auto", mca_pml_mp.async);
+        return false;
+    }
+    const bool spare =
+        mp_core_thread_is_spare(mca_pml_mp_local_ranks(), threads_that_compute(), text, sizeof text) || !automatic;
+    const mp_thread_config_t config = {.turn = &mca_pml_mp.turn,
+                                       .spare = spare,
+                                       .try_lock = mca_pml_mp.threads ? thread_tries_lock : NULL,
+                                       .unlock = mca_pml_mp.threads ? thread_unlocks : NULL};
+    if (mp_core_start_thread(mca_pml_mp.core, &config, text, sizeof text)) return true;
+    if (!automatic) opal_output(0, "pml/mp: pml_mp_async=y: no progress thread: %s", text);
+    return automatic;
+}
+
 bool mca_pml_mp_open_core(bool threads) {
     char error[512];
     size_t eager_limit, zero_copy;
@@ -228,8 +263,8 @@ bool mca_pml_mp_open_core(bool threads) {
     int result;
     OPAL_MODEX_SEND(result, MP_MODEX_GLOBAL, &mca_pml_mp_component.pmlm_version, address, length);
     free(address);
-    if (result == OPAL_SUCCESS) return true;
-    opal_output(0, "pml/mp: the launcher does not take our address");
+    if (result == OPAL_SUCCESS && mca_pml_mp_start_thread()) return true;
+    if (result != OPAL_SUCCESS) opal_output(0, "pml/mp: the launcher does not take our address");
     mp_core_close(mca_pml_mp.core);
     mca_pml_mp.core = NULL;
     mca_pml_mp_forget_memory();
@@ -238,6 +273,7 @@ bool mca_pml_mp_open_core(bool threads) {
 
 void mca_pml_mp_close_core(void) {
     if (mca_pml_mp.core == NULL) return;
+    mp_core_stop_thread(mca_pml_mp.core);
     if (mca_pml_mp.statistics) {
         char text[1500];
         mp_core_statistics(mca_pml_mp.core, text, sizeof text);

@@ -274,7 +274,7 @@ static mca_pml_mp_request_t* take_ended(mca_pml_mp_request_t* before, bool compl
         if (--before->completing == 0 && before->freed && !before->active) mca_pml_mp_release_request(before);
     }
     mca_pml_mp_request_t* request = NULL;
-    if (mca_pml_mp.depth <= 1) {
+    if (mp_turn_depth(&mca_pml_mp.turn) <= 1) {
         mca_pml_mp_tell_waiting();
         request = mca_pml_mp.ended;
     }
@@ -307,7 +307,7 @@ void mca_pml_mp_call_back(void) {
 }
 
 void mca_pml_mp_leave_among_threads(void) {
-    if (mca_pml_mp.ended != NULL && mca_pml_mp.depth == 1) mca_pml_mp_tell_waiting();
+    if (mca_pml_mp.ended != NULL && mp_turn_depth(&mca_pml_mp.turn) == 1) mca_pml_mp_tell_waiting();
     mca_pml_mp_unlock();
 }
 

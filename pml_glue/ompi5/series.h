@@ -6,6 +6,7 @@
 #include "ompi/mca/pml/pml.h"
 #include "ompi/runtime/params.h"
 #include "opal/mca/pmix/pmix-internal.h"
+#include "opal/util/proc.h"
 
 #define MP_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
 #define MP_COLL_VERSION MCA_COLL_BASE_VERSION_2_4_0
@@ -14,6 +15,9 @@
 
 /* The index is the same at all ranks: we don't say that we know the longer identities, with which it would not be. */
 static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_index; }
+
+/* Of this job, on this host, with ourselves. */
+static inline unsigned mca_pml_mp_local_ranks(void) { return opal_process_info.num_local_peers + 1; }
 
 /* Why it cannot work in this job; null: it can. */
 static inline const char* mca_pml_mp_unfit(void) {

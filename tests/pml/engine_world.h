@@ -78,6 +78,7 @@ struct World {
     unsigned reports = 0, failed = 0, forgotten_peers = 0;
     std::size_t open = 0;
     bool faulty = false, alone = false;
+    bool threads = false; // progress threads have some turns: nobody is told anything meanwhile
     const bool strangers; // each is of a job of its own
 
     World(std::uint32_t seed, int count, bool by_put, bool each_alone = false) : network(seed), strangers(each_alone) {
@@ -125,13 +126,15 @@ struct World {
         return strangers ? name << 32 | name : name;
     }
     static Rank& of(void* argument) { return *static_cast<Rank*>(argument); }
-    static bool address(void*, std::uint64_t process, void** out, std::size_t* length) {
+    static bool address(void* rank, std::uint64_t process, void** out, std::size_t* length) {
+        BOOST_REQUIRE(!of(rank).engine->kept().in_thread);
         *out = std::malloc(1);
         *static_cast<unsigned char*>(*out) = static_cast<unsigned char>(static_cast<std::uint32_t>(process) - 100);
         *length = 1;
         return true;
     }
     static bool is_source(void* rank, std::uint32_t, std::int32_t source, std::uint64_t process) {
+        BOOST_REQUIRE(!of(rank).engine->kept().in_thread);
         return source == kAnySource || process == of(rank).world->process(source);
     }
     // With `alone` the first one is not among those that messages come from.
@@ -142,11 +145,13 @@ struct World {
     }
     static void forgotten(void* rank, std::uint64_t) { ++of(rank).world->forgotten_peers; }
     static void report(void* rank, const char* line) {
+        BOOST_REQUIRE(!of(rank).engine->kept().in_thread);
         ++of(rank).world->reports;
         BOOST_TEST_MESSAGE(line);
     }
     static void completed(void* argument, mp_request_t* request) {
         Rank& rank = of(argument);
+        BOOST_REQUIRE(!rank.engine->kept().in_thread && request->complete);
         for (Operation& each : rank.operations)
             if (&each.storage.request == request) {
                 BOOST_REQUIRE(!each.done);
@@ -262,16 +267,26 @@ struct World {
                 return;
             }
     }
-    void progress() {
-        for (const auto& rank : ranks) rank->engine->progress();
+    // What others send while a thread has a turn arrives in that turn.
+    unsigned progress() {
+        unsigned moved = 0;
+        for (const auto& rank : ranks)
+            if (threads && below(2)) rank->engine->kept().in_thread = true;
+        for (const auto& rank : ranks)
+            moved += rank->engine->kept().in_thread ? rank->engine->progress_in_thread() : rank->engine->progress();
+        for (const auto& rank : ranks) {
+            rank->engine->kept().in_thread = false;
+            kept += rank->port->holds_back();
+            rank->engine->tell_kept();
+        }
+        return moved;
     }
+    unsigned kept = 0; // turns that have ended with messages held back
     // Until nobody has anything to do, or too long.
     bool settle() {
         for (int idle = 0, turns = 0; idle < 50; ++turns) {
             if (turns > 200000) return false;
-            unsigned moved = 0;
-            for (const auto& rank : ranks) moved += rank->engine->progress();
-            idle = moved ? 0 : idle + 1;
+            idle = progress() ? 0 : idle + 1;
         }
         return true;
     }

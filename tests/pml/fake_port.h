@@ -244,7 +244,7 @@ public:
     explicit FakePort(FakeNetwork& network) : network_(network), number_(network.ports.size()) {
         network.ports.push_back(this);
     }
-    void handle(MessageKind kind, Handler handler, void* argument) override { called_[kind] = {handler, argument}; }
+    void handle(MessageKind kind, Handler handler, void* argument) override { handlers_.set(kind, handler, argument); }
     void listen(FailureListener& listener) override { this->listener = &listener; }
     [[nodiscard]] std::vector<std::byte> address() const override { return {static_cast<std::byte>(number_)}; }
     [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t, bool self,
@@ -275,10 +275,8 @@ public:
     std::uint64_t tick = 0; // ns from one look at the clock to the next
     [[nodiscard]] std::string traffic() const override { return "fake"; }
     void arrive(MessageKind kind, const std::vector<std::byte>& data) { arrive(kind, data.data(), data.size()); }
-    void arrive(MessageKind kind, const std::byte* data, std::size_t length) {
-        called_[kind].first(called_[kind].second, data, length);
-    }
-    [[nodiscard]] bool handles(MessageKind kind) const { return called_[kind].first; }
+    void arrive(MessageKind kind, const std::byte* data, std::size_t length) { handlers_.of(kind)(data, length); }
+    [[nodiscard]] bool handles(MessageKind kind) const { return handlers_.of(kind).handler; }
     std::vector<FakeEndpoint*> endpoints;
     FailureListener* listener = nullptr;
     bool stalls = false; // what our endpoints have sent stays on its way
@@ -289,7 +287,6 @@ private:
     FakeNetwork& network_;
     const std::size_t number_;
     mutable std::uint64_t time_ = 0;
-    std::pair<Handler, void*> called_[32] = {};
 };
 
 inline FakeEndpoint::FakeEndpoint(FakeNetwork& network, FakePort& from, FakePort& peer, bool self)

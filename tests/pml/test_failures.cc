@@ -14,6 +14,7 @@ BOOST_AUTO_TEST_CASE(what_is_refused_fails_alone) {
     for (std::uint32_t seed = first; seed < end; ++seed) {
         BOOST_TEST_CONTEXT("TESTS_SEED=" << seed) {
             World world(seed, 2, seed % 2);
+            world.threads = seed % 3 == 1;
             world.network.refuses = 5;
             for (int step = 0; step < 300; ++step) {
                 Rank& rank = *world.ranks[static_cast<std::size_t>(world.below(2))];

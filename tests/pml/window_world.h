@@ -56,9 +56,10 @@ struct World {
     std::vector<Rank> ranks;
     unsigned reports = 0;
     const bool dynamic;
+    const bool threads; // progress threads have some turns: nobody is told anything meanwhile
 
     World(std::uint32_t seed, unsigned count, std::uint64_t watch_interval = MP_NEVER)
-        : network(seed), ranks(count), dynamic(seed % 3 == 1) {
+        : network(seed), ranks(count), dynamic(seed % 3 == 1), threads(seed % 7 < 3) {
         network.no_room = seed % 3 == 0 ? 0 : 2 + seed % 5;
         network.can_move = seed % 4 != 0;
         network.fences_cost = seed % 5 == 1;
@@ -130,9 +131,15 @@ struct World {
         return true;
     }
     void progress() {
+        for (Rank& rank : ranks)
+            if (threads && dice(2)) rank.engine->kept().in_thread = true;
         for (Rank& rank : ranks) {
-            rank.engine->progress();
+            (void)(rank.engine->kept().in_thread ? rank.engine->progress_in_thread() : rank.engine->progress());
             rank.windows->progress();
+        }
+        for (Rank& rank : ranks) {
+            rank.engine->kept().in_thread = false;
+            rank.engine->tell_kept();
         }
     }
     // All of them in turn, until everybody says true. False: somebody waits for ever.

@@ -62,7 +62,7 @@ Peer* Engine::peer(std::uint64_t process) {
         char line[400];
         std::snprintf(line, sizeof line, "process %llx cannot be reached: %s", static_cast<unsigned long long>(process),
                       error.c_str());
-        hooks_.report(hooks_.argument, line);
+        report(line);
         return nullptr;
     }
     auto peer = std::make_unique<Peer>();

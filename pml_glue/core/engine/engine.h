@@ -12,12 +12,13 @@
 // only what names it has failed, and receives from any source that nobody is left for.
 #pragma once
 
-#include <array>
 #include <unordered_map>
 
 #include "pml_glue/core/engine/assembly.h"
+#include "pml_glue/core/engine/kept.h"
 #include "pml_glue/core/engine/request.h"
 #include "pml_glue/core/engine/slots.h"
+#include "pml_glue/core/engine/watched.h"
 #include "pml_glue/core/wire.h"
 
 namespace ucx_mp::glue {
@@ -66,6 +67,13 @@ public:
     void drop(std::uint32_t context);
     void named(std::uint64_t process, bool comes);
     unsigned progress();
+    // thread.cc: a turn of the progress thread (core/async), with kept().in_thread. What needs other hooks than pack
+    // and unpack waits for the program: new peers, failures, whether others live, and all that kept() has.
+    unsigned progress_in_thread();
+    [[nodiscard]] bool stops_thread() const { return !failed_endpoints_.empty() || port_.holds_back(); }
+    [[nodiscard]] bool hold_back(std::uint64_t process, MessageKind kind, const std::byte* data, std::size_t length);
+    [[nodiscard]] Kept& kept() { return kept_; }
+    void tell_kept();
     // Last: tells peers of other jobs that this process leaves. Peers of its own leave with it.
     void leave();
     [[nodiscard]] bool waits() const { return !waiting_.empty(); }
@@ -84,7 +92,7 @@ public:
         peer.hint = hint;
         peer.endpoint->hint(hint);
     }
-    void report(const char* line) const { hooks_.report(hooks_.argument, line); }
+    void report(const char* line);
 
 private:
     // What is not set by who starts it, or before it is read.
@@ -203,6 +211,8 @@ private:
         request.shown.status.error = error;
         if (error == MP_FAILED) [[unlikely]]
             ++counts_.lost;
+        if (kept_.in_thread) [[unlikely]]
+            return kept_.add(request);
         request.shown.complete = true;
         hooks_.completed(hooks_.argument, &request.shown);
     }
@@ -245,15 +255,9 @@ private:
     std::vector<Endpoint*> failed_endpoints_;
     unsigned failed_peers_ = 0;
     bool in_progress_ = false;
-    std::uint32_t turns_ = 0;              // calls of progress()
-    std::uint64_t looked_ = 0, asked_ = 0; // when, and whom last
-    std::array<Envelope, 64> sought_{};    // since then, in vain
-    std::size_t sought_count_ = 0;
-    // At the last look: the number of the last receive, and the contexts of any sources that were sought.
-    std::uint64_t posted_before_ = 0;
-    std::vector<std::uint32_t> any_sought_;
-    std::unordered_map<std::uint32_t, std::int32_t> met_; // context -> the rank whose turn it is
-    std::size_t meetings_ = 0;                            // of contexts another one is the first each time
+    Kept kept_;
+    std::uint32_t turns_ = 0; // calls of progress()
+    Watched watched_;
     const std::uint64_t watch_interval_;
     const bool watch_strangers_;
     PeerObserver* observer_ = nullptr;

@@ -216,7 +216,7 @@ void Engine::fail(Peer& peer) {
     if (counts_.lost == before) return; // nobody misses it: it may have left as it should
     char line[96];
     std::snprintf(line, sizeof line, "process %llx is gone", static_cast<unsigned long long>(peer.process));
-    hooks_.report(hooks_.argument, line);
+    report(line);
 }
 
 bool Engine::has_failed(const Envelope& pattern) const {
@@ -254,7 +254,7 @@ void Engine::complete(Request& request, mp_error_t error) {
 }
 
 void Engine::dropped(const char* why) {
-    if (counts_.dropped++ == 0) hooks_.report(hooks_.argument, why);
+    if (counts_.dropped++ == 0) report(why);
 }
 
 } // namespace ucx_mp::glue

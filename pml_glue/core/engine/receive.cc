@@ -72,6 +72,7 @@ void Engine::on_eager_sync(void* self, const std::byte* data, std::size_t length
     Envelope envelope;
     if (!read(data, length, header) || !read_envelope(header.envelope, envelope))
         return engine.dropped("a synchronous message is too short, or from nobody");
+    if (engine.hold_back(header.sender, wire::kEagerSync, data, length)) return;
     const std::byte* const contents = data + sizeof header;
     const std::size_t bytes = length - sizeof header;
     if (PostedReceive* const found = engine.matcher_.arrive(envelope)) {
@@ -98,6 +99,7 @@ void Engine::on_request(void* self, const std::byte* data, std::size_t length) {
     Envelope envelope;
     if (header.hint > static_cast<std::uint8_t>(Hint::collective) || !read_envelope(header.envelope, envelope))
         return engine.dropped("a request has no such hint, or is from nobody");
+    if (engine.hold_back(header.sender, wire::kRequest, data, length)) return;
     const Offer offer{.sender = header.sender,
                       .request = header.request,
                       .address = header.address,
@@ -213,8 +215,8 @@ void Engine::drop(std::uint32_t context) {
         free_entry(*entry);
     }
     // Nobody asks for its ranks any more: it is on the way out.
-    for (Envelope& pattern : sought_)
-        if (pattern.context == context) sought_count_ = 0;
+    for (Envelope& pattern : watched_.sought)
+        if (pattern.context == context) watched_.sought_count = 0;
 }
 
 StoredEntry& Engine::new_entry(std::size_t room) {

@@ -22,8 +22,9 @@ constexpr std::uint64_t kRankBits = 0xffff'ffff; // of a process' name: about it
 
 // In turn: who looks for many remembers the last ones.
 bool Engine::source_failed(const Envelope& pattern) {
-    const auto last = (sought_count_ + sought_.size() - 1) % sought_.size();
-    if (sought_count_ == 0 || !(sought_[last] == pattern)) sought_[sought_count_++ % sought_.size()] = pattern;
+    const auto last = (watched_.sought_count + watched_.sought.size() - 1) % watched_.sought.size();
+    if (watched_.sought_count == 0 || !(watched_.sought[last] == pattern))
+        watched_.sought[watched_.sought_count++ % watched_.sought.size()] = pattern;
     return has_failed(pattern);
 }
 
@@ -42,17 +43,18 @@ void Engine::sources(std::vector<std::uint64_t>& names) {
             names.push_back(process);
         }
     };
-    matcher_.each_posted(
-        [&](PostedReceive& receive, const Envelope& pattern) { add(pattern, receive.number <= posted_before_); });
-    posted_before_ = matcher_.last_posted();
-    for (std::size_t i = 0; i < std::min(sought_count_, sought_.size()); ++i) {
-        const Envelope& pattern = sought_[i];
-        const auto& before = any_sought_;
+    matcher_.each_posted([&](PostedReceive& receive, const Envelope& pattern) {
+        add(pattern, receive.number <= watched_.posted_before);
+    });
+    watched_.posted_before = matcher_.last_posted();
+    for (std::size_t i = 0; i < std::min(watched_.sought_count, watched_.sought.size()); ++i) {
+        const Envelope& pattern = watched_.sought[i];
+        const auto& before = watched_.any_sought;
         add(pattern, std::find(before.begin(), before.end(), pattern.context) != before.end());
         if (pattern.source == kAnySource) looked_for.push_back(pattern.context);
     }
-    sought_count_ = 0;
-    any_sought_ = std::move(looked_for);
+    watched_.sought_count = 0;
+    watched_.any_sought = std::move(looked_for);
     if (watch_strangers_) meet(contexts);
     for (const auto& [process, peer] : peers_)
         if (any && !peer->failed) names.push_back(process);
@@ -62,16 +64,17 @@ void Engine::sources(std::vector<std::uint64_t>& names) {
 void Engine::meet(std::vector<std::uint32_t>& contexts) {
     std::sort(contexts.begin(), contexts.end());
     contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
-    std::erase_if(met_,
+    std::erase_if(watched_.met,
                   [&](const auto& each) { return !std::binary_search(contexts.begin(), contexts.end(), each.first); });
     if (!hooks_.process || contexts.empty()) return;
     unsigned room = kNew, looks = kMembers;
-    std::rotate(contexts.begin(), contexts.begin() + static_cast<std::ptrdiff_t>(meetings_++ % contexts.size()),
+    std::rotate(contexts.begin(), contexts.begin() + static_cast<std::ptrdiff_t>(watched_.meetings++ % contexts.size()),
                 contexts.end());
     for (const std::uint32_t context : contexts) {
         std::uint64_t process;
         // Behind ourselves, since otherwise all would meet the first ones at the same time.
-        std::int32_t& next = met_.try_emplace(context, static_cast<std::int32_t>(process_ & kRankBits)).first->second;
+        std::int32_t& next =
+            watched_.met.try_emplace(context, static_cast<std::int32_t>(process_ & kRankBits)).first->second;
         bool wrapped = false;
         for (; looks && room; --looks) {
             if (!hooks_.process(hooks_.argument, context, next, &process)) {
@@ -90,9 +93,9 @@ void Engine::meet(std::vector<std::uint32_t>& contexts) {
 void Engine::look() {
     if (watch_interval_ == MP_NEVER) return;
     const std::uint64_t now = port_.now();
-    if (now - looked_ < watch_interval_) return;
-    const bool first = looked_ == 0; // nobody has waited for so long yet
-    looked_ = now;
+    if (now - watched_.looked < watch_interval_) return;
+    const bool first = watched_.looked == 0; // nobody has waited for so long yet
+    watched_.looked = now;
     if (first) return;
     std::vector<std::uint64_t> names;
     sources(names);
@@ -106,8 +109,10 @@ void Engine::look() {
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     // Of many the next ones every time.
-    const auto next = static_cast<std::size_t>(std::upper_bound(names.begin(), names.end(), asked_) - names.begin());
-    for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) ask(asked_ = names[(next + i) % names.size()]);
+    const auto next =
+        static_cast<std::size_t>(std::upper_bound(names.begin(), names.end(), watched_.asked) - names.begin());
+    for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i)
+        ask(watched_.asked = names[(next + i) % names.size()]);
 }
 
 void Engine::ask(std::uint64_t process) {

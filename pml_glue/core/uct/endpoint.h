@@ -19,6 +19,7 @@ public:
     UctEndpoint(Lane& lane, uct_ep_h endpoint, Mover mover, Lane* moves, uct_ep_h moving, double copy);
     UctEndpoint(const UctEndpoint&) = delete;
     ~UctEndpoint() override;
+    [[nodiscard]] const Lane& lane() const { return lane_; } // of its messages
     [[nodiscard]] bool uses(uct_ep_h endpoint) const { return endpoint == endpoint_ || endpoint == moving_; }
 
     Posted send_short(MessageKind kind, std::uint64_t header, const void* payload, std::size_t length) override;

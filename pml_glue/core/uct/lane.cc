@@ -45,6 +45,21 @@ bool Lane::open(const std::string& transport, uct_worker_h worker, uct_error_han
     return true;
 }
 
+bool Lane::wakes() const {
+    constexpr std::uint64_t kNeeded = UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD;
+    return (attributes_.cap.event_flags & kNeeded) == kNeeded;
+}
+
+int Lane::event_descriptor() {
+    if (!wakes() || uct_iface_event_fd_get(interface_, &event_fd_) != UCS_OK) event_fd_ = -1;
+    return event_fd_;
+}
+
+bool Lane::arm() {
+    if (event_fd_ < 0) return true;
+    return uct_iface_event_arm(interface_, UCT_EVENT_SEND_COMP | UCT_EVENT_RECV) != UCS_ERR_BUSY;
+}
+
 Lane::~Lane() {
     if (interface_) uct_iface_close(interface_);
     if (domain_) uct_md_close(domain_);

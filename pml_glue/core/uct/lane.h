@@ -35,6 +35,11 @@ public:
     [[nodiscard]] std::vector<std::byte> interface_address() const;
     // Null, and `error`: not reachable by this transport.
     [[nodiscard]] uct_ep_h connect(const std::byte* device, const std::byte* interface, std::string& error);
+    // Of events: -1, and false: it has none. Shared memory tells only of messages that ask for it, which none does.
+    [[nodiscard]] bool wakes() const;
+    [[nodiscard]] int event_descriptor();
+    // False: there is something to do already.
+    [[nodiscard]] bool arm();
     Traffic traffic;
 
 private:
@@ -47,6 +52,7 @@ private:
     uct_iface_h interface_ = nullptr;
     uct_iface_attr_t attributes_{};
     uct_md_attr_t domain_attributes_{};
+    int event_fd_ = -1; // UCT's
 };
 
 } // namespace ucx_mp::glue

@@ -126,16 +126,35 @@ UctPort::~UctPort() {
 }
 
 ucs_status_t UctPort::on_message(void* called, void* data, std::size_t length, unsigned) {
-    const Called& to = *static_cast<Called*>(called);
-    or_end("taking a message", [&] { to.handler(to.argument, static_cast<const std::byte*>(data), length); });
+    const auto& to = *static_cast<const MessageHandlers::Called*>(called);
+    or_end("taking a message", [&] { to(static_cast<const std::byte*>(data), length); });
     return UCS_OK;
 }
 
 void UctPort::handle(MessageKind kind, Handler handler, void* argument) {
-    called_[kind] = {handler, argument};
+    handlers_.set(kind, handler, argument);
     for (const auto& lane : lanes_)
         if (lane->can(UCT_IFACE_FLAG_AM_BCOPY))
-            uct_iface_set_am_handler(lane->interface(), kind, on_message, &called_[kind], 0);
+            uct_iface_set_am_handler(lane->interface(), kind, on_message, &handlers_.of(kind), 0);
+}
+
+std::vector<int> UctPort::event_descriptors() {
+    std::vector<int> all;
+    for (const auto& lane : lanes_)
+        if (const int fd = lane->event_descriptor(); fd >= 0) all.push_back(fd);
+    return all;
+}
+
+bool UctPort::arm() {
+    bool armed = true;
+    for (const auto& lane : lanes_) armed = lane->arm() && armed;
+    return armed;
+}
+
+bool UctPort::all_wake() const {
+    return std::all_of(endpoints_.begin(), endpoints_.end(), [](const UctEndpoint* endpoint) {
+        return endpoint->lane().wakes() || endpoint->lane().transport() == "self";
+    });
 }
 
 ucs_status_t UctPort::on_error(void* self, uct_ep_h endpoint, ucs_status_t) {

@@ -24,6 +24,9 @@ public:
     ~UctPort() override;
 
     void handle(MessageKind kind, Handler handler, void* argument) override;
+    [[nodiscard]] std::vector<int> event_descriptors() override;
+    [[nodiscard]] bool arm() override;
+    [[nodiscard]] bool all_wake() const override;
     void listen(FailureListener& listener) override { listener_ = &listener; }
     [[nodiscard]] std::vector<std::byte> address() const override;
     [[nodiscard]] std::unique_ptr<Endpoint> connect(const std::byte* address, std::size_t length, bool self,
@@ -36,10 +39,6 @@ public:
     [[nodiscard]] std::string traffic() const override;
 
 private:
-    struct Called { // of one kind of message
-        Handler handler;
-        void* argument;
-    };
     static ucs_status_t on_message(void* called, void* data, std::size_t length, unsigned flags);
     static ucs_status_t on_error(void* self, uct_ep_h endpoint, ucs_status_t status);
     [[nodiscard]] Lane* lane(const std::string& transport) const;
@@ -49,7 +48,6 @@ private:
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::vector<UctEndpoint*> endpoints_;
     FailureListener* listener_ = nullptr;
-    Called called_[32] = {};
     std::uint64_t host_ = 0;
     bool share_host_ = true;
     double copy_ = 0; // of the processor, ns per byte

@@ -32,6 +32,7 @@ void Windows::on_operation(void* self, const std::byte* data, std::size_t length
                                                                  : header.bytes;
     if (length != sizeof header + runs_bytes + brought || !makes_sense(header))
         return all.dropped("an operation makes no sense");
+    if (all.hold_back(header.window, header.origin, wire::kWindowOperation, data, length)) return;
     Target* const origin = all.find(header.window, header.origin);
     if (!origin) return all.dropped("an operation is for no window");
     ++all.counts_.executed;
@@ -168,6 +169,7 @@ void Windows::on_sync(void* self, const std::byte* data, std::size_t length) {
     if (length < sizeof message) return all.dropped("a synchronization is too short");
     std::memcpy(&message, data, sizeof message);
     const bool ends = message.what == wire::Sync::done || message.what == wire::Sync::fence;
+    if (all.hold_back(message.window, message.origin, wire::kWindowSync, data, length)) return;
     Target* const origin = all.find(message.window, message.origin);
     if (!origin) return all.dropped("a synchronization is for no window");
     Window& window = *origin->window;

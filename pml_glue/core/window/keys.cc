@@ -54,6 +54,7 @@ void Windows::on_ask(void* self, const std::byte* data, std::size_t length) {
     wire::AskHeader header;
     if (length != sizeof header) return all.dropped("a question for keys has a wrong length");
     std::memcpy(&header, data, sizeof header);
+    if (all.hold_back(header.window, header.origin, wire::kWindowAsk, data, length)) return;
     Target* const origin = all.find(header.window, header.origin);
     if (!origin) return all.dropped("a question for keys is for no window");
     origin->window->give_keys(*origin, header);

@@ -377,7 +377,7 @@ void Window::finish(Operation& operation) {
     operation.runs.reset();
     operation.next = all_.free_operations_;
     all_.free_operations_ = &operation;
-    if (user) hooks_.rma_done(user, error);
+    if (user) all_.engine_.kept().tell(hooks_.rma_done, user, error);
 }
 
 void Window::tell_in_order(Target& to, wire::Sync what, std::uint64_t number) {

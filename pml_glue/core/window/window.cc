@@ -178,6 +178,14 @@ Target* Windows::find(std::uint32_t window, std::uint32_t rank) {
     return &found->second->target(rank);
 }
 
+bool Windows::hold_back(std::uint32_t window, std::uint32_t rank, MessageKind kind, const std::byte* data,
+                        std::size_t length) const {
+    if (!engine_.kept().in_thread) return false;
+    const auto found = windows_.find(window);
+    if (found == windows_.end() || rank >= found->second->config_.ranks) return false;
+    return engine_.hold_back(found->second->processes_[rank], kind, data, length);
+}
+
 void Windows::dropped(const char* why) {
     if (counts_.dropped++ == 0) engine_.report(why);
 }

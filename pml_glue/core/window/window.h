@@ -194,6 +194,9 @@ private:
     }
     void dropped(const char* why);
     [[nodiscard]] Target* find(std::uint32_t window, std::uint32_t rank);
+    // True: a rank that is not connected, in a turn of the progress thread. It waits for the program's next call.
+    [[nodiscard]] bool hold_back(std::uint32_t window, std::uint32_t rank, MessageKind kind, const std::byte* data,
+                                 std::size_t length) const;
     static void on_operation(void* self, const std::byte* data, std::size_t length);
     static void on_reply(void* self, const std::byte* data, std::size_t length);
     static void on_sync(void* self, const std::byte* data, std::size_t length);

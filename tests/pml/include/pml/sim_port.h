@@ -142,8 +142,8 @@ public:
     }
     SimPort(const SimPort&) = delete;
     void handle(glue::MessageKind kind, glue::Handler handler, void* argument) override {
-        called_[kind] = {handler, argument};
-        cluster_.node(node_).on_am(kind, arrived, &called_[kind]);
+        handlers_.set(kind, handler, argument);
+        cluster_.node(node_).on_am(kind, arrived, &handlers_.of(kind));
     }
     void listen(glue::FailureListener& listener) override { listener_ = &listener; }
     [[nodiscard]] std::vector<std::byte> address() const override { return address_of(node_); }
@@ -182,18 +182,13 @@ private:
         verbs::Registration registration;
         std::vector<std::byte> packed;
     };
-    struct Called {
-        glue::Handler handler;
-        void* argument;
-    };
     static Status arrived(void* called, void* data, std::size_t length, unsigned) {
-        const Called& to = *static_cast<Called*>(called);
-        to.handler(to.argument, static_cast<const std::byte*>(data), length);
+        const auto& to = *static_cast<const glue::MessageHandlers::Called*>(called);
+        to(static_cast<const std::byte*>(data), length);
         return Status::ok;
     }
     Cluster& cluster_;
     const unsigned node_;
-    Called called_[32] = {};
     std::vector<SimEndpoint*> endpoints_;
     glue::FailureListener* listener_ = nullptr;
 };

@@ -1,0 +1,69 @@
+// The progress thread: makes progress while the program computes. One per process, for mp_core_start_thread().
+//
+// It sleeps while the program makes calls, and on the port's event descriptors while the program stays outside. It is
+// inside the core for a slice at a time, and leaves as soon as the program wants in.
+//
+// Threads: start() and stop() by the program's thread, outside of any turn. The thread blocks all signals. A fork()
+// waits until it is outside, so that the child has no locks of a thread that it does not have.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "pml_glue/core/async/pace.h"
+#include "pml_glue/core/async/turn.h"
+
+namespace ucx_mp::glue::async {
+
+// What the thread does inside. All but `fds` in a turn.
+struct Work {
+    std::function<unsigned()> progress; // returns how much it has found
+    std::function<bool()> arm;          // false: something is there already
+    std::function<bool()> stops;        // nothing more can be done before the program's next call
+    std::function<bool()> all_wake;     // every transport that is used has one of `fds`
+    std::vector<int> fds;               // readable after arm(): something is there
+    Times times = kSpare;
+    bool (*try_lock)() = nullptr; // of a program with several threads; null: turns by mp_turn.h
+    void (*unlock)() = nullptr;
+};
+
+struct Counts {
+    std::atomic<std::uint64_t> looks{0}, turns{0}, refused{0}, found{0}; // found: sum of progress()
+};
+
+class Thread {
+public:
+    Thread(mp_turn_t& turn, Work work) : words_(turn), work_(std::move(work)) {}
+    Thread(const Thread&) = delete;
+    ~Thread() { stop(); }
+    // False: no thread, and `error` has one line.
+    [[nodiscard]] bool start(std::string& error);
+    void stop();
+    [[nodiscard]] const Counts& counts() const { return counts_; }
+    [[nodiscard]] bool spare() const { return work_.times.gap == kSpare.gap; }
+    [[nodiscard]] std::uint64_t processor_time() const { return used_.load(std::memory_order_relaxed); } // ns
+
+private:
+    enum class Served { refused, more, idle, armed };
+    void run();
+    [[nodiscard]] bool enter();
+    void leave();
+    [[nodiscard]] Served serve();
+    [[nodiscard]] Served serve_inside();
+    void sleep(std::uint64_t ns, bool events);
+
+    Words words_;
+    const Work work_;
+    Counts counts_;
+    std::thread thread_;
+    std::atomic<bool> stop_{false};
+    std::atomic<std::uint64_t> used_{0};
+    bool all_wake_ = false; // at the last turn
+    int wake_ = -1;         // eventfd: stop() was called
+};
+
+} // namespace ucx_mp::glue::async

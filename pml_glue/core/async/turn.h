@@ -1,0 +1,53 @@
+// The progress thread's side of turns (mp_turn.h), and what the program does when it meets the thread.
+//
+// The steps are templates over what they touch, so that a test can run them in every order
+// (tests/pml/test_turn.cc).
+#pragma once
+
+#include <cstdint>
+
+#include "pml_glue/core/mp_turn.h"
+
+namespace ucx_mp::glue::async {
+
+// The words of a turn as two threads see them.
+class Words {
+public:
+    explicit Words(mp_turn_t& turn) : turn_(turn) {}
+    [[nodiscard]] std::uint64_t calls() const { return __atomic_load_n(&turn_.calls, __ATOMIC_RELAXED); }
+    [[nodiscard]] std::uint32_t attention() const { return __atomic_load_n(&turn_.attention, __ATOMIC_ACQUIRE); }
+    void set(std::uint32_t bits) { __atomic_or_fetch(&turn_.attention, bits, __ATOMIC_SEQ_CST); }
+    void clear(std::uint32_t bits) { __atomic_and_fetch(&turn_.attention, ~bits, __ATOMIC_SEQ_CST); }
+    // Every other thread of the process passes a barrier.
+    void barrier();
+
+private:
+    mp_turn_t& turn_;
+};
+
+// False: this kernel has no membarrier(2) for it, so no thread may take turns.
+[[nodiscard]] bool can_take_turns();
+
+[[nodiscard]] constexpr bool is_inside(std::uint64_t calls) { return calls & MP_TURN_DEPTH; }
+
+// The thread asks for a turn. True: the program is outside, and waits if it comes. The program may have been inside
+// when the thread set TAKEN, and have left since without having seen it: what it wrote then need not be seen here. So
+// a call that has come or gone meanwhile refuses the turn, too.
+template <class W> [[nodiscard]] bool take(W& words) {
+    const std::uint64_t before = words.calls();
+    if (is_inside(before)) return false;
+    words.set(MP_TURN_TAKEN);
+    words.barrier();
+    if (words.calls() == before) return true;
+    words.clear(MP_TURN_TAKEN);
+    return false;
+}
+
+// The program's next call looks, even if there is nothing to tell: its plain reading of `attention` orders nothing, so
+// on some processors only that look makes it see what the thread has written.
+template <class W> void give(W& words) {
+    words.set(MP_TURN_NEWS);
+    words.clear(MP_TURN_TAKEN);
+}
+
+} // namespace ucx_mp::glue::async

@@ -1,0 +1,49 @@
+// Turns of the progress thread. The program is outside, and may look at what it has been told: requests that are
+// complete, and their status. So nothing is told here.
+#include <utility>
+
+#include "pml_glue/core/engine/engine.h"
+
+namespace ucx_mp::glue {
+
+unsigned Engine::progress_in_thread() {
+    if (port_.holds_back()) return 0;
+    in_progress_ = true;
+    unsigned count = port_.progress();
+    if (!waiting_.empty() && failed_endpoints_.empty()) count += serve_waiting();
+    in_progress_ = false;
+    return count;
+}
+
+// True: the message of a process that is not connected has to wait for the program, and does.
+bool Engine::hold_back(std::uint64_t process, MessageKind kind, const std::byte* data, std::size_t length) {
+    if (!kept_.in_thread || peers_.contains(process)) return false;
+    port_.hold_back(kind, data, length);
+    return true;
+}
+
+void Engine::report(const char* line) {
+    if (kept_.in_thread)
+        kept_.lines.emplace_back(line);
+    else
+        hooks_.report(hooks_.argument, line);
+}
+
+// First what has ended: what was held back came later. A request is its owner's again once it has been told of.
+void Engine::tell_kept() {
+    if (!kept_.any() && !port_.holds_back()) return;
+    const bool before = std::exchange(in_progress_, true);
+    Kept kept;
+    std::swap(kept, kept_);
+    for (const std::string& line : kept.lines) report(line.c_str());
+    while (Request* const request = kept.first) {
+        kept.first = request->next_bulk;
+        request->shown.complete = true;
+        hooks_.completed(hooks_.argument, &request->shown);
+    }
+    for (const Kept::Operation& each : kept.operations) each.done(each.user, each.error);
+    port_.give_back();
+    in_progress_ = before;
+}
+
+} // namespace ucx_mp::glue

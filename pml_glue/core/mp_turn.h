@@ -1,0 +1,68 @@
+/*
+ * Whose turn it is: the program, or the progress thread beside it (pml_glue/core/async). One of them is inside the core
+ * at a time.
+ *
+ * The program pays two additions and a comparison per call: no lock, no locked instruction. It adds to `calls` when it
+ * enters and then looks at `attention`. The thread sets `attention`, makes every processor of the process pass a
+ * barrier (membarrier(2)), and only then looks at `calls`. So either the thread sees the program inside and gives up,
+ * or the program sees the thread and waits until it leaves, which it does within MP_TURN_SLICE.
+ *
+ * Threads: the program's calls are by one thread at a time. Where several make them, they hold a lock of their own
+ * around every turn, and the progress thread takes that lock instead.
+ */
+#ifndef UCX_MP_PML_GLUE_MP_TURN_H
+#define UCX_MP_PML_GLUE_MP_TURN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    MP_TURN_DEPTH = 0xff,  /* of `calls`: calls within calls; 0: the program is outside */
+    MP_TURN_CALL = 0x101,  /* one more call, which is inside */
+    MP_TURN_TAKEN = 1,     /* of `attention`: the thread is inside, or about to be */
+    MP_TURN_NEWS = 2,      /* the thread has been inside: the program's next call tells what it has done */
+    MP_TURN_SLICE = 200000 /* ns; the thread stays inside for no longer, but for the last step that it has begun */
+};
+
+typedef struct mp_turn {
+    uint64_t calls;           /* number of calls << 8 | depth. Written by the program only */
+    uint32_t attention;       /* written by both, atomically; read by the program plainly */
+    void (*tell)(void* core); /* tells the program what the thread has done */
+    void* core;
+} mp_turn_t;
+
+/* The program has entered and seen `attention`: waits until the thread has left, and tells its news. */
+__attribute__((visibility("default"))) void mp_turn_wait(mp_turn_t* turn);
+
+#if defined __SANITIZE_THREAD__ || !(defined __x86_64__ || defined __i386__)
+#define MP_TURN_SET(word, value) __atomic_store_n(&(word), value, __ATOMIC_RELAXED)
+#define MP_TURN_GET(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#else /* one instruction each, which other processors see at once */
+#define MP_TURN_SET(word, value) ((word) = (value))
+#define MP_TURN_GET(word) (word)
+#endif
+
+static inline unsigned mp_turn_depth(const mp_turn_t* turn) { return (unsigned)turn->calls & MP_TURN_DEPTH; }
+
+static inline void mp_turn_enter(mp_turn_t* turn) {
+    MP_TURN_SET(turn->calls, turn->calls + MP_TURN_CALL);
+    __atomic_signal_fence(
+        __ATOMIC_SEQ_CST); /* the compiler keeps the order; membarrier() makes the processor keep it */
+    if (__builtin_expect(MP_TURN_GET(turn->attention) != 0, 0)) mp_turn_wait(turn);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void mp_turn_leave(mp_turn_t* turn) {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    MP_TURN_SET(turn->calls, turn->calls - 1);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,211 @@
+// Turns of the program and the progress thread: every order of their steps, with stores that others see late.
+#define BOOST_TEST_MODULE turn
+#include <array>
+#include <boost/test/unit_test.hpp>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "pml_glue/core/async/pace.h"
+#include "pml_glue/core/async/processors.h"
+#include "pml_glue/core/async/turn.h"
+
+using namespace ucx_mp::glue::async;
+
+namespace {
+
+// One state of both. The program makes `kCalls` calls, each: enter (a store that may stay in its store buffer), look,
+// work, leave (a store, too), and is outside between them. The thread takes turns again and again. The program's stores
+// to the word reach memory at any later moment, in their order; those to what it works on, in any order. A barrier of
+// the thread makes all of them reach it.
+struct State {
+    // memory
+    std::uint8_t calls = 0, attention = 0; // calls: number << 1 | inside
+    // program: its own view of `calls`, how many of its stores are not in memory yet, and where it is
+    std::uint8_t own = 0, pending = 0, step = 0, made = 0;
+    bool data = false; // what it has written in calls is not in memory yet: no order to the stores of `calls`
+    std::uint8_t thread = 0, before = 0;
+    auto operator<=>(const State&) const = default;
+};
+
+constexpr std::uint8_t kCalls = 3;
+enum Program : std::uint8_t { outside, entered, inside, waits };
+enum Thread : std::uint8_t { idle, looked, marked, passed, works };
+
+// Stores are +2 +1 (enter) and -1 (leave): what memory has once `pending` of them are missing.
+std::uint8_t stored(std::uint8_t own, std::uint8_t pending) {
+    for (; pending; --pending) own = own & 1 ? static_cast<std::uint8_t>(own - 3) : static_cast<std::uint8_t>(own + 1);
+    return own;
+}
+
+struct Rules {
+    bool barrier = true;   // the thread's barrier makes the program's stores seen
+    bool unchanged = true; // a call that has come and gone refuses the turn
+};
+
+// Every state that can be reached. False: both are inside, or the thread is beside stores that it does not see.
+bool holds(Rules rules) {
+    std::set<State> seen;
+    std::vector<State> open{State{}};
+    bool good = true, thread_worked = false, met = false;
+    const auto reach = [&](State next) {
+        next.calls = stored(next.own, next.pending);
+        if (seen.insert(next).second) open.push_back(next);
+    };
+    while (!open.empty()) {
+        const State now = open.back();
+        open.pop_back();
+        if (now.thread == works) {
+            thread_worked = true;
+            if (now.step == inside || now.data) good = false;
+        }
+        State next = now;
+        if (now.pending) { // a store reaches memory
+            --next.pending;
+            reach(next);
+            next = now;
+        }
+        if (now.data) {
+            next.data = false;
+            reach(next);
+            next = now;
+        }
+        switch (now.step) {
+        case outside:
+            if (now.made == kCalls) break;
+            next.own = static_cast<std::uint8_t>(now.own + 3);
+            ++next.pending;
+            next.step = entered;
+            reach(next);
+            break;
+        case entered: // the look is not held up by the store before it
+            next.step = now.attention & MP_TURN_TAKEN ? waits : inside;
+            met |= next.step == waits;
+            reach(next);
+            break;
+        case waits:
+            if (now.attention & MP_TURN_TAKEN) break;
+            next.step = inside;
+            reach(next);
+            break;
+        case inside:
+            next.data = true;
+            next.own = static_cast<std::uint8_t>(now.own - 1);
+            ++next.pending;
+            ++next.made;
+            next.step = outside;
+            reach(next);
+            break;
+        }
+        next = now;
+        switch (now.thread) { // the steps of take() and give()
+        case idle:
+            next.before = now.calls;
+            next.thread = now.calls & 1 ? idle : looked;
+            reach(next);
+            break;
+        case looked:
+            next.attention |= MP_TURN_TAKEN;
+            next.thread = marked;
+            reach(next);
+            break;
+        case marked:
+            if (rules.barrier) next.pending = 0, next.data = false;
+            next.thread = passed;
+            reach(next);
+            break;
+        case passed: {
+            const bool refused = rules.unchanged ? now.calls != now.before : (now.calls & 1) != 0;
+            if (refused) next.attention = 0;
+            next.thread = refused ? idle : works;
+            reach(next);
+            break;
+        }
+        case works:
+            next.attention = 0;
+            next.thread = idle;
+            reach(next);
+            break;
+        }
+        // Nobody is stuck: a waiting program is waited for by a thread that goes on.
+        if (now.step == waits && now.thread == idle && now.attention) good = false;
+    }
+    return good && thread_worked && met;
+}
+
+} // namespace
+
+BOOST_AUTO_TEST_CASE(one_is_inside_at_a_time) { BOOST_TEST(holds({})); }
+BOOST_AUTO_TEST_CASE(without_the_barrier_both_are) { BOOST_TEST(!holds({.barrier = false})); }
+BOOST_AUTO_TEST_CASE(a_call_that_came_and_went_is_not_seen_in_time) { BOOST_TEST(!holds({.unchanged = false})); }
+
+// The real words, with real threads: the sum of what both add without a lock.
+BOOST_AUTO_TEST_CASE(two_threads_count_together) {
+    BOOST_TEST_REQUIRE(can_take_turns());
+    mp_turn_t turn{};
+    unsigned told = 0;
+    turn.tell = [](void* count) { ++*static_cast<unsigned*>(count); };
+    turn.core = &told;
+    std::uint64_t sum = 0, taken = 0; // not atomic
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+        Words words(turn);
+        for (; !over; std::this_thread::yield()) {
+            if (!take(words)) continue;
+            for (int i = 0; i < 100; ++i) ++sum;
+            ++taken;
+            give(words);
+        }
+    });
+    constexpr std::uint64_t kRounds = 200'000;
+    for (std::uint64_t i = 0; i < kRounds; ++i) {
+        mp_turn_enter(&turn);
+        mp_turn_enter(&turn); // a call within a call
+        ++sum;
+        mp_turn_leave(&turn);
+        mp_turn_leave(&turn);
+        if (i % 1000 == 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    over = true;
+    other.join();
+    mp_turn_enter(&turn);
+    mp_turn_leave(&turn);
+    BOOST_TEST(sum == kRounds + 100 * taken);
+    BOOST_TEST(taken > 0);
+    BOOST_TEST((told > 0 && told <= taken));
+    BOOST_TEST(mp_turn_depth(&turn) == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(a_busy_program_is_looked_at_less_often) {
+    Pace pace(kSpare);
+    std::uint64_t calls = MP_TURN_CALL - 1;
+    BOOST_TEST(!pace.outside(calls)); // nothing is known of it yet
+    BOOST_TEST(pace.outside(calls));
+    BOOST_TEST(!pace.outside(calls | 1)); // inside
+    BOOST_TEST(!pace.outside(calls | 1)); // for long
+    for (int i = 0; i < 10; ++i) {
+        calls += MP_TURN_CALL - 1;
+        BOOST_TEST(!pace.outside(calls)); // outside, but it has been inside since
+    }
+    BOOST_TEST(pace.wait() == kSpare.latest);
+    BOOST_TEST(pace.outside(calls));
+    BOOST_TEST(!pace.outside(calls + MP_TURN_CALL));
+    BOOST_TEST(pace.wait() == kSpare.soonest); // it may go out again soon
+}
+
+BOOST_AUTO_TEST_CASE(a_processor_is_spare) {
+    std::string why;
+    const auto spare = [&](unsigned online, unsigned allowed, double quota, unsigned ranks, unsigned threads) {
+        return is_spare({.online = online, .allowed = allowed, .quota = quota}, ranks, threads, why);
+    };
+    BOOST_TEST(!spare(2, 2, 0, 2, 1));
+    BOOST_TEST(spare(2, 2, 0, 1, 1));
+    BOOST_TEST(spare(16, 16, 0, 2, 7));
+    BOOST_TEST(!spare(16, 16, 0, 2, 8));
+    BOOST_TEST(!spare(16, 1, 0, 16, 1)); // bound to a core each
+    BOOST_TEST(spare(16, 2, 0, 4, 1));   // to two cores each
+    BOOST_TEST(!spare(16, 2, 0, 8, 2));  // whose second one computes, too
+    BOOST_TEST(!spare(16, 16, 2, 2, 1)); // a group that may use two
+    BOOST_TEST(why == "2 processors for 2 ranks with 1 thread each");
+    BOOST_TEST(processors().allowed >= 1u);
+}
