@@ -83,7 +83,12 @@ def carried(transport, shared=False):
 
 for transport in TRANSPORTS:
     for ranks, rows in ((2, 1), (4, 2), (8, 2)):
-        group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport), launch=launch, also=carried(transport)),
+        # With more than four ranks RandomAccess loses updates by itself (judge_mpi.py), more if several of its receives
+        # have ended when it looks. The progress thread can end several while its program has no processor: up to 1 % were
+        # seen with eight ranks on two busy ones.
+        alone = {"OMPI_MCA_pml_mp_async": "n"} if ranks > 4 else {}
+        group.add(hpcc(ranks, rows, ranks // rows, env=environment(transport, **alone), launch=launch,
+                       also=carried(transport)),
                   f"hpcc_{ranks}_{transport}", ("ideal", "four-path") if ranks == 4 else ("ideal",), seconds=120)
     group.add(netpipe("-i", integrity=True, env=environment(transport), launch=launch, also=carried(transport)),
               f"netpipe_integrity_{transport}", ("ideal", "four-path"), seconds=60)
