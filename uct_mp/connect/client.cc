@@ -263,7 +263,6 @@ void Client::refused(Connection& c, const Message& m) {
             return;
         }
         if (plane_.owner.peers.carries_data(c)) { // it is in use: the owner ends it
-            c.disowned = true;
             plane_.owner.peers.answered(c, Answer::lost);
             return;
         }

@@ -85,7 +85,6 @@ struct Question {                  // the control plane's own
     std::uint32_t incarnation = 0; // that it is about
     std::uint64_t nonce = 0;       // that its answer carries
     bool by_owner = false;         // who hears the answer
-    bool by_request = false;       // somebody in the peer's name asks for another connection
     unsigned sent = 0;
     Nanos until = 0;
     Services::Timer timer = 0;
@@ -151,7 +150,10 @@ struct Connection {
     // The control plane's own
     std::uint64_t own_secret = 0, secret = 0; // of this connection, or of the handshake under way; see Bond
     Bond held;                                // the latest connection that was established: this one, or one before
-    bool disowned = false; // the peer does not hold that, nor what is under way: it has been asked, or says so
+    // The peer does not hold that, nor what is under way: so it has answered, and this is the nonce of its own request.
+    // 0: it has not, or makes none.
+    std::uint64_t awaited = 0;
+    bool gives_way = false; // what is under way follows no connection, and who asks for it is silent
     // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody.
     struct {
         std::uint32_t incarnation = 0, seen = 0, rails_number = 0;
@@ -227,7 +229,7 @@ struct Connection {
         held = old.held;
         own_secret = held.own_secret;
         secret = held.secret;
-        disowned = old.disowned;
+        awaited = old.awaited;
         if (peer.count == 0) remote_rails = old.remote_rails; // it may have to be asked
     }
     // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.

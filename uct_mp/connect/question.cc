@@ -24,7 +24,6 @@ void Questions::ask(Connection& c, Nanos limit) {
 }
 
 void Questions::ask_for_request(Connection& c) {
-    c.question.by_request = true;
     if (!c.question.number) begin(c, kForRequest);
 }
 
@@ -76,7 +75,7 @@ void Questions::stop_all() {
 }
 
 // Nobody's request shall make an owner act, unless the peer has ended what it has.
-void Questions::answer(Connection& c, Answer what) {
+void Questions::answer(Connection& c, Answer what, std::uint64_t request) {
     const Question was = c.question;
     stop(c);
     const bool lost = what == Answer::lost;
@@ -87,8 +86,8 @@ void Questions::answer(Connection& c, Answer what) {
         return;
     }
     // Who is silent may be cut off. But it has lost nothing if nothing was connected.
-    const bool nothing = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
-    if (was.by_request) c.disowned = lost || nothing;
+    c.gives_way = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
+    c.awaited = lost ? request : 0;
     if (was.by_owner || (lost && c.state == State::established)) plane_.owner.peers.answered(c, what);
 }
 
@@ -104,11 +103,16 @@ void Questions::on_ping(const Target& way_back, const Message& m) {
     // Established, or a handshake that goes on. Or it is what both have parked.
     pong.holds = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.secret, c->own_secret)) ||
                  (!m.holds && parked && known_as(*parked, m) && shows_secret(*parked, m));
-    plane_.outbox.send(way_back, pong);
-    if (pong.holds) return;
-    // Our own request is why it asks, perhaps. It waits for a copy that comes after this answer.
-    Connection* const ours = plane_.owner.peers.find_present(m.sender_uid);
-    if (ours && ours->state == State::requesting && known_as(*ours, m)) plane_.client.ask_again(*ours);
+    // Our own request is why it asks, perhaps: the answer says which one is ours. Only the peer may learn that, and
+    // whoever asks is perhaps another, so it goes where the request goes. A copy of that comes after it.
+    Connection* const ours = pong.holds ? nullptr : plane_.owner.peers.find_present(m.sender_uid);
+    if (!ours || ours->state != State::requesting || !known_as(*ours, m)) {
+        plane_.outbox.send(way_back, pong);
+        return;
+    }
+    pong.nonce = ours->own_secret;
+    plane_.outbox.send_to(*ours, ours->telling.answers++, pong); // repetitions take other ways
+    plane_.client.ask_again(*ours);
 }
 
 void Questions::on_pong(const Message& m) {
@@ -118,7 +122,7 @@ void Questions::on_pong(const Message& m) {
     else if (!same_secret(m.secret, c->question.nonce))
         ++plane_.counters.dropped;
     else
-        answer(*c, m.holds ? Answer::alive : Answer::lost);
+        answer(*c, m.holds ? Answer::alive : Answer::lost, m.nonce);
 }
 
 } // namespace ucx_mp::connect

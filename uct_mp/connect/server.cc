@@ -63,18 +63,19 @@ bool Server::is_late(const Connection& c, const Message& request) const {
     return seen && !newer(request.transaction, seen) && plane_.services.now() - at < kRemembered;
 }
 
-// It comes from who holds what it is to replace.
+// It comes from who holds what it is to replace, or held it and has answered that it does no more.
 bool Server::is_proved(const Connection& c, const Message& request) {
-    return same_secret(request.secret, c.held.own_secret) ||
+    return same_secret(request.secret, c.held.own_secret) || same_secret(request.nonce, c.awaited) ||
            (c.state == State::accepting && same_secret(request.nonce, c.secret) && newer(request.transaction, c.seen));
 }
 
 // Whose request shows no secret is perhaps not the peer. So the peer is asked by the way that we know, whether it still
-// holds what is to be replaced. True: it does not, or there is nothing. False: not now; the request will be repeated.
+// holds what is to be replaced, and which request is its own. True: there is nothing, or nobody to be asked. False: not
+// now; the request will be repeated, and the peer's is_proved() then.
 bool Server::lets_go(Connection& c) {
     const bool under_way = c.state == State::confirming || c.state == State::accepting;
     if (!c.held.own_secret && !under_way) return true; // whoever is first (PROTOCOL.md, U1)
-    if (c.disowned) return true;
+    if (c.gives_way) return true;
     plane_.questions.ask_for_request(c);
     ++plane_.counters.late;
     return false;

@@ -80,7 +80,8 @@ void States::set(Connection& c, State to, const char* why) {
     plane_.rail_lists.stop(c);
     plane_.goodbyes.stop(c);
     if (to != State::established) c.parting = {}; // numbers and all: another connection
-    c.disowned = false;
+    c.awaited = 0;
+    c.gives_way = false;
     // With data that have come it was established without `ready`.
     const bool used = to == State::closed && c.state == State::confirming && plane_.owner.peers.carries_data(c);
     if (to == State::established || used)

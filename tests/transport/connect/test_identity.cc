@@ -44,6 +44,12 @@ struct Fixture {
     }
 };
 
+// To node 1, and it has time to ask.
+void intruder_says(Fixture& f, const Message& m) {
+    f.intruder.send(f.c[1], m);
+    f.c.settle(kMilli);
+}
+
 } // namespace
 
 // A request in the peer's name, whatever numbers it has, neither ends nor changes what there is.
@@ -87,6 +93,43 @@ BOOST_FIXTURE_TEST_CASE(a_peer_that_has_forgotten, Fixture) {
         c[0].renewed = c[1].renewed = 0;
         for (const std::size_t i : {0, 1}) c[i].erase(*c[i].peer_of(c[!i]));
     }
+}
+
+// It has forgotten everything, and says so to whoever asks in whosever name. That lets nobody in but itself.
+BOOST_AUTO_TEST_CASE(another_in_the_place_of_a_peer_that_has_forgotten) {
+    for (const bool parked : {false, true})
+        for (const bool asks_itself : {false, true}) {
+            Fixture f;
+            Cluster& c = f.c;
+            f.connect();
+            c[1].renews = true;
+            if (parked) c[1].forget(*f.b); // closed; what it held is remembered
+            const unsigned established = f.b->times_established;
+            Message m = f.as_a(K::request);
+            m.rails = rails_of(c[2]);
+            c[0].erase(*f.a);
+            if (asks_itself) {
+                c.world().fault("drop 100% 1:softhca_0:1"); // it hears nothing, and goes on asking
+                c.world().fault("drop 100% 1:softhca_1:1");
+                c[0].connect_to(c[1]);
+                c.settle(50 * kMilli);
+                c.world().fault("clear");
+            }
+            for (unsigned i = 0; i < 20; ++i) {
+                ++m.transaction;
+                m.nonce += 2;
+                for (unsigned copy = 0; copy < 2; ++copy) intruder_says(f, m);
+                BOOST_TEST(f.b->connection.remote_rails.front().control_qpn != m.rails.front().control_qpn);
+                BOOST_TEST(f.b->connection.secret != m.nonce);
+            }
+            if (!asks_itself) {
+                BOOST_TEST(f.b->times_established == established);
+                c[0].connect_to(c[1]);
+            }
+            BOOST_TEST(c.run([&] { return c.connected(0, 1); }, kSecond));
+            BOOST_TEST(c[1].peer_of(c[0])->times_established == established + 1);
+            BOOST_TEST(c.greet());
+        }
 }
 
 // While nothing leads to the peer nobody is let in.
