@@ -176,7 +176,7 @@ struct Connection {
     Parting parting;
     std::uint32_t rails_number = 0; // of the peer's newest list that we have; 0: the handshake's
     // The connection before has ended by agreement: until there is another one both sides go on telling each other
-    // where they are. Set by the owner, with what keep_ways() takes along.
+    // where they are. Set by follow_parked().
     bool parked = false;
 
     // Of a path: our rail and its path bits, the peer's.
@@ -230,14 +230,15 @@ struct Connection {
         own_secret = held.own_secret;
         secret = held.secret;
         awaited = old.awaited;
-        if (peer.count == 0) remote_rails = old.remote_rails; // it may have to be asked
+        if (peer.count && !held.own_secret) return; // its address says where it is
+        remote_rails = old.remote_rails;
+        rails_number = old.rails_number;
     }
-    // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.
-    void keep_ways(Connection& old) {
+    // Likewise of one that has ended by agreement.
+    void follow_parked(const Connection& old) {
+        follow(old);
         parked = true;
         remote_id = old.remote_id;
-        remote_rails = std::move(old.remote_rails);
-        rails_number = old.rails_number;
         telling.known = old.telling.known;
     }
 };
