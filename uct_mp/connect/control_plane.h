@@ -154,9 +154,10 @@ struct Connection {
     // 0: it has not, or makes none.
     std::uint64_t awaited = 0;
     bool gives_way = false; // what is under way follows no connection, and who asks for it is silent
-    // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody.
+    // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody, or surely the peer.
     struct {
         std::uint32_t incarnation = 0, seen = 0, rails_number = 0;
+        bool by_peer = false;
         Nanos seen_at = 0;
         std::vector<path::RemoteRail> rails;
     } before;

@@ -20,12 +20,16 @@ public:
 private:
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
     [[nodiscard]] bool is_late(const Connection& c, const Message& request) const;
-    [[nodiscard]] static bool is_proved(const Connection& c, const Message& request);
+    // Who sends a request: anybody; whoever began the handshake that it is to replace; the peer of a connection.
+    enum class Proof : std::uint8_t { none, same_client, peer };
+    [[nodiscard]] static Proof proof_of(const Connection& c, const Message& request);
+    [[nodiscard]] bool begins_another(Connection& c, const Target& way_back, const Message& m, Proof proof);
     [[nodiscard]] bool lets_go(Connection& c);
     [[nodiscard]] bool just_answered(const Connection& c, const Target& way_back) const;
     void note_answer(Connection& c, const Target& way_back) const;
     void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
                 std::uint8_t absent);
+    void take_way(Connection& c, const Message& request, Proof proof) const;
     static void note_peer(Connection& c, const Message& m);
     void send_reply(Connection& c, const Target& way_back);
     void send_ready(Connection& c, const Target& way_back);

@@ -183,6 +183,7 @@ public:
     unsigned told = 0;
     Connection* renew(Connection& c) override { return ++renewed, renews ? &c : nullptr; }
     bool carries_data(Connection&) override { return carries; }
+    bool admits(Connection&) override { return !full; }
 
     // ---- The test's side
     Peer& make(std::uint64_t uid) {
@@ -263,7 +264,7 @@ public:
     std::size_t most_peers = 1000;
     unsigned failing_makes = 0;
     Status make_failure = Status::no_memory;
-    bool renews = false, carries = false;
+    bool renews = false, carries = false, full = false;
     unsigned renewed = 0;
     unsigned sends_open = 0, errors = 0, wrong_greetings = 0;
 

@@ -357,6 +357,43 @@ BOOST_AUTO_TEST_CASE(a_first_contact_of_somebody_else) {
         }
 }
 
+// Whose address is known is asked there, whatever others say in its name meanwhile.
+BOOST_AUTO_TEST_CASE(a_way_that_is_known) {
+    const auto forged = [](Cluster& c, std::size_t from, std::size_t to) {
+        Peer nobody;
+        nobody.connection.local_id = 1;
+        nobody.connection.transaction = 0x7fffffff;
+        Message m = pretend(K::request, c[from], c[to], nobody.connection);
+        m.rails = rails_of(c[2]);
+        m.rails.push_back(m.rails.front()); // as many as it has
+        return m;
+    };
+    for (const std::size_t client : {0, 1}) { // while our own request is under way
+        Cluster c({"aa", "aa", "a"});
+        Intruder intruder(c, 2);
+        if (c[client].plane->address().uid > c[!client].plane->address().uid) continue;
+        for (const char* port : {"softhca_0:1", "softhca_1:1"})
+            c.world().fault("drop 100% " + std::to_string(!client) + ":" + port);
+        c[client].connect_to(c[!client]);
+        for (unsigned i = 0; i < 3; ++i) intruder.send(c[client], forged(c, !client, client));
+        BOOST_TEST(c[client].peer_of(c[!client])->connection.remote_rails.empty());
+        c.world().fault("clear");
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }, 2 * kSecond));
+        BOOST_TEST(c.greet());
+    }
+    Cluster c({"aa", "aa", "a"}); // while there is no place
+    Intruder intruder(c, 2);
+    Peer& b = c[1].make(c[0].plane->address().uid);
+    b.connection.take_address(c[0].plane->address());
+    c[1].full = true;
+    intruder.send(c[1], forged(c, 0, 1));
+    BOOST_TEST(b.connection.remote_rails.empty());
+    c[1].full = false;
+    c[1].plane->start(b.connection);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }, 2 * kSecond));
+    BOOST_TEST(c.greet());
+}
+
 // Peers of releases without secrets get a refusal that they can read.
 BOOST_FIXTURE_TEST_CASE(a_release_before, Fixture) {
     connect();
