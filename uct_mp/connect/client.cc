@@ -115,7 +115,7 @@ void Client::wait_for_answer(Connection& c) {
                             [this, &c] { repeat(c); });
 }
 
-bool Client::send_request(Connection& c, bool patient) {
+bool Client::send_copies(Connection& c, bool patient) {
     Message m = plane_.outbox.message_to(wire::Kind::request, c);
     m.num_paths = std::uint8_t(plane_.config.paths.num_paths);
     m.split_reads = plane_.config.paths.split_reads;
@@ -131,6 +131,11 @@ bool Client::send_request(Connection& c, bool patient) {
         if (first && second && (first->rail != second->rail || first->to != second->to))
             c.sent += plane_.outbox.send(*second, m);
     }
+    return true;
+}
+
+bool Client::send_request(Connection& c, bool patient) {
+    if (!send_copies(c, patient)) return false;
     wait_for_answer(c);
     return true;
 }
@@ -159,11 +164,15 @@ void Client::repeat(Connection& c) {
     plane_.turns.send(c);
 }
 
+// Whoever wants it may not be the peer. So it is a copy now and then, and what is repeated anyway stays as it is.
 void Client::ask_again(Connection& c) {
+    const Nanos now = plane_.services.now();
     if (!c.timer) return; // it is our turn already, or its reply is here
-    plane_.states.cancel_timer(c);
+    if (c.asked_again && now - c.asked_again < plane_.config.retry / 2) return;
+    c.asked_again = now;
+    ++c.attempts;
     ++plane_.counters.repeated;
-    plane_.turns.send(c);
+    (void)send_copies(c, false);
 }
 
 void Client::on_reply(const Target& way_back, const Message& m) {
