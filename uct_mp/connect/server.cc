@@ -168,7 +168,7 @@ void Server::on_request(const Target& way_back, const Message& m) {
         ++plane_.counters.late;
         return;
     }
-    accept(*c, way_back, m, std::move(paths), absent);
+    accept(*c, way_back, m, proof, std::move(paths), absent);
 }
 
 // Where our own requests shall go. Whose request shows no secret may be anybody: it does not redirect what has a way.
@@ -188,8 +188,8 @@ void Server::note_peer(Connection& c, const Message& m) {
     c.peer.transport = m.transport;
 }
 
-void Server::accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
-                    std::uint8_t absent) {
+void Server::accept(Connection& c, const Target& way_back, const Message& m, Proof proof,
+                    std::vector<path::PathSpec> paths, std::uint8_t absent) {
     if (c.state != State::closed && !c.ends.empty())
         plane_.states.drop_ends(c); // of an older handshake with the same peer
     if (c.state == State::accepting)
@@ -200,6 +200,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
                     .rails_number = c.rails_number,
                     .seen_at = c.seen_at,
                     .rails = std::move(c.remote_rails)};
+    if (proof != Proof::same_client) c.before.by_peer = proof == Proof::peer;
     c.incarnation = next_number(is_news(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation);
     c.remote_id = m.source;
     c.remote_rails = m.rails;

@@ -27,7 +27,7 @@ private:
     [[nodiscard]] bool lets_go(Connection& c);
     [[nodiscard]] bool just_answered(const Connection& c, const Target& way_back) const;
     void note_answer(Connection& c, const Target& way_back) const;
-    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
+    void accept(Connection& c, const Target& way_back, const Message& m, Proof proof, std::vector<path::PathSpec> paths,
                 std::uint8_t absent);
     void take_way(Connection& c, const Message& request, Proof proof) const;
     static void note_peer(Connection& c, const Message& m);

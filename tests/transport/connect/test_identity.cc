@@ -422,6 +422,21 @@ BOOST_AUTO_TEST_CASE(questions_of_somebody_else) {
     }
 }
 
+// A copy that is late, of a request that the peer has given up for a newer one.
+BOOST_FIXTURE_TEST_CASE(an_older_request_of_the_peer, Fixture) {
+    connect();
+    c[1].renews = true;
+    Message m = forge(K::request, c[0], c[1], a->connection);
+    m.transaction += 2;
+    for (unsigned copy = 0; copy < 2; ++copy) {
+        m.nonce += 2; // handshakes of their own
+        intruder.send(c[1], m);
+        BOOST_TEST(c.is(1, 0, State::accepting));
+        BOOST_TEST(b->connection.transaction == a->connection.transaction + 2);
+        --m.transaction;
+    }
+}
+
 // Peers of releases without secrets get a refusal that they can read.
 BOOST_FIXTURE_TEST_CASE(a_release_before, Fixture) {
     connect();
