@@ -291,20 +291,23 @@ void Server::send_ready(Connection& c, const Target& way_back) {
     plane_.outbox.send(way_back, plane_.outbox.message_to(wire::Kind::ready, c));
 }
 
+// Of the handshake under way, which comes to nothing.
+void Server::undo(Connection& c) {
+    c.incarnation = c.before.incarnation;
+    c.seen = c.before.seen;
+    c.seen_at = c.before.seen_at;
+    // Where the peer itself has said that it is, there it is. Without an address there is no other way to it.
+    const bool knows_better = !c.before.rails.empty() || c.peer.count;
+    if (!c.before.by_peer && knows_better) c.remote_rails = std::move(c.before.rails);
+    if (!c.before.by_peer || is_news(c.before.rails_number, c.rails_number)) c.rails_number = c.before.rails_number;
+    c.before = {};
+    c.server = false;
+}
+
 void Server::silence(Connection& c) { abandon(c, "the client is silent"); }
 
 void Server::abandon(Connection& c, const char* why) {
     plane_.states.set(c, State::closed, why);
-    c.incarnation = c.before.incarnation;
-    c.seen = c.before.seen;
-    c.seen_at = c.before.seen_at;
-    // Without an address there is no other way to it.
-    if (!c.before.rails.empty() || c.peer.count) {
-        c.remote_rails = std::move(c.before.rails);
-        c.rails_number = c.before.rails_number;
-    }
-    c.before = {};
-    c.server = false;
     plane_.states.drop_ends(c);
     plane_.rail_lists.tell(c);
     plane_.owner.peers.abandoned(c);

@@ -16,6 +16,7 @@ public:
     void on_confirm(const Target& way_back, const Message& m);
     void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
     void abandon(Connection& c, const char* why);
+    static void undo(Connection& c); // what a request has changed
 
 private:
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;

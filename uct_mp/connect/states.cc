@@ -82,6 +82,7 @@ void States::set(Connection& c, State to, const char* why) {
     if (to != State::established) c.parting = {}; // numbers and all: another connection
     c.awaited = 0;
     c.gives_way = false;
+    if (c.state == State::accepting && (to == State::closed || to == State::failed)) Server::undo(c);
     // With data that have come it was established without `ready`.
     const bool used = to == State::closed && c.state == State::confirming && plane_.owner.peers.carries_data(c);
     if (to == State::established || used)

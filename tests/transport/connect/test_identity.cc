@@ -437,6 +437,46 @@ BOOST_FIXTURE_TEST_CASE(an_older_request_of_the_peer, Fixture) {
     }
 }
 
+// A handshake that comes to nothing leaves behind where the peer itself is, and nothing of anybody else's.
+BOOST_AUTO_TEST_CASE(what_a_handshake_leaves_behind) {
+    for (const bool itself : {false, true})
+        for (const bool forgotten : {false, true}) {
+            ControlConfig config;
+            config.timeout = kSecond;
+            Cluster c({"aa", "aa", "a"}, config);
+            Intruder intruder(c, 2);
+            Peer& p = c[0].connect_to(c[1]);
+            BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); }));
+            Peer& there = *c[1].peer_of(c[0]);
+            Connection& b = there.connection;
+            Message m = forge(K::request, c[0], c[1], p.connection);
+            ++m.transaction;
+            if (itself) {
+                c[1].renews = true;
+            } else {
+                m.secret = 0;
+                c[1].erase(there);
+                Peer& known = c[1].make(c[0].plane->address().uid);
+                known.connection.take_address(c[0].plane->address());
+            }
+            Connection& now = itself ? b : c[1].peer_of(c[0])->connection;
+            const std::uint32_t incarnation = now.incarnation;
+            for (path::RemoteRail& rail : m.rails) rail.control_qpn += 100; // its adapters have been opened anew
+            intruder.send(c[1], m);
+            BOOST_REQUIRE(now.state == State::accepting);
+            BOOST_TEST(now.incarnation != incarnation);
+            if (forgotten)
+                c[1].forget(*c[1].peer_of(c[0]));
+            else
+                BOOST_REQUIRE(c.run([&] { return c.is(1, 0, State::closed); }, 2 * kSecond));
+            BOOST_TEST(now.incarnation == incarnation);
+            if (itself)
+                BOOST_TEST(now.remote_rails.front().control_qpn == m.rails.front().control_qpn);
+            else
+                BOOST_TEST(now.remote_rails.empty());
+        }
+}
+
 // Peers of releases without secrets get a refusal that they can read.
 BOOST_FIXTURE_TEST_CASE(a_release_before, Fixture) {
     connect();
