@@ -177,7 +177,7 @@ void Client::ask_again(Connection& c) {
 
 void Client::on_reply(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.addressed(m);
-    if (c && is_under_way(c->state) && !same_secret(m.secret, c->own_secret)) {
+    if (c && is_under_way(c->state) && !same_secret(m.shown, c->own_secret)) {
         ++plane_.counters.late; // of an earlier request, or nobody has asked for it
         return;
     }
@@ -216,7 +216,7 @@ void Client::on_reply(const Target& way_back, const Message& m) {
     }
     const std::uint32_t before = c->incarnation;
     c->remote_id = m.source;
-    c->secret = m.nonce;
+    c->peer_secret = m.nonce;
     c->incarnation = m.incarnation;
     c->remote_rails = m.rails;
     c->paths = m.paths;
@@ -236,7 +236,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
     if (due.what == Due::What::make && transient(status)) { // we repeat the request, the server its reply
         plane_.states.drop_ends(c);
         c.incarnation = due.incarnation;
-        c.secret = c.held.secret;
+        c.peer_secret = c.held.peer_secret;
         c.remote_id = 0; // the request's (R215)
         wait_for_answer(c);
         return;

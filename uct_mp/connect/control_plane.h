@@ -119,8 +119,8 @@ struct Route {
 
 // A connection as messages name it.
 struct Bond {
-    std::uint64_t own_secret = 0; // that messages to us carry; 0: there was none
-    std::uint64_t secret = 0;     // ... and those to the peer
+    std::uint64_t own_secret = 0;  // that messages to us carry; 0: there was none
+    std::uint64_t peer_secret = 0; // ... and those to the peer
     std::uint32_t remote_id = 0, incarnation = 0;
 };
 
@@ -148,8 +148,8 @@ struct Connection {
     std::uint64_t dc_tag = 0;                   // what messages to the peer begin with, if wants_tag()
     std::uint64_t own_dc_tag = 0;               // ... and those to us, if we have DC targets
     // The control plane's own
-    std::uint64_t own_secret = 0, secret = 0; // of this connection, or of the handshake under way; see Bond
-    Bond held;                                // the latest connection that was established: this one, or one before
+    std::uint64_t own_secret = 0, peer_secret = 0; // of this connection, or of the handshake under way; see Bond
+    Bond held; // the latest connection that was established: this one, or one before
     // The peer does not hold that, nor what is under way: so it has answered, and this is the nonce of its own request.
     // 0: it has not, or makes none.
     std::uint64_t awaited = 0;
@@ -230,7 +230,7 @@ struct Connection {
         seen_at = old.seen_at;
         held = old.held;
         own_secret = held.own_secret;
-        secret = held.secret;
+        peer_secret = held.peer_secret;
         awaited = old.awaited;
         if (peer.count && !held.own_secret) return; // its address says where it is
         remote_rails = old.remote_rails;

@@ -25,13 +25,23 @@ Message Outbox::message(wire::Kind kind, std::uint64_t cookie, std::uint32_t tra
     return m;
 }
 
+Message Outbox::answer_to(const Message& m, wire::Kind kind) const {
+    Message answer = message(kind, m.sender_cookie, m.transaction);
+    answer.version = m.version;
+    answer.destination = m.source;
+    answer.source = m.destination;
+    answer.incarnation = m.incarnation;
+    answer.shown = m.nonce;
+    return answer;
+}
+
 Message Outbox::message_to(wire::Kind kind, const Connection& c) const {
     Message m = message(kind, c.peer.cookie, c.transaction);
     m.version = plane_.identity.version_to(c.peer.max_version);
     m.destination = c.remote_id;
     m.source = c.local_id;
     m.incarnation = c.incarnation;
-    m.secret = kind == wire::Kind::request ? c.held.secret : c.secret;
+    m.shown = kind == wire::Kind::request ? c.held.peer_secret : c.peer_secret;
     if (kind == wire::Kind::request || kind == wire::Kind::reply || kind == wire::Kind::confirm) m.nonce = c.own_secret;
     return m;
 }
@@ -143,12 +153,10 @@ bool Outbox::send_to(const Connection& c, unsigned attempt, const Message& m) {
 void Outbox::refuse(const Target& way_back, const Message& m, wire::Reason reason) {
     plane_.services.say(LogLevel::debug, "mp: %s of peer %016" PRIx64 " refused: reason %u", connect::name(m.kind),
                         m.sender_uid, unsigned(reason));
-    Message answer = message(wire::Kind::refuse, m.sender_cookie, m.transaction);
-    answer.destination = m.source;
-    answer.source = m.destination;
+    Message answer = answer_to(m, wire::Kind::refuse);
+    answer.version = plane_.identity.address.max_version; // refusals are the same in all
     answer.reason = reason;
     answer.refused = m.kind;
-    answer.secret = m.nonce;
     answer.bare = m.version < wire::kProofSince;
     ++plane_.counters.refused;
     Target to = way_back;
@@ -164,7 +172,7 @@ void Outbox::refuse(const Target& way_back, const Connection& c, wire::Kind kind
     m.sender_q_key = way_back.q_key;
     m.transaction = c.transaction;
     m.source = c.remote_id;
-    m.nonce = c.secret;
+    m.nonce = c.peer_secret;
     refuse(way_back, m, reason);
 }
 

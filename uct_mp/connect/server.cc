@@ -11,6 +11,8 @@ namespace ucx_mp::connect {
 namespace {
 // Copies of a request are younger, and nobody has half of all numbers used up by then.
 constexpr Nanos kRemembered = Nanos{12} * 3600 * 1'000'000'000;
+// Whoever sends requests fills no log.
+constexpr std::size_t kMostSaid = 16;
 } // namespace
 
 // As many paths as the answer can carry over the rails of both sides.
@@ -64,9 +66,9 @@ bool Server::is_late(const Connection& c, const Message& request) const {
 
 // The peer holds what it is to replace, or held it and has answered that it does no more.
 Server::Proof Server::proof_of(const Connection& c, const Message& request) {
-    if (same_secret(request.secret, c.held.own_secret) || same_secret(request.nonce, c.awaited)) return Proof::peer;
+    if (same_secret(request.shown, c.held.own_secret) || same_secret(request.nonce, c.awaited)) return Proof::peer;
     const bool again =
-        c.state == State::accepting && same_secret(request.nonce, c.secret) && newer(request.transaction, c.seen);
+        c.state == State::accepting && same_secret(request.nonce, c.peer_secret) && newer(request.transaction, c.seen);
     return again ? Proof::same_client : Proof::none;
 }
 
@@ -92,7 +94,7 @@ bool Server::begins_another(Connection& c, const Target& way_back, const Message
         ++plane_.counters.late;
         return false;
     }
-    if (c.state == State::accepting && c.transaction == m.transaction && same_secret(m.nonce, c.secret)) {
+    if (c.state == State::accepting && c.transaction == m.transaction && same_secret(m.nonce, c.peer_secret)) {
         if (Due* const due = plane_.turns.due_of(c)) { // we are at it
             if (due->what == Due::What::make) due->way_back = way_back;
             ++plane_.counters.late;
@@ -142,7 +144,11 @@ void Server::on_request(const Target& way_back, const Message& m) {
         return;
     }
     if (const std::string why = plane_.owner.peers.misfit(m.terms); !why.empty()) {
-        plane_.services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s", m.sender_uid, why.c_str());
+        if (said_.size() < kMostSaid && std::ranges::find(said_, why) == said_.end()) {
+            plane_.services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s (of others with this: no line)",
+                                m.sender_uid, why.c_str());
+            said_.push_back(why);
+        }
         plane_.outbox.refuse(way_back, m, wire::Reason::terms);
         return;
     }
@@ -206,7 +212,7 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, Pro
     c.remote_rails = m.rails;
     c.own_dc_tag = plane_.identity.random_tag();
     c.own_secret = plane_.identity.random_tag();
-    c.secret = m.nonce;
+    c.peer_secret = m.nonce;
     plane_.identity.take_terms(c, m);
     c.paths = std::move(paths);
     c.absent = absent;

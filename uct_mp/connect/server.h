@@ -1,6 +1,7 @@
 // The server's part of the handshake. It answers; only the time limit of an unfinished handshake is its own.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "uct_mp/connect/message.h"
@@ -37,6 +38,7 @@ private:
     void silence(Connection& c); // timer
 
     Plane& plane_;
+    std::vector<std::string> said_; // why peers were refused
 };
 
 } // namespace ucx_mp::connect

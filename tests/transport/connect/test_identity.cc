@@ -24,6 +24,7 @@ void complete(Message& m, const Node& from) {
     if (m.kind == K::ring || m.kind == K::ring_known) m.ring.number = 1;
     if (m.kind == K::path_open || m.kind == K::path_opened) m.news.end = {77, 5}, m.news.life = 1;
     if (m.kind == K::ended) m.goodbye.number = 1;
+    if (m.kind == K::ended_known) m.yes = true;
 }
 
 struct Fixture {
@@ -58,11 +59,11 @@ BOOST_FIXTURE_TEST_CASE(a_request_for_another_connection, Fixture) {
     c[0].renews = c[1].renews = true;
     const Facts here(*a), there(*b);
     for (const std::uint32_t transaction : {a->connection.transaction, a->connection.transaction + 1, 0x7fffffffu})
-        for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.secret ^ 1})
+        for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.peer_secret ^ 1})
             for (const std::uint32_t incarnation : {0u, a->connection.incarnation, 0x7fffffffu}) {
                 Message m = as_a(K::request);
                 m.transaction = transaction;
-                m.secret = secret;
+                m.shown = secret;
                 m.incarnation = incarnation;
                 m.rails = rails_of(c[2]);
                 intruder.send(c[1], m);
@@ -120,7 +121,7 @@ BOOST_AUTO_TEST_CASE(another_in_the_place_of_a_peer_that_has_forgotten) {
                 m.nonce += 2;
                 for (unsigned copy = 0; copy < 2; ++copy) intruder_says(f, m);
                 BOOST_TEST(f.b->connection.remote_rails.front().control_qpn != m.rails.front().control_qpn);
-                BOOST_TEST(f.b->connection.secret != m.nonce);
+                BOOST_TEST(f.b->connection.peer_secret != m.nonce);
             }
             if (!asks_itself) {
                 BOOST_TEST(f.b->times_established == established);
@@ -159,10 +160,11 @@ BOOST_FIXTURE_TEST_CASE(messages_of_a_connection, Fixture) {
     c[1].plane->ask(b->connection, kSecond); // something to be answered
     const Facts here(*a), there(*b);
     for (const K kind : kOfConnections)
-        for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.secret ^ 1,
-                                           a->connection.secret ^ std::uint64_t{1} << 63, a->connection.own_secret}) {
+        for (const std::uint64_t secret :
+             {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.peer_secret ^ 1,
+              a->connection.peer_secret ^ std::uint64_t{1} << 63, a->connection.own_secret}) {
             Message m = as_a(kind);
-            m.secret = secret;
+            m.shown = secret;
             for (const bool idle : {false, true}) {
                 m.goodbye.idle = idle;
                 intruder.send(c[1], m);
@@ -183,7 +185,7 @@ BOOST_FIXTURE_TEST_CASE(messages_of_a_connection, Fixture) {
             continue; // over their paths only
         const unsigned before = c[1].told + goodbyes;
         Message m = as_a(kind);
-        m.secret = a->connection.secret;
+        m.shown = a->connection.peer_secret;
         m.goodbye.idle = false;
         intruder.send(c[1], m);
         BOOST_TEST(c[1].told + goodbyes == before + 1, connect::name(kind));
@@ -285,7 +287,7 @@ BOOST_FIXTURE_TEST_CASE(answers_of_a_handshake, Fixture) {
     for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.own_secret ^ 1})
         for (const K kind : {K::reply, K::ready, K::refuse}) {
             Message m = pretend(kind, c[1], c[0], other.connection);
-            m.secret = secret;
+            m.shown = secret;
             m.reason = wire::Reason::limits;
             intruder.send(c[0], m);
             m.kind = K::refuse; // as one would be written that knows no secrets
@@ -454,7 +456,7 @@ BOOST_AUTO_TEST_CASE(what_a_handshake_leaves_behind) {
             if (itself) {
                 c[1].renews = true;
             } else {
-                m.secret = 0;
+                m.shown = 0;
                 c[1].erase(there);
                 Peer& known = c[1].make(c[0].plane->address().uid);
                 known.connection.take_address(c[0].plane->address());
@@ -475,6 +477,27 @@ BOOST_AUTO_TEST_CASE(what_a_handshake_leaves_behind) {
             else
                 BOOST_TEST(now.remote_rails.empty());
         }
+}
+
+// One line for each cause, however many copies come, in whosever name. Not more than a log can bear.
+BOOST_AUTO_TEST_CASE(terms_that_do_not_fit) {
+    Cluster c({"aa", "aa", "a"});
+    Intruder intruder(c, 2);
+    Peer nobody;
+    nobody.connection.local_id = nobody.connection.transaction = 1;
+    Message m = pretend(K::request, c[0], c[1], nobody.connection);
+    c[1].unfit = "for a test";
+    for (unsigned i = 0; i < 5; ++i, ++m.sender_uid) intruder.send(c[1], m);
+    BOOST_TEST(c.services.errors == 1u);
+    BOOST_TEST(c[1].plane->counters().refused == 5u);
+    c[1].unfit = "for another";
+    for (unsigned i = 0; i < 5; ++i) intruder.send(c[1], m);
+    BOOST_TEST(c.services.errors == 2u);
+    for (unsigned i = 0; i < 100; ++i) {
+        c[1].unfit = std::to_string(i);
+        intruder.send(c[1], m);
+    }
+    BOOST_TEST(c.services.errors == 16u);
 }
 
 // Peers of releases without secrets get a refusal that they can read.
