@@ -357,8 +357,7 @@ void Endings::begin_anew(Channel& channel) {
     const Nanos asked_at = channel.ending.asked_at;
     clear(channel);
     connect::Connection connection;
-    connection.follow(channel.connection);
-    connection.keep_ways(channel.connection);
+    connection.follow_parked(channel.connection);
     const std::uint32_t id = core_.directory.channels.renew_id(channel.local_id);
     const std::uint32_t gates = channel.gates & gate::lasting;
     const Lasting lasting = channel;

@@ -115,7 +115,7 @@ void Client::wait_for_answer(Connection& c) {
                             [this, &c] { repeat(c); });
 }
 
-bool Client::send_request(Connection& c, bool patient) {
+bool Client::send_copies(Connection& c, bool patient) {
     Message m = plane_.outbox.message_to(wire::Kind::request, c);
     m.num_paths = std::uint8_t(plane_.config.paths.num_paths);
     m.split_reads = plane_.config.paths.split_reads;
@@ -131,6 +131,11 @@ bool Client::send_request(Connection& c, bool patient) {
         if (first && second && (first->rail != second->rail || first->to != second->to))
             c.sent += plane_.outbox.send(*second, m);
     }
+    return true;
+}
+
+bool Client::send_request(Connection& c, bool patient) {
+    if (!send_copies(c, patient)) return false;
     wait_for_answer(c);
     return true;
 }
@@ -159,16 +164,20 @@ void Client::repeat(Connection& c) {
     plane_.turns.send(c);
 }
 
+// Whoever wants it may not be the peer. So it is a copy now and then, and what is repeated anyway stays as it is.
 void Client::ask_again(Connection& c) {
+    const Nanos now = plane_.services.now();
     if (!c.timer) return; // it is our turn already, or its reply is here
-    plane_.states.cancel_timer(c);
+    if (c.asked_again && now - c.asked_again < plane_.config.retry / 2) return;
+    c.asked_again = now;
+    ++c.attempts;
     ++plane_.counters.repeated;
-    plane_.turns.send(c);
+    (void)send_copies(c, false);
 }
 
 void Client::on_reply(const Target& way_back, const Message& m) {
     Connection* c = plane_.inbox.addressed(m);
-    if (c && is_under_way(c->state) && !same_secret(m.secret, c->own_secret)) {
+    if (c && is_under_way(c->state) && !same_secret(m.shown, c->own_secret)) {
         ++plane_.counters.late; // of an earlier request, or nobody has asked for it
         return;
     }
@@ -207,7 +216,7 @@ void Client::on_reply(const Target& way_back, const Message& m) {
     }
     const std::uint32_t before = c->incarnation;
     c->remote_id = m.source;
-    c->secret = m.nonce;
+    c->peer_secret = m.nonce;
     c->incarnation = m.incarnation;
     c->remote_rails = m.rails;
     c->paths = m.paths;
@@ -227,7 +236,7 @@ void Client::reply_done(Connection& c, const Due& due, Status status) {
     if (due.what == Due::What::make && transient(status)) { // we repeat the request, the server its reply
         plane_.states.drop_ends(c);
         c.incarnation = due.incarnation;
-        c.secret = c.held.secret;
+        c.peer_secret = c.held.peer_secret;
         c.remote_id = 0; // the request's (R215)
         wait_for_answer(c);
         return;
@@ -263,7 +272,6 @@ void Client::refused(Connection& c, const Message& m) {
             return;
         }
         if (plane_.owner.peers.carries_data(c)) { // it is in use: the owner ends it
-            c.disowned = true;
             plane_.owner.peers.answered(c, Answer::lost);
             return;
         }

@@ -16,7 +16,7 @@ public:
     bool send_request(Connection& c, bool patient);
     bool send_confirm(Connection& c, const Target& to, bool patient);
     void wait_for_answer(Connection& c);
-    void ask_again(Connection& c); // at once: the peer is ready for our request now
+    void ask_again(Connection& c); // at once, perhaps: the peer is ready for our request now
 
     void on_reply(const Target& way_back, const Message& m);
     void reply_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
@@ -25,6 +25,7 @@ public:
     void refused_without_proof(const Connection& c, const Message& m);
 
 private:
+    bool send_copies(Connection& c, bool patient);
     void repeat(Connection& c);  // timer
     void give_up(Connection& c); // timer, of a start that can't succeed
     // Why a handshake can't succeed (one line, `why` may be null); ok: it can.

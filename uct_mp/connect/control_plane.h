@@ -85,7 +85,6 @@ struct Question {                  // the control plane's own
     std::uint32_t incarnation = 0; // that it is about
     std::uint64_t nonce = 0;       // that its answer carries
     bool by_owner = false;         // who hears the answer
-    bool by_request = false;       // somebody in the peer's name asks for another connection
     unsigned sent = 0;
     Nanos until = 0;
     Services::Timer timer = 0;
@@ -120,8 +119,8 @@ struct Route {
 
 // A connection as messages name it.
 struct Bond {
-    std::uint64_t own_secret = 0; // that messages to us carry; 0: there was none
-    std::uint64_t secret = 0;     // ... and those to the peer
+    std::uint64_t own_secret = 0;  // that messages to us carry; 0: there was none
+    std::uint64_t peer_secret = 0; // ... and those to the peer
     std::uint32_t remote_id = 0, incarnation = 0;
 };
 
@@ -149,12 +148,16 @@ struct Connection {
     std::uint64_t dc_tag = 0;                   // what messages to the peer begin with, if wants_tag()
     std::uint64_t own_dc_tag = 0;               // ... and those to us, if we have DC targets
     // The control plane's own
-    std::uint64_t own_secret = 0, secret = 0; // of this connection, or of the handshake under way; see Bond
-    Bond held;                                // the latest connection that was established: this one, or one before
-    bool disowned = false; // the peer does not hold that, nor what is under way: it has been asked, or says so
-    // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody.
+    std::uint64_t own_secret = 0, peer_secret = 0; // of this connection, or of the handshake under way; see Bond
+    Bond held; // the latest connection that was established: this one, or one before
+    // The peer does not hold that, nor what is under way: so it has answered, and this is the nonce of its own request.
+    // 0: it has not, or makes none.
+    std::uint64_t awaited = 0;
+    bool gives_way = false; // what is under way follows no connection, and who asks for it is silent
+    // What accept() has replaced, for a handshake that comes to nothing. Its client may be anybody, or surely the peer.
     struct {
         std::uint32_t incarnation = 0, seen = 0, rails_number = 0;
+        bool by_peer = false;
         Nanos seen_at = 0;
         std::vector<path::RemoteRail> rails;
     } before;
@@ -169,12 +172,13 @@ struct Connection {
     unsigned answered_from = 0;
     verbs::Destination answered_to;
     unsigned attempts = 0, sent = 0; // of the message being repeated; of the handshake
+    Nanos asked_again = 0;           // client: latest copy because the peer is ready for it, or somebody says so
     Question question;
     Telling telling;
     Parting parting;
     std::uint32_t rails_number = 0; // of the peer's newest list that we have; 0: the handshake's
     // The connection before has ended by agreement: until there is another one both sides go on telling each other
-    // where they are. Set by the owner, with what keep_ways() takes along.
+    // where they are. Set by follow_parked().
     bool parked = false;
 
     // Of a path: our rail and its path bits, the peer's.
@@ -226,16 +230,17 @@ struct Connection {
         seen_at = old.seen_at;
         held = old.held;
         own_secret = held.own_secret;
-        secret = held.secret;
-        disowned = old.disowned;
-        if (peer.count == 0) remote_rails = old.remote_rails; // it may have to be asked
+        peer_secret = held.peer_secret;
+        awaited = old.awaited;
+        if (peer.count && !held.own_secret) return; // its address says where it is
+        remote_rails = old.remote_rails;
+        rails_number = old.rails_number;
     }
-    // Likewise of one that has ended by agreement: where the peer is, and what it knows of us.
-    void keep_ways(Connection& old) {
+    // Likewise of one that has ended by agreement.
+    void follow_parked(const Connection& old) {
+        follow(old);
         parked = true;
         remote_id = old.remote_id;
-        remote_rails = std::move(old.remote_rails);
-        rails_number = old.rails_number;
         telling.known = old.telling.known;
     }
 };

@@ -50,7 +50,7 @@ void Goodbyes::stop_all() {
 // a later copy would end a connection that the peer goes on with.
 void Goodbyes::answer(Connection& c) {
     Message m = plane_.outbox.message_to(wire::Kind::ended_known, c);
-    m.holds = c.parting.heard_is_needed;
+    m.yes = !c.parting.heard_is_needed;
     m.goodbye.number = c.parting.heard;
     plane_.outbox.send_to(c, c.telling.answers++, m); // repetitions take other ways
 }
@@ -76,19 +76,15 @@ void Goodbyes::on_ended(const Target& way_back, const Message& m) {
         return;
     }
     if (c) plane_.owner.peers.ended(*c, m.goodbye);
-    Message known = plane_.outbox.message(wire::Kind::ended_known, m.sender_cookie, m.transaction);
-    known.version = m.version;
-    known.destination = m.source;
-    known.source = m.destination;
-    known.incarnation = m.incarnation;
+    Message known = plane_.outbox.answer_to(m, wire::Kind::ended_known);
     known.goodbye.number = m.goodbye.number;
-    known.secret = m.nonce;
+    known.yes = true;
     plane_.outbox.send(way_back, known);
 }
 
 void Goodbyes::on_ended_known(const Message& m) {
     Connection* const c = plane_.inbox.addressed(m);
-    if (c && !shows_secret(*c, m) && !same_secret(m.secret, c->parting.nonce)) {
+    if (c && !shows_secret(*c, m) && !same_secret(m.shown, c->parting.nonce)) {
         ++plane_.counters.dropped;
         return;
     }
@@ -97,10 +93,10 @@ void Goodbyes::on_ended_known(const Message& m) {
     const bool asked =
         c && c->incarnation == m.incarnation && c->parting.timer && m.goodbye.number == c->parting.goodbye.number;
     if (closing) {
-        c->parting.known = !m.holds;
+        c->parting.known = m.yes;
     } else if (asked) {
         stop(*c);
-        plane_.owner.peers.parted(*c, m.holds ? Answer::alive : Answer::lost);
+        plane_.owner.peers.parted(*c, m.yes ? Answer::lost : Answer::alive);
     } else {
         ++plane_.counters.late;
     }

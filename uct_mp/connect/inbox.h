@@ -16,7 +16,7 @@ namespace ucx_mp::connect {
 
 // It shows our secret of this connection; or of the one before, which parked sides go on with until there is another.
 [[nodiscard]] inline bool shows_secret(const Connection& c, const Message& m) {
-    return same_secret(m.secret, c.own_secret) || (c.parked && same_secret(m.secret, c.held.own_secret));
+    return same_secret(m.shown, c.own_secret) || (c.parked && same_secret(m.shown, c.held.own_secret));
 }
 
 class Inbox {

@@ -18,7 +18,7 @@ void KeyMessages::on_keys(const Target& way_back, const Message& m) {
         return;
     }
     Message answer = plane_.outbox.message_to(wire::Kind::keys_told, *c);
-    answer.holds = plane_.owner.news.find_keys(m.keys.id, answer.keys);
+    answer.yes = plane_.owner.news.find_keys(m.keys.id, answer.keys);
     answer.keys.id = m.keys.id;
     plane_.outbox.send(way_back, answer);
 }
@@ -28,7 +28,7 @@ void KeyMessages::on_keys_told(const Message& m) {
     if (!c || c->state != State::established || c->incarnation != m.incarnation)
         ++plane_.counters.late;
     else
-        plane_.owner.news.keys_told(*c, m.holds, m.keys);
+        plane_.owner.news.keys_told(*c, m.yes, m.keys);
 }
 
 } // namespace ucx_mp::connect

@@ -24,9 +24,9 @@ struct Message {
     std::uint32_t transaction = 0;
     std::uint8_t min_version = kMinVersion, max_version = kMaxVersion;
     Transport transport = Transport::rc;
-    std::uint64_t secret = 0, nonce = 0; // wire::Proof
-    bool bare = false;                   // refuse: without a proof
-    std::uint8_t reserved = 0;           // what pack() writes into reserved bytes, parse() leaves 0: for tests
+    std::uint64_t shown = 0, nonce = 0; // wire::Proof: the receiver's secret, or the nonce that this answers; our own
+    bool bare = false;                  // refuse: without a proof
+    std::uint8_t reserved = 0;          // what pack() writes into reserved bytes, parse() leaves 0: for tests
 
     std::uint32_t incarnation = 0;
     std::uint32_t void_through = 0;
@@ -39,15 +39,17 @@ struct Message {
     std::vector<LocalEnd> ends;        // reply, confirm: the sender's
     wire::Reason reason = wire::Reason::unknown;
     wire::Kind refused = wire::Kind::request;
-    PathNews news;                  // path_down, path_open, path_opened
-    bool holds = false;             // pong, keys_told; ping: current; ended_known: not agreed; service_known: taken
+    PathNews news; // path_down, path_open, path_opened
+    // pong: the sender holds the connection; ping: likewise, now (wire::Ping::current). keys_told: it has that memory.
+    // ended_known: it agrees. service_known, ring_known: it takes what was wished or offered.
+    bool yes = false;
     std::uint8_t absent = 0;        // reply
     std::uint32_t rails_number = 0; // rails, rails_known
     Goodbye goodbye;                // ended; ended_known: its number
-    ServiceWish wish;               // service; service_known: its number, and whether it `holds`
+    ServiceWish wish;               // service; service_known: its number
     RingOffer ring;                 // ring; ring_known: its number
-    std::uint32_t until = 0;        // ring_known, which `holds` if it is taken
-    verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if it `holds` that memory
+    std::uint32_t until = 0;        // ring_known: what was not taken
+    verbs::RemoteKeys keys;         // keys: the id; keys_told: all, if `yes`
     std::vector<std::uint8_t> tail; // request, reply: parts (wire::Part), as they are
 };
 

@@ -25,13 +25,23 @@ Message Outbox::message(wire::Kind kind, std::uint64_t cookie, std::uint32_t tra
     return m;
 }
 
+Message Outbox::answer_to(const Message& m, wire::Kind kind) const {
+    Message answer = message(kind, m.sender_cookie, m.transaction);
+    answer.version = m.version;
+    answer.destination = m.source;
+    answer.source = m.destination;
+    answer.incarnation = m.incarnation;
+    answer.shown = m.nonce;
+    return answer;
+}
+
 Message Outbox::message_to(wire::Kind kind, const Connection& c) const {
     Message m = message(kind, c.peer.cookie, c.transaction);
     m.version = plane_.identity.version_to(c.peer.max_version);
     m.destination = c.remote_id;
     m.source = c.local_id;
     m.incarnation = c.incarnation;
-    m.secret = kind == wire::Kind::request ? c.held.secret : c.secret;
+    m.shown = kind == wire::Kind::request ? c.held.peer_secret : c.peer_secret;
     if (kind == wire::Kind::request || kind == wire::Kind::reply || kind == wire::Kind::confirm) m.nonce = c.own_secret;
     return m;
 }
@@ -50,7 +60,8 @@ void Outbox::add_tail(const Connection& c, Message& m) const {
 
 // Pairs of rails that reach each other. They are ordered so that consecutive ones differ on both sides where they can.
 // When all have been tried, the same pairs follow over the next route (path bits). The first one depends on the pair of
-// peers, so that a storm of connections doesn't all begin on rail 0.
+// peers, so that a storm of connections doesn't all begin on rail 0. Where there is no connection, the address that has
+// come out of band follows: it may be older than what the connection before has told of the peer's rails, or newer.
 std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const {
     struct Pair {
         unsigned rail;
@@ -61,29 +72,39 @@ std::optional<Target> Outbox::route(const Connection& c, unsigned attempt) const
     };
     const std::vector<path::RemoteRail>& own_rails = plane_.identity.rails;
     std::vector<Pair> pairs;
-    const bool know_rails = !c.remote_rails.empty();
-    const std::size_t remotes = know_rails ? c.remote_rails.size() : c.peer.count;
-    const auto look = [&](bool routed) {
+    const auto add = [&](const Pair& pair) {
+        const auto same = [&](const Pair& p) { return p.rail == pair.rail && p.qp_number == pair.qp_number; };
+        if (std::ranges::none_of(pairs, same)) pairs.push_back(pair);
+    };
+    const auto look = [&](bool told, bool routed) {
+        bool found = false;
+        const std::size_t remotes = told ? c.remote_rails.size() : c.peer.count;
         for (std::size_t shift = 0; shift < remotes; ++shift)
             for (unsigned i = 0; i < own_rails.size(); ++i) {
                 const path::RemoteRail& own = own_rails[i];
                 if (!plane_.datagrams.works(i) || !own.usable()) continue;
                 const std::size_t j = (i + shift) % remotes;
-                if (know_rails) {
+                if (told) {
                     const path::RemoteRail& r = c.remote_rails[j];
-                    if (path::reach(own, r, routed)) pairs.push_back({i, r.lid, r.lmc, r.control_qpn, r.gid});
+                    if (!path::reach(own, r, routed)) continue;
+                    add({i, r.lid, r.lmc, r.control_qpn, r.gid});
                 } else {
                     const ControlAddress& r = c.peer.control[j];
-                    if (reach(own.subnet_prefix, own.gid, r, routed))
-                        pairs.push_back({i, r.lid, r.lmc, r.qp_number, r.gid});
+                    if (!reach(own.subnet_prefix, own.gid, r, routed)) continue;
+                    add({i, r.lid, r.lmc, r.qp_number, r.gid});
                 }
+                found = true;
             }
+        return found;
     };
-    look(false);
-    if (pairs.empty()) look(true);
+    if (!look(true, false)) look(true, true);
+    const std::size_t told = pairs.size();
+    if (c.remote_rails.empty() || c.state == State::requesting || c.state == State::closed)
+        if (!look(false, false)) look(false, true);
     if (pairs.empty()) return std::nullopt;
-    const std::uint64_t first = mix(plane_.identity.address.uid ^ c.peer.uid) % pairs.size();
-    const Pair& p = pairs[(first + attempt) % pairs.size()];
+    const std::size_t in_turn = told ? told : pairs.size(), turn = attempt % pairs.size();
+    const std::uint64_t first = mix(plane_.identity.address.uid ^ c.peer.uid) % in_turn;
+    const Pair& p = pairs[turn < in_turn ? (first + turn) % in_turn : turn];
     const auto bits = unsigned(attempt / pairs.size());
     return Target{.rail = p.rail,
                   .to = {.dlid = std::uint16_t(p.lid + (bits & ((1u << p.lmc) - 1))),
@@ -105,7 +126,7 @@ bool Outbox::may_come(std::span<const path::RemoteRail> remote) const {
 }
 
 bool Outbox::may_come(const Connection& c) const {
-    if (!c.remote_rails.empty()) return may_come(std::span(c.remote_rails));
+    if (may_come(std::span(c.remote_rails))) return true;
     const std::vector<path::RemoteRail>& own = plane_.identity.rails;
     for (unsigned i = 0; i < own.size(); ++i)
         for (unsigned j = 0; j < c.peer.count; ++j)
@@ -132,12 +153,10 @@ bool Outbox::send_to(const Connection& c, unsigned attempt, const Message& m) {
 void Outbox::refuse(const Target& way_back, const Message& m, wire::Reason reason) {
     plane_.services.say(LogLevel::debug, "mp: %s of peer %016" PRIx64 " refused: reason %u", connect::name(m.kind),
                         m.sender_uid, unsigned(reason));
-    Message answer = message(wire::Kind::refuse, m.sender_cookie, m.transaction);
-    answer.destination = m.source;
-    answer.source = m.destination;
+    Message answer = answer_to(m, wire::Kind::refuse);
+    answer.version = plane_.identity.address.max_version; // refusals are the same in all
     answer.reason = reason;
     answer.refused = m.kind;
-    answer.secret = m.nonce;
     answer.bare = m.version < wire::kProofSince;
     ++plane_.counters.refused;
     Target to = way_back;
@@ -153,7 +172,7 @@ void Outbox::refuse(const Target& way_back, const Connection& c, wire::Kind kind
     m.sender_q_key = way_back.q_key;
     m.transaction = c.transaction;
     m.source = c.remote_id;
-    m.nonce = c.secret;
+    m.nonce = c.peer_secret;
     refuse(way_back, m, reason);
 }
 

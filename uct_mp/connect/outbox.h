@@ -14,6 +14,8 @@ public:
     explicit Outbox(Plane& plane) : plane_(plane) {}
     [[nodiscard]] Message message(wire::Kind kind, std::uint64_t cookie, std::uint32_t transaction) const;
     [[nodiscard]] Message message_to(wire::Kind kind, const Connection& c) const;
+    // To whoever has sent `m`, also if we do not know him: shows the nonce of that, and no secret.
+    [[nodiscard]] Message answer_to(const Message& m, wire::Kind kind) const;
 
     [[nodiscard]] std::optional<Target> route(const Connection& c, unsigned attempt) const;
     // There is no route now, but may be when ports that are down are active.

@@ -57,7 +57,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                          .max_version = m.max_version,
                          .transport = std::uint8_t(m.transport),
                          .reserved = m.reserved});
-    if (!m.bare) out.put(wire::Proof{.secret = m.secret, .nonce = m.nonce});
+    if (!m.bare) out.put(wire::Proof{.secret = m.shown, .nonce = m.nonce});
     const auto rails = std::uint8_t(m.rails.size()), paths = std::uint8_t(m.ends.size());
     const auto put_rails = [&] {
         for (const path::RemoteRail& r : m.rails) {
@@ -137,8 +137,8 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(wire::Keys{m.incarnation, {z, z, z, z}, m.keys.id});
         break;
     case Kind::keys_told: {
-        wire::KeysTold body{m.incarnation, std::uint8_t(m.holds), 0, {z, z}, m.keys.id, 0, {}};
-        if (m.holds) {
+        wire::KeysTold body{m.incarnation, std::uint8_t(m.yes), 0, {z, z}, m.keys.id, 0, {}};
+        if (m.yes) {
             body.count = m.keys.count;
             body.lives = m.keys.lives;
             for (unsigned i = 0; i < m.keys.count; ++i) body.rkey[i] = m.keys.rkey[i];
@@ -150,7 +150,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         out.put(wire::Service{m.incarnation, m.wish.number, std::uint8_t(m.wish.service), {z, z, z}});
         break;
     case Kind::service_known:
-        out.put(wire::ServiceKnown{m.incarnation, m.wish.number, m.holds, {z, z, z}});
+        out.put(wire::ServiceKnown{m.incarnation, m.wish.number, m.yes, {z, z, z}});
         break;
     case Kind::ring: {
         wire::Ring body{.incarnation = m.incarnation,
@@ -168,7 +168,7 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
         break;
     }
     case Kind::ring_known:
-        out.put(wire::RingKnown{m.incarnation, m.ring.number, m.until, m.holds, {z, z, z}});
+        out.put(wire::RingKnown{m.incarnation, m.ring.number, m.until, m.yes, {z, z, z}});
         break;
     case Kind::ended:
         out.put(wire::Ended{.incarnation = m.incarnation,
@@ -178,14 +178,14 @@ std::size_t pack(const Message& m, std::uint8_t* buffer) {
                             .number = m.goodbye.number});
         break;
     case Kind::ended_known:
-        out.put(wire::EndedKnown{
-            .incarnation = m.incarnation, .agreed = !m.holds, .reserved = 0, .number = m.goodbye.number});
+        out.put(
+            wire::EndedKnown{.incarnation = m.incarnation, .agreed = m.yes, .reserved = 0, .number = m.goodbye.number});
         break;
     case Kind::ping:
-        out.put(wire::Ping{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
+        out.put(wire::Ping{m.incarnation, std::uint8_t(m.yes), {z, z, z}});
         break;
     case Kind::pong:
-        out.put(wire::Pong{m.incarnation, std::uint8_t(m.holds), {z, z, z}});
+        out.put(wire::Pong{m.incarnation, std::uint8_t(m.yes), {z, z, z}});
         break;
     }
     out.put_bytes(m.tail);

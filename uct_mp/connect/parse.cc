@@ -246,7 +246,7 @@ bool read_keys_told(Reader& in, Message& out) {
     for (unsigned i = b.count; i < verbs::kMaxDevices; ++i)
         if (b.rkey[i] || (b.lives >> (8 * i) & 0xff)) return false;
     out.incarnation = b.incarnation;
-    out.holds = b.found;
+    out.yes = b.found;
     out.keys.count = b.count;
     out.keys.id = b.region;
     out.keys.lives = b.lives;
@@ -269,7 +269,7 @@ bool read_service_known(Reader& in, Message& out) {
     if (!in.take(b) || b.number == 0 || b.taken > 1) return false;
     out.incarnation = b.incarnation;
     out.wish.number = b.number;
-    out.holds = b.taken == 1;
+    out.yes = b.taken == 1;
     return true;
 }
 
@@ -299,7 +299,7 @@ bool read_ring_known(Reader& in, Message& out) {
     out.incarnation = b.incarnation;
     out.ring.number = b.number;
     out.until = b.until;
-    out.holds = b.taken == 1;
+    out.yes = b.taken == 1;
     return true;
 }
 
@@ -315,7 +315,7 @@ bool read_ended_known(Reader& in, Message& out) {
     wire::EndedKnown b;
     if (!in.take(b) || b.agreed > 1) return false;
     out.incarnation = b.incarnation;
-    out.holds = b.agreed == 0;
+    out.yes = b.agreed == 1;
     out.goodbye.number = b.number;
     return true;
 }
@@ -324,7 +324,7 @@ bool read_ping(Reader& in, Message& out) {
     wire::Ping b;
     if (!in.take(b) || b.current > 1) return false;
     out.incarnation = b.incarnation;
-    out.holds = b.current;
+    out.yes = b.current;
     return true;
 }
 
@@ -332,7 +332,7 @@ bool read_pong(Reader& in, Message& out) {
     wire::Pong b;
     if (!in.take(b) || b.holds > 1) return false;
     out.incarnation = b.incarnation;
-    out.holds = b.holds;
+    out.yes = b.holds;
     return true;
 }
 
@@ -375,7 +375,7 @@ Parse parse(std::span<const std::uint8_t> datagram, std::span<const path::Remote
     if (h.version < wire::kProofSince && !out.bare) return Parse::version;
     if (wire::Proof proof; !out.bare) {
         if (!in.take(proof)) return Parse::malformed;
-        out.secret = proof.secret;
+        out.shown = proof.secret;
         out.nonce = proof.nonce;
     }
     if (kind != Kind::refuse && (h.version < min || h.version > max)) return Parse::version;

@@ -24,7 +24,6 @@ void Questions::ask(Connection& c, Nanos limit) {
 }
 
 void Questions::ask_for_request(Connection& c) {
-    c.question.by_request = true;
     if (!c.question.number) begin(c, kForRequest);
 }
 
@@ -51,9 +50,9 @@ void Questions::send_ping(Connection& c) {
     m.transaction = q.number;
     m.nonce = q.nonce;
     m.incarnation = q.incarnation;
-    m.holds = is_current(c);
-    if (!m.holds) {
-        m.secret = c.held.secret;
+    m.yes = is_current(c);
+    if (!m.yes) {
+        m.shown = c.held.peer_secret;
         m.destination = c.held.remote_id;
     }
     plane_.outbox.send_to(c, q.sent, m);
@@ -76,7 +75,7 @@ void Questions::stop_all() {
 }
 
 // Nobody's request shall make an owner act, unless the peer has ended what it has.
-void Questions::answer(Connection& c, Answer what) {
+void Questions::answer(Connection& c, Answer what, std::uint64_t request) {
     const Question was = c.question;
     stop(c);
     const bool lost = what == Answer::lost;
@@ -87,38 +86,38 @@ void Questions::answer(Connection& c, Answer what) {
         return;
     }
     // Who is silent may be cut off. But it has lost nothing if nothing was connected.
-    const bool nothing = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
-    if (was.by_request) c.disowned = lost || nothing;
+    c.gives_way = what == Answer::silent && c.state == State::accepting && !c.held.own_secret;
+    c.awaited = lost ? request : 0;
     if (was.by_owner || (lost && c.state == State::established)) plane_.owner.peers.answered(c, what);
 }
 
 void Questions::on_ping(const Target& way_back, const Message& m) {
     const Connection *const c = plane_.inbox.connection_of(m), *const parked =
                                                                    plane_.owner.peers.find_parked(m.sender_uid);
-    Message pong = plane_.outbox.message(wire::Kind::pong, m.sender_cookie, m.transaction);
-    pong.version = m.version;
-    pong.destination = m.source;
-    pong.source = m.destination;
-    pong.incarnation = m.incarnation;
-    pong.secret = m.nonce;
+    Message pong = plane_.outbox.answer_to(m, wire::Kind::pong);
     // Established, or a handshake that goes on. Or it is what both have parked.
-    pong.holds = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.secret, c->own_secret)) ||
-                 (!m.holds && parked && known_as(*parked, m) && shows_secret(*parked, m));
-    plane_.outbox.send(way_back, pong);
-    if (pong.holds) return;
-    // Our own request is why it asks, perhaps. It waits for a copy that comes after this answer.
-    Connection* const ours = plane_.owner.peers.find_present(m.sender_uid);
-    if (ours && ours->state == State::requesting && known_as(*ours, m)) plane_.client.ask_again(*ours);
+    pong.yes = (c && (is_current(*c) || c->state == State::requesting) && same_secret(m.shown, c->own_secret)) ||
+               (!m.yes && parked && known_as(*parked, m) && shows_secret(*parked, m));
+    // Our own request is why it asks, perhaps: the answer says which one is ours. Only the peer may learn that, and
+    // whoever asks is perhaps another, so it goes where the request goes. A copy of that comes after it.
+    Connection* const ours = pong.yes ? nullptr : plane_.owner.peers.find_present(m.sender_uid);
+    if (!ours || ours->state != State::requesting || !known_as(*ours, m)) {
+        plane_.outbox.send(way_back, pong);
+        return;
+    }
+    pong.nonce = ours->own_secret;
+    plane_.outbox.send_to(*ours, ours->telling.answers++, pong); // repetitions take other ways
+    plane_.client.ask_again(*ours);
 }
 
 void Questions::on_pong(const Message& m) {
     Connection* const c = plane_.inbox.addressed(m);
     if (!c || c->question.number != m.transaction || c->question.incarnation != m.incarnation)
         ++plane_.counters.late;
-    else if (!same_secret(m.secret, c->question.nonce))
+    else if (!same_secret(m.shown, c->question.nonce))
         ++plane_.counters.dropped;
     else
-        answer(*c, m.holds ? Answer::alive : Answer::lost);
+        answer(*c, m.yes ? Answer::alive : Answer::lost, m.nonce);
 }
 
 } // namespace ucx_mp::connect

@@ -127,13 +127,8 @@ void RailLists::on_rails_elsewhere(const Target& way_back, const Message& m) {
         c->remote_rails = m.rails;
         c->rails_number = m.rails_number;
     }
-    Message answer = plane_.outbox.message(wire::Kind::rails_known, m.sender_cookie, m.transaction);
-    answer.version = m.version;
-    answer.destination = m.source;
-    answer.source = m.destination;
-    answer.incarnation = m.incarnation;
+    Message answer = plane_.outbox.answer_to(m, wire::Kind::rails_known);
     answer.rails_number = m.rails_number;
-    answer.secret = m.nonce;
     plane_.outbox.send(way_back, answer);
 }
 
@@ -153,7 +148,7 @@ void RailLists::answer(Connection& c) {
 
 void RailLists::on_rails_known(const Message& m) {
     Connection* const c = plane_.inbox.addressed(m);
-    if (c && !shows_secret(*c, m) && !same_secret(m.secret, c->telling.nonce)) {
+    if (c && !shows_secret(*c, m) && !same_secret(m.shown, c->telling.nonce)) {
         ++plane_.counters.dropped;
         return;
     }

@@ -11,6 +11,8 @@ namespace ucx_mp::connect {
 namespace {
 // Copies of a request are younger, and nobody has half of all numbers used up by then.
 constexpr Nanos kRemembered = Nanos{12} * 3600 * 1'000'000'000;
+// Whoever sends requests fills no log.
+constexpr std::size_t kMostSaid = 16;
 } // namespace
 
 // As many paths as the answer can carry over the rails of both sides.
@@ -53,31 +55,69 @@ void Server::note_answer(Connection& c, const Target& way_back) const {
     c.answered_to = way_back.to;
 }
 
-// The handshake under way has been begun by whoever was first, and voids no others before it is over. The peer's
-// numbers go on with all its handshakes, those with others too: after long they may have gone half of the round. No
-// copy is as old as that.
+// A handshake that was begun by whoever was first voids no others before it is over. The peer's numbers go on with all
+// its handshakes, those with others too: after long they may have gone half of the round. No copy is as old as that.
 bool Server::is_late(const Connection& c, const Message& request) const {
-    const bool accepting = c.state == State::accepting;
-    const std::uint32_t seen = accepting ? c.before.seen : c.seen;
-    const Nanos at = accepting ? c.before.seen_at : c.seen_at;
+    const bool anybody = c.state == State::accepting && !c.before.by_peer;
+    const std::uint32_t seen = anybody ? c.before.seen : c.seen;
+    const Nanos at = anybody ? c.before.seen_at : c.seen_at;
     return seen && !newer(request.transaction, seen) && plane_.services.now() - at < kRemembered;
 }
 
-// It comes from who holds what it is to replace.
-bool Server::is_proved(const Connection& c, const Message& request) {
-    return same_secret(request.secret, c.held.own_secret) ||
-           (c.state == State::accepting && same_secret(request.nonce, c.secret) && newer(request.transaction, c.seen));
+// The peer holds what it is to replace, or held it and has answered that it does no more.
+Server::Proof Server::proof_of(const Connection& c, const Message& request) {
+    if (same_secret(request.shown, c.held.own_secret) || same_secret(request.nonce, c.awaited)) return Proof::peer;
+    const bool again =
+        c.state == State::accepting && same_secret(request.nonce, c.peer_secret) && newer(request.transaction, c.seen);
+    return again ? Proof::same_client : Proof::none;
 }
 
 // Whose request shows no secret is perhaps not the peer. So the peer is asked by the way that we know, whether it still
-// holds what is to be replaced. True: it does not, or there is nothing. False: not now; the request will be repeated.
+// holds what is to be replaced, and which request is its own. True: there is nothing, or nobody to be asked. False: not
+// now; the request will be repeated, and the peer's has a proof then.
 bool Server::lets_go(Connection& c) {
     const bool under_way = c.state == State::confirming || c.state == State::accepting;
     if (!c.held.own_secret && !under_way) return true; // whoever is first (PROTOCOL.md, U1)
-    if (c.disowned) return true;
+    if (c.gives_way) return true;
     plane_.questions.ask_for_request(c);
     ++plane_.counters.late;
     return false;
+}
+
+// Of a peer that we know. False: it has been dealt with.
+bool Server::begins_another(Connection& c, const Target& way_back, const Message& m, Proof proof) {
+    const bool late = is_late(c, m);
+    // It has agreed to our goodbye, and comes again.
+    if (c.state == State::established && c.parting.timer && !late && proof == Proof::peer) {
+        plane_.goodbyes.stop(c);
+        plane_.owner.peers.parted(c, Answer::lost);
+        ++plane_.counters.late;
+        return false;
+    }
+    if (c.state == State::accepting && c.transaction == m.transaction && same_secret(m.nonce, c.peer_secret)) {
+        if (Due* const due = plane_.turns.due_of(c)) { // we are at it
+            if (due->what == Due::What::make) due->way_back = way_back;
+            ++plane_.counters.late;
+        } else if (just_answered(c, way_back)) {
+            ++plane_.counters.late;
+        } else {
+            send_reply(c, way_back);
+        }
+        return false;
+    }
+    // Both have started: the smaller uid stays client, and the peer will learn it from our request.
+    const bool ours = c.state == State::requesting && plane_.identity.address.uid < c.peer.uid;
+    // It knows the way to us, and we may not know the one to it any more.
+    if (ours && !late) {
+        take_way(c, m, proof);
+        if (m.destination && m.destination == c.local_id) // it had no place for ours, and has one now
+            plane_.client.ask_again(c);
+    }
+    if (late || ours) {
+        ++plane_.counters.late;
+        return false;
+    }
+    return proof != Proof::none || lets_go(c);
 }
 
 void Server::on_request(const Target& way_back, const Message& m) {
@@ -91,42 +131,8 @@ void Server::on_request(const Target& way_back, const Message& m) {
         ++plane_.counters.dropped;
         return;
     }
-    if (c) {
-        const bool late = is_late(*c, m), proved = is_proved(*c, m);
-        // It has agreed to our goodbye, and comes again.
-        if (c->state == State::established && c->parting.timer && !late && proved) {
-            plane_.goodbyes.stop(*c);
-            plane_.owner.peers.parted(*c, Answer::lost);
-            ++plane_.counters.late;
-            return;
-        }
-        if (c->state == State::accepting && c->transaction == m.transaction && same_secret(m.nonce, c->secret)) {
-            if (Due* const due = plane_.turns.due_of(*c)) { // we are at it
-                if (due->what == Due::What::make) due->way_back = way_back;
-                ++plane_.counters.late;
-            } else if (just_answered(*c, way_back)) {
-                ++plane_.counters.late;
-            } else {
-                send_reply(*c, way_back);
-            }
-            return;
-        }
-        // Both have started: the smaller uid stays client, and the peer will learn it from our request.
-        const bool ours = c->state == State::requesting && plane_.identity.address.uid < c->peer.uid;
-        // It knows the way to us, and we may not know the one to it any more.
-        if (ours && !late) {
-            const bool believed = proved || !c->held.own_secret;
-            if (believed && (c->remote_rails.empty() || c->remote_rails.size() == m.rails.size()))
-                c->remote_rails = m.rails;
-            if (m.destination && m.destination == c->local_id) // it had no place for ours, and has one now
-                plane_.client.ask_again(*c);
-        }
-        if (late || ours) {
-            ++plane_.counters.late;
-            return;
-        }
-        if (!proved && !lets_go(*c)) return;
-    }
+    const Proof proof = c ? proof_of(*c, m) : Proof::none;
+    if (c && !begins_another(*c, way_back, m, proof)) return;
     std::uint8_t absent = 0;
     std::vector<path::PathSpec> paths = plan(m, absent);
     if (paths.empty()) {
@@ -138,7 +144,11 @@ void Server::on_request(const Target& way_back, const Message& m) {
         return;
     }
     if (const std::string why = plane_.owner.peers.misfit(m.terms); !why.empty()) {
-        plane_.services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s", m.sender_uid, why.c_str());
+        if (said_.size() < kMostSaid && std::ranges::find(said_, why) == said_.end()) {
+            plane_.services.say(LogLevel::error, "mp: peer %016" PRIx64 " refused: %s (of others with this: no line)",
+                                m.sender_uid, why.c_str());
+            said_.push_back(why);
+        }
         plane_.outbox.refuse(way_back, m, wire::Reason::terms);
         return;
     }
@@ -157,14 +167,21 @@ void Server::on_request(const Target& way_back, const Message& m) {
     }
     note_peer(*c, m);
     if (!plane_.owner.peers.admits(*c)) {
-        if (c->remote_rails.empty()) c->remote_rails = m.rails;
+        take_way(*c, m, proof);
         c->features = m.terms.features & plane_.config.terms.features;
         c->server = true; // our own request, which follows, says so
         c->remote_id = m.source;
         ++plane_.counters.late;
         return;
     }
-    accept(*c, way_back, m, std::move(paths), absent);
+    accept(*c, way_back, m, proof, std::move(paths), absent);
+}
+
+// Where our own requests shall go. Whose request shows no secret may be anybody: it does not redirect what has a way.
+void Server::take_way(Connection& c, const Message& request, Proof proof) const {
+    const bool has_one = c.held.own_secret || plane_.outbox.route(c, 0);
+    if (proof != Proof::peer && has_one) return;
+    if (c.remote_rails.empty() || c.remote_rails.size() == request.rails.size()) c.remote_rails = request.rails;
 }
 
 void Server::note_peer(Connection& c, const Message& m) {
@@ -177,8 +194,8 @@ void Server::note_peer(Connection& c, const Message& m) {
     c.peer.transport = m.transport;
 }
 
-void Server::accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
-                    std::uint8_t absent) {
+void Server::accept(Connection& c, const Target& way_back, const Message& m, Proof proof,
+                    std::vector<path::PathSpec> paths, std::uint8_t absent) {
     if (c.state != State::closed && !c.ends.empty())
         plane_.states.drop_ends(c); // of an older handshake with the same peer
     if (c.state == State::accepting)
@@ -189,12 +206,13 @@ void Server::accept(Connection& c, const Target& way_back, const Message& m, std
                     .rails_number = c.rails_number,
                     .seen_at = c.seen_at,
                     .rails = std::move(c.remote_rails)};
+    if (proof != Proof::same_client) c.before.by_peer = proof == Proof::peer;
     c.incarnation = next_number(is_news(m.incarnation, c.incarnation) ? m.incarnation : c.incarnation);
     c.remote_id = m.source;
     c.remote_rails = m.rails;
     c.own_dc_tag = plane_.identity.random_tag();
     c.own_secret = plane_.identity.random_tag();
-    c.secret = m.nonce;
+    c.peer_secret = m.nonce;
     plane_.identity.take_terms(c, m);
     c.paths = std::move(paths);
     c.absent = absent;
@@ -279,20 +297,23 @@ void Server::send_ready(Connection& c, const Target& way_back) {
     plane_.outbox.send(way_back, plane_.outbox.message_to(wire::Kind::ready, c));
 }
 
+// Of the handshake under way, which comes to nothing.
+void Server::undo(Connection& c) {
+    c.incarnation = c.before.incarnation;
+    c.seen = c.before.seen;
+    c.seen_at = c.before.seen_at;
+    // Where the peer itself has said that it is, there it is. Without an address there is no other way to it.
+    const bool knows_better = !c.before.rails.empty() || c.peer.count;
+    if (!c.before.by_peer && knows_better) c.remote_rails = std::move(c.before.rails);
+    if (!c.before.by_peer || is_news(c.before.rails_number, c.rails_number)) c.rails_number = c.before.rails_number;
+    c.before = {};
+    c.server = false;
+}
+
 void Server::silence(Connection& c) { abandon(c, "the client is silent"); }
 
 void Server::abandon(Connection& c, const char* why) {
     plane_.states.set(c, State::closed, why);
-    c.incarnation = c.before.incarnation;
-    c.seen = c.before.seen;
-    c.seen_at = c.before.seen_at;
-    // Without an address there is no other way to it.
-    if (!c.before.rails.empty() || c.peer.count) {
-        c.remote_rails = std::move(c.before.rails);
-        c.rails_number = c.before.rails_number;
-    }
-    c.before = {};
-    c.server = false;
     plane_.states.drop_ends(c);
     plane_.rail_lists.tell(c);
     plane_.owner.peers.abandoned(c);

@@ -1,6 +1,7 @@
 // The server's part of the handshake. It answers; only the time limit of an unfinished handshake is its own.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "uct_mp/connect/message.h"
@@ -16,22 +17,28 @@ public:
     void on_confirm(const Target& way_back, const Message& m);
     void confirm_done(Connection& c, const Due& due, Status status); // our ends are connected, or not
     void abandon(Connection& c, const char* why);
+    static void undo(Connection& c); // what a request has changed
 
 private:
     [[nodiscard]] std::vector<path::PathSpec> plan(const Message& m, std::uint8_t& absent) const;
     [[nodiscard]] bool is_late(const Connection& c, const Message& request) const;
-    [[nodiscard]] static bool is_proved(const Connection& c, const Message& request);
+    // Who sends a request: anybody; whoever began the handshake that it is to replace; the peer of a connection.
+    enum class Proof : std::uint8_t { none, same_client, peer };
+    [[nodiscard]] static Proof proof_of(const Connection& c, const Message& request);
+    [[nodiscard]] bool begins_another(Connection& c, const Target& way_back, const Message& m, Proof proof);
     [[nodiscard]] bool lets_go(Connection& c);
     [[nodiscard]] bool just_answered(const Connection& c, const Target& way_back) const;
     void note_answer(Connection& c, const Target& way_back) const;
-    void accept(Connection& c, const Target& way_back, const Message& m, std::vector<path::PathSpec> paths,
+    void accept(Connection& c, const Target& way_back, const Message& m, Proof proof, std::vector<path::PathSpec> paths,
                 std::uint8_t absent);
+    void take_way(Connection& c, const Message& request, Proof proof) const;
     static void note_peer(Connection& c, const Message& m);
     void send_reply(Connection& c, const Target& way_back);
     void send_ready(Connection& c, const Target& way_back);
     void silence(Connection& c); // timer
 
     Plane& plane_;
+    std::vector<std::string> said_; // why peers were refused
 };
 
 } // namespace ucx_mp::connect

@@ -80,18 +80,22 @@ void States::set(Connection& c, State to, const char* why) {
     plane_.rail_lists.stop(c);
     plane_.goodbyes.stop(c);
     if (to != State::established) c.parting = {}; // numbers and all: another connection
-    c.disowned = false;
+    c.awaited = 0;
+    c.gives_way = false;
+    if (c.state == State::accepting && (to == State::closed || to == State::failed)) Server::undo(c);
     // With data that have come it was established without `ready`.
     const bool used = to == State::closed && c.state == State::confirming && plane_.owner.peers.carries_data(c);
     if (to == State::established || used)
-        c.held = {
-            .own_secret = c.own_secret, .secret = c.secret, .remote_id = c.remote_id, .incarnation = c.incarnation};
+        c.held = {.own_secret = c.own_secret,
+                  .peer_secret = c.peer_secret,
+                  .remote_id = c.remote_id,
+                  .incarnation = c.incarnation};
     if (to == State::established) {
         c.parked = false;
         c.before = {};
     }
     // Of a handshake that came to nothing neither side has more to say.
-    if (to == State::closed || to == State::requesting) c.secret = c.held.secret;
+    if (to == State::closed || to == State::requesting) c.peer_secret = c.held.peer_secret;
     if (to == State::closed) c.own_secret = c.held.own_secret;
     c.state = to;
     if (is_under_way(to))

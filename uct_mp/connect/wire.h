@@ -106,7 +106,7 @@ struct __attribute__((packed)) Proof {
     // that it follows; 0: of none.
     std::uint64_t secret;
     // request, reply, confirm: the sender's secret of the new connection, not 0. ping, rails, ended: random, not 0, the
-    // same in all copies of one question. Else 0.
+    // same in all copies of one question. pong: that of the sender's own request; 0: it has none under way. Else 0.
     std::uint64_t nonce;
 };
 static_assert(sizeof(Proof) == 16);

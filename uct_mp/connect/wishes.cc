@@ -15,7 +15,7 @@ void Wishes::answer(const Connection& c, std::uint32_t number, bool taken, unsig
     plane_.outbox.mend();
     Message m = plane_.outbox.message_to(wire::Kind::service_known, c);
     m.wish.number = number;
-    m.holds = taken;
+    m.yes = taken;
     plane_.outbox.send_to(c, attempt, m);
 }
 
@@ -28,7 +28,7 @@ void Wishes::on_wish(const Message& m) {
     else if (m.kind == wire::Kind::service)
         plane_.owner.news.wished(*c, m.wish);
     else
-        plane_.owner.news.wish_answered(*c, m.wish.number, m.holds);
+        plane_.owner.news.wish_answered(*c, m.wish.number, m.yes);
 }
 
 void Wishes::offer_ring(const Connection& c, const RingOffer& ring, unsigned attempt) {
@@ -42,7 +42,7 @@ void Wishes::answer_ring(const Connection& c, std::uint32_t number, bool taken, 
     plane_.outbox.mend();
     Message m = plane_.outbox.message_to(wire::Kind::ring_known, c);
     m.ring.number = number;
-    m.holds = taken;
+    m.yes = taken;
     m.until = until;
     plane_.outbox.send_to(c, attempt, m);
 }
@@ -56,7 +56,7 @@ void Wishes::on_ring(const Message& m) {
     else if (m.kind == wire::Kind::ring)
         plane_.owner.news.ring_offered(*c, m.ring);
     else
-        plane_.owner.news.ring_answered(*c, m.ring.number, m.holds, m.until);
+        plane_.owner.news.ring_answered(*c, m.ring.number, m.yes, m.until);
 }
 
 } // namespace ucx_mp::connect

@@ -4,9 +4,14 @@
 #include <boost/test/unit_test.hpp>
 
 #include <infiniband/verbs.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <functional>
 
@@ -55,8 +60,9 @@ void complete(LocalSession& s, CqRec& cq, uint64_t wr, bool solicited = false) {
     push_cqe(s.seg(), cq, e);
 }
 
-// A process that does `body` and is killed there, and reaped.
-void die_after(LocalSession& s, const std::function<void(Segment&)>& body) {
+// A process that does `body` and is killed there, and reaped after `meanwhile`.
+void die_after(LocalSession& s, const std::function<void(Segment&)>& body,
+               const std::function<void()>& meanwhile = {}) {
     auto* done = static_cast<std::atomic<int>*>(
         mmap(nullptr, sizeof(int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     const pid_t pid = s.child([&](Process& p) {
@@ -69,7 +75,48 @@ void die_after(LocalSession& s, const std::function<void(Segment&)>& body) {
     BOOST_REQUIRE(done->load() == 1);
     kill(pid, SIGKILL);
     BOOST_REQUIRE(LocalSession::wait_child(pid) == -SIGKILL);
+    if (meanwhile) meanwhile();
     BOOST_REQUIRE(reap_process(s.seg(), slot));
+}
+
+// The kernel kills this process when it gets hold of another one's channel: in notify(), before the first event to it.
+void die_before_the_event() {
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_getfd, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{std::size(code), code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+        _exit(3);
+}
+
+// A process that completes `wr` and is killed before the event is on its way; reaped after `meanwhile`.
+void die_announcing(LocalSession& s, Queue& q, uint64_t wr, const std::function<void()>& meanwhile) {
+    const pid_t pid = s.child([&](Process& p) {
+        die_before_the_event();
+        Cqe e{};
+        e.kind = CqeKind::send;
+        e.wr = wr;
+        push_cqe(p.seg(), p.seg().cq(q.index), e);
+        _exit(4);
+    });
+    const auto has_ended = [&] {
+        siginfo_t info{};
+        return waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+    };
+    BOOST_REQUIRE(wait_until(has_ended));
+    const uint32_t slot = s.slot_of(pid);
+    BOOST_REQUIRE(LocalSession::wait_child(pid) == -SIGSYS);
+    meanwhile();
+    BOOST_REQUIRE(reap_process(s.seg(), slot));
+}
+
+// As Engine::arm_cq().
+void arm(Queue& q) {
+    q.rec.armed = kArmed;
+    (void)announce_waiting(q.seg, q.rec, q.rec.head);
 }
 
 // What push_cqe() has done when it has made an entry visible.
@@ -126,16 +173,56 @@ BOOST_AUTO_TEST_CASE(a_dead_producers_event_is_sent_once) {
 }
 
 BOOST_AUTO_TEST_CASE(an_event_that_its_sender_did_not_live_to_send_is_sent) {
+    for (unsigned arms_again = 0; arms_again < 3; ++arms_again) {
+        LocalSession s;
+        Queue q(s);
+        arm(q);
+        die_announcing(s, q, 1, [&] {
+            BOOST_TEST(q.at(0).wr == 1u);
+            BOOST_TEST(q.rec.armed == kNotArmed);
+            for (unsigned i = 0; i < arms_again; ++i) arm(q); // without a poll: it has seen no event
+        });
+        for (int i = 0; i < 2; ++i) {
+            finish_work_of_the_dead(s.seg());
+            BOOST_TEST(q.events() == (i == 0 ? 1u : 0u));
+        }
+        complete(s, q.rec, 2);
+        BOOST_TEST(q.events() == (arms_again ? 1u : 0u));
+    }
+}
+
+// One that is killed, and another one that has sent the event before and is not back yet.
+BOOST_AUTO_TEST_CASE(senders_overtake_each_other) {
     LocalSession s;
     Queue q(s);
-    die_after(s, [&](Segment& seg) { // announce(), up to notify()
-        CqRec& cq = seg.cq(q.index);
-        complete(s, cq, 1);
-        cq.armed = kAnnounced;
-        cq.announced = 1;
-    });
-    complete(s, q.rec, 2); // the same event tells of this one
+    arm(q);
+    std::atomic<uint32_t>& cell =
+        Process::take_cell(s.seg().proc(s.process().slot()).announcing, q.index + 1); // a living one's
+    complete(s, q.rec, 1);
+    BOOST_TEST(q.events() == 1u);
+    q.rec.head = 1;
+    arm(q);
+    die_announcing(s, q, 2, [] {});
+    cell = 0;
+    finish_work_of_the_dead(s.seg());
+    BOOST_TEST(q.events() == 1u);
+    finish_work_of_the_dead(s.seg());
     BOOST_TEST(q.events() == 0u);
+}
+
+// Killed before it has taken the arming: the entry is announced, once.
+BOOST_AUTO_TEST_CASE(an_event_that_nobody_has_begun_to_send_is_sent_once) {
+    LocalSession s;
+    Queue q(s);
+    arm(q);
+    die_after(s, [&](Segment& seg) {
+        CqRec& cq = seg.cq(q.index);
+        lock_cq(seg, cq);
+        publish(seg, cq, 1);
+        ++cq.tail;
+        cq.lock.release();
+        (void)Process::take_cell(seg.proc(Process::current()->slot()).announcing, q.index + 1);
+    });
     for (int i = 0; i < 2; ++i) {
         finish_work_of_the_dead(s.seg());
         BOOST_TEST(q.events() == (i == 0 ? 1u : 0u));

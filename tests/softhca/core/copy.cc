@@ -217,25 +217,25 @@ CopyResult Process::atomic_at(uint32_t slot, uint64_t remote, bool swap, uint64_
 // ---- memory regions in use
 // --------------------------------------------------------------------------------------------
 
+std::atomic<uint32_t>& Process::take_cell(std::atomic<uint32_t> (&cells)[kHazards], uint32_t value) {
+    static thread_local uint32_t t_cell = [] {
+        static std::atomic<uint32_t> next{0};
+        return next.fetch_add(1);
+    }();
+    for (uint32_t i = 0;; ++i) {
+        std::atomic<uint32_t>& c = cells[(t_cell + i) % kHazards];
+        uint32_t free = 0;
+        if (c.load(std::memory_order_relaxed) == 0 && c.compare_exchange_strong(free, value)) return c;
+        if (i % kHazards == kHazards - 1) sched_yield(); // all are in use: not for long
+    }
+}
+
 MrRec* Process::mark_mr(uint32_t key, std::atomic<uint32_t>*& cell) {
     const uint32_t index = key >> 8;
     if (key == 0 || index >= kMaxMrs) return nullptr;
     MrRec& mr = segment_->mr(index);
     if (mr.key.load(std::memory_order_relaxed) != key) return nullptr;
-    static thread_local uint32_t t_cell = [] {
-        static std::atomic<uint32_t> next{0};
-        return next.fetch_add(1);
-    }();
-    auto& cells = segment_->proc(slot_).hazard;
-    for (uint32_t i = 0;; ++i) {
-        std::atomic<uint32_t>& c = cells[(t_cell + i) % kHazards];
-        uint32_t free = 0;
-        if (c.load(std::memory_order_relaxed) == 0 && c.compare_exchange_strong(free, index + 1)) {
-            cell = &c;
-            break;
-        }
-        if (i % kHazards == kHazards - 1) sched_yield(); // all cells are in use: copies are short
-    }
+    cell = &take_cell(segment_->proc(slot_).hazard, index + 1);
     // Mark first, then look again (the exchange is a full barrier): dereg does it the other way round.
     if (mr.key.load(std::memory_order_seq_cst) == key) return &mr;
     clear_mr(cell);

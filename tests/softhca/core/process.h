@@ -75,6 +75,8 @@ public:
     // valid (or becomes invalid meanwhile). clear after the copy. `thread_cell` is a hazard cell of the calling thread.
     MrRec* mark_mr(uint32_t key, std::atomic<uint32_t>*& cell);
     static void clear_mr(std::atomic<uint32_t>* cell) { cell->store(0, std::memory_order_release); }
+    // A free one of these cells of our slot, which now says `value`; a full barrier. Waits while all are in use.
+    static std::atomic<uint32_t>& take_cell(std::atomic<uint32_t> (&cells)[kHazards], uint32_t value);
     void wait_mr_unused(uint32_t index); // dereg: until no live process copies through it (bounded, 2 s, then warns)
 
 private:

@@ -91,6 +91,7 @@ bool clear_cq(Segment& seg, uint32_t index) {
     cq.has_channel = 0;
     cq.channel = cq.async_channel = 0;
     cq.armed = kNotArmed;
+    cq.owed = 0;
     cq.overrun = 0;
     cq.entries = 0;
     cq.capacity = cq.mask = 0; // a late producer finds it full
@@ -241,6 +242,16 @@ void free_slot(Segment& seg, uint32_t slot) {
     count_live(seg);
 }
 
+// Events that it may not have lived to send. Whoever sends them is told by the queue, for the slot goes to another
+// process.
+void note_owed_events(Segment& seg, uint32_t slot) {
+    for (auto& cell : seg.proc(slot).announcing) {
+        const uint32_t index = cell.load();
+        if (index != 0 && index <= kMaxCqs) seg.cq(index - 1).owed = 1;
+        cell = 0;
+    }
+}
+
 bool reap_process(Segment& seg, uint32_t slot) {
     Taken how; // from_dead: another reaper was killed; all steps can be repeated
     if (!seg.table_lock.acquire_within(1000, how)) return false;
@@ -248,6 +259,7 @@ bool reap_process(Segment& seg, uint32_t slot) {
     bool done = state == ProcState::free || slot_alive(seg, slot);
     if (!done) {
         seg.proc(slot).state = ProcState::dead;
+        note_owed_events(seg, slot);
         done = release_objects(seg, slot);
         if (done) free_slot(seg, slot);
         // Its peers look at their queue pairs: it may have been killed while it failed one of them.

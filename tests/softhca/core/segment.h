@@ -21,7 +21,7 @@ namespace softhca {
 using Off = uint64_t; // byte offset in the segment, 0 = none
 
 inline constexpr uint32_t kSegmentMagic = 0x53484341; // "SHCA"
-inline constexpr uint32_t kSegmentVersion = 4;
+inline constexpr uint32_t kSegmentVersion = 5;
 inline constexpr uint64_t kSegmentBytes = 1ull << 35; // address space, sparse
 inline constexpr uint32_t kMaxProcs = 1024;
 inline constexpr uint32_t kQpBits = 20; // QPN = index | reuse count << kQpBits (24 bits)
@@ -39,7 +39,7 @@ inline constexpr uint32_t kAtomicLocks = 1024;
 enum class ProcState : uint32_t { free, starting, alive, dead };
 
 inline constexpr uint32_t kKeeperSlot = 0; // the keeper takes locks like any other process; unused in virtual time
-inline constexpr uint32_t kHazards = 32;   // threads of a process that copy at the same time (more wait)
+inline constexpr uint32_t kHazards = 32;   // threads of a process that copy or announce at the same time (more wait)
 
 struct alignas(64) ProcSlot {
     std::atomic<ProcState> state;
@@ -49,6 +49,9 @@ struct alignas(64) ProcSlot {
     std::atomic<uint32_t> node;             // kNone until it opened the device list
     std::atomic<uint32_t> stop_request;     // 1: stopped by the fault `stop` (keeper)
     std::atomic<uint32_t> hazard[kHazards]; // MR table index + 1 that a thread is copying through (dereg waits for it)
+    // CQ index + 1 that a thread is sending an event of, from before it takes `armed` until the event is on its way. Of
+    // a killed process: CqRec::owed.
+    std::atomic<uint32_t> announcing[kHazards];
     char command[32];
     // Held by the main thread (core/liveness.h). The kernel marks it when that ends (a robust mutex), by exit, signal
     // or exec: before its number can be given to another process, and long before anybody has looked.
@@ -206,8 +209,8 @@ struct Staged { // where receive data wait: bytes of the staging ring, counted f
 };
 static_assert(sizeof(Staged) <= 24);
 
-// What a completion queue's next event is for. kAnnounced: nothing any more, an event is being sent.
-enum Armed : uint32_t { kNotArmed, kArmed, kArmedSolicited /* or an error */, kAnnounced };
+// What a completion queue's next event is for.
+enum Armed : uint32_t { kNotArmed, kArmed, kArmedSolicited /* or an error */ };
 
 struct alignas(64) CqRec {
     // set-up
@@ -225,6 +228,7 @@ struct alignas(64) CqRec {
     std::atomic<uint32_t> armed;          // Armed
     std::atomic<uint64_t> announced;      // entries before this position have been announced by an event
     std::atomic<uint64_t> announced_head; // `head` then
+    std::atomic<uint32_t> owed;           // 1: somebody was killed who may have been about to send an event
     alignas(64) SharedLock lock;          // producers
     uint64_t tail, seen_head;
     uint64_t staged_tail, seen_staged_head;

@@ -2,6 +2,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "core/notify.h"
 #include "engine/engine.h"
 #include "engine/receives.h"
 
@@ -33,13 +34,20 @@ void flush_failed(Segment& seg, uint32_t index) {
     qp.lock.release();
 }
 
+// Of an entry that nobody has announced; else what somebody may have been killed before he sent it. That is once too
+// often if he had sent it, or if another one has taken his arming.
 void send_missed_event(Segment& seg, uint32_t index) {
     CqRec& cq = seg.cq(index);
-    if (cq.id == 0 || !cq.has_channel || cq.armed.load() == kNotArmed) return;
-    repeat_event(cq);
-    if (!lock_cq(seg, cq, kPatience)) return;
-    announce_waiting(seg, cq, cq.head.load());
-    cq.lock.release();
+    if (cq.id == 0 || !cq.has_channel) return;
+    const bool owed = cq.owed.load() != 0;
+    if (!owed && cq.armed.load() == kNotArmed) return;
+    bool sent = false;
+    if (lock_cq(seg, cq, kPatience)) {
+        sent = announce_waiting(seg, cq, cq.head.load());
+        cq.lock.release();
+    }
+    if (owed && !sent) notify(cq.channel, &cq.user, sizeof cq.user);
+    if (owed) cq.owed = 0; // last: who is killed before leaves it to the next
 }
 
 } // namespace

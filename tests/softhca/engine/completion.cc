@@ -15,18 +15,22 @@ namespace softhca {
 
 namespace {
 
-// Completion event for the entry at `position`, if the queue is still armed: one event per arming.
-void announce(CqRec& cq, uint64_t position) {
+// Completion event for the entry at `position`, if the queue is still armed: one event per arming. False: it is not.
+bool announce(Segment& seg, CqRec& cq, uint64_t position) {
+    const auto index = static_cast<uint32_t>(&cq - seg.at<CqRec>(seg.cqs));
+    Process* const self = Process::current();
+    if (!self) return false; // a child of fork()
+    // Who is killed from here on leaves the event to whoever reaps it.
+    std::atomic<uint32_t>& cell = Process::take_cell(seg.proc(self->slot()).announcing, index + 1);
     uint32_t armed = cq.armed.load();
-    do
-        if (armed == kNotArmed || armed == kAnnounced) return;
-    while (!cq.armed.compare_exchange_weak(armed, kAnnounced));
-    cq.announced_head.store(cq.head.load(std::memory_order_relaxed), std::memory_order_relaxed);
-    cq.announced.store(position + 1, std::memory_order_release);
-    if (cq.has_channel) notify(cq.channel, &cq.user, sizeof cq.user);
-    // Not before the event is on its way: who is killed here leaves it to repeat_event().
-    armed = kAnnounced;
-    cq.armed.compare_exchange_strong(armed, kNotArmed); // it may be armed again
+    while (armed != kNotArmed && !cq.armed.compare_exchange_weak(armed, kNotArmed)) {}
+    if (armed != kNotArmed) {
+        cq.announced_head.store(cq.head.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        cq.announced.store(position + 1, std::memory_order_release);
+        if (cq.has_channel) notify(cq.channel, &cq.user, sizeof cq.user);
+    }
+    cell.store(0, std::memory_order_release);
+    return armed != kNotArmed;
 }
 
 } // namespace
@@ -42,9 +46,9 @@ bool lock_cq(Segment& seg, CqRec& cq, uint32_t milliseconds) {
 
 void lock_cq(Segment& seg, CqRec& cq) { (void)lock_cq(seg, cq, kLongWait); }
 
-void announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
+bool announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
     const uint32_t armed = cq.armed.load();
-    if (armed == kNotArmed || armed == kAnnounced) return;
+    if (armed == kNotArmed) return false;
     // Entries that an event has announced are left out until the program polls: one that arms between event and poll
     // and counts its events (perftest with one channel for two queues) would be woken once too often. One that polls
     // some of them and arms again would else sleep although others wait.
@@ -52,16 +56,11 @@ void announce_waiting(Segment& seg, CqRec& cq, uint64_t head) {
     const bool polled = head != cq.announced_head.load(std::memory_order_relaxed);
     for (uint64_t at = polled ? head : std::max(head, announced);; ++at) {
         const Cqe& e = seg.at<Cqe>(cq.entries)[at & cq.mask];
-        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return;
+        if (e.seq.load(std::memory_order_acquire) != static_cast<uint32_t>(at + 1)) return false;
         if (e.kind == CqeKind::dead || (armed == kArmedSolicited && !e.solicited && e.status == IBV_WC_SUCCESS))
             continue;
-        return announce(cq, at);
+        return announce(seg, cq, at);
     }
-}
-
-void repeat_event(CqRec& cq) {
-    uint32_t armed = kAnnounced;
-    if (cq.armed.compare_exchange_strong(armed, kNotArmed)) notify(cq.channel, &cq.user, sizeof cq.user);
 }
 
 namespace {
@@ -84,7 +83,7 @@ Cqe* begin_push(Segment& seg, CqRec& cq, uint8_t* held) {
 }
 
 // Makes `e`, which begin_push() gave, `entry`, and releases the lock.
-void end_push(CqRec& cq, Cqe& e, const Cqe& entry, const void* payload, size_t bytes, uint8_t* held) {
+void end_push(Segment& seg, CqRec& cq, Cqe& e, const Cqe& entry, const void* payload, size_t bytes, uint8_t* held) {
     // Field by field up to the payload: the sequence number comes last, it is what the poller waits for.
     constexpr size_t kHead = offsetof(Cqe, payload);
     std::memcpy(reinterpret_cast<char*>(&e) + sizeof(e.seq), reinterpret_cast<const char*>(&entry) + sizeof(e.seq),
@@ -108,7 +107,8 @@ void end_push(CqRec& cq, Cqe& e, const Cqe& entry, const void* payload, size_t b
         std::atomic_thread_fence(
             std::memory_order_seq_cst); // entry visible before `armed` is read (arm_cq does the reverse)
         const uint32_t armed = cq.armed.load(std::memory_order_relaxed);
-        if (armed && (armed == kArmed || entry.solicited || entry.status != IBV_WC_SUCCESS)) announce(cq, position);
+        if (armed && (armed == kArmed || entry.solicited || entry.status != IBV_WC_SUCCESS))
+            (void)announce(seg, cq, position);
     }
     if (g_touched) [[unlikely]]
         g_touched(cq.device);
@@ -132,7 +132,7 @@ bool find_room(CqRec& cq, uint32_t length, Staged& at) {
 
 void push_cqe(Segment& seg, CqRec& cq, const Cqe& entry, uint8_t* held) {
     Cqe* e = begin_push(seg, cq, held);
-    if (e) end_push(cq, *e, entry, entry.payload, entry.in_payload, held);
+    if (e) end_push(seg, cq, *e, entry, entry.payload, entry.in_payload, held);
 }
 
 Staging push_staged(Segment& seg, CqRec& cq, Cqe& entry, const LocalData& payload, uint32_t length, uint8_t* held) {
@@ -148,7 +148,7 @@ Staging push_staged(Segment& seg, CqRec& cq, Cqe& entry, const LocalData& payloa
     // Counted before the entry is there: who is killed here leaves a gap, which goes with the next one.
     cq.staged_tail = at.end;
     entry.in_payload = kStaged;
-    end_push(cq, *e, entry, &at, sizeof at, held);
+    end_push(seg, cq, *e, entry, &at, sizeof at, held);
     return Staging::done;
 }
 
@@ -332,7 +332,6 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     poll();
     std::lock_guard guard(cq.poll_lock);
     // A pending request for any completion is not narrowed by one for solicited ones (11.4.2.2).
-    // An event that is being sent is for the arming before this one.
     if (!solicited_only)
         cq.rec->armed.store(kArmed);
     else
@@ -341,7 +340,7 @@ int Engine::arm_cq(Cq& cq, bool solicited_only) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     // Entries that came while the queue was not armed, and are not polled yet, fire at once as with real adapters, or a
     // sleeper would miss them.
-    announce_waiting(seg(), *cq.rec, cq.head);
+    (void)announce_waiting(seg(), *cq.rec, cq.head);
     expect_sleep();
     return 0;
 }

@@ -160,9 +160,7 @@ struct LocalData; // engine/responder.h
 [[nodiscard]] bool lock_cq(Segment& seg, CqRec& cq, uint32_t milliseconds);
 void lock_cq(Segment& seg, CqRec& cq);
 // One event, if the queue is armed and has an entry at `head` or behind that the arming is for and no event was sent
-// for. The caller keeps the ring from being replaced.
-void announce_waiting(Segment& seg, CqRec& cq, uint64_t head);
-// The event that somebody has begun to send and may have been killed before. Once too often if he lives.
-void repeat_event(CqRec& cq);
+// for. The caller keeps the ring from being replaced. False: there was none to be sent.
+bool announce_waiting(Segment& seg, CqRec& cq, uint64_t head);
 
 } // namespace softhca

@@ -56,13 +56,16 @@ template <class Fn> bool any_record(Segment& seg, Off owners, uint32_t blocks, F
     return false;
 }
 
-// Somebody could wait for what this process holds: locks anywhere in the session, and marks on memory regions.
+// Somebody could wait for what this process holds: locks anywhere in the session, marks on memory regions,
+// an event.
 bool holds_anything(Segment& seg, uint32_t slot) {
     const ProcSlot& p = seg.proc(slot);
     const uint32_t word = lock_word(slot, p.generation.load());
     const auto held = [word](const SharedLock& lock) { return lock.word.load() == word; };
     for (const auto& h : p.hazard)
         if (h.load() != 0) return true;
+    for (const auto& a : p.announcing)
+        if (a.load() != 0) return true;
     if (held(seg.table_lock)) return true;
     for (uint32_t i = 0; i < kAtomicLocks; ++i)
         if (held(seg.at<SharedLock>(seg.atomic_locks)[i])) return true;

@@ -48,6 +48,7 @@ Cq* new_cq(Context& c, uint32_t cqe, ibv_comp_channel* channel, void* cq_context
     rec.armed.store(kNotArmed);
     rec.announced.store(0);
     rec.announced_head.store(0);
+    rec.owed.store(0);
     rec.tail = rec.seen_head = 0;
     rec.head.store(0);
     rec.id = index;

@@ -60,9 +60,11 @@ public:
     Timer at(Nanos t, std::function<void()> fn) override { return world_.at(t, std::move(fn)) + 1; }
     void cancel(Timer timer) override { world_.cancel(timer - 1); }
     [[nodiscard]] bool logs(LogLevel level) const override { return level <= shown; }
-    void log(LogLevel, const char* line) override {
+    void log(LogLevel level, const char* line) override {
+        errors += level == LogLevel::error;
         std::fprintf(stderr, "%12.3f us  %s\n", double(world_.now() - kSecond) * 1e-3, line);
     }
+    unsigned errors = 0;
     LogLevel shown = std::getenv("TESTS_LOG") ? LogLevel::trace : LogLevel::error;
 
 private:
@@ -183,6 +185,9 @@ public:
     unsigned told = 0;
     Connection* renew(Connection& c) override { return ++renewed, renews ? &c : nullptr; }
     bool carries_data(Connection&) override { return carries; }
+    bool admits(Connection&) override { return !full; }
+    std::string misfit(const connect::Terms&) override { return unfit; }
+    std::string unfit; // why no peer's terms will do
 
     // ---- The test's side
     Peer& make(std::uint64_t uid) {
@@ -263,7 +268,7 @@ public:
     std::size_t most_peers = 1000;
     unsigned failing_makes = 0;
     Status make_failure = Status::no_memory;
-    bool renews = false, carries = false;
+    bool renews = false, carries = false, full = false;
     unsigned renewed = 0;
     unsigned sends_open = 0, errors = 0, wrong_greetings = 0;
 

@@ -82,7 +82,7 @@ inline Message forge(wire::Kind kind, const Node& from, const Node& to, const Co
     m.source = c.local_id;
     m.transaction = c.transaction;
     m.incarnation = kind == wire::Kind::request ? c.incarnation - (c.incarnation > 0) : c.incarnation;
-    m.secret = kind == wire::Kind::request ? c.held.secret : c.secret;
+    m.shown = kind == wire::Kind::request ? c.held.peer_secret : c.peer_secret;
     m.nonce = c.own_secret;
     if (kind == wire::Kind::request || kind == wire::Kind::reply) m.rails = rails_of(from);
     if (kind == wire::Kind::reply) m.paths = c.paths;
@@ -94,7 +94,7 @@ inline Message forge(wire::Kind kind, const Node& from, const Node& to, const Co
 // The same without what only the two sides know: their secrets. The nonce is as good as any.
 inline Message pretend(wire::Kind kind, const Node& from, const Node& to, const Connection& c) {
     Message m = forge(kind, from, to, c);
-    m.secret = 0;
+    m.shown = 0;
     m.nonce = 0x1234567812345678;
     return m;
 }

@@ -24,6 +24,7 @@ void complete(Message& m, const Node& from) {
     if (m.kind == K::ring || m.kind == K::ring_known) m.ring.number = 1;
     if (m.kind == K::path_open || m.kind == K::path_opened) m.news.end = {77, 5}, m.news.life = 1;
     if (m.kind == K::ended) m.goodbye.number = 1;
+    if (m.kind == K::ended_known) m.yes = true;
 }
 
 struct Fixture {
@@ -44,6 +45,12 @@ struct Fixture {
     }
 };
 
+// To node 1, and it has time to ask.
+void intruder_says(Fixture& f, const Message& m) {
+    f.intruder.send(f.c[1], m);
+    f.c.settle(kMilli);
+}
+
 } // namespace
 
 // A request in the peer's name, whatever numbers it has, neither ends nor changes what there is.
@@ -52,11 +59,11 @@ BOOST_FIXTURE_TEST_CASE(a_request_for_another_connection, Fixture) {
     c[0].renews = c[1].renews = true;
     const Facts here(*a), there(*b);
     for (const std::uint32_t transaction : {a->connection.transaction, a->connection.transaction + 1, 0x7fffffffu})
-        for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.secret ^ 1})
+        for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.peer_secret ^ 1})
             for (const std::uint32_t incarnation : {0u, a->connection.incarnation, 0x7fffffffu}) {
                 Message m = as_a(K::request);
                 m.transaction = transaction;
-                m.secret = secret;
+                m.shown = secret;
                 m.incarnation = incarnation;
                 m.rails = rails_of(c[2]);
                 intruder.send(c[1], m);
@@ -89,6 +96,43 @@ BOOST_FIXTURE_TEST_CASE(a_peer_that_has_forgotten, Fixture) {
     }
 }
 
+// It has forgotten everything, and says so to whoever asks in whosever name. That lets nobody in but itself.
+BOOST_AUTO_TEST_CASE(another_in_the_place_of_a_peer_that_has_forgotten) {
+    for (const bool parked : {false, true})
+        for (const bool asks_itself : {false, true}) {
+            Fixture f;
+            Cluster& c = f.c;
+            f.connect();
+            c[1].renews = true;
+            if (parked) c[1].forget(*f.b); // closed; what it held is remembered
+            const unsigned established = f.b->times_established;
+            Message m = f.as_a(K::request);
+            m.rails = rails_of(c[2]);
+            c[0].erase(*f.a);
+            if (asks_itself) {
+                c.world().fault("drop 100% 1:softhca_0:1"); // it hears nothing, and goes on asking
+                c.world().fault("drop 100% 1:softhca_1:1");
+                c[0].connect_to(c[1]);
+                c.settle(50 * kMilli);
+                c.world().fault("clear");
+            }
+            for (unsigned i = 0; i < 20; ++i) {
+                ++m.transaction;
+                m.nonce += 2;
+                for (unsigned copy = 0; copy < 2; ++copy) intruder_says(f, m);
+                BOOST_TEST(f.b->connection.remote_rails.front().control_qpn != m.rails.front().control_qpn);
+                BOOST_TEST(f.b->connection.peer_secret != m.nonce);
+            }
+            if (!asks_itself) {
+                BOOST_TEST(f.b->times_established == established);
+                c[0].connect_to(c[1]);
+            }
+            BOOST_TEST(c.run([&] { return c.connected(0, 1); }, kSecond));
+            BOOST_TEST(c[1].peer_of(c[0])->times_established == established + 1);
+            BOOST_TEST(c.greet());
+        }
+}
+
 // While nothing leads to the peer nobody is let in.
 BOOST_FIXTURE_TEST_CASE(a_peer_that_cannot_be_asked, Fixture) {
     connect();
@@ -116,10 +160,11 @@ BOOST_FIXTURE_TEST_CASE(messages_of_a_connection, Fixture) {
     c[1].plane->ask(b->connection, kSecond); // something to be answered
     const Facts here(*a), there(*b);
     for (const K kind : kOfConnections)
-        for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.secret ^ 1,
-                                           a->connection.secret ^ std::uint64_t{1} << 63, a->connection.own_secret}) {
+        for (const std::uint64_t secret :
+             {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.peer_secret ^ 1,
+              a->connection.peer_secret ^ std::uint64_t{1} << 63, a->connection.own_secret}) {
             Message m = as_a(kind);
-            m.secret = secret;
+            m.shown = secret;
             for (const bool idle : {false, true}) {
                 m.goodbye.idle = idle;
                 intruder.send(c[1], m);
@@ -140,7 +185,7 @@ BOOST_FIXTURE_TEST_CASE(messages_of_a_connection, Fixture) {
             continue; // over their paths only
         const unsigned before = c[1].told + goodbyes;
         Message m = as_a(kind);
-        m.secret = a->connection.secret;
+        m.shown = a->connection.peer_secret;
         m.goodbye.idle = false;
         intruder.send(c[1], m);
         BOOST_TEST(c[1].told + goodbyes == before + 1, connect::name(kind));
@@ -242,7 +287,7 @@ BOOST_FIXTURE_TEST_CASE(answers_of_a_handshake, Fixture) {
     for (const std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, a->connection.own_secret ^ 1})
         for (const K kind : {K::reply, K::ready, K::refuse}) {
             Message m = pretend(kind, c[1], c[0], other.connection);
-            m.secret = secret;
+            m.shown = secret;
             m.reason = wire::Reason::limits;
             intruder.send(c[0], m);
             m.kind = K::refuse; // as one would be written that knows no secrets
@@ -312,6 +357,147 @@ BOOST_AUTO_TEST_CASE(a_first_contact_of_somebody_else) {
             BOOST_TEST(c.run([&] { return c.connected(0, 1); }, 2 * kSecond));
             BOOST_TEST(c.greet());
         }
+}
+
+// Whose address is known is asked there, whatever others say in its name meanwhile.
+BOOST_AUTO_TEST_CASE(a_way_that_is_known) {
+    const auto forged = [](Cluster& c, std::size_t from, std::size_t to) {
+        Peer nobody;
+        nobody.connection.local_id = 1;
+        nobody.connection.transaction = 0x7fffffff;
+        Message m = pretend(K::request, c[from], c[to], nobody.connection);
+        m.rails = rails_of(c[2]);
+        m.rails.push_back(m.rails.front()); // as many as it has
+        return m;
+    };
+    for (const std::size_t client : {0, 1}) { // while our own request is under way
+        Cluster c({"aa", "aa", "a"});
+        Intruder intruder(c, 2);
+        if (c[client].plane->address().uid > c[!client].plane->address().uid) continue;
+        for (const char* port : {"softhca_0:1", "softhca_1:1"})
+            c.world().fault("drop 100% " + std::to_string(!client) + ":" + port);
+        c[client].connect_to(c[!client]);
+        for (unsigned i = 0; i < 3; ++i) intruder.send(c[client], forged(c, !client, client));
+        BOOST_TEST(c[client].peer_of(c[!client])->connection.remote_rails.empty());
+        c.world().fault("clear");
+        BOOST_TEST(c.run([&] { return c.connected(0, 1); }, 2 * kSecond));
+        BOOST_TEST(c.greet());
+    }
+    Cluster c({"aa", "aa", "a"}); // while there is no place
+    Intruder intruder(c, 2);
+    Peer& b = c[1].make(c[0].plane->address().uid);
+    b.connection.take_address(c[0].plane->address());
+    c[1].full = true;
+    intruder.send(c[1], forged(c, 0, 1));
+    BOOST_TEST(b.connection.remote_rails.empty());
+    c[1].full = false;
+    c[1].plane->start(b.connection);
+    BOOST_TEST(c.run([&] { return c.connected(0, 1); }, 2 * kSecond));
+    BOOST_TEST(c.greet());
+}
+
+// Whoever says that a peer is ready for our request may lie. It gets a copy now and then, and ours is repeated as ever.
+BOOST_AUTO_TEST_CASE(questions_of_somebody_else) {
+    for (const std::string adapter : {"softhca_0:1", "softhca_1:1"}) {
+        ControlConfig config;
+        Cluster c({"aa", "aa", "a"}, config);
+        Intruder intruder(c, 2);
+        c.world().fault("drop 100% 1:" + adapter); // the other ways have to be tried
+        Peer& a = c[0].connect_to(c[1]);
+        Peer nobody;
+        nobody.connection.transaction = nobody.connection.incarnation = 1;
+        const Message m = pretend(K::ping, c[1], c[0], nobody.connection);
+        const Nanos begin = c.world().now();
+        for (unsigned i = 0; i < 40; ++i) intruder.send(c[0], m);
+        const Nanos took = c.world().now() - begin;
+        BOOST_TEST(took < config.retry / 2);
+        BOOST_TEST(c[0].plane->counters().repeated <= 1u);
+        while (!c.connected(0, 1) && c.world().now() < begin + kSecond) {
+            intruder.send(c[0], m);
+            c.settle(kMilli);
+        }
+        BOOST_TEST(c.connected(0, 1));
+        BOOST_TEST(a.times_failed == 0u);
+        BOOST_TEST(c[0].plane->counters().repeated <= 2 + 2 * (c.world().now() - begin) / (config.retry / 2));
+        c.world().fault("clear");
+        BOOST_TEST(c.greet());
+    }
+}
+
+// A copy that is late, of a request that the peer has given up for a newer one.
+BOOST_FIXTURE_TEST_CASE(an_older_request_of_the_peer, Fixture) {
+    connect();
+    c[1].renews = true;
+    Message m = forge(K::request, c[0], c[1], a->connection);
+    m.transaction += 2;
+    for (unsigned copy = 0; copy < 2; ++copy) {
+        m.nonce += 2; // handshakes of their own
+        intruder.send(c[1], m);
+        BOOST_TEST(c.is(1, 0, State::accepting));
+        BOOST_TEST(b->connection.transaction == a->connection.transaction + 2);
+        --m.transaction;
+    }
+}
+
+// A handshake that comes to nothing leaves behind where the peer itself is, and nothing of anybody else's.
+BOOST_AUTO_TEST_CASE(what_a_handshake_leaves_behind) {
+    for (const bool itself : {false, true})
+        for (const bool forgotten : {false, true}) {
+            ControlConfig config;
+            config.timeout = kSecond;
+            Cluster c({"aa", "aa", "a"}, config);
+            Intruder intruder(c, 2);
+            Peer& p = c[0].connect_to(c[1]);
+            BOOST_REQUIRE(c.run([&] { return c.connected(0, 1); }));
+            Peer& there = *c[1].peer_of(c[0]);
+            Connection& b = there.connection;
+            Message m = forge(K::request, c[0], c[1], p.connection);
+            ++m.transaction;
+            if (itself) {
+                c[1].renews = true;
+            } else {
+                m.shown = 0;
+                c[1].erase(there);
+                Peer& known = c[1].make(c[0].plane->address().uid);
+                known.connection.take_address(c[0].plane->address());
+            }
+            Connection& now = itself ? b : c[1].peer_of(c[0])->connection;
+            const std::uint32_t incarnation = now.incarnation;
+            for (path::RemoteRail& rail : m.rails) rail.control_qpn += 100; // its adapters have been opened anew
+            intruder.send(c[1], m);
+            BOOST_REQUIRE(now.state == State::accepting);
+            BOOST_TEST(now.incarnation != incarnation);
+            if (forgotten)
+                c[1].forget(*c[1].peer_of(c[0]));
+            else
+                BOOST_REQUIRE(c.run([&] { return c.is(1, 0, State::closed); }, 2 * kSecond));
+            BOOST_TEST(now.incarnation == incarnation);
+            if (itself)
+                BOOST_TEST(now.remote_rails.front().control_qpn == m.rails.front().control_qpn);
+            else
+                BOOST_TEST(now.remote_rails.empty());
+        }
+}
+
+// One line for each cause, however many copies come, in whosever name. Not more than a log can bear.
+BOOST_AUTO_TEST_CASE(terms_that_do_not_fit) {
+    Cluster c({"aa", "aa", "a"});
+    Intruder intruder(c, 2);
+    Peer nobody;
+    nobody.connection.local_id = nobody.connection.transaction = 1;
+    Message m = pretend(K::request, c[0], c[1], nobody.connection);
+    c[1].unfit = "for a test";
+    for (unsigned i = 0; i < 5; ++i, ++m.sender_uid) intruder.send(c[1], m);
+    BOOST_TEST(c.services.errors == 1u);
+    BOOST_TEST(c[1].plane->counters().refused == 5u);
+    c[1].unfit = "for another";
+    for (unsigned i = 0; i < 5; ++i) intruder.send(c[1], m);
+    BOOST_TEST(c.services.errors == 2u);
+    for (unsigned i = 0; i < 100; ++i) {
+        c[1].unfit = std::to_string(i);
+        intruder.send(c[1], m);
+    }
+    BOOST_TEST(c.services.errors == 16u);
 }
 
 // Peers of releases without secrets get a refusal that they can read.

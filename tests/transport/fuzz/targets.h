@@ -69,15 +69,15 @@ inline std::vector<connect::Message> sample_messages() {
                 m.destination = kind == wire::Kind::request ? 0 : 5;
                 m.source = 9;
                 m.transaction = 3;
-                m.secret = kind == wire::Kind::request && rails == 1 ? 0 : 0xaaaaaaaabbbbbbbb;
+                m.shown = kind == wire::Kind::request && rails == 1 ? 0 : 0xaaaaaaaabbbbbbbb;
                 m.nonce = 0xccccccccdddddddd;
                 if (kind != wire::Kind::refuse) m.incarnation = 2;
                 if (kind == wire::Kind::rails) m.rails = sample_rails(rails), m.rails[0].life = 255;
                 if (kind == wire::Kind::keys) m.keys.id = 0x5555555566666666;
                 if (kind == wire::Kind::keys_told) {
-                    m.holds = rails > 1;
+                    m.yes = rails > 1;
                     m.keys.id = 7;
-                    if (m.holds) {
+                    if (m.yes) {
                         m.keys.count = verbs::kMaxDevices;
                         m.keys.lives = 0x80ff000000000001;
                         for (unsigned i = 0; i < verbs::kMaxDevices; ++i) m.keys.rkey[i] = 0xffffff00 + i;
@@ -86,7 +86,7 @@ inline std::vector<connect::Message> sample_messages() {
                 if (kind == wire::Kind::ended) m.goodbye = {rails > 1, 0xfffffff0, 0xfedc};
                 if (kind == wire::Kind::service)
                     m.wish = {0xfffffffd, rails > 1 ? adapt::Service::rc : adapt::Service::shared};
-                if (kind == wire::Kind::service_known) m.wish.number = 6, m.holds = rails > 1;
+                if (kind == wire::Kind::service_known) m.wish.number = 6, m.yes = rails > 1;
                 if (kind == wire::Kind::ring) {
                     m.ring.number = 0xfffffffb;
                     if (rails > 1) {
@@ -98,9 +98,9 @@ inline std::vector<connect::Message> sample_messages() {
                     }
                 }
                 if (kind == wire::Kind::ring_known)
-                    m.ring.number = 7, m.holds = rails > 1, m.until = rails > 1 ? 0 : 0xfffffffa;
-                if (kind == wire::Kind::ping) m.holds = rails > 1;
-                if (kind == wire::Kind::ended_known) m.holds = rails > 1, m.goodbye.number = 0x8001;
+                    m.ring.number = 7, m.yes = rails > 1, m.until = rails > 1 ? 0 : 0xfffffffa;
+                if (kind == wire::Kind::ping) m.yes = rails > 1;
+                if (kind == wire::Kind::ended_known) m.yes = rails > 1, m.goodbye.number = 0x8001;
                 if (kind == wire::Kind::rails || kind == wire::Kind::rails_known) m.rails_number = 0xfffffffe;
                 if (kind == wire::Kind::request || kind == wire::Kind::reply) {
                     m.rails = sample_rails(rails);
@@ -150,7 +150,7 @@ inline std::vector<connect::Message> sample_messages() {
             }
     Message bare = all[4]; // to a release without proofs
     bare.bare = true;
-    bare.secret = bare.nonce = 0;
+    bare.shown = bare.nonce = 0;
     all.push_back(bare);
     Message roce = all[0];
     roce.rails = mixed_rails(8);
@@ -313,7 +313,7 @@ inline bool try_message(std::span<const std::uint8_t> bytes) {
         must(p.client_bits < 1u << (absent ? 7 : own[p.client_rail].lmc) &&
              p.server_bits < 1u << (absent ? 7 : m.rails[p.server_rail].lmc));
     }
-    must(m.keys.count <= verbs::kMaxDevices && (m.kind != wire::Kind::keys_told || m.holds == (m.keys.count != 0)));
+    must(m.keys.count <= verbs::kMaxDevices && (m.kind != wire::Kind::keys_told || m.yes == (m.keys.count != 0)));
     for (const LocalEnd& e : m.ends) must(e.qp_number < 1u << 24 && e.psn < 1u << 24);
     const Bytes again = packed(m);
     const bool renamed = m.kind == wire::Kind::refuse && m.reason == wire::Reason::resources; // of an unknown reason

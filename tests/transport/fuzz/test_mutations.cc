@@ -85,10 +85,10 @@ BOOST_AUTO_TEST_CASE(what_is_out_of_range_is_refused) {
     BOOST_TEST(!good(K::request, [](Message& m) { m.terms.window = 0; }));
     BOOST_TEST(!good(K::reply, [](Message& m) { m.terms.ring = 0; }));
     BOOST_TEST(!good(K::reply, [](Message& m) { m.terms.segment = 0; }));
-    BOOST_TEST(good(K::keys_told,
-                    [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 255, m.keys.rkey[0] = 1; }));
-    BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true; })); // keys of no device
-    BOOST_TEST(!good(K::keys_told, [](Message& m) { m.holds = true, m.keys.count = 1, m.keys.lives = 256; }));
+    BOOST_TEST(
+        good(K::keys_told, [](Message& m) { m.yes = true, m.keys.count = 1, m.keys.lives = 255, m.keys.rkey[0] = 1; }));
+    BOOST_TEST(!good(K::keys_told, [](Message& m) { m.yes = true; })); // keys of no device
+    BOOST_TEST(!good(K::keys_told, [](Message& m) { m.yes = true, m.keys.count = 1, m.keys.lives = 256; }));
     BOOST_TEST(!good(K::refuse, [](Message& m) { m.refused = K(0); }));
     BOOST_TEST(!good(K::refuse, [](Message& m) { m.kind = K(6); }));
     // A newer one's reason is a reason.

@@ -110,7 +110,7 @@ private:
         m.transaction = c.transaction ? c.transaction : 1;
         if (kind == Kind::pong && c.question.number) m.transaction = c.question.number;
         m.incarnation = kind == Kind::reply ? c.incarnation + 1 : c.incarnation;
-        if (random_() % 4) m.secret = random_(); // or the 0 of who has none
+        if (random_() % 4) m.shown = random_(); // or the 0 of who has none
         m.nonce = random_() | 1;
         if (kind == Kind::request || kind == Kind::reply) {
             for (const verbs::Rail& rail : devices_.rails()) {
@@ -140,8 +140,8 @@ private:
                      .number = kind == Kind::ended ? std::uint16_t(c.parting.heard + 1) : c.parting.asked};
         m.wish = {.number = 1, .service = adapt::Service::shared};
         m.ring.number = 1;
-        m.holds = kind == Kind::pong || kind == Kind::ended_known ? false : random_() % 2;
-        if (kind == Kind::keys_told) m.holds = false;
+        m.yes = kind == Kind::ended_known || (kind != Kind::pong && random_() % 2);
+        if (kind == Kind::keys_told) m.yes = false;
         return m;
     }
 
