@@ -3,7 +3,8 @@
 #   bin              softhca, mp_info, mp_sim, mpirun-mp, mpiexec-mp
 #   lib[/<arch>]     libuct_mp.so, pkgconfig/ucx-mp.pc, cmake/ucx-mp
 #   lib/ucx-mp       libsofthca.so, openmpi4 (or 5)/mca_*_mp.so, plugin (for UCX_PLUGIN_PATH): loaded by name, never linked
-#   share/ucx-mp     fabrics, the wrappers with their parameter files
+#   share/ucx-mp     fabrics, the wrappers with their parameter files, an example of ucx.conf
+#   share/modules/modulefiles/ucx-mp/<version>   for `module load ucx-mp`; where Debian's environment-modules looks
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -49,6 +50,7 @@ if(TARGET uct_mp)
     file(CREATE_LINK ../../../${CMAKE_INSTALL_LIBDIR}/libuct_mp.so \"\${folder}/libuct_mp.so.0\" SYMBOLIC)" COMPONENT transport)
   install(TARGETS mp_info RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES uct_mp/api/uct_mp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/uct_mp/api)
+  install(FILES uct_mp/api/example.c DESTINATION ${CMAKE_INSTALL_DOCDIR})
   ucx_mp_page(transport mp_info $<TARGET_FILE:mp_info> "rails of this host, paths of running processes, a check of adapters" mp_info)
   foreach(wrapper openmpi/mpirun-mp mpich/mpiexec-mp)
     get_filename_component(folder ${wrapper} DIRECTORY)
@@ -70,6 +72,13 @@ if(TARGET uct_mp)
       install(TARGETS ${module} LIBRARY DESTINATION ${private_lib}/openmpi${UCX_MP_OMPI_SERIES} COMPONENT openmpi)
     endif()
   endforeach()
+
+  install(FILES config/ucx.conf DESTINATION ${data})
+
+  set(modules ${CMAKE_INSTALL_DATADIR}/modules/modulefiles/ucx-mp)
+  string(REGEX REPLACE "[^/]+" ".." up_from_module ${modules})
+  configure_file(config/modulefiles/ucx-mp.in ${PROJECT_BINARY_DIR}/modulefiles/ucx-mp/${PROJECT_VERSION} @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/modulefiles/ucx-mp/${PROJECT_VERSION} DESTINATION ${modules})
 
   string(REGEX REPLACE "[^/]+" ".." up ${CMAKE_INSTALL_LIBDIR})
   # The folder of the .pc file is below that of the library, whatever the prefix.

@@ -1,4 +1,4 @@
-// The micro-benchmarks of the paper on adaptive selection (AQPS, section 4.3): small messages from one to all, from all
+// The micro-benchmarks of AQPS 4.3: small messages from one to all, from all
 // to one, and both in turn. After a series, a message for every peer, there is a barrier if some process has had more
 // than 128 messages since the last.
 #include <algorithm>

@@ -1,4 +1,4 @@
-// A pool of tasks as NWChem has one (the ACTS paper's application, reduced to what it does to connections): each
+// A pool of tasks as NWChem has one (the application of ACTS, reduced to what it does to connections): each
 // process takes a number from one counter, reads two blocks from servers, computes, and writes a block back to one of
 // them. Of four processes one is a data server: there are as many servers as the paper's nodes of four processes.
 //

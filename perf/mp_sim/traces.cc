@@ -1,4 +1,4 @@
-// Synthetic traces with the shapes of the AQPS paper's figures 3 to 5 (who sends to rank 0 over the time of a run).
+// Synthetic traces with the shapes of AQPS figures 3 to 5 (who sends to rank 0 over the time of a run).
 // Every rank does what rank 0 does there, shifted by its number. The figures give shapes and no numbers; what is made
 // up is said at each. `messages`: phases, of which the figures show a hundred.
 #include <algorithm>

@@ -79,7 +79,7 @@ static int del_procs(struct ompi_proc_t** procs, size_t count) {
 }
 
 static int enable(bool on) {
-    (void)on;
+    if (on) mca_pml_mp.peer_failed = mca_pml_mp_add_peer_failed();
     return OMPI_SUCCESS;
 }
 

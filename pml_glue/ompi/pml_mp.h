@@ -82,6 +82,7 @@ typedef struct mca_pml_mp_module {
     pthread_mutex_t lock;
     mp_turn_t turn; /* the program's, or the progress thread's */
     bool threads;
+    int peer_failed;            /* the code of an operation whose peer is gone */
     bool marked;                /* coll/mp tells who is in a collective operation */
     unsigned in_collective;     /* without threads: of so many */
     bool memory_open, watching; /* pml_mp_memory.c */

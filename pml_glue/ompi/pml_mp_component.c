@@ -171,9 +171,20 @@ bool mca_pml_mp_name_others(const ompi_communicator_t* comm, bool comes) {
     return (comm->c_local_group == comm->c_remote_group || count_others(comm->c_local_group, comes)) && remote;
 }
 
+/* The core knows a process by its number, "process 332d000100000001 is gone"; the user by rank and host. */
 static void report(void* unused, const char* line) {
+    static const char word[] = "process ";
+    const char* const at = strstr(line, word);
+    char* rest = NULL;
+    const opal_process_name_t name = process_of(at == NULL ? 0 : strtoull(at + strlen(word), &rest, 16));
+    const bool ours = name.jobid == OPAL_PROC_MY_NAME.jobid;
+    ompi_proc_t* const proc = at == NULL || rest == at + strlen(word) ? NULL : ompi_proc_find(&name);
     (void)unused;
-    opal_output(0, "pml/mp: %s", line);
+    if (proc == NULL)
+        opal_output(0, "pml/mp: %s", line);
+    else
+        opal_output(0, "pml/mp: %.*srank %u%s on host %s%s", (int)(at - line), line, name.vpid,
+                    ours ? "" : " of another job", opal_get_proc_hostname(&proc->super), rest);
 }
 
 /* "auto", "never" or bytes. */

@@ -14,7 +14,7 @@ static int look(int source, int tag, ompi_communicator_t* comm, int* found, stru
         *found = mp_core_probe(mca_pml_mp.core, pattern, &of);
     const bool failed = !*found && mp_core_source_failed(mca_pml_mp.core, pattern);
     mca_pml_mp_unlock();
-    if (failed) return MP_ERR_PEER_FAILED;
+    if (failed) return mca_pml_mp.peer_failed;
     if (!*found) return OMPI_SUCCESS;
     ompi_status_public_t result = ompi_status_empty;
     mca_pml_mp_set_status(&result, &of);

@@ -154,7 +154,7 @@ int mca_pml_mp_code(mp_error_t error) {
     case MP_RANGE:
         return MPI_ERR_RMA_RANGE;
     case MP_FAILED:
-        return MP_ERR_PEER_FAILED;
+        return mca_pml_mp.peer_failed;
     case MP_CANCELLED:
     case MP_OK:
         break;

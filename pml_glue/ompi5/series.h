@@ -11,7 +11,9 @@
 #define MP_PML_VERSION MCA_PML_BASE_VERSION_2_1_0
 #define MP_COLL_VERSION MCA_COLL_BASE_VERSION_2_4_0
 #define MP_MODEX_GLOBAL PMIX_GLOBAL
-#define MP_ERR_PEER_FAILED MPI_ERR_PROC_FAILED
+
+/* The code of an operation whose peer is gone. */
+static inline int mca_pml_mp_add_peer_failed(void) { return MPI_ERR_PROC_FAILED; }
 
 /* The index is the same at all ranks: we don't say that we know the longer identities, with which it would not be. */
 static inline uint32_t mca_pml_mp_context(const ompi_communicator_t* comm) { return comm->c_index; }

@@ -66,6 +66,8 @@ with tempfile.TemporaryDirectory(prefix="ucx-mp-installed-") as folder:
     flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "ucx-mp"], PKG_CONFIG_PATH=pkgconfig))
     include = next(flag[2:] for flag in flags if flag.startswith("-I"))
     need(os.path.exists(os.path.join(include, "uct_mp/api/uct_mp.h")), f"pkg-config: no header in {flags}")
+    example = os.path.join(folder, "example")
+    run(["cc", glob.glob(os.path.join(prefix, "share/doc/*/example.c"))[0], "-o", example, *flags, "-luct", "-lucs"])
     user = os.path.join(folder, "user")
     os.makedirs(user)
     open(os.path.join(user, "CMakeLists.txt"), "w").write(

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """How long a sentence may be: 30 words, in the texts of the project and in the comments of uct_mp's headers.
 
-Read: uct_mp/PROTOCOL.md, uct_mp/README.md, CONTRIBUTING.md, tests/softhca/README.md, and the // comments of uct_mp/**/*.h.
+Read: uct_mp/PROTOCOL.md, uct_mp/README.md, ARCHITECTURE.md, CONTRIBUTING.md, SOURCES.md, tests/softhca/README.md, and the //
+comments of uct_mp/**/*.h.
 A sentence ends with . ! or ? before a space, with a colon at the end of a line, with its paragraph, or with its item
 of a list. In a comment it also ends where the comment is alone on its line and the next one stands behind code.
 A word is what stands between spaces and has a letter or a digit; `code` counts as one word, and so does a link.
@@ -19,7 +20,7 @@ import sys
 import sources
 
 LIMIT = 30
-TEXTS = ('uct_mp/PROTOCOL.md', 'uct_mp/README.md', 'CONTRIBUTING.md', 'tests/softhca/README.md')
+TEXTS = ('uct_mp/PROTOCOL.md', 'uct_mp/README.md', 'ARCHITECTURE.md', 'CONTRIBUTING.md', 'SOURCES.md', 'tests/softhca/README.md')
 HEADERS = 'uct_mp'
 
 CODE_SPAN = re.compile(r'``.+?``|`[^`]*`', re.DOTALL)

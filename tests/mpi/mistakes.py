@@ -132,7 +132,31 @@ def mixed_versions():
                 sys.exit(f"{len(lines)} lines on the peer that is too old:\n{text}")
 
 
-CASES = (no_adapter, no_active_port, preload_behind_softhca, preload_forgotten, mpi_without_ucx, locked_memory, mixed_versions)
+def log_amid_results():
+    """A variable that UCX does not know: its warning is no part of the job's results, unless the user says so."""
+    storm = os.path.join(BUILD, "tests/mpi/storm.mpich")
+    jobs = [[MPIRUN, *MANY, "-n", "2", *STORM]]
+    if os.path.exists(storm):
+        jobs.append([os.path.join(SOURCE, "config/mpich/mpiexec-mp"), "-n", "2", storm, *STORM[1:]])
+    for job in jobs:
+        with tempfile.TemporaryDirectory() as folder:
+            kept = os.path.join(folder, "log")
+            for said in ({}, {"UCX_LOG_FILE": kept}):
+                # Both streams come together in run(): what has come to stdout is marked.
+                _, text = run(["bash", "-c", "\"$0\" \"$@\" | sed 's/^/result: /'", *adapter(*job)], UCX_TLS="mp_rc",
+                              UCT_MP_LIBRARY=LIBRARY, UCX_NO_SUCH_VARIABLE="1", **said)
+                need(text, "^result: storm: 2 ranks ok")
+                need(text, "^result: .*UCX", 0)
+                if said:
+                    need(text, "UCX  WARN", 0)
+                elif "UCX  WARN" not in text:
+                    sys.exit(f"the warning is not on stderr:\n{text}")
+            if "UCX_NO_SUCH_VARIABLE" not in open(kept).read():
+                sys.exit("UCX_LOG_FILE has no warning")
+
+
+CASES = (no_adapter, no_active_port, preload_behind_softhca, preload_forgotten, mpi_without_ucx, locked_memory, mixed_versions,
+         log_amid_results)
 if __name__ == "__main__":
     for case in CASES:
         if sys.argv[3:] in ([], [case.__name__]):

@@ -1,5 +1,5 @@
-// How many messages came from whom, and when: slices of time, which become coarser with age (paper, 3.4 and figure 8;
-// the paper's table has a column for every process).
+// How many messages came from whom, and when: slices of time, which become coarser with age (AQPS 3.4 and figure 8;
+// its table has a column for every process).
 //
 // A slice lists the sources that have sent in it. Of each length there are at most kLevel slices. When there is one
 // more, the two oldest become one of twice the length. So memory goes with active sources times the logarithm of time.

@@ -1,4 +1,4 @@
-// Which sources get RC, which ones a ring, and what that saves (paper, figure 6: FIND_MAP).
+// Which sources get RC, which ones a ring, and what that saves (AQPS figure 6: FIND_MAP).
 //
 // Pure: a function of counts and costs. Threads: any.
 #pragma once
@@ -49,7 +49,7 @@ public:
 };
 
 // The best map. RC goes to the heaviest sources that do not refuse it, rings to the next ones. Only what a source does
-// not have yet is charged with make_rc and make_ring. In the paper everything is, which favours the present map in the
+// not have yet is charged with make_rc and make_ring. In AQPS everything is, which favours the present map in the
 // windows to come. O(k log k) for k sources, by sums over the heaviest i. `sources` in any order.
 [[nodiscard]] Mapping find_map(std::span<const Source> sources, const Costs& costs, const Limits& limits);
 

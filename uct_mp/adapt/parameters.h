@@ -1,5 +1,5 @@
 // What the choice of RC, rings and DC depends on, with units. Costs are measured, or set by the user: there are no
-// defaults. Names in brackets are those of the paper (Takagi et al., Adaptive Transport Service Selection, table 2).
+// defaults. Names in brackets are those of AQPS (table 2).
 #pragma once
 
 #include "uct_mp/host/services.h"
@@ -22,7 +22,7 @@ struct Limits {
     unsigned rings = 256; // [tau] sources with a ring, of either kind; 0: there are no rings, RC is a path like others
     unsigned slots = 16;  // [s] of a ring
     unsigned cold_every = 8; // rings that bring less than 1/8 of what the busiest one brings are looked at every 8th
-                             // time; 1: all of them every time, as in the paper
+                             // time; 1: all of them every time, as in AQPS
 };
 
 struct Tuning {

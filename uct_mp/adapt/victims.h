@@ -1,4 +1,4 @@
-// Whose connection gives way when another one is wanted and there is no room for both (paper: ACTS; its LRU and LRU-M,
+// Whose connection gives way when another one is wanted and there is no room for both (ACTS: its LRU and LRU-M,
 // and one of ours).
 //
 // A peer is used, or not, between two searches for a victim: nobody counts how often. So nothing is paid on the data
@@ -6,7 +6,7 @@
 // before (the bit of CLOCK).
 //
 // lru     the one that has not been used for longest.
-// lru_m   the paper's: of those with the fewest tear-downs so far, the one that has not been used for longest.
+// lru_m   ACTS: of those with the fewest tear-downs so far, the one that has not been used for longest.
 // leader  follows whoever would have done best lately. Each of a few experts keeps a set of as many peers as there are
 //         places, as if it alone had decided from the beginning. They go by recency, by how often a peer was used (with
 //         several half-lives), or keep the old ones, which is right for loops. What each of them would have had to

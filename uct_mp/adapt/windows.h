@@ -1,10 +1,10 @@
-// When another map is worth its price: the extended and the shrunk time window (paper, 3.4, T1 to T4).
+// When another map is worth its price: the extended and the shrunk time window (AQPS 3.4, T1 to T4).
 //
 // The current window is the one that the present map was found for. At each look it is extended to now, and a short one
 // of half its length that ends now is tried as well. If the best map of either saves enough more than the present one,
 // it is taken, and its window becomes the current one.
 //
-// Where the paper is silent or can be bettered:
+// Where AQPS is silent or can be bettered:
 // - If neither wins the current window is extended to now. Else the short one would keep its length for ever.
 // - The short one has two slices or more.
 // - What exists already is not charged again (find_map()).

@@ -1,6 +1,7 @@
 /*
  * Extensions of the transports mp_rc and mp_dc beside UCT's own API: hints about traffic, and a look at the paths of an
- * endpoint. For programs that call UCT directly (MPI modules, benchmarks); UCP's users need none of it.
+ * endpoint. For programs that call UCT directly (MPI modules, benchmarks); UCP's users need none of it. Example:
+ * example.c, beside this file or in the documentation.
  *
  * Link libuct_mp.so, or look the functions up with dlsym(): both must be the library that UCX has loaded.
  * Threads: as every UCT call, from the thread that uses the endpoint's worker.

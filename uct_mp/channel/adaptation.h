@@ -1,4 +1,4 @@
-// Who gets RC: counts what comes and goes over each channel, measures what RC saves, and wishes (adapt/, paper AQPS).
+// Who gets RC: counts what comes and goes over each channel, measures what RC saves, and wishes (adapt/, AQPS).
 //
 // At the end of each slice of time the numbers of all channels are read: their differences are the counts, so the data
 // path pays nothing. After eight slices the time windows are looked at (adapt::Windows). What another map would save is

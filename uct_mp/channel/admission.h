@@ -1,4 +1,4 @@
-// How many peers may be connected at once (Config::max_connections; paper: ACTS): who waits for a connection, and whose
+// How many peers may be connected at once (Config::max_connections; ACTS): who waits for a connection, and whose
 // gives way.
 //
 // Who wants a peer takes a free place, or waits in order of arrival. Meanwhile idle connections are asked to end

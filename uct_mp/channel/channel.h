@@ -6,11 +6,11 @@
 // numbers are not acknowledged (the smaller of both sides' windows). Acknowledgments ride on messages of the other
 // direction, or go alone when a quarter of the window is owed, or when the sender asks.
 //
-// Fences (DESIGN.md, Failure 2). A put's completion at one adapter says nothing about another adapter's writes. So the
-// first message after a fence carries the set of paths that have carried puts since the fence before. A marker follows
-// the puts on each of them. The receiver delivers the message when all markers are in. The message itself is the
-// marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed. It need not if all
-// of it takes a single queue pair of RC: order is the hardware's then, and what it executed is known if it fails
+// Fences (PROTOCOL.md, section 6). A put's completion at one adapter says nothing about another adapter's writes. So
+// the first message after a fence carries the set of paths that have carried puts since the fence before. A marker
+// follows the puts on each of them. The receiver delivers the message when all markers are in. The message itself is
+// the marker of the path that it takes. RDMA after a fence waits until the RDMA before has completed. It need not if
+// all of it takes a single queue pair of RC: order is the hardware's then, and what it executed is known if it fails
 // (R261).
 //
 // Completion is not visibility (visibility.h). An acknowledged write may still be on its way from the adapter to

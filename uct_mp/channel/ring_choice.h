@@ -1,4 +1,4 @@
-// Who gets a ring: counts who sends, and weighs what a ring saves against polling and credits (adapt/, paper AQPS).
+// Who gets a ring: counts who sends, and weighs what a ring saves against polling and credits (adapt/, AQPS).
 //
 // Apart from who gets RC (Adaptation): a ring is written to over whatever path there is, so each saves what it saves,
 // with the other or without. FIND_MAP then has two sums that do not depend on each other, and each has its own windows.

@@ -4,7 +4,7 @@
 // A ring is the receiver's. It is offered to one peer, with a key of its own, and taken back; each is answered. The
 // source decides for each message whether it goes by the ring: if it is short, is not fenced, and its slot is free.
 // Else it goes as it would without a ring. Either way it has its number and is retained, so there is nothing to wait
-// for when a ring comes or goes. Which path carries the write does not matter: over RC it is the paper's RC ring, over
+// for when a ring comes or goes. Which path carries the write does not matter: over RC it is the RC ring of AQPS, over
 // DC its DC ring.
 //
 // A slot is free when the message `slots` before has been acknowledged. That one may have been lost with a path and be

@@ -7,7 +7,7 @@
 // round.
 // The sum of the usable paths' weights is constant. A path that fails leaves its weight to the others in proportion.
 // One that returns takes 1/16 of a fair share from all, and learns its way up.
-// Completions that are found late (7.1.2, cases 2 and 3) change little or nothing, as in the paper.
+// Completions that are found late (7.1.2, cases 2 and 3) change little or nothing, as in the dissertation.
 #pragma once
 
 #include <array>
@@ -52,8 +52,8 @@ private:
 };
 
 // BSS (n_paths, n_batch): every message on the n_batch best of the first n_paths, which are kept sorted by weight.
-// HSAM is the case n_batch = n_paths. Weights start equal (8.1). Beyond the paper: `explore`, because a path whose
-// weight was once low would never be tried again while the batch slows down evenly.
+// HSAM is the case n_batch = n_paths. Weights start equal (8.1). Beyond the dissertation: `explore`, because a path
+// whose weight was once low would never be tried again while the batch slows down evenly.
 class Bss {
 public:
     Bss(const PolicyConfig& config, unsigned) : config_(&config) {}

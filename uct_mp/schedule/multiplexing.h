@@ -1,5 +1,5 @@
 // Whole messages on one path each: binding, round robin, weighted round robin, window-based round robin
-// (dissertation 4.1.2). They ignore the size of messages, as the paper does: small ones cost per message.
+// (dissertation 4.1.2). They ignore the size of messages, as the dissertation does: small ones cost per message.
 #pragma once
 
 #include "uct_mp/schedule/policy_config.h"

@@ -42,7 +42,7 @@ struct PolicyConfig {
     std::uint32_t n_paths = 0;  // bss: the first n_paths are used; 0: all
     std::uint32_t n_batch = 2;  // bss: best paths per message
     std::uint32_t explore = 32; // bss: every that many messages the last of the batch is the one unused for longest;
-                                // 0: never, as in the paper
+                                // 0: never, as in the dissertation
 
     std::uint32_t accounts = 2; // load_balanced: 2: reads and writes apart (5.2.2), 1: one load, for comparison
 

@@ -78,7 +78,7 @@ std::uint8_t rnr_code(double value) {
 
 constexpr unsigned kMaxPathBits = 127; // LMC is at most 7
 
-// "r=150,rho=400000", or "d=100,p=10,c=300,delta=100000", or both, in any order; the paper's names.
+// "r=150,rho=400000", or "d=100,p=10,c=300,delta=100000", or both, in any order; the names of AQPS (table 2).
 struct GivenCosts {
     bool rc = false, rings = false;
 };

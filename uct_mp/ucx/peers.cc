@@ -1,6 +1,8 @@
 #include "uct_mp/ucx/peers.h"
 
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
 #include <utility>
 
 namespace ucx_mp::face {
@@ -16,11 +18,25 @@ void push_back(Peer& peer, uct_pending_req_t* request) {
     peer.last = request;
 }
 
+bool is_gone(ucs_status_t status) { return status == UCS_ERR_ENDPOINT_TIMEOUT || status == UCS_ERR_CONNECTION_RESET; }
+
 // As uct_base_iface_failure_log_level(). `handled`: what the user's error handler has answered.
 ucs_log_level_t level_of(const abi::IfaceBase& base, ucs_status_t handled, ucs_status_t status) {
     if (handled != UCS_OK) return UCS_LOG_LEVEL_FATAL;
-    const bool usual = status == UCS_ERR_ENDPOINT_TIMEOUT || status == UCS_ERR_CONNECTION_RESET;
-    return usual ? base.config.failure_level : UCS_LOG_LEVEL_ERROR;
+    return is_gone(status) ? base.config.failure_level : UCS_LOG_LEVEL_ERROR;
+}
+
+// UCX ends a process whose peer is gone if nobody handles that, as for a bug: with a backtrace, and Open MPI adds its
+// own. A network or a peer that has failed is no bug, and the program's stack says nothing of it. The process ends as
+// it would, by SIGABRT. Who sets UCX_HANDLE_ERRORS gets what that says.
+void end_without_backtrace(std::uint64_t uid, ucs_status_t status) {
+    if (std::getenv("UCX_HANDLE_ERRORS")) return;
+    ucs_log(UCS_LOG_LEVEL_ERROR,
+            "mp: peer %016llx is gone (%s), and the program handles no errors: this process ends "
+            "(UCX_HANDLE_ERRORS=bt: with a backtrace)",
+            static_cast<unsigned long long>(uid), ucs_status_string(status));
+    std::signal(SIGABRT, SIG_DFL);
+    std::abort();
 }
 
 } // namespace
@@ -215,6 +231,7 @@ void Peers::failed(channel::Channel& channel, Status status) {
         Ep* const ep = peer.eps[i];
         if (!ep) continue; // destroyed by a handler
         const ucs_status_t handled = abi::ep_failed(&base_.super, &ep->super, to_ucs(status));
+        if (handled != UCS_OK && is_gone(to_ucs(status))) end_without_backtrace(peer.uid, to_ucs(status));
         ucs_log(level_of(base_, handled, to_ucs(status)), "mp: endpoint %p failed: %s", ep,
                 ucs_status_string(to_ucs(status)));
     }
