@@ -225,6 +225,7 @@ struct Moving {
 struct Ending {
     bool failing = false;  // in the interface's list of failures
     bool quiet = false;    // failed with nothing outstanding: nobody need be told, unless he uses it
+    bool whole = false;    // likewise: its flushes end well, whoever uses it since
     bool renewing = false; // likewise, and it begins anew as soon as nothing refers to what it was
     bool listed = false;   // in the list of those that end
     bool leaving = false;  // in the list of those whose peer has said goodbye
