@@ -218,7 +218,8 @@ struct Moving {
     }
     std::vector<Work*> atomics;        // fetches waiting for a reply, few
     std::uint32_t atomics_pending = 0; // requests not acknowledged
-    std::uint32_t parts_asked = 0;     // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
+    std::uint32_t parts_asked = 0; // next_sequence + 1 when an acknowledgment was asked for, to make room for parts, or
+                                   // for want of buffers
 };
 
 // How a channel ends: endings.h.
