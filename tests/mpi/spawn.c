@@ -1,6 +1,7 @@
 /* MPI-3.1, chapter 10: processes of other jobs: spawn [CHILDREN]: started and talked to in both directions, merged, and
  * left again, twice, the second ones met again twice by a port; then one that ends while its communicator is still used
- * by the others. Prints "spawn: N ranks ok" and returns 0, or aborts.
+ * by the others. spawn again TIMES: one child after the other instead, each has left when the next one comes.
+ * Prints "spawn: N ranks ok" and returns 0, or aborts.
  */
 #include <unistd.h>
 
@@ -79,6 +80,15 @@ static void stay(MPI_Comm inter) {
     }
 }
 
+static void again(char* program_file, int times) {
+    MPI_Comm inter;
+    for (int turn = 0; turn < times; turn++) {
+        MPI_Comm_spawn(program_file, MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &inter, MPI_ERRCODES_IGNORE);
+        talk(inter, 0);
+        MPI_Comm_disconnect(&inter);
+    }
+}
+
 int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     program = "spawn";
@@ -98,6 +108,9 @@ int main(int argc, char** argv) {
         talk(parent, 1);
         if (argc > 1) meet(&parent, 1);
         MPI_Comm_disconnect(&parent);
+    } else if (argc > 2 && strcmp(argv[1], "again") == 0) {
+        again(argv[0], atoi(argv[2]));
+        if (rank == 0) printf("spawn: %d ranks ok\n", ranks);
     } else {
         const int children = argc > 1 ? atoi(argv[1]) : 2;
         char *meets[] = {"meets", NULL}, **arguments[] = {MPI_ARGV_NULL, meets};

@@ -168,6 +168,37 @@ BOOST_DATA_TEST_CASE(what_was_not_delivered, kBoth, transport) {
     BOOST_TEST(scene.got == 0u);
 }
 
+// A program that computes meanwhile comes back when nobody is there to complete what it has posted. All of that was
+// delivered: nobody is told, and a flush ends well. A write that the peer did not take any more is an error of its own.
+BOOST_DATA_TEST_CASE(delivered_before_it_computed,
+                     kBoth* boost::unit_test::data::make({false, true}) * boost::unit_test::data::make({false, true}),
+                     transport, flushes, writes) {
+    channel::Config config = Scene::slow(transport);
+    config.policy.kind = schedule::PolicyKind::round_robin;
+    Scene scene(config);
+    auto memory = scene.cluster.node(0).memory(4096), theirs = scene.cluster.node(1).memory(4096);
+    const Iov iov = memory.iov(0, 4000);
+    Done flushed, written;
+    for (unsigned i = 0; i < 9; ++i) BOOST_REQUIRE(scene.send(3));
+    BOOST_REQUIRE(scene.until([&] { return scene.got == 9; }, 10 * kMs));
+    if (flushes) scene.cluster.world.fault("drop 100% switch->node0:1"); // half of the completions
+    if (flushes) BOOST_REQUIRE(int(scene.flush(flushed)) == int(Status::in_progress));
+    scene.cluster.sleep(0, true);
+    scene.close(1);
+    if (writes)
+        BOOST_REQUIRE(int(channel::Interface::put_zcopy(*scene.to, &iov, 1, theirs.address(), theirs.keys, &written)) ==
+                      int(Status::in_progress));
+    scene.run(50 * kMs);
+    scene.cluster.sleep(0, false);
+    scene.until([&] { return scene.told != 0; }, 100 * kMs);
+    scene.run(1500 * kMs);
+    BOOST_TEST(scene.told == (writes ? 1u : 0u));
+    if (writes) BOOST_TEST(int(written.status) == int(Status::connection_reset));
+    if (flushes) BOOST_TEST(flushed.done);
+    if (flushes) BOOST_TEST(int(flushed.status) == int(writes ? Status::connection_reset : Status::ok));
+    if (!writes) BOOST_TEST(int(scene.flush(flushed)) == int(Status::ok));
+}
+
 // A program that computes meanwhile finds its requests failed first. If its peer has said goodbye there is nothing to
 // warn of, else there is.
 BOOST_DATA_TEST_CASE(sent_before_the_goodbye_was_read, kBoth* boost::unit_test::data::make({false, true}), transport,

@@ -218,13 +218,15 @@ struct Moving {
     }
     std::vector<Work*> atomics;        // fetches waiting for a reply, few
     std::uint32_t atomics_pending = 0; // requests not acknowledged
-    std::uint32_t parts_asked = 0;     // next_sequence + 1 when an acknowledgment was asked for, to make room for parts
+    std::uint32_t parts_asked = 0; // next_sequence + 1 when an acknowledgment was asked for, to make room for parts, or
+                                   // for want of buffers
 };
 
 // How a channel ends: endings.h.
 struct Ending {
     bool failing = false;  // in the interface's list of failures
     bool quiet = false;    // failed with nothing outstanding: nobody need be told, unless he uses it
+    bool whole = false;    // likewise: its flushes end well, whoever uses it since
     bool renewing = false; // likewise, and it begins anew as soon as nothing refers to what it was
     bool listed = false;   // in the list of those that end
     bool leaving = false;  // in the list of those whose peer has said goodbye

@@ -63,6 +63,11 @@ Status Core::open(std::string& error) {
             adapters[i].open(devices.devices()[i], devices, config, layout, 0, timed, has_targets(), error);
         if (ucx_mp::failed(status)) return status;
     }
+    // Before the program has used up what may be locked: these suffice to go on, if slowly.
+    if (!small.available() || !large.available()) {
+        error = "cannot register send buffers: " + verbs::registration_trouble(errno);
+        return Status::no_memory;
+    }
     progress.calibrate();
     // What a queue pair grants is known only from one that has been made.
     for (const verbs::Rail& rail : rails) {

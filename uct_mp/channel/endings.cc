@@ -43,6 +43,14 @@ bool Endings::has_outstanding(const Channel& channel) {
            !channel.moving.atomics.empty() || channel.usage.waiting || (channel.gates & gate::held);
 }
 
+// Something of the program's may not have happened. A message that was delivered has, though its completion is missing:
+// its sender has asked for none, and who has left answers no more. A read back only asks when a write is visible.
+bool Endings::may_be_lost(const Channel& channel) {
+    return channel.in_flight() != 0 || channel.moving.pulled_count != 0 || !channel.moving.atomics.empty() ||
+           channel.usage.waiting || (channel.gates & gate::held) ||
+           channel.moving.rdma_open != channel.visible.read_backs_open;
+}
+
 // An answer to our question whether the connection may end counts as well: operations may wait for it. Who waits for
 // one about a ring may not sleep, and has no place for another ring.
 bool Endings::is_owed(const Channel& channel) {
@@ -79,7 +87,7 @@ Status Endings::refusal(Channel& channel) {
 // Nothing is outstanding: nobody need be told.
 void Endings::end_quietly(Channel& channel, bool renew) {
     if (renew) core_.observer->parting(channel);
-    channel.ending.quiet = true;
+    channel.ending.quiet = channel.ending.whole = true;
     {
         const std::lock_guard lock(core_.services);
         channel.ending.renewing = renew && !channel.ending.buried;
@@ -159,7 +167,7 @@ bool Endings::judge_leaver(Channel& channel) {
         if (agreed) end_quietly(channel, channel.usage.endpoints != 0);
         return false;
     }
-    if (!has_outstanding(channel)) return end_quietly(channel, false), false;
+    if (!may_be_lost(channel)) return end_quietly(channel, false), false;
     core_.services.say(LogLevel::info, "peer %016llx has closed while something was under way to it",
                        static_cast<unsigned long long>(channel.uid));
     core_.failures.fail_channel(channel, Status::connection_reset);

@@ -33,6 +33,7 @@ public:
 
 private:
     [[nodiscard]] static bool has_outstanding(const Channel& channel);
+    [[nodiscard]] static bool may_be_lost(const Channel& channel);
     [[nodiscard]] static bool has_settled_paths(const Channel& channel);
     [[nodiscard]] bool is_idle(const Channel& channel) const;
     void ask_to_end(Channel& channel);

@@ -245,7 +245,8 @@ void Epochs::close_epochs(Channel& channel) {
         if (channel.oldest_epoch == channel.epoch || channel.epoch_open[channel.oldest_epoch] != 0) return;
         Work* work = std::exchange(channel.moving.flushes[channel.oldest_epoch], nullptr);
         channel.oldest_epoch = static_cast<std::uint8_t>((channel.oldest_epoch + 1) % kEpochs);
-        const Status status = channel.gates & gate::failed ? channel.error : Status::ok;
+        const bool broken = (channel.gates & gate::failed) && !channel.ending.whole;
+        const Status status = broken ? channel.error : Status::ok;
         while (work) {
             Work* next = work->next;
             Completion* completion = work->completion;

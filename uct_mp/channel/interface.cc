@@ -86,6 +86,7 @@ Status Interface::arm() {
         const std::lock_guard lock(m.services);
         if (!m.peers.mail.empty() || m.ends.has_graves() || m.admission.due) return Status::busy;
     }
+    if (m.small.starved || m.large.starved) m.sender.ask_for_buffers(); // which wakes us
     // Nothing wakes us when a ring is written to.
     if (m.has_rings() && !m.rings.may_sleep()) return Status::busy;
     // Who sleeps makes few calls of progress().

@@ -120,6 +120,7 @@ unsigned Progress::attend(unsigned found) {
         ++tick_;
         if (tick_ % core_.config.event_interval == 0) core_.observer->read_events();
         if (tick_ % 64 == 0) calibrate();
+        if (core_.small.starved || core_.large.starved) core_.sender.ask_for_buffers();
         if (tick_ % (2 * core_.config.event_interval) == 0) {
             const Nanos now = core_.services.now();
             if (now >= next_watch) core_.observer->watch_peers(now);

@@ -315,6 +315,22 @@ void Sender::send_due_acks() {
     acks_due.resize(kept);
 }
 
+// Their windows may be far from full, so that they owe nothing yet. Once for what has been sent until now.
+void Sender::ask_for_buffers() {
+    bool asked = true;
+    for (std::uint32_t slot = 0; slot < core_.directory.channels.size(); ++slot) {
+        Channel& channel = *core_.directory.channels[slot];
+        if (channel.gates & (gate::failed | gate::not_ready) || channel.in_flight() == 0) continue;
+        if (channel.moving.parts_asked == channel.next_sequence + 1) continue;
+        if (send_ack(channel, Kind::ack_request))
+            channel.moving.parts_asked = channel.next_sequence + 1;
+        else
+            asked = false;
+        (void)core_.epochs.push_out(channel); // of larger ones the adapter has to say that it has read them
+    }
+    if (asked) core_.small.starved = core_.large.starved = false;
+}
+
 // -- The calls
 
 namespace {

@@ -75,6 +75,8 @@ public:
     // Lists the channel; send_due_acks() sends at the end of this progress. `now`: also below the threshold.
     void owe_ack(Channel& channel, bool now);
     void send_due_acks();
+    // No buffer is left, and none can be made: peers are asked to acknowledge what they have got.
+    void ask_for_buffers();
 
     // -- What others read
     std::vector<Channel*> acks_due;

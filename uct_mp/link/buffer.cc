@@ -32,12 +32,29 @@ RegisteredChunks::Chunk* RegisteredChunks::add(const verbs::DeviceSet& devices, 
     return &chunks_.back();
 }
 
+// As much as there is memory for. Where there is none it costs a command to the adapter to know, and callers come
+// again and again.
 bool BufferPool::grow() {
+    constexpr unsigned kLeast = 4, kMostPause = 4096;
+    starved = true;
     if (made_ >= max_) return false;
+    if (pausing_ != 0) return --pausing_, false;
     const std::size_t stride = odd_lines(sizeof(Buffer) + data_bytes_);
     // Starts small, then doubles: a rank with two peers need not pin what one with a thousand does.
     const auto count = static_cast<unsigned>(std::min<std::size_t>(
         {max_ - made_, std::max(made_, 32u), std::max<std::size_t>(32, (std::size_t{4} << 20) / stride)}));
+    for (unsigned wanted = count; wanted >= kLeast || wanted == count; wanted /= 2) {
+        if (!grow_by(wanted)) continue;
+        starved = false;
+        pause_ = 0;
+        return true;
+    }
+    pausing_ = pause_ = std::min(std::max(16u, 2 * pause_), kMostPause);
+    return false;
+}
+
+bool BufferPool::grow_by(unsigned count) {
+    const std::size_t stride = odd_lines(sizeof(Buffer) + data_bytes_);
     RegisteredChunks::Chunk* chunk = chunks_.add(*devices_, stride * count);
     if (!chunk) return false;
     for (unsigned i = count; i-- > 0;) {

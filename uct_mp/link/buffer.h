@@ -88,6 +88,8 @@ public:
         free_ = buffer->next;
         return buffer;
     }
+    // None could be made since this was cleared last. Those that are out come back when peers acknowledge.
+    bool starved = false;
     // One is there, or can be made.
     [[nodiscard]] bool available() { return free_ || grow(); }
     [[nodiscard]] bool available(unsigned n) { // so many; slow
@@ -102,10 +104,12 @@ public:
 
 private:
     bool grow();
+    bool grow_by(unsigned count);
 
     Buffer* free_ = nullptr;
     const verbs::DeviceSet* devices_;
     unsigned data_bytes_, max_, made_ = 0;
+    unsigned pause_ = 0, pausing_ = 0; // calls without a further try, after one that has failed
     BufferPool* const home_ = nullptr;
     RegisteredChunks chunks_;
 };

@@ -10,6 +10,7 @@
 #include "uct_mp/ucx/advice.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/verbs/packet_numbers.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::face {
 
@@ -48,7 +49,7 @@ Status open_devices(const verbs::DeviceConfig& config, double timeout, verbs::De
 
 Status RegisteredMemory::open(const verbs::DeviceSet& devices, verbs::KeyTable& keys, void* address,
                               std::size_t length) {
-    const Status status = verbs::register_memory(devices, address, length, kAccess, registration_);
+    const Status status = verbs::register_once(devices, address, length, kAccess, registration_);
     if (status != Status::ok) return status;
     address_ = reinterpret_cast<std::uint64_t>(address);
     length_ = length;
@@ -143,6 +144,7 @@ ucs_status_t Md::open_cache(const MdOptions& options, const abi::CacheOptionsSto
     if (status == UCS_OK) {
         cache_alignment_ = layout.cache_alignment(cache_options);
         reg_cost_ = ucs_linear_func_make(layout.cache_overhead(cache_options), 0);
+        devices_.registry()->set_relief([this](std::size_t bytes) { return give_back(bytes); });
         return UCS_OK;
     }
     cache_ = nullptr;
@@ -162,7 +164,9 @@ void Md::memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self) {
 
 Md::~Md() {
     if (hooked_) ucm_unset_event_handler(UCM_EVENT_VM_UNMAPPED, memory_unmapped, this);
-    if (cache_) abi::cache_destroy(cache_);
+    if (!cache_) return;
+    devices_.registry()->set_relief({});
+    abi::cache_destroy(cache_);
 }
 
 std::size_t Md::packed_key_size() const {

@@ -11,8 +11,11 @@
 // Threads: any (UCX registers from several workers, and the registration cache deregisters from memory hooks).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <unordered_set>
 
 #include "uct_mp/channel/interface.h"
 #include "uct_mp/ucx/compat.h"
@@ -42,6 +45,11 @@ public:
     void withdraw();
     [[nodiscard]] const verbs::Registration& registration() const { return registration_; }
     [[nodiscard]] verbs::Registration& registration() { return registration_; }
+
+    // In the cache: handles that use it, and when the last one was given back (Md's count). Who uses it less recently
+    // than others goes first.
+    std::atomic<unsigned> users{0};
+    std::atomic<std::uint64_t> left{0};
 
 private:
     verbs::Registration registration_;
@@ -112,13 +120,18 @@ public:
     // What the registration cache calls. The object in a region exists between a make_region() that succeeds and
     // end_region().
     ucs_status_t make_region(Region& region, bool quiet);
-    static void end_region(Region& region);
+    void end_region(Region& region);
 
 private:
     [[nodiscard]] bool test_packet_numbers(int wish);
     ucs_status_t open_cache(const MdOptions& options, const abi::CacheOptionsStorage& cache_options);
     static void memory_unmapped(ucm_event_type_t, ucm_event_t* event, void* self);
     Status make(RegisteredMemory& memory, void* address, std::size_t length, bool quiet);
+    Status make_own(RegisteredMemory& memory, void* address, std::size_t length, bool quiet);
+    ucs_status_t find_region(void* address, std::size_t length, unsigned flags, void*& region);
+    bool give_back(std::size_t bytes);
+    void complain(const void* address, std::size_t length, int error, bool quiet);
+    [[nodiscard]] std::string who_locks() const;
 
     verbs::DeviceSet devices_;
     verbs::KeyTable keys_;
@@ -126,6 +139,11 @@ private:
     void* cache_ = nullptr;
     std::size_t cache_alignment_ = 0; // bytes, of its regions
     ucs_linear_func_t reg_cost_{};
+    mutable std::mutex listing_;            // of `regions_`; nothing else is locked inside
+    std::unordered_set<Region*> regions_;   // of the cache
+    std::atomic<std::size_t> own_bytes_{0}; // of handles without the cache, and of revocable keys
+    std::atomic<std::uint64_t> left_{0};    // see RegisteredMemory::left
+    std::atomic<bool> complained_{false};
     std::mutex packing_;  // of keys, and withdrawing them: slow path
     bool hooked_ = false; // hears when memory is unmapped
 };

@@ -1,24 +1,99 @@
 // Registering, packing keys, invalidating: the slow path of memory (with the cache: the path of every large message).
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "uct_mp/ucx/abi/layout.h"
 #include "uct_mp/ucx/guard.h"
 #include "uct_mp/ucx/md.h"
+#include "uct_mp/verbs/registry.h"
 
 namespace ucx_mp::face {
 
 Status Md::make(RegisteredMemory& memory, void* address, std::size_t length, bool quiet) {
     errno = 0;
     const Status status = memory.open(devices_, keys_, address, length);
-    if (status == Status::ok) {
+    if (status == Status::ok)
         ucs_trace("mp: registered %p..%p rkey 0x%x", address, static_cast<char*>(address) + length,
                   memory.registration().rkey[0]);
-        return status;
+    else if (status != Status::no_memory) // of that, when nothing more can be given back
+        complain(address, length, errno, quiet);
+    return status;
+}
+
+// One line at least where memory lacks, also if the caller goes another way: it is slower, and somebody wants to know
+// why.
+void Md::complain(const void* address, std::size_t length, int error, bool quiet) {
+    const bool first = error == ENOMEM && !complained_.exchange(true);
+    ucs_log(!quiet  ? UCS_LOG_LEVEL_ERROR
+            : first ? UCS_LOG_LEVEL_WARN
+                    : UCS_LOG_LEVEL_DIAG,
+            "mp: cannot register %zu bytes at %p: %s", length, address,
+            verbs::registration_trouble(error, error == ENOMEM ? who_locks() : "").c_str());
+}
+
+// In KiB, as often as it is registered.
+std::string Md::who_locks() const {
+    const std::size_t all = devices_.registry()->locked(), times = devices_.devices().size();
+    std::size_t used = own_bytes_, unused = 0;
+    {
+        const std::lock_guard lock(listing_);
+        for (Region* const region : regions_) (region->memory().users ? used : unused) += region->end - region->start;
     }
-    const int error = errno;
-    ucs_log(quiet ? UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_ERROR, "mp: cannot register %zu bytes at %p: %s", length,
-            address, verbs::registration_trouble(error).c_str());
+    const auto kib = [](std::size_t bytes) { return std::to_string(bytes / 1024) + " KiB"; };
+    used *= times, unused *= times;
+    return kib(all) + " are registered with " + std::to_string(times) + " adapters: " + kib(used) +
+           " that the program uses, " + kib(unused) + " that it has used, " + kib(all - std::min(all, used + unused)) +
+           " of the transport";
+}
+
+// Memory that is registered and unused is given back, those regions first that have been unused for longest. Not from
+// within the cache, which has its lock.
+bool Md::give_back(std::size_t bytes) {
+    struct Unused {
+        std::uint64_t left;
+        std::uintptr_t start, end;
+    };
+    std::vector<Unused> list;
+    {
+        const std::lock_guard lock(listing_);
+        for (Region* const region : regions_)
+            if (region->memory().users == 0) list.push_back({region->memory().left, region->start, region->end});
+    }
+    std::ranges::sort(list, {}, &Unused::left);
+    std::size_t given = 0;
+    for (const Unused& each : list) {
+        void* found = nullptr;
+        const std::size_t length = each.end - each.start;
+        // It is in the cache, or has gone since.
+        if (abi::layout().find_in_cache(cache_, reinterpret_cast<void*>(each.start), length, cache_alignment_,
+                                        UCT_MD_MEM_FLAG_HIDE_ERRORS, &found) != UCS_OK)
+            continue;
+        abi::cache_invalidate(
+            cache_, found, [](void*) {}, nullptr); // when nobody uses it any more
+        abi::cache_put(cache_, found);
+        if ((given += length) >= bytes) break;
+    }
+    ucs_debug("mp: %zu bytes of unused memory are no longer registered", given);
+    return given != 0;
+}
+
+// Without the cache, or beside it.
+Status Md::make_own(RegisteredMemory& memory, void* address, std::size_t length, bool quiet) {
+    Status status;
+    do status = make(memory, address, length, quiet);
+    while (status == Status::no_memory && cache_ && give_back(length));
+    if (status == Status::no_memory) complain(address, length, ENOMEM, quiet);
+    own_bytes_ += status == Status::ok ? length : 0;
+    return status;
+}
+
+ucs_status_t Md::find_region(void* address, std::size_t length, unsigned flags, void*& region) {
+    ucs_status_t status;
+    do status = abi::layout().find_in_cache(cache_, address, length, cache_alignment_, flags, &region);
+    while (status == UCS_ERR_NO_MEMORY && give_back(length));
+    if (status == UCS_ERR_NO_MEMORY) complain(address, length, ENOMEM, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
     return status;
 }
 
@@ -26,12 +101,23 @@ ucs_status_t Md::make_region(Region& region, bool quiet) {
     return guard("registering memory", [&] {
         auto* memory = new (region.storage) RegisteredMemory;
         const Status status = make(*memory, reinterpret_cast<void*>(region.start), region.end - region.start, quiet);
-        if (status != Status::ok) memory->~RegisteredMemory();
-        return to_ucs(status);
+        if (status != Status::ok) {
+            memory->~RegisteredMemory();
+            return to_ucs(status);
+        }
+        const std::lock_guard lock(listing_);
+        regions_.insert(&region);
+        return UCS_OK;
     });
 }
 
-void Md::end_region(Region& region) { region.memory().~RegisteredMemory(); }
+void Md::end_region(Region& region) {
+    {
+        const std::lock_guard lock(listing_);
+        regions_.erase(&region);
+    }
+    region.memory().~RegisteredMemory();
+}
 
 ucs_status_t Md::register_memory(void* address, std::size_t length, unsigned flags, uct_mem_h* out) {
     *out = UCT_MEM_HANDLE_NULL;
@@ -39,14 +125,14 @@ ucs_status_t Md::register_memory(void* address, std::size_t length, unsigned fla
         auto memory = std::make_unique<Memory>(address, length);
         if (cache_) {
             void* region = nullptr;
-            const ucs_status_t status =
-                abi::layout().find_in_cache(cache_, address, length, cache_alignment_, flags, &region);
-            if (status != UCS_OK) return status;
+            if (const ucs_status_t status = find_region(address, length, flags, region); status != UCS_OK)
+                return status;
             memory->region = &Region::of(region);
+            ++memory->region->memory().users;
             memory->copy_keys(memory->region->memory().registration());
         } else {
             memory->own = std::make_unique<RegisteredMemory>();
-            const Status status = make(*memory->own, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
+            const Status status = make_own(*memory->own, address, length, flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
             if (status != Status::ok) return to_ucs(status);
             memory->copy_keys(memory->own->registration());
         }
@@ -66,7 +152,7 @@ ucs_status_t Md::pack_key(uct_mem_h memh, bool revocable, void* out) {
         }
         if (!memory.revocable) {
             auto made = std::make_unique<RegisteredMemory>();
-            const Status status = make(*made, memory.address, memory.length, false);
+            const Status status = make_own(*made, memory.address, memory.length, false);
             if (status != Status::ok) return to_ucs(status);
             made->pack(out, true);
             memory.revocable = std::move(made);
@@ -85,6 +171,7 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
     const std::unique_ptr<Memory> memory(static_cast<Memory*>(static_cast<verbs::MemoryKeys*>(memh)));
     const bool all_revoked = !memory->region || (memory->revocable && !memory->packed);
     // From here on no key that was packed for invalidation works.
+    own_bytes_ -= (memory->revocable ? memory->length : 0) + (memory->own ? memory->length : 0);
     memory->revocable.reset();
     if (memory->packed) { // what stays in the cache is no longer offered to anybody
         const std::lock_guard lock(packing_);
@@ -100,6 +187,8 @@ ucs_status_t Md::deregister_memory(uct_mem_h memh, bool invalidate, uct_completi
                 cache_, region, [](void* arg) { complete(static_cast<uct_completion_t*>(arg), UCS_OK); }, completion);
             completion = nullptr;
         }
+        region->memory().left = ++left_;
+        --region->memory().users;
         abi::cache_put(cache_, region);
     }
     if (invalidate && completion) complete(completion, UCS_OK);

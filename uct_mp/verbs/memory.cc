@@ -47,6 +47,18 @@ template <class T> const std::uint8_t* take(const std::uint8_t* at, T& value) {
 } // namespace
 
 Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access, Registration& out) {
+    Status status;
+    int error;
+    do {
+        errno = 0;
+        status = register_once(devices, address, length, access, out);
+        error = errno;
+    } while (status == Status::no_memory && devices.registry()->relieve(length));
+    errno = error;
+    return status;
+}
+
+Status register_once(const DeviceSet& devices, void* address, std::size_t length, int access, Registration& out) {
     out.reset();
     Registry& registry = *devices.registry();
     const std::size_t count = devices.devices().size();
@@ -80,9 +92,9 @@ Status register_memory(const DeviceSet& devices, void* address, std::size_t leng
         out.access_ = access;
         out.count = static_cast<std::uint8_t>(count);
         out.id = registry.new_id();
+        out.registry_ = devices.registry();
         for (unsigned i = 0; i < count; ++i) out.set_key(present[i], std::move(made[i]));
         registry.regions_.emplace(out.id, &out);
-        out.registry_ = devices.registry();
     }
     return Status::ok;
 }
@@ -96,6 +108,8 @@ void Registration::set_key(const Device& device, MemoryRegion region) {
     };
     set(*this);
     for (MemoryKeys* copy : copies_) set(*copy);
+    if (region) registry_->locked_ += length_;
+    if (mr[i]) registry_->locked_ -= length_;
     mr[i] = std::move(region); // what it was goes now, before its protection domain
     pds_[i] = device.pd;
 }
@@ -106,7 +120,10 @@ void Registration::reset() {
             const std::lock_guard lock(registry->mutex_);
             registry->regions_.erase(id);
         }
-        for (MemoryRegion& region : mr) region.reset();
+        for (MemoryRegion& region : mr) {
+            if (region) registry->locked_ -= length_;
+            region.reset();
+        }
         pds_ = {};
         packed_ = false;
     }
@@ -148,9 +165,10 @@ void Registration::copy_keys(RemoteKeys& out) const {
     for (unsigned i = 0; i < count; ++i) out.rkey[i] = rkey[i];
 }
 
-std::string registration_trouble(int error) {
+std::string registration_trouble(int error, const std::string& who) {
     std::string text = std::strerror(error);
     rlimit limit{};
+    if (error == ENOMEM && !who.empty()) text += "; " + who;
     if (error != ENOMEM || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return text;
     return text + "; the limit of locked memory is " + std::to_string(limit.rlim_cur / 1024) +
            " KiB (ulimit -l): raise it on every host, also for what starts the ranks "

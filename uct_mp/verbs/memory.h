@@ -53,7 +53,7 @@ public:
 
 private:
     friend class Registry;
-    friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
+    friend Status register_once(const DeviceSet&, void*, std::size_t, int, Registration&);
     void set_key(const Device& device, MemoryRegion region); // with the registry's lock held
     void copy_keys(RemoteKeys& out) const;                   // likewise
 
@@ -68,12 +68,17 @@ private:
 
 // IBV_ACCESS_* in `access`: as given, never weakened. Memory that is read-only for this process can be registered
 // without LOCAL_WRITE, REMOTE_WRITE and REMOTE_ATOMIC only; with them, current kernels refuse (invalid_param, errno
-// EFAULT). Either every device has it afterwards or `out` is empty; errno tells why.
+// EFAULT). Either every device has it afterwards or `out` is empty; errno tells why. Where no more memory may be
+// locked, what is registered and unused is given back (Registry::set_relief), and it is tried again. register_once()
+// does not.
 [[nodiscard]] Status register_memory(const DeviceSet& devices, void* address, std::size_t length, int access,
                                      Registration& out);
+[[nodiscard]] Status register_once(const DeviceSet& devices, void* address, std::size_t length, int access,
+                                   Registration& out);
 
-// Why memory could not be registered, for people: what `error` means, and for ENOMEM what to do about it.
-[[nodiscard]] std::string registration_trouble(int error);
+// Why memory could not be registered, for people: what `error` means, and for ENOMEM what to do about it. `who`: how
+// much is locked by whom.
+[[nodiscard]] std::string registration_trouble(int error, const std::string& who = {});
 
 struct RemoteKeys {
     std::uint8_t count = 0;

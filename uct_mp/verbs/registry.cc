@@ -49,20 +49,27 @@ bool Registry::register_all(unsigned index, std::string& trouble) {
             if (region->life(index) != now.life) ids.push_back(id);
     }
     for (const std::uint64_t id : ids) {
-        const std::lock_guard lock(mutex_);
-        const auto found = regions_.find(id);
-        if (found == regions_.end()) continue;
-        Registration& region = *found->second;
-        MemoryRegion made(ibv_reg_mr(now.pd.get(), region.address_, region.length_, region.access_));
-        // No longer mapped: nobody uses it, and its release will come.
-        if (!made && errno != EFAULT && errno != EINVAL) {
-            trouble = now.name + ": cannot register " + std::to_string(region.length_) +
-                      " bytes again: " + std::strerror(errno);
-            return false;
-        }
-        region.set_key(now, std::move(made));
+        std::size_t bytes = 0;
+        int error = 0;
+        while ((error = register_again(id, now, bytes)) == ENOMEM && relieve(bytes)) {}
+        if (error == 0) continue;
+        trouble = now.name + ": cannot register " + std::to_string(bytes) + " bytes again: " + std::strerror(error);
+        return false;
     }
     return true;
+}
+
+int Registry::register_again(std::uint64_t id, const Device& device, std::size_t& bytes) {
+    const std::lock_guard lock(mutex_);
+    const auto found = regions_.find(id);
+    if (found == regions_.end()) return 0;
+    Registration& region = *found->second;
+    bytes = region.length_;
+    MemoryRegion made(ibv_reg_mr(device.pd.get(), region.address_, region.length_, region.access_));
+    // No longer mapped: nobody uses it, and its release will come.
+    if (!made && errno != EFAULT && errno != EINVAL) return errno;
+    region.set_key(device, std::move(made));
+    return 0;
 }
 
 bool Registry::find(std::uint64_t id, RemoteKeys& out) const {

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <unordered_map>
@@ -38,20 +39,32 @@ public:
     // another thread is at it.
     [[nodiscard]] bool reopen(unsigned device, std::string& trouble);
 
+    // Gives registered memory back that nobody uses, about `bytes` of it; false: there is none. Called where memory
+    // could not be registered for want of it, with no lock held; then it is tried again. To be set before anybody
+    // registers, and taken back when nobody does any more.
+    using Relief = std::function<bool(std::size_t bytes)>;
+    void set_relief(Relief relief) { relief_ = std::move(relief); }
+    [[nodiscard]] bool relieve(std::size_t bytes) const { return relief_ && relief_(bytes); }
+    // Bytes that are registered with adapters, as often as there are adapters: so kernels count them.
+    [[nodiscard]] std::size_t locked() const { return locked_.load(std::memory_order_relaxed); }
+
     // The present keys of a region that is offered to peers, by its id; false: there is none (any more).
     [[nodiscard]] bool find(std::uint64_t id, RemoteKeys& out) const;
 
 private:
     friend class Registration;
-    friend Status register_memory(const DeviceSet&, void*, std::size_t, int, Registration&);
+    friend Status register_once(const DeviceSet&, void*, std::size_t, int, Registration&);
     [[nodiscard]] std::uint64_t new_id() const; // with the lock held
     [[nodiscard]] bool register_all(unsigned device, std::string& trouble);
+    [[nodiscard]] int register_again(std::uint64_t id, const Device& device, std::size_t& bytes);
 
     mutable std::mutex mutex_; // of all but lives_
     std::vector<Device> devices_;
     std::array<std::atomic<std::uint8_t>, kMaxDevices> lives_{};
     std::unordered_map<std::uint64_t, Registration*> regions_; // by id
     std::mutex reopening_;
+    std::atomic<std::size_t> locked_{0};
+    Relief relief_;
 };
 
 } // namespace ucx_mp::verbs

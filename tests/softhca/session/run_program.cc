@@ -16,6 +16,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "core/locked.h"
 #include "core/node.h"
 #include "core/process.h"
 #include "session/client.h"
@@ -134,6 +135,8 @@ void check_node(const RunOptions& o, const FabricImage& image) {
 
 int run_program(const RunOptions& options) {
     std::string name;
+    if (const char* text = std::getenv(kLockedEnv); !read_locked_limit(text))
+        throw std::runtime_error(std::string(kLockedEnv) + "=" + text + ": allowed is " + kLockedAllowed);
     const auto hold = open_session(options, name);
     check_node(options, hold->seg().img());
     uint64_t seed = options.seed;

@@ -1,14 +1,15 @@
 // Protection domains (and parent and thread domains, which cost nothing here) and memory regions.
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
 #include "core/guarded_copy.h"
+#include "core/locked.h"
 #include "verbs/face.h"
 
 namespace softhca::face {
@@ -113,14 +114,18 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     return &pd->pd;
 }
 
-// Bytes that this process has registered. With SOFTHCA_MEMLOCK=y they count as a kernel counts those of a user without
+// Bytes that this process has registered. With SOFTHCA_MEMLOCK they count as a kernel counts those of a user without
 // CAP_IPC_LOCK; without it the limit is not looked at, for most people's is small.
 std::atomic<uint64_t> locked{0};
 
 uint64_t limit_of_locked() {
-    static const char* const counts = std::getenv("SOFTHCA_MEMLOCK");
-    rlimit limit{};
-    return counts && *counts == 'y' && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
+    static const uint64_t limit = [] {
+        const char* const text = std::getenv(kLockedEnv);
+        const auto read = read_locked_limit(text);
+        if (!read) std::fprintf(stderr, "softhca: %s=%s: allowed is %s\n", kLockedEnv, text, kLockedAllowed);
+        return read.value_or(0);
+    }();
+    return limit;
 }
 
 bool may_lock(uint64_t bytes) {

@@ -240,7 +240,7 @@ template <class V> struct CacheFace {
         const bool quiet = (flags & kCacheHideErrors) || (user_flags & UCT_MD_MEM_FLAG_HIDE_ERRORS);
         return static_cast<Md*>(md)->make_region(Region::of(region), quiet);
     }
-    static void dereg(void*, void*, void* region) { Md::end_region(Region::of(region)); }
+    static void dereg(void* md, void*, void* region) { static_cast<Md*>(md)->end_region(Region::of(region)); }
     static void dump(void*, void*, void* region, char* text, std::size_t max) {
         const verbs::Registration& keys = Region::of(region).memory().registration();
         std::snprintf(text, max, "lkey 0x%x rkey 0x%x on %u adapters", keys.lkey[0], keys.rkey[0], keys.count);
