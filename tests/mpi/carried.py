@@ -12,7 +12,8 @@ import re
 import subprocess
 import sys
 
-SAID = re.compile(r'pml/mp: rank (\d+): (.*); eager .* dropped (\d+);.*windows: .* dropped (\d+)')
+SAID = re.compile(r'pml/mp: rank (\d+): (.*); eager .* dropped (\d+);.*windows: [^;]* dropped (\d+)'
+                  r'; collectives: [^;]* dropped (\d+)')
 SENT = re.compile(r'(\w+) (\d+) messages (\d+) bytes(?: \+ (\d+) moves (\d+) bytes)?')
 
 
@@ -28,10 +29,10 @@ def main():
     if job.returncode:
         sys.exit(job.returncode if job.returncode > 0 else 1)
     wrong, totals, spoke = [], {}, set()
-    for rank, line, dropped, of_windows in SAID.findall(job.stdout):
+    for rank, line, *dropped in SAID.findall(job.stdout):
         spoke.add(int(rank))
-        if dropped != '0' or of_windows != '0':
-            wrong.append(f'rank {rank} has dropped {dropped} messages, {of_windows} of windows')
+        if dropped != ['0', '0', '0']:
+            wrong.append(f'rank {rank} has dropped {", ".join(dropped)} messages (the last two: of windows, of collectives)')
         for name, messages, bytes_, moves, moved in SENT.findall(line):
             total = totals.setdefault(name, [0, 0, 0])
             total[0] += int(messages)

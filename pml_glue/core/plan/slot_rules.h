@@ -1,5 +1,5 @@
 // When a collective operation may start, so that what comes for it finds its slot free at every member: no
-// acknowledgments. Pure; collectives.md says why, tests/pml/test_slots.cc tries all orders.
+// acknowledgments. Pure; tests/pml/test_slots.cc tries all orders.
 //
 // Operations of a group are numbered in the order of the calls, which is the same at all members. Number m uses slot
 // m mod K. W operations may be under way, K = 2W.
