@@ -36,7 +36,7 @@ struct mp_collective {
     uint32_t root;
     size_t bytes; /* of a block, packed: all of a bcast or reduction, else what each rank gives or gets */
     /* What we give: a block, or at the root of a scatter a block of each rank. What we get: a block, or a block of each
-     * rank, and nothing where MPI gives nothing. Both may be the same memory. */
+     * rank; `out` without buffer and convertor: nothing is wanted. Both may be the same memory. */
     mp_data_t in, out;
     /* Of reductions: `inout` becomes `in` operator `inout`; both have `bytes` bytes, packed, and are aligned as
      * elements are whose size is their alignment. From within mp_collective_start() or mp_core_progress(). */

@@ -166,7 +166,7 @@ void Group::finish(GroupOperation& operation) {
         const Plan& plan = operation.plan->plan;
         const mp_data_t& out = operation.shown.out;
         for (const Run& run : plan.outputs) {
-            if (operation.error == MP_FAILED || block == 0) break;
+            if (operation.error == MP_FAILED || block == 0 || !(out.convertor || out.buffer)) break;
             const std::byte* const from = operation.work + run.work * block;
             if (out.convertor)
                 all_.hooks_.unpack(out.convertor, run.user * block, from, run.count * block);
