@@ -15,8 +15,39 @@ std::uint64_t first_word(const std::byte* data) {
 }
 } // namespace
 
+// Nearly all: of an operation that has begun. False: nothing has happened, and the rest of this file says why.
+inline bool Group::take(std::uint64_t bits, const std::byte* data, std::size_t length) {
+    constexpr std::uint64_t kEdgeBits = std::uint64_t{wire::kEdgeMask} << wire::kEdgeShift;
+    GroupOperation* const operation = slots_[rules_.slot(bits >> wire::kNumberShift)].operation;
+    if (!operation || ((operation->name ^ bits) & ~kEdgeBits)) [[unlikely]]
+        return false;
+    const auto edge = static_cast<unsigned>(bits >> wire::kEdgeShift & wire::kEdgeMask);
+    const Plan& plan = operation->plan->plan;
+    const unsigned place = plan.place_of[edge];
+    if (place == Plan::kNoTake || operation->arrived >> edge & 1) [[unlikely]]
+        return false;
+    const Action& action = plan.actions[place];
+    const std::size_t block = operation->shown.bytes;
+    if (length != action.count * block) [[unlikely]]
+        return false;
+    if (length) std::memcpy(operation->work + action.to * block, data, length);
+    operation->arrived |= std::uint64_t{1} << edge;
+    if (operation->waiting && operation->at == place) {
+        operation->waiting = false;
+        all_.list(*operation);
+    }
+    return true;
+}
+
 void Groups::on_part(void* self, const std::byte* data, std::size_t length) {
-    static_cast<Groups*>(self)->handle(wire::kPart, data, length);
+    Groups& all = *static_cast<Groups*>(self);
+    if (length >= sizeof(std::uint64_t)) [[likely]] {
+        const std::uint64_t bits = first_word(data);
+        Group* const group = all.find(static_cast<std::uint32_t>(bits >> wire::kContextShift));
+        if (group && group->take(bits, data + sizeof bits, length - sizeof bits)) [[likely]]
+            return;
+    }
+    all.handle(wire::kPart, data, length);
 }
 void Groups::on_block(void* self, const std::byte* data, std::size_t length) {
     static_cast<Groups*>(self)->handle(wire::kBlock, data, length);

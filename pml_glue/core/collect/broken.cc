@@ -28,7 +28,9 @@ void Group::lose(std::uint64_t process) {
     tell_broken();
     for (Slot& slot : slots_) {
         all_.forget(slot.early);
-        if (slot.operation && !slot.operation->listed) all_.list(*slot.operation);
+        if (!slot.operation) continue;
+        slot.operation->waiting = false; // what comes now does not list it again
+        if (!slot.operation->listed) all_.list(*slot.operation);
     }
     while (GroupOperation* const operation = first_) {
         first_ = operation->next;

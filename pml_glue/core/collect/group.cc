@@ -33,7 +33,8 @@ bool makes_sense(const mp_group_config_t& config) {
 
 Group::Group(Groups& all, const mp_group_config_t& config)
     : all_(all), config_(config), processes_(config.processes, config.processes + config.ranks),
-      check_(check_of(config)), rules_(config.in_flight), slots_(rules_.slots()) {}
+      check_(check_of(config)), small_each_(config.small / config.ranks), rules_(config.in_flight),
+      slots_(rules_.slots()) {}
 
 Group::~Group() {
     for (Slot& slot : slots_) {
@@ -53,12 +54,12 @@ bool Group::takes(Collective collective, std::size_t bytes) const {
         return bytes <= config_.small;
     case Collective::allreduce:
     case Collective::halving:
-        return bytes <= config_.halving || bytes <= config_.small / config_.ranks;
+        return bytes <= config_.halving || bytes <= small_each_;
     case Collective::allgather:
     case Collective::gather:
     case Collective::reduce:
     case Collective::scatter:
-        return bytes <= config_.small / config_.ranks;
+        return bytes <= small_each_;
     }
     return false;
 }
@@ -79,7 +80,7 @@ GroupOperation& Group::new_barrier() {
 void Group::start(GroupOperation& operation) {
     const auto prepare = [this](GroupOperation& one, bool inserted) {
         one.collective = static_cast<Collective>(one.shown.kind);
-        if (one.collective == Collective::allreduce && one.shown.bytes > config_.small / config_.ranks)
+        if (one.collective == Collective::allreduce && one.shown.bytes > small_each_)
             one.collective = Collective::halving;
         one.group = this;
         one.plan = nullptr;
@@ -127,10 +128,8 @@ void Group::begin_queued() {
 }
 
 // As many are kept as may be under way, and as many more: one that nobody uses is always there.
-KeptPlan& Group::plan_of(const Shape& shape) {
+KeptPlan& Group::find_plan(const Shape& shape) {
     KeptPlan*& recent = recent_[static_cast<unsigned>(shape.collective)];
-    if (recent && recent->shape == shape) [[likely]]
-        return *recent;
     KeptPlan* oldest = nullptr;
     for (const auto& kept : plans_) {
         if (kept->shape == shape) return *(recent = kept.get());
@@ -145,7 +144,7 @@ KeptPlan& Group::plan_of(const Shape& shape) {
     oldest->shape = shape;
     make_plan(shape, oldest->plan);
     oldest->partners.assign(oldest->plan.actions.size(), nullptr);
-    return *(recent_[static_cast<unsigned>(shape.collective)] = oldest);
+    return *(recent = oldest);
 }
 
 Groups::Groups(Engine& engine, Port& port, const mp_hooks_t& hooks) : engine_(engine), hooks_(hooks) {

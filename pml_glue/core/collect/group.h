@@ -49,6 +49,7 @@ struct GroupOperation {
     KeptPlan* plan;
     GroupOperation* next; // in the group's queue, or among those that progress() looks at
     std::uint64_t number;
+    std::uint64_t name;      // wire::pack() of its parts, without their edge
     std::uint64_t arrived;   // edges whose part is here
     std::uint64_t in_blocks; // edges of which a part has come
     std::byte* work;
@@ -115,9 +116,16 @@ private:
     void issue(GroupOperation& operation);
     void begin(GroupOperation& operation);
     void begin_queued();
-    [[nodiscard]] KeptPlan& plan_of(const Shape& shape);
+    [[nodiscard]] KeptPlan& plan_of(Collective collective, std::uint32_t root) {
+        KeptPlan* const recent = recent_[static_cast<unsigned>(collective)];
+        if (recent && recent->shape.root == root) [[likely]]
+            return *recent;
+        return find_plan({.collective = collective, .ranks = config_.ranks, .rank = config_.rank, .root = root});
+    }
+    [[nodiscard]] KeptPlan& find_plan(const Shape& shape);
     [[nodiscard]] GroupOperation& new_barrier();
     // arrive.cc
+    [[nodiscard]] bool take(std::uint64_t bits, const std::byte* data, std::size_t length);
     void arrive(const Arrival& arrival, MessageKind kind, const std::byte* message, std::size_t length);
     void place(GroupOperation& operation, const Arrival& arrival);
     // operation.cc
@@ -135,6 +143,7 @@ private:
     const mp_group_config_t config_;
     std::vector<std::uint64_t> processes_;
     const std::uint32_t check_;
+    const std::size_t small_each_;
     SlotRules rules_;
     std::vector<Slot> slots_;
     std::vector<std::unique_ptr<KeptPlan>> plans_;

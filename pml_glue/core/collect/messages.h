@@ -32,16 +32,17 @@ struct PartName {
 inline constexpr std::uint32_t kContextMask = (1u << 20) - 1, kNumberMask = (1u << 20) - 1, kEdgeMask = kEdges - 1,
                                kCollectiveMask = 15, kCheckMask = (1u << 14) - 1;
 static_assert(kCollectives <= kCollectiveMask + 1);
+inline constexpr unsigned kContextShift = 44, kNumberShift = 24, kEdgeShift = 18, kCollectiveShift = 14;
 
 [[nodiscard]] inline std::uint64_t pack(const PartName& name) {
-    return std::uint64_t{name.context} << 44 | std::uint64_t{name.number} << 24 | std::uint64_t{name.edge} << 18 |
-           std::uint64_t{name.collective} << 14 | name.check;
+    return std::uint64_t{name.context} << kContextShift | std::uint64_t{name.number} << kNumberShift |
+           std::uint64_t{name.edge} << kEdgeShift | std::uint64_t{name.collective} << kCollectiveShift | name.check;
 }
 [[nodiscard]] inline PartName unpack(std::uint64_t bits) {
-    return {.context = static_cast<std::uint32_t>(bits >> 44),
-            .number = static_cast<std::uint32_t>(bits >> 24) & kNumberMask,
-            .edge = static_cast<std::uint32_t>(bits >> 18) & kEdgeMask,
-            .collective = static_cast<std::uint32_t>(bits >> 14) & kCollectiveMask,
+    return {.context = static_cast<std::uint32_t>(bits >> kContextShift),
+            .number = static_cast<std::uint32_t>(bits >> kNumberShift) & kNumberMask,
+            .edge = static_cast<std::uint32_t>(bits >> kEdgeShift) & kEdgeMask,
+            .collective = static_cast<std::uint32_t>(bits >> kCollectiveShift) & kCollectiveMask,
             .check = static_cast<std::uint32_t>(bits) & kCheckMask};
 }
 

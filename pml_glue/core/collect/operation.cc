@@ -35,10 +35,12 @@ std::size_t pack_block(void* out, void* argument) {
 } // namespace
 
 void Group::begin(GroupOperation& operation) {
-    KeptPlan& plan = plan_of({.collective = operation.collective,
-                              .ranks = config_.ranks,
-                              .rank = config_.rank,
-                              .root = operation.shown.root});
+    KeptPlan& plan = plan_of(operation.collective, operation.shown.root);
+    operation.name = wire::pack({.context = config_.context,
+                                 .number = static_cast<std::uint32_t>(operation.number) & wire::kNumberMask,
+                                 .edge = 0,
+                                 .collective = static_cast<std::uint32_t>(operation.collective),
+                                 .check = check_});
     ++plan.users;
     plan.used = operation.number;
     operation.plan = &plan;
@@ -116,11 +118,7 @@ bool Group::put(GroupOperation& operation, const Action& action) {
 Posted Group::post(GroupOperation& operation, const Action& action, Peer& peer) {
     const std::size_t block = operation.shown.bytes, bytes = action.count * block;
     const std::byte* const data = operation.work + action.from * block;
-    const std::uint64_t name = wire::pack({.context = config_.context,
-                                           .number = static_cast<std::uint32_t>(operation.number) & wire::kNumberMask,
-                                           .edge = action.edge,
-                                           .collective = static_cast<std::uint32_t>(operation.collective),
-                                           .check = check_});
+    const std::uint64_t name = operation.name | std::uint64_t{action.edge} << wire::kEdgeShift;
     Endpoint& endpoint = *peer.endpoint;
     const Limits& limits = endpoint.limits();
     all_.engine_.tell(peer, Hint::collective, bytes);

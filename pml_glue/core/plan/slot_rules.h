@@ -2,7 +2,7 @@
 // acknowledgments. Pure; tests/pml/test_slots.cc tries all orders.
 //
 // Operations of a group are numbered in the order of the calls, which is the same at all members. Number m uses slot
-// m mod K. W operations may be under way, K = 2W.
+// m mod K. W operations may be under way. K is 2W, or more: here the next power of two.
 //
 //   1. m starts when all up to m - W are finished here.
 //   2. m starts when some synchronising operation among m - W .. m - 1 is finished here. What was before the first
@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstdint>
 
@@ -25,11 +26,12 @@ class SlotRules {
 public:
     static constexpr unsigned kMostInFlight = 32;
     // `in_flight`: W, from 2 to kMostInFlight; the same at all members.
-    explicit SlotRules(unsigned in_flight) : in_flight_(in_flight), row_limit_(std::max(1u, in_flight / 2 - 1)) {
+    explicit SlotRules(unsigned in_flight)
+        : in_flight_(in_flight), row_limit_(std::max(1u, in_flight / 2 - 1)), mask_(std::bit_ceil(2 * in_flight) - 1) {
         assert(in_flight >= 2 && in_flight <= kMostInFlight);
     }
-    [[nodiscard]] unsigned slots() const { return 2 * in_flight_; }
-    [[nodiscard]] unsigned slot(std::uint64_t number) const { return static_cast<unsigned>(number % slots()); }
+    [[nodiscard]] unsigned slots() const { return mask_ + 1; }
+    [[nodiscard]] unsigned slot(std::uint64_t number) const { return static_cast<unsigned>(number) & mask_; }
 
     // Whether a barrier has to be put in before the next operation, which does not synchronise.
     [[nodiscard]] bool barrier_due() const { return row_ >= row_limit_; }
@@ -61,7 +63,7 @@ public:
     [[nodiscard]] bool idle() const { return lowest_ == next_; } // everything that has a number is finished
 
 private:
-    const unsigned in_flight_, row_limit_;
+    const unsigned in_flight_, row_limit_, mask_;
     unsigned row_ = 0;               // of the last ones that have a number, how many do not synchronise
     std::uint64_t next_ = 0;         // number to give
     std::uint64_t lowest_ = 0;       // the first one that is not finished
